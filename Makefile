@@ -23,14 +23,14 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	@PYTHON="$(PYTHON)" sh tools/setup.sh
 	@touch $@
 	@# An archive of Spark's classes shortens each later start; nobody waits for it.
-	@nohup $(BIN)/python -m ingest.spark.archive >.venv/archive.log 2>&1 </dev/null &
+	@nohup $(BIN)/python -m ingest.spark.appcds >.venv/archive.log 2>&1 </dev/null &
 	@# Compiled loops of kriging and of joins, so that no large query and no stream waits for the compiler; targets that
 	@# need `warm` compile them at once, and not twice at the same time.
-	@$(if $(filter setup warm quick test,$(MAKECMDGOALS)),:,nohup sh -c "$(BIN)/python -m hypergrid.kriging.warm; \
-	    $(BIN)/python -m hypergrid.streams.warm" >.venv/warm.log 2>&1 </dev/null &)
+	@$(if $(filter setup warm quick test,$(MAKECMDGOALS)),:,nohup sh -c "$(BIN)/python -m hypergrid.interpolation.warm; \
+	    $(BIN)/python -m hypergrid.wo_join.warm" >.venv/warm.log 2>&1 </dev/null &)
 
 setup: warm ## the environment alone: .venv, the archive that makes Spark start faster, and compiled loops
-	@$(BIN)/python -m ingest.spark.archive
+	@$(BIN)/python -m ingest.spark.appcds
 
 demo: $(STAMP) ## the whole way once: sample data, ingest, a map, the page (ARGS=--no-serve ends instead)
 	$(BIN)/hypergrid demo $(ARGS)
@@ -58,8 +58,8 @@ check: $(STAMP) ## style, types and import layers
 	$(CHECK)
 
 warm: $(STAMP)
-	@$(BIN)/python -m hypergrid.kriging.warm
-	@$(BIN)/python -m hypergrid.streams.warm
+	@$(BIN)/python -m hypergrid.interpolation.warm
+	@$(BIN)/python -m hypergrid.wo_join.warm
 
 quick: warm ## most tests, with fewer cases of each, after each change (at most 5 minutes; ARGS go to pytest)
 	$(BIN)/python -m pytest --quick -n logical $(SPREAD) $(ARGS)

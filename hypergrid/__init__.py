@@ -12,24 +12,31 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any, Final
 
-from hypergrid.version import VERSION as __version__
+from hypergrid.core import moved_modules
+from hypergrid.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from hypergrid.growing import Growing, Update
-    from hypergrid.kriging import Variogram, variogram
-    from hypergrid.parameters import Parameter
-    from hypergrid.perspective.user_functions import (
+    from hypergrid.analysis.geostatistics import (
+        compare_methods,
+        cross_validate,
+        fit_variogram,
+        fit_variogram_by_group,
+        simulate,
+    )
+    from hypergrid.analysis.incremental import Growing, Update
+    from hypergrid.analysis.reproduce import again
+    from hypergrid.core.parameters import Parameter
+    from hypergrid.interpolation import Variogram, variogram
+    from hypergrid.perspective.functions.user_functions import (
         aggregate_function,
         convert_function,
         forget_function,
         merge_function,
     )
-    from hypergrid.pictures import plot
+    from hypergrid.plots import plot
     from hypergrid.query import OpenArchive, Query, base
     from hypergrid.query import open_archive as open
-    from hypergrid.recomputed import again
     from hypergrid.refinement import Refinement
-    from hypergrid.study import compare_methods, cross_validate, fit_variogram, fit_variogram_by_group, simulate
     from hypergrid.topology import Grid, Points, Zones, grid, points, zones
 
 __all__ = [
@@ -40,15 +47,26 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES: Final = {
-    "growing": ("Growing", "Update"),
-    "kriging": ("Variogram", "variogram"),
-    "parameters": ("Parameter",),
-    "perspective.user_functions": ("aggregate_function", "convert_function", "forget_function", "merge_function"),
-    "pictures": ("plot",),
+    "analysis.geostatistics": (
+        "compare_methods",
+        "cross_validate",
+        "fit_variogram",
+        "fit_variogram_by_group",
+        "simulate",
+    ),
+    "analysis.incremental": ("Growing", "Update"),
+    "analysis.reproduce": ("again",),
+    "core.parameters": ("Parameter",),
+    "interpolation": ("Variogram", "variogram"),
+    "perspective.functions.user_functions": (
+        "aggregate_function",
+        "convert_function",
+        "forget_function",
+        "merge_function",
+    ),
+    "plots": ("plot",),
     "query": ("OpenArchive", "Query", "base", "open_archive"),
-    "recomputed": ("again",),
     "refinement": ("Refinement",),
-    "study": ("compare_methods", "cross_validate", "fit_variogram", "fit_variogram_by_group", "simulate"),
     "topology": ("Grid", "Points", "Zones", "grid", "points", "zones"),
 }
 """What each module has of the names above.
@@ -56,6 +74,7 @@ _MODULES: Final = {
 They are imported when they are first used: a process that needs one module of this package, as each worker of Spark
 does, waits for that module alone.
 """
+moved_modules.install()
 _HOME: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 

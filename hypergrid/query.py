@@ -9,7 +9,12 @@ from typing import Any, Self
 
 import xarray as xr
 
-from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.archive import Archive, Layers, Snapshot
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.readings import Station
+from hypergrid.core.times import format_instant, parse_instant
+from hypergrid.core.tokens import token
+from hypergrid.core.units import Variable
 from hypergrid.execution import (
     Plan,
     Walking,
@@ -24,20 +29,15 @@ from hypergrid.execution import (
     streamed_plan,
     to_dataset,
 )
-from hypergrid.execution.kept import KEPT
+from hypergrid.execution.running.result_cache import KEPT
 from hypergrid.perspective import Base, Question, Surface, build, question_from_json
-from hypergrid.perspective.archive_source import ArchiveSource
-from hypergrid.perspective.array_source import array_source
-from hypergrid.perspective.fluent import Fluent
-from hypergrid.perspective.known import Known
-from hypergrid.perspective.sources import ARRAY, Sources, pinned
+from hypergrid.perspective.build.data_sources import ARRAY, Sources, pinned
+from hypergrid.perspective.build.plan_memo import Known
+from hypergrid.perspective.sources.archive_source import ArchiveSource
+from hypergrid.perspective.sources.array_source import array_source
+from hypergrid.perspective.spec.fluent import Fluent
 from hypergrid.refinement import Refinement
-from hypergrid.store import Archive, Layers, Snapshot
-from hypergrid.streams.elements import Station
-from hypergrid.times import format_instant, parse_instant
-from hypergrid.tokens import token
 from hypergrid.topology.zones import read_into
-from hypergrid.units import Variable
 
 
 @dataclass(frozen=True, eq=False)

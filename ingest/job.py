@@ -12,17 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from hypergrid.errors import HyperGridError, NotFound, Rejected
-from hypergrid.perspective.selecting import SELECTED_BY_DEFAULT
-from hypergrid.store import Archive, Reject
-from hypergrid.streams.elements import Station
-from hypergrid.times import format_instant
-from hypergrid.tokens import token
-from ingest.arrivals import read_arrivals
-from ingest.mapping import Deployment, default_deployment, load, variable_name
-from ingest.parsers import FORMATS
-from ingest.plan import Plan, guess_slice_s, layout_warnings, make_plan
-from ingest.report import IngestReport, Stages, check_conservation
+from hypergrid.archive import Archive, Reject
+from hypergrid.core.errors import HyperGridError, NotFound, Rejected
+from hypergrid.core.readings import Station
+from hypergrid.core.times import format_instant
+from hypergrid.core.tokens import token
+from hypergrid.perspective.sources.series_selection import SELECTED_BY_DEFAULT
+from ingest.batch.archive_session import STAGING, check_same, existing, held
+from ingest.batch.metadata_merge import columns_of, far_off, is_placed, with_told
+from ingest.batch.plan import Plan, guess_slice_s, layout_warnings, make_plan
+from ingest.batch.report import IngestReport, Stages, check_conservation
+from ingest.batch.staging import Staged, stage
+from ingest.batch.write_staged import VALUES_AT_ONCE, Stock, Totals, kinds, store
+from ingest.deployment.arrivals import read_arrivals
+from ingest.deployment.deployment_file import Deployment, default_deployment, load, variable_name
+from ingest.formats import FORMATS
 from ingest.sources.folder import (
     CHUNK_BYTES,
     FILE_NAME,
@@ -33,11 +37,7 @@ from ingest.sources.folder import (
     find_deployment,
     has_changed,
 )
-from ingest.sources.raw import RAW, hash_of, keep, sweep
-from ingest.staging import Staged, stage
-from ingest.storing import VALUES_AT_ONCE, Stock, Totals, kinds, store
-from ingest.target import STAGING, check_same, existing, held
-from ingest.telling import columns_of, far_off, is_placed, with_told
+from ingest.sources.raw_files import RAW, hash_of, keep, sweep
 
 Engine = Literal["auto", "spark", "inprocess"]
 SPARK_FROM_BYTES: Final = 32 << 20

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 from pyarrow import fs
 
-from hypergrid.store import MARKER, S3Store
+from hypergrid.archive import MARKER, S3Store
 
 BUCKET: Final = "networks"
 USER: Final = "tester"

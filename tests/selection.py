@@ -30,7 +30,7 @@ OF_PATHS: Final = {
     "bench/": "bench",
     "bench/test_wo_join_bench.py": "spark",
     "browser/": "browser",
-    "hypergrid/store/test_s3.py": "s3",
+    "hypergrid/archive/test_s3.py": "s3",
     "ingest/sources/test_receiver.py": "process",
     "ingest/spark/": "spark",
     "ingest/test_s3.py": "s3",
@@ -42,18 +42,18 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
     "process": {
         "end_to_end/test_command_line.py": ("test_a_process_of_its_own_ends_with_the_same_status",),
         "end_to_end/test_readme.py": ("test_commands_of_the_command_line_work",),
-        "hypergrid/store/test_care.py": (
+        "hypergrid/archive/test_care.py": (
             "test_maintenance_that_is_killed_harms_nothing",
             "test_readers_read_while_an_archive_is_maintained",
         ),
-        "hypergrid/store/test_processes.py": (
+        "hypergrid/archive/test_processes.py": (
             "test_none_of_200_commits_from_4_processes_is_lost",
             "test_a_killed_committer_leaves_whole_batches_and_the_next_run_continues",
         ),
         "ingest/test_bad_files.py": ("test_memory_is_bounded",),
         "ingest/test_kill.py": ("test_ten_random_moments", "test_on_spark", "test_in_an_s3_store"),
         "ingest/test_random_kills.py": ("test_some_kills",),
-        "ingest/test_reprocess.py": ("test_killed_anywhere_it_ends_in_the_same_flags",),
+        "ingest/reprocess/test_reprocess.py": ("test_killed_anywhere_it_ends_in_the_same_flags",),
         "ingest/test_stream.py": ("test_messages_of_a_broker_become_the_archive_of_a_batch_ingest",),
         "ingest/test_stream_kill.py": ("test_kills_of_python_of_spark_and_of_both",),
         "queries/standing/test_kill.py": ("test_three_kills_of_the_server",),
@@ -116,14 +116,18 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_equal_seeds_walk_alike",
             "test_every_cell_is_served_once",
         ),
-        "hypergrid/kriging/test_coverage.py": (
+        "hypergrid/interpolation/test_coverage.py": (
             "test_intervals_of_means_over_time_hold_the_truth",
             "test_intervals_hold_the_truth_with_the_correlation_estimated",
         ),
-        "hypergrid/kriging/test_kernels.py": ("test_a_small_job_loads_no_compiler",),
-        "hypergrid/kriging/test_local.py": ("test_many_masks_chunks_and_sets_do_not_change_an_estimate",),
-        "hypergrid/kriging/test_simulate.py": ("test_realisations_scatter_around_the_estimate_as_its_variance_says",),
-        "hypergrid/kriging/test_validate.py": ("test_methods_are_compared_on_the_values_that_all_of_them_estimate",),
+        "hypergrid/interpolation/test_kernels.py": ("test_a_small_job_loads_no_compiler",),
+        "hypergrid/interpolation/test_local.py": ("test_many_masks_chunks_and_sets_do_not_change_an_estimate",),
+        "hypergrid/interpolation/test_simulate.py": (
+            "test_realisations_scatter_around_the_estimate_as_its_variance_says",
+        ),
+        "hypergrid/interpolation/test_validate.py": (
+            "test_methods_are_compared_on_the_values_that_all_of_them_estimate",
+        ),
         "hypergrid/perspective/test_climatology.py": ("test_every_strategy_box_and_order_gives_the_same",),
         "hypergrid/perspective/test_fuzz.py": (
             "test_any_value_anywhere_gives_a_plan_or_a_refusal",
@@ -135,32 +139,32 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_cells_hold_what_the_calendar_says",
         ),
         "hypergrid/perspective/test_user_functions.py": ("test_over_time_and_space_is_what_numpy_makes_of_all_values",),
-        "hypergrid/pictures/test_plot.py": ("test_the_module_loads_without_matplotlib",),
-        "hypergrid/store/test_as_of.py": (
+        "hypergrid/plots/test_plot.py": ("test_the_module_loads_without_matplotlib",),
+        "hypergrid/archive/test_as_of.py": (
             "test_as_of_is_the_archive_that_got_only_what_had_arrived",
             "test_a_query_answers_as_one_would_have_then",
         ),
-        "hypergrid/store/test_care.py": (
+        "hypergrid/archive/test_care.py": (
             "test_files_stay_bounded_and_readings_stay",
             "test_what_was_committed_is_forced_to_the_disk",
             "test_care_that_fails_is_told_and_tried_again_later",
         ),
-        "hypergrid/store/test_flags.py": ("test_flags_are_those_of_a_dictionary",),
-        "hypergrid/store/test_processes.py": ("test_nothing_is_printed",),
-        "hypergrid/store/test_properties.py": ("test_the_archive_holds_what_a_dictionary_holds",),
-        "hypergrid/store/test_side_table.py": ("test_a_window_reads_what_lies_in_it",),
-        "hypergrid/store/test_threads.py": ("test_threads_store_what_one_after_the_other_does",),
-        "hypergrid/streams/test_bad_input.py": ("test_keys_that_never_grow_are_told",),
-        "hypergrid/streams/test_generator.py": ("test_settings_of_table_5_4",),
-        "hypergrid/streams/test_join.py": (
+        "hypergrid/archive/test_flags.py": ("test_flags_are_those_of_a_dictionary",),
+        "hypergrid/archive/test_processes.py": ("test_nothing_is_printed",),
+        "hypergrid/archive/test_properties.py": ("test_the_archive_holds_what_a_dictionary_holds",),
+        "hypergrid/archive/test_side_table.py": ("test_a_window_reads_what_lies_in_it",),
+        "hypergrid/archive/test_threads.py": ("test_threads_store_what_one_after_the_other_does",),
+        "hypergrid/wo_join/test_bad_input.py": ("test_keys_that_never_grow_are_told",),
+        "hypergrid/wo_join/test_generator.py": ("test_settings_of_table_5_4",),
+        "hypergrid/wo_join/test_join.py": (
             "test_cutting_into_pushes_changes_nothing",
             "test_whole_slices_are_closed_with_their_last_tuple",
             "test_keys_that_all_have_brought_are_dropped_at_once",
             "test_with_known_parameters_each_result_comes_once",
         ),
-        "hypergrid/streams/test_monitors.py": ("test_the_dependent_factor_is_that_of_the_sorted_stream",),
-        "hypergrid/streams/test_optimum.py": ("test_millions_of_tuples_take_seconds",),
-        "hypergrid/streams/test_spilling.py": (
+        "hypergrid/wo_join/test_monitors.py": ("test_the_dependent_factor_is_that_of_the_sorted_stream",),
+        "hypergrid/wo_join/test_optimum.py": ("test_millions_of_tuples_take_seconds",),
+        "hypergrid/wo_join/test_spilling.py": (
             "test_a_full_disk_is_told_and_nothing_is_lost",
             "test_a_killed_process_loses_nothing",
             "test_results_wait_for_the_sort_and_not_for_the_disk",
@@ -188,18 +192,18 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_an_archive_answers_as_the_oracle",
             "test_an_array_answers_as_the_oracle",
         ),
-        "hypergrid/test_export.py": ("test_a_failure_leaves_the_old_file_and_nothing_else",),
-        "hypergrid/test_growing.py": (
+        "hypergrid/formats/test_export.py": ("test_a_failure_leaves_the_old_file_and_nothing_else",),
+        "hypergrid/analysis/test_growing.py": (
             "test_updates_equal_computing_anew",
             "test_what_is_told_of_heights_reach_and_readings_is_of_the_whole_surface",
             "test_a_variance_whose_correlation_is_found_from_all_slices_is_computed_anew",
         ),
-        "hypergrid/test_in_parts.py": ("test_pieces_give_what_the_whole_gives",),
+        "hypergrid/formats/test_in_parts.py": ("test_pieces_give_what_the_whole_gives",),
         "hypergrid/test_interpolate_in_time.py": (
             "test_an_archive_answers_as_the_oracle",
             "test_an_array_answers_as_the_oracle",
         ),
-        "hypergrid/test_reading_files.py": (
+        "hypergrid/formats/test_reading_files.py": (
             "test_netcdf_is_read_back_as_it_was",
             "test_a_table_is_read_back_as_it_was",
         ),
@@ -208,7 +212,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_what_takes_long_to_load_waits_until_it_is_used",
             "test_a_worker_of_a_stream_loads_neither_units_nor_what_only_queries_and_netcdf_need",
         ),
-        "hypergrid/test_study.py": (
+        "hypergrid/analysis/test_study.py": (
             "test_a_validation_is_told_in_a_few_lines",
             "test_a_comparison_says_what_it_is_scored_on",
             "test_kriging_with_its_own_variogram_beats_the_nearest_station",
@@ -217,7 +221,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_what_is_larger_than_what_is_allowed_is_written_in_parts",
             "test_a_store_is_what_compute_gives",
         ),
-        "ingest/parsers/test_dialects.py": ("test_a_table_reads_back_equal",),
+        "ingest/formats/test_dialects.py": ("test_a_table_reads_back_equal",),
         "ingest/sources/test_spool.py": (
             "test_a_killed_writer_loses_nothing_that_it_acknowledged",
             "test_a_torn_end_is_cut_at_every_byte",
@@ -238,20 +242,20 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_a_position_that_is_known_survives_files_without_deployment",
             "test_files_of_one_name_from_two_folders_are_told_apart",
         ),
-        "ingest/test_judging.py": ("test_pieces_have_the_flags_of_the_whole",),
-        "ingest/test_nearby.py": (
+        "ingest/quality/test_judging.py": ("test_pieces_have_the_flags_of_the_whole",),
+        "ingest/quality/test_nearby.py": (
             "test_minutes_have_the_flags_of_the_whole",
             "test_old_stamps_beside_new_ones_have_the_flags_of_the_whole",
             "test_a_station_that_sends_all_it_kept_is_judged_piece_by_piece",
             "test_a_broken_sensor_costs_no_more",
         ),
         "ingest/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
-        "ingest/test_remap.py": (
+        "ingest/reprocess/test_remap.py": (
             "test_a_unit_that_was_wrong",
             "test_a_zone_that_was_wrong",
         ),
-        "ingest/test_remembered.py": ("test_pieces_have_the_flags_of_the_whole",),
-        "ingest/test_reprocess.py": (
+        "ingest/quality/test_remembered.py": ("test_pieces_have_the_flags_of_the_whole",),
+        "ingest/reprocess/test_reprocess.py": (
             "test_surfaces_go_on_where_they_were",
             "test_it_gives_the_flags_of_quality",
             "test_a_station_that_moved_meanwhile_is_judged_where_it_stands",
@@ -262,7 +266,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_the_same_parameters_change_nothing",
             "test_some_variables_and_some_time",
         ),
-        "ingest/test_requality.py": (
+        "ingest/reprocess/test_requality.py": (
             "test_a_clock_is_told_and_corrected_only_when_told",
             "test_the_same_tests_once_more_change_nothing",
             "test_other_parameters_are_another_snapshot_of_the_same_values",
@@ -275,18 +279,18 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_toa5",
             "test_climaps",
         ),
-        "ingest/test_spooled.py": ("test_whole_files_are_read_as_a_batch_ingest_does",),
-        "ingest/test_streamed.py": (
+        "ingest/streaming/test_spooled.py": ("test_whole_files_are_read_as_a_batch_ingest_does",),
+        "ingest/streaming/test_streamed.py": (
             "test_the_archive_is_that_of_a_batch_ingest",
             "test_a_batch_that_comes_again_changes_nothing",
             "test_a_segment_goes_once_the_commit_that_used_it_is_on_the_disk",
             "test_duplicates_replacements_rejects_and_late_rows_are_accounted_for",
         ),
-        "ingest/test_target.py": (
+        "ingest/batch/test_target.py": (
             "test_who_waited_for_a_run_that_took_its_archive_away_makes_one",
             "test_a_second_run_waits_and_says_so_once",
         ),
-        "ingest/test_telling.py": (
+        "ingest/batch/test_telling.py": (
             "test_the_example_for_knmi_says_that_stamps_are_ends",
             "test_a_station_that_files_tell_elsewhere_has_moved",
         ),
@@ -321,18 +325,18 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_who_asks_for_figures_disturbs_no_strategy",
             "test_where_all_is_fresh_all_tokens_were_earned",
         ),
-        "queries/test_extents.py": (
+        "queries/snapshots/test_extents.py": (
             "test_random_commits_with_flags_that_are_judged_anew",
             "test_commits_of_every_kind_and_older_snapshots",
         ),
-        "queries/test_latest.py": ("test_random_commits",),
+        "queries/snapshots/test_latest.py": ("test_random_commits",),
         "queries/web/edr/test_metadata.py": ("test_the_api_is_described",),
         "queries/web/edr/test_odd_words.py": ("test_edr_never_breaks",),
         "queries/web/edr/test_serving.py": (
             "test_answers_take_no_place_among_results_that_are_kept",
             "test_the_judge_of_cf_finds_no_error",
         ),
-        "queries/web/test_access.py": (
+        "queries/web/auth/test_access.py": (
             "test_every_route_by_every_caller",
             "test_the_id_of_a_request_is_echoed_where_it_is_one",
             "test_the_files_of_a_page_are_not_counted",
@@ -344,13 +348,13 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_paths_that_lead_elsewhere",
         ),
         "queries/web/test_operations.py": ("test_a_client_cannot_make_metrics_grow",),
-        "queries/web/test_readings.py": (
+        "queries/web/routes/test_readings.py": (
             "test_the_judge_of_cf_finds_no_error",
             "test_bad_words_are_told",
         ),
-        "queries/web/test_results.py": ("test_the_same_is_not_sent_again",),
+        "queries/web/routes/test_results.py": ("test_the_same_is_not_sent_again",),
         "queries/web/test_server.py": ("test_a_signal_cancels_what_runs_and_ends_the_server",),
-        "queries/web/test_standing.py": (
+        "queries/web/routes/test_standing.py": (
             "test_alerts_come_as_events_and_go_on_after_the_last_one_seen",
             "test_a_standing_query_is_replaced",
         ),
@@ -389,7 +393,9 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     },
     "bench/test_reprocess_bench.py": {
         "test_a_short_archive_is_reprocessed": Less(
-            0, "it starts Spark five times; killed reprocessing is in ingest/test_reprocess.py, Spark's in ingest/spark"
+            0,
+            "it starts Spark five times; killed reprocessing is in ingest/reprocess/test_reprocess.py, Spark's "
+            "in ingest/spark",
         ),
     },
     "bench/test_watermark_bench.py": {
@@ -414,7 +420,7 @@ LONG: Final[dict[str, dict[str, Less]]] = {
             "test_the_document_and_the_tables",
             "test_windows_of_equal_accuracy_hold_more_than_the_optimum",
         ),
-        Less(0, "of a benchmark in small, on Spark; hypergrid/streams has the oracles"),
+        Less(0, "of a benchmark in small, on Spark; hypergrid/wo_join has the oracles"),
     ),
     "browser/test_brush.py": {
         "test_axe_finds_nothing_serious": Less(1, "in one scheme of two"),
@@ -434,22 +440,22 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "hypergrid/execution/test_walk.py": {
         "test_equal_seeds_walk_alike": Less(25, "each example walks a whole field twice"),
     },
-    "hypergrid/kriging/test_coverage.py": {
+    "hypergrid/interpolation/test_coverage.py": {
         "test_intervals_hold_the_truth_with_the_correlation_estimated": Less(1, "one correlation time of three"),
         "test_intervals_of_means_over_time_hold_the_truth": Less(2, "the first and the last of models and hours"),
     },
-    "hypergrid/kriging/test_local.py": {
+    "hypergrid/interpolation/test_local.py": {
         "test_many_masks_chunks_and_sets_do_not_change_an_estimate": Less(1, "one way of four"),
     },
     "hypergrid/perspective/test_climatology.py": {
         "test_every_strategy_box_and_order_gives_the_same": Less(2, "at stations, and of all"),
     },
-    "hypergrid/streams/test_join.py": {
+    "hypergrid/wo_join/test_join.py": {
         "test_assembling_equals_grouping_by_key": Less(27, "loads of 80, spread evenly"),
         "test_cutting_into_pushes_changes_nothing": Less(2, "two policies of four, one form each"),
         "test_with_known_parameters_each_result_comes_once": Less(20, "loads of 60, spread evenly"),
     },
-    "hypergrid/streams/test_spilling.py": {
+    "hypergrid/wo_join/test_spilling.py": {
         "test_a_process_grows_no_further_than_the_limit": Less(1, "one strategy of two"),
         "test_each_result_comes_once_under_every_limit_that_admits_it": Less(8, "loads of 24 (the soak has 500)"),
     },
@@ -457,7 +463,7 @@ LONG: Final[dict[str, dict[str, Less]]] = {
         "test_an_archive_answers_as_the_oracle": Less(100, "questions; the soak asks 2,000 more, in all ways"),
         "test_an_array_answers_as_the_oracle": Less(100, "questions; the soak asks 2,000 more, in all ways"),
     },
-    "hypergrid/test_growing.py": {
+    "hypergrid/analysis/test_growing.py": {
         "test_updates_equal_computing_anew": Less(1, "arrays of instants; of ends of intervals in the soak"),
     },
     "hypergrid/test_to_zarr.py": {
@@ -471,14 +477,14 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "ingest/test_bad_files.py": {
         "test_memory_is_bounded": Less(2, "a line without end, and a bomb in a zip"),
     },
-    "ingest/test_judging.py": {
+    "ingest/quality/test_judging.py": {
         "test_pieces_have_the_flags_of_the_whole": Less(3, "orders of six, spread evenly"),
     },
     "ingest/test_kill.py": {
         "test_on_spark": Less(1, "one moment of two"),
         "test_ten_random_moments": Less(1, "every other moment of the ten"),
     },
-    "ingest/test_nearby.py": {
+    "ingest/quality/test_nearby.py": {
         "test_minutes_have_the_flags_of_the_whole": Less(4, "orders and networks of 14, spread evenly"),
         "test_old_stamps_beside_new_ones_have_the_flags_of_the_whole": Less(2, "the first and the last of four"),
     },

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hypergrid.errors import NotFound
+from hypergrid.core.errors import NotFound
 from ingest.spark.java import DROPPED_OPTIONS, find_java, make_home, start_options
 
 ROOT = Path(__file__).resolve().parents[1]

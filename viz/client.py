@@ -19,10 +19,10 @@ import httpx
 import pandas as pd
 import xarray as xr
 
-from hypergrid import errors
-from hypergrid.errors import Cancelled, HyperGridError, NotFound
-from hypergrid.perspective.fluent import Fluent
-from hypergrid.perspective.steps import Question, question_from_json
+from hypergrid.core import errors
+from hypergrid.core.errors import Cancelled, HyperGridError, NotFound
+from hypergrid.perspective.spec.fluent import Fluent
+from hypergrid.perspective.spec.query_spec import Question, question_from_json
 
 PREFIX: Final = "/api/v1"
 _SHORTEST_S: Final = 0.02

@@ -1,8 +1,9 @@
 """Perspectives: what a user writes, and the chains of perspectives that it means."""
 
-from hypergrid.perspective import physical as _physical  # noqa: F401 - adds its rows to the tables of functions
-from hypergrid.perspective.build import build
-from hypergrid.perspective.operators import (
+from hypergrid.perspective.build.build import build
+from hypergrid.perspective.functions import physical as _physical  # noqa: F401 - adds its rows to the tables of functions
+from hypergrid.perspective.spec.query_spec import Question, Step, question_from_json
+from hypergrid.perspective.tree.operators import (
     Aggregate,
     Base,
     Call,
@@ -14,9 +15,8 @@ from hypergrid.perspective.operators import (
     Recur,
     Source,
 )
-from hypergrid.perspective.perspective import Perspective
-from hypergrid.perspective.steps import Question, Step, question_from_json
-from hypergrid.perspective.surface import Clip, Surface
+from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.tree.surface import Clip, Surface
 
 __all__ = [
     "Aggregate", "Base", "Call", "Clip", "Convert", "Interpolate", "InterpolateInTime", "Merge", "Operator",

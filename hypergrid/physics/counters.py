@@ -39,7 +39,7 @@ import numpy as np
 import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
 
-from hypergrid.medians import medians_by_group
+from hypergrid.core.medians import medians_by_group
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

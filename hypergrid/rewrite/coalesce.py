@@ -5,9 +5,9 @@ Exact always: the functions run on the same values in the same order.
 
 from dataclasses import replace
 
-from hypergrid.perspective.operators import Convert
-from hypergrid.perspective.perspective import Perspective
-from hypergrid.perspective.surface import Surface
+from hypergrid.perspective.tree.operators import Convert
+from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.tree.surface import Surface
 
 
 def coalesce(surface: Surface) -> tuple[Surface, str]:

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from hypergrid.perspective.build import selected
-from hypergrid.perspective.interval_spans import has_intervals
-from hypergrid.perspective.operators import Aggregate, Base, Convert
-from hypergrid.perspective.perspective import Perspective
-from hypergrid.perspective.restrict import restrict
-from hypergrid.perspective.surface import Surface
-from hypergrid.times import Window
-from hypergrid.tokens import token
+from hypergrid.core.times import Window
+from hypergrid.core.tokens import token
+from hypergrid.perspective.build.build import selected
+from hypergrid.perspective.build.restrict import restrict
+from hypergrid.perspective.sources.interval_spans import has_intervals
+from hypergrid.perspective.tree.operators import Aggregate, Base, Convert
+from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.tree.surface import Surface
 from hypergrid.topology import Instants, blocks_of
 
 

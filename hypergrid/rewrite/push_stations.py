@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.perspective.matching import columns_of
-from hypergrid.perspective.operators import Base, Interpolate, Merge
-from hypergrid.perspective.perspective import Perspective
-from hypergrid.perspective.placing import in_reach
-from hypergrid.perspective.surface import Surface
+from hypergrid.perspective.build.station_projection import in_reach
+from hypergrid.perspective.sources.station_matching import columns_of
+from hypergrid.perspective.tree.operators import Base, Interpolate, Merge
+from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.tree.surface import Surface
 from hypergrid.topology import Grid, Points, SeriesAxis
 
 Mask = NDArray[np.bool_]

@@ -7,9 +7,9 @@ from hypergrid.topology.civil import Calendar, Clock, Unit, check_zone
 from hypergrid.topology.coordinates import quanta
 from hypergrid.topology.cover import Cover, cells_inside, cover, is_location_consistent
 from hypergrid.topology.levels import Levels, levels, levels_json, levels_words
-from hypergrid.topology.metres import DISTANCES, Distance, Metres
 from hypergrid.topology.periodic import CYCLES, HOUR_OF_DAY, Cycle, Periodic, periodic
 from hypergrid.topology.points import Points, cells_from_json, cells_json, points
+from hypergrid.topology.projection import DISTANCES, Distance, Metres
 from hypergrid.topology.recurring import recurring
 from hypergrid.topology.space import Grid, SeriesAxis, grid, grid_json
 from hypergrid.topology.spacing import usual_spacing_ns

@@ -6,7 +6,7 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-from hypergrid.sphere import RADIUS_M
+from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.topology.axes import PER_UNIT, Regular
 from hypergrid.topology.space import System
 

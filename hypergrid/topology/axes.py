@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery, TooLarge
+from hypergrid.core.errors import InvalidQuery, TooLarge
 
 Quantum = Literal["ns", "uas", "mm"]
 

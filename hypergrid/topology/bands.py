@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.tokens import token
+from hypergrid.core.tokens import token
 from hypergrid.topology.axes import PER_UNIT
 from hypergrid.topology.bins import Bins
 from hypergrid.topology.levels import Levels

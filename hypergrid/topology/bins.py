@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery
-from hypergrid.times import DAY_NS, format_instant
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.times import DAY_NS, format_instant
 from hypergrid.topology.axes import LARGEST, PER_UNIT, Quantum
 from hypergrid.topology.civil import Calendar
 

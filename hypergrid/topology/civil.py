@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery, NotFound
-from hypergrid.times import DAY_NS, SECOND_NS, format_duration
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.times import DAY_NS, SECOND_NS, format_duration
 
 Integers = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.topology.axes import LARGEST, PER_UNIT, Quantum, Regular
 
 _SEXAGESIMAL = re.compile(r"([+-]?)([0-9]{1,3}):([0-9]{1,2})(?::([0-9]{1,2}(?:\.[0-9]+)?))?")

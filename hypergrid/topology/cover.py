@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.topology.axes import Instants, Regular
 from hypergrid.topology.bins import Bins
 from hypergrid.topology.periodic import Periodic

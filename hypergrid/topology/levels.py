@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.topology.axes import Regular, aligned
 from hypergrid.topology.bins import Bins
 from hypergrid.topology.coordinates import axis_of, is_count, quanta

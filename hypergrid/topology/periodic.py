@@ -6,7 +6,7 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.times import DAY_NS, SECOND_NS
+from hypergrid.core.times import DAY_NS, SECOND_NS
 from hypergrid.topology.civil import Calendar, Clock, Unit
 
 Integers = NDArray[np.int64]

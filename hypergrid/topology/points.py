@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery, NotFound
-from hypergrid.tokens import token
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.tokens import token
 from hypergrid.topology.axes import PER_UNIT, Quantum, Regular
 from hypergrid.topology.coordinates import quanta
 from hypergrid.topology.levels import Levels, levels, levels_json

@@ -5,8 +5,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery
-from hypergrid.times import format_instant
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.times import format_instant
 from hypergrid.topology.axes import Instants, Regular
 from hypergrid.topology.civil import MOST_BLOCKS
 from hypergrid.topology.periodic import Cycle, Periodic, periodic

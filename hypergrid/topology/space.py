@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery
-from hypergrid.streams.elements import Series
-from hypergrid.tokens import token
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.readings import Series
+from hypergrid.core.tokens import token
 from hypergrid.topology.axes import PER_UNIT, Quantum, Regular
 from hypergrid.topology.coordinates import axis_of, is_count, quanta
 from hypergrid.topology.levels import Levels, levels, levels_json

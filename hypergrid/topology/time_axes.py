@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.times import DAY_NS
+from hypergrid.core.times import DAY_NS
 from hypergrid.topology.axes import Instants, Regular
 from hypergrid.topology.bins import Bins
 from hypergrid.topology.periodic import Periodic

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hypergrid.tokens import token
+from hypergrid.core.tokens import token
 from hypergrid.topology.axes import Instants
 from hypergrid.topology.bands import Bands
 from hypergrid.topology.levels import Levels

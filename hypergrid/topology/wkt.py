@@ -8,7 +8,7 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery
 
 MOST_LETTERS: Final = 100_000
 """Longest text that is read."""

@@ -8,8 +8,8 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery
-from hypergrid.tokens import token
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.tokens import token
 from hypergrid.topology.areas import Floats, cell_areas, polygon_areas
 from hypergrid.topology.axes import PER_UNIT, Regular
 from hypergrid.topology.space import Grid, System

@@ -12,8 +12,8 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery, NotFound
-from hypergrid.tokens import token
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.tokens import token
 
 Shapes = NDArray[np.object_]
 """Polygons and multipolygons of shapely, one a zone."""

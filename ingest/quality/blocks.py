@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.flags import FAIL, MISSING, SUSPECT, TESTS
-from hypergrid.medians import medians_by_group
-from hypergrid.streams.elements import Readings
-from ingest.quality.settings import GrossRange
+from hypergrid.core.flags import FAIL, MISSING, SUSPECT, TESTS
+from hypergrid.core.medians import medians_by_group
+from hypergrid.core.readings import Readings
+from ingest.deployment.quality_settings import GrossRange
 from ingest.quality.temporal import HOUR_NS, Floats
 
 BLOCK_HOURS: Final = 3

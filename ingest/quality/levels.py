@@ -23,9 +23,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.deployment.quality_settings import LevelShift
 from ingest.quality.blocks import A_DAY, Blocks, median, term_blocks
 from ingest.quality.neighbours import nearest
-from ingest.quality.settings import LevelShift
 from ingest.quality.spatial import Places
 from ingest.quality.temporal import Floats
 

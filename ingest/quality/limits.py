@@ -5,10 +5,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
+from hypergrid.core.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
+from hypergrid.core.readings import Series
 from hypergrid.physics.sun import LONGEST_STEP_S, MOST_STEPS, sun
-from hypergrid.streams.elements import Series
-from ingest.quality.settings import Climatology, GrossRange, Normal, Span, SunLimit
+from ingest.deployment.quality_settings import Climatology, GrossRange, Normal, Span, SunLimit
 from ingest.quality.spatial import Places
 from ingest.quality.temporal import HOUR_NS, Flags, Floats, Line
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
-from hypergrid.flags import GOOD, NOT_EVALUATED, SUSPECT
+from hypergrid.core.flags import GOOD, NOT_EVALUATED, SUSPECT
+from ingest.deployment.quality_settings import MINUTE_NS, BuddyCheck, SpatialConsistency
 from ingest.quality.neighbours import EARTH_RADIUS_M, directions, network_spacing_m
-from ingest.quality.settings import MINUTE_NS, BuddyCheck, SpatialConsistency
 from ingest.quality.temporal import Flags, Floats, Line
 
 _DENSE: Final = 256

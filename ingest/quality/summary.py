@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.flags import FAIL, MEANINGS, SUSPECT, TESTS
-from hypergrid.streams.elements import Series
+from hypergrid.core.flags import FAIL, MEANINGS, SUSPECT, TESTS
+from hypergrid.core.readings import Series
 
 GAPS = "gaps"
 """Pauses longer than the test of gaps allows, one a series."""

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
-from hypergrid.streams.elements import Series
-from ingest.quality.settings import (
+from hypergrid.core.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
+from hypergrid.core.readings import Series
+from ingest.deployment.quality_settings import (
     JOINED_INTERVALS,
     MINUTE_NS,
     AttenuatedSignal,

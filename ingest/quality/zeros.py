@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.deployment.quality_settings import FaultyZeros
 from ingest.quality.blocks import A_DAY, Blocks, term_blocks
 from ingest.quality.neighbours import nearest
-from ingest.quality.settings import FaultyZeros
 from ingest.quality.spatial import Places
 
 _ASKED: Final = 8

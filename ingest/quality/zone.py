@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.core.readings import Readings
 from hypergrid.physics.sun import clear_sky, sun
-from hypergrid.streams.elements import Readings
 from ingest.quality.temporal import HOUR_NS, Floats
 
 RADIATION: Final = "solar_radiation"

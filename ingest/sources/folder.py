@@ -12,12 +12,12 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-from hypergrid.errors import InvalidDeployment, NotFound
-from ingest.mapping import FILE_NAME, Deployment, Feed
-from ingest.parsers import FORMATS, BadRow, DocumentFormat, Format, Layout, Parsed, Unreadable, recognise
-from ingest.parsers.clock import changes, repeated
-from ingest.parsers.encoding import has_lines
-from ingest.sources.packed import Member, members, opened, plain_head, rewritten, unpacked
+from hypergrid.core.errors import InvalidDeployment, NotFound
+from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed
+from ingest.formats import FORMATS, BadRow, DocumentFormat, Format, Layout, Parsed, Unreadable, recognise
+from ingest.formats.encoding import has_lines
+from ingest.formats.timestamps import changes, repeated
+from ingest.sources.compressed import Member, members, opened, plain_head, rewritten, unpacked
 
 HEAD_BYTES: Final = 1 << 16
 """What is read of a file to tell its form [bytes]."""

@@ -19,10 +19,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from hypergrid.errors import InvalidDeployment
-from ingest.parsers.lines import show
+from hypergrid.core.errors import InvalidDeployment
+from ingest.deployment.topics import PASSWORD_KEY, USER_KEY, Broker, Topic
+from ingest.formats.csv_lines import show
 from ingest.sources.spool import REFUSED, NotWritten, Record, Spool
-from ingest.topics import PASSWORD_KEY, USER_KEY, Broker, Topic
 
 MESSAGE_MOST_BYTES: Final = 1 << 20
 """A longer message is refused, and told with its beginning [bytes]."""

@@ -24,9 +24,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from hypergrid.errors import ArchiveConflict, HyperGridError, InvalidDeployment, NotFound
-from ingest.deployed import deployments
-from ingest.mapping import Deployment, load
+from hypergrid.core.errors import ArchiveConflict, HyperGridError, InvalidDeployment, NotFound
+from ingest.deployment.deployment_file import Deployment, load
+from ingest.deployment.topics import Broker, address
+from ingest.deployment.versions import deployments
+from ingest.sources.folder_watcher import Files, WatchedFolder
 from ingest.sources.mqtt import UNNUMBERED, MqttSource
 from ingest.sources.spool import (
     HEADER,
@@ -41,8 +43,6 @@ from ingest.sources.spool import (
     held_bytes,
     segments,
 )
-from ingest.sources.watch import Files, WatchedFolder
-from ingest.topics import Broker, address
 
 SPOOL: Final = "spool"
 """Folder of an archive that has the spool."""

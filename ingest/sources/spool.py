@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound
+from hypergrid.core.errors import ArchiveConflict, HyperGridError, NotFound
 
 if sys.platform != "win32":
     import fcntl
@@ -189,7 +189,7 @@ class Spool:
 
         Raises
         ------
-        hypergrid.errors.ArchiveConflict
+        hypergrid.core.errors.ArchiveConflict
             Another process writes it.
         Damaged
             Records that had been on the disk cannot be read any more.
@@ -495,7 +495,7 @@ def frames(folder: Path, after: int, upto: int, *, batch_bytes: int = FRAME_BYTE
 
     Raises
     ------
-    hypergrid.errors.NotFound
+    hypergrid.core.errors.NotFound
         They have been retired, or are not on the disk yet.
     Damaged
         They cannot be read any more.

@@ -16,11 +16,11 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from hypergrid.errors import HyperGridError
-from ingest.report import Stages
+from hypergrid.core.errors import HyperGridError
+from ingest.batch.report import Stages
+from ingest.batch.staging import SUMMARY, Staged, stage
 from ingest.sources.folder import Chunk
 from ingest.spark.session import GONE, session, stop
-from ingest.staging import SUMMARY, Staged, stage
 
 _SUMMARY_DDL = (
     "number long, lines long, rows long, rejects long, first_ns long, last_ns long, "

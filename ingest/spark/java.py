@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from hypergrid.errors import NotFound
+from hypergrid.core.errors import NotFound
 
 OLDEST_JAVA = 17
 """The oldest feature release of Java that Spark 4 runs on."""

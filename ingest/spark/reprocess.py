@@ -14,12 +14,12 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from hypergrid.errors import HyperGridError
+from hypergrid.core.errors import HyperGridError
 from ingest.spark.session import session, stop
 
 
 class Executors:
-    """The executors of a session, as `ingest.reprocessing.Workers`."""
+    """The executors of a session, as `ingest.reprocess.partitions.Workers`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
@@ -77,7 +77,7 @@ def executors(*, master: str | None = None, cores: int | None = None) -> Iterato
 
     Raises
     ------
-    hypergrid.errors.NotFound
+    hypergrid.core.errors.NotFound
         There is no Java 17 or newer, or nobody answers at the master.
     """
     was_running = SparkContext._active_spark_context is not None

@@ -27,7 +27,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
-from hypergrid.errors import NotFound
+from hypergrid.core.errors import NotFound
 from ingest.spark.java import find_java, make_home, start_options
 
 DRIVER_MEMORY = "1g"
@@ -68,7 +68,7 @@ def session(
 
     Raises
     ------
-    hypergrid.errors.NotFound
+    hypergrid.core.errors.NotFound
         There is no Java 17 or newer, or the master does not answer.
 
     Notes

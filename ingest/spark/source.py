@@ -8,8 +8,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ingest.deployed import deployments, parse
+from ingest.deployment.versions import deployments
 from ingest.sources.spool import durable, reach, segments, spans
+from ingest.streaming.deployment_history import parse
 
 SCHEMA = "grp string, content binary"
 """A group of stations, and a `Piece` or a `GroupBatch` of it as bytes."""

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from hypergrid.errors import HyperGridError
-from queries.scheduling.cutting import CUTS, Cut, Rule
+from hypergrid.core.errors import HyperGridError
+from queries.scheduling.fragmentation import CUTS, Cut, Rule
 
 
 class InvalidWork(HyperGridError, ValueError):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from queries.scheduling.cutting import Rule
+from queries.scheduling.fragmentation import Rule
 from queries.scheduling.job_tree import JobTree
 from queries.scheduling.strategy import NEVER_S, StrategyStatistics, Work
 

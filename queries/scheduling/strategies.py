@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from hypergrid.errors import NotFound
+from hypergrid.core.errors import NotFound
 from queries.scheduling.hybrid import Hybrid
 from queries.scheduling.ordered import Order, Ordered, by_arrival, by_deadline, by_laxity, by_profit
 from queries.scheduling.round_robin import RoundRobin

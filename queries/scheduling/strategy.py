@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from queries.scheduling.cutting import Cut, Piece
+from queries.scheduling.fragmentation import Cut, Piece
 from queries.scheduling.job_tree import JobTree
 
 NEVER_S = float("inf")

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from hypergrid.console import say, show_json, show_table
-from hypergrid.errors import InvalidQuery
-from hypergrid.options import JsonOption
+from hypergrid.cli.console import say, show_json, show_table
+from hypergrid.cli.options import JsonOption
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.settings import read_settings
+from hypergrid.core.times import format_instant, parse_duration, parse_instant
 from hypergrid.query import open_archive, read_document
-from hypergrid.settings import read_settings
-from hypergrid.times import format_instant, parse_duration, parse_instant
 from queries.standing.service import StandingQueries
 
 standing_app = typer.Typer(

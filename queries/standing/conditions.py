@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery, NotFound
-from hypergrid.times import SECOND_NS, format_duration, parse_duration
-from hypergrid.units import difference_of, parse_number
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.times import SECOND_NS, format_duration, parse_duration
+from hypergrid.core.units import difference_of, parse_number
 
 Floats = NDArray[np.float64]
 Marks = NDArray[np.bool_]

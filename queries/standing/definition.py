@@ -9,9 +9,9 @@ from typing import Any, Final, Literal
 
 import httpx
 
-from hypergrid.errors import InvalidQuery, InvalidTime, NotFound
-from hypergrid.settings import Settings
-from hypergrid.times import DAY_NS, format_duration, parse_duration
+from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
+from hypergrid.core.settings import Settings
+from hypergrid.core.times import DAY_NS, format_duration, parse_duration
 from queries.standing.conditions import Condition, condition_from_json
 
 Kind = Literal["alert", "user", "archive"]

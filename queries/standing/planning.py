@@ -6,15 +6,15 @@ from typing import Final
 
 import xarray as xr
 
-from hypergrid.errors import HyperGridError, NotFound
-from hypergrid.perspective.known import Known
+from hypergrid.archive import Change, told
+from hypergrid.core.errors import HyperGridError, NotFound
+from hypergrid.core.tokens import token
+from hypergrid.perspective.build.plan_memo import Known
 from hypergrid.query import OpenArchive
-from hypergrid.store import Change, told
-from hypergrid.tokens import token
-from queries.scheduling.jobs import NotReady
-from queries.scheduling.steps import Step
+from queries.jobs.records import NotReady
+from queries.scheduling.step_graph import Step
 from queries.standing.conditions import Dead, Listening
-from queries.standing.following import (
+from queries.standing.incremental_tasks import (
     LONGEST_NS,
     NEVER_NS,
     Judged,
@@ -25,9 +25,9 @@ from queries.standing.following import (
     newest_ns,
     task_of,
 )
-from queries.standing.sharing import Latest
+from queries.standing.repository import Entry, Progress
+from queries.standing.shared_steps import Latest
 from queries.standing.statistics import Status
-from queries.standing.store import Entry, Progress
 
 FIRST_PAUSE_S: Final = 1.0
 """A query that failed is left alone for so long, twice as long after each more [s],"""

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from hypergrid.export import write
-from hypergrid.times import DAY_NS
+from hypergrid.core.times import DAY_NS
+from hypergrid.formats.results import write
 
 FOLDER = "results"
 """Folder beside the catalogue; in it one a standing query."""

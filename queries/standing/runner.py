@@ -21,26 +21,26 @@ from typing import Final
 
 import xarray as xr
 
-from hypergrid.errors import NotFound
-from hypergrid.perspective.known import Known
+from hypergrid.archive import Change
+from hypergrid.core.errors import NotFound
+from hypergrid.perspective.build.plan_memo import Known
 from hypergrid.query import OpenArchive
-from hypergrid.store import Change
 from queries.scheduling.freshness import Tokens
 from queries.scheduling.job_tree import JobTree
-from queries.scheduling.steps import StepGraph
+from queries.scheduling.step_graph import StepGraph
 from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import Strategy, Work
 from queries.standing import results
-from queries.standing.books import FAIR, NEWER, Books
+from queries.standing.alert_evaluation import heard, judged
 from queries.standing.conditions import Listening, Silent
-from queries.standing.following import Kept
-from queries.standing.judging import heard, judged
-from queries.standing.memory import refuse_large
+from queries.standing.incremental_tasks import Kept
+from queries.standing.memory_limits import refuse_large
+from queries.standing.pinned_evaluation import Turn, interrupted, whole
 from queries.standing.planning import FIRST_PAUSE_S, Planner, Standing
-from queries.standing.sharing import Computed, Round, datasets, latest
+from queries.standing.repository import Alert, Found, StandingStore
+from queries.standing.runner_metrics import FAIR, NEWER, Books
+from queries.standing.shared_steps import Computed, Round, datasets, latest
 from queries.standing.statistics import Listeners, Statistics, Status, Update
-from queries.standing.store import Alert, Found, StandingStore
-from queries.standing.turns import Turn, interrupted, whole
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -11,19 +11,27 @@ from typing import Any, Final, Self
 
 import xarray as xr
 
-from hypergrid.errors import ArchiveConflict, InvalidTime, NotFound
+from hypergrid.archive.disk.lock import alone
+from hypergrid.core.errors import ArchiveConflict, InvalidTime, NotFound
+from hypergrid.core.settings import Settings
+from hypergrid.core.times import format_instant, format_timestamp
 from hypergrid.query import OpenArchive
-from hypergrid.settings import Settings
-from hypergrid.store.lock import alone
-from hypergrid.times import format_instant, format_timestamp
-from queries.scheduling.jobs import NotReady
-from queries.standing import following
+from queries.jobs.records import NotReady
+from queries.standing import incremental_tasks
 from queries.standing.definition import Definition, definition_from_json
-from queries.standing.delivery import Carriers, senders, webhook_secret
-from queries.standing.memory import refuse_large
+from queries.standing.memory_limits import refuse_large
+from queries.standing.notifications import Carriers, senders, webhook_secret
+from queries.standing.repository import (
+    FILE,
+    FOLDER,
+    Alert,
+    CatalogueUnavailable,
+    Entry,
+    Progress,
+    StandingStore,
+)
 from queries.standing.runner import StandingRunner
 from queries.standing.statistics import Statistics, Update
-from queries.standing.store import FILE, FOLDER, Alert, CatalogueUnavailable, Entry, Progress, StandingStore
 
 LOCK: Final = "lock"
 """File beside the catalogue that is held by the process that keeps its standing queries up to date."""
@@ -125,11 +133,13 @@ class StandingQueries:
         """Return what a document says, and where its evaluation begins: with what comes next."""
         definition = definition_from_json(document, self._settings)
         archive = self._archive.latest()
-        surface = following.check(definition, archive)
+        surface = incremental_tasks.check(definition, archive)
         if surface is not None:
             refuse_large(definition.name, [surface])
         variable = str(definition.query["variable"])
-        since_ns = None if archive.store.extent(variable) is None else following.newest_ns(archive.store, variable)
+        since_ns = (
+            None if archive.store.extent(variable) is None else incremental_tasks.newest_ns(archive.store, variable)
+        )
         return definition, Progress(archive.snapshot, since_ns)
 
     def remove(self, name: str) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from queries.scheduling.steps import Sharing
+from queries.scheduling.step_graph import Sharing
 from queries.scheduling.strategy import StrategyStatistics
-from queries.standing.store import Alert
+from queries.standing.repository import Alert
 
 
 @dataclass(frozen=True)

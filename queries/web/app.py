@@ -14,41 +14,41 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware.cors import CORSMiddleware
 
-from queries.catalogue import Catalogue
-from queries.latest import LatestValues
-from queries.scheduling.runner import Runner
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
+from queries.snapshots.latest import LatestValues
 from queries.standing.service import StandingQueries
-from queries.web import (
+from queries.web.auth.access import Access
+from queries.web.auth.audit import Audit
+from queries.web.auth.scopes import Undeclared, undeclared
+from queries.web.edr import Collections
+from queries.web.edr import router as edr_router
+from queries.web.middleware.authentication import Door
+from queries.web.middleware.compression import Compression
+from queries.web.middleware.request_limits import Requests, Served
+from queries.web.middleware.security_headers import Guard
+from queries.web.responses import problems
+from queries.web.responses.etags import Tags
+from queries.web.responses.orphan_jobs import Ties
+from queries.web.responses.parameters import known_alone
+from queries.web.routes import (
     about,
     engine,
     events,
     health,
     jobs,
     login,
-    problems,
     quality,
     readings,
     results,
     variograms,
     zarr_files,
 )
-from queries.web import standing as standing_routes
-from queries.web.access import Access
-from queries.web.audit import Audit
-from queries.web.compression import Compression
-from queries.web.door import Door
-from queries.web.edr import Collections
-from queries.web.edr import router as edr_router
-from queries.web.etags import Tags
-from queries.web.guard import Guard
-from queries.web.health import Health
-from queries.web.metrics import Metrics
-from queries.web.parameters import known_alone
-from queries.web.records import PREFIX
-from queries.web.requests import Requests, Served
-from queries.web.schemas import describe
-from queries.web.scopes import Undeclared, undeclared
-from queries.web.ties import Ties
+from queries.web.routes import standing as standing_routes
+from queries.web.routes.health import Health
+from queries.web.routes.metrics import Metrics
+from queries.web.schemas.openapi import describe
+from queries.web.schemas.records import PREFIX
 
 PREPARED_S: Final = 10.0
 """How long a server waits for the newest readings before it begins to answer [s]."""
@@ -155,7 +155,7 @@ def create_app(
         (method, str(route.path)) for route in iter_route_contexts(app.routes) for method in route.methods or ()
     )
     if forgotten:
-        message = f"routes without a scope: {', '.join(forgotten)}; give each a row in queries/web/scopes.py"
+        message = f"routes without a scope: {', '.join(forgotten)}; give each a row in queries/web/auth/scopes.py"
         raise Undeclared(message)
     return app
 

@@ -7,20 +7,20 @@ from typing import Annotated, Final, get_args
 
 import typer
 
-from hypergrid.console import say, show_json, show_table
-from hypergrid.errors import ArchiveConflict, HyperGridError, InvalidQuery, NotFound
-from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
+from hypergrid.archive.disk.lock import is_free
+from hypergrid.archive.state_backup import ACCESS_MARKER
+from hypergrid.cli.console import say, show_json, show_table
+from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
+from hypergrid.core.errors import ArchiveConflict, HyperGridError, InvalidQuery, NotFound
+from hypergrid.core.settings import Settings, read_settings
+from hypergrid.core.times import SECOND_NS, format_instant, parse_duration, parse_instant
 from hypergrid.query import open_archive
-from hypergrid.settings import Settings, read_settings
-from hypergrid.store.lock import is_free
-from hypergrid.store.state_backup import ACCESS_MARKER
-from hypergrid.times import SECOND_NS, format_instant, parse_duration, parse_instant
-from queries.scheduling.admission import Limits
+from queries.jobs.admission import Limits
 from queries.standing.service import standing_folder
-from queries.web.access import Access, Allowed, Rules
-from queries.web.audit import FILE as AUDIT_FILE
-from queries.web.audit import Audit
-from queries.web.keys import FILE, FOLDER, LIMITS, SCOPES, Key, KeyStore, Scope
+from queries.web.auth.access import Access, Allowed, Rules
+from queries.web.auth.audit import FILE as AUDIT_FILE
+from queries.web.auth.audit import Audit
+from queries.web.auth.keys import FILE, FOLDER, LIMITS, SCOPES, Key, KeyStore, Scope
 
 keys_app = typer.Typer(help="Access keys of `hypergrid serve`: made once, kept as a hash.", no_args_is_help=True)
 

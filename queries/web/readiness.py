@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from hypergrid.errors import NotFound
+from hypergrid.archive import Archive
+from hypergrid.archive.arrays.cells import CHUNK_SERIES
+from hypergrid.core.errors import NotFound
+from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.query import OpenArchive
-from hypergrid.store import Archive
-from hypergrid.store.cells import CHUNK_SERIES
-from hypergrid.times import SECOND_NS, Window
 
 KEPT_S: Final = 5.0
 """How long an examination counts [s]."""

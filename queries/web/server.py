@@ -13,9 +13,9 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hypergrid.errors import CannotListen
-from queries.web.access import Access
-from queries.web.requests import RESERVED, address_of
+from hypergrid.core.errors import CannotListen
+from queries.web.auth.access import Access
+from queries.web.middleware.request_limits import RESERVED, address_of
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8765

@@ -11,20 +11,20 @@ from typing import Final
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from hypergrid.kriging.threads import cores
-from hypergrid.kriging.warm import warm
+from hypergrid.core.settings import Settings
+from hypergrid.interpolation.kernels.threads import cores
+from hypergrid.interpolation.warm import warm
 from hypergrid.query import open_archive
-from hypergrid.settings import Settings
-from queries.catalogue import Catalogue
-from queries.scheduling.journal import FILE as JOURNAL
-from queries.scheduling.journal import Journal, JournalDamaged
-from queries.scheduling.runner import Runner
+from queries.jobs.job_history import FILE as JOURNAL
+from queries.jobs.job_history import Journal, JournalDamaged
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web.access import Access
 from queries.web.app import create_app
+from queries.web.auth.access import Access
 from queries.web.commands import access_of, audit_of, state_folder, written_folders
 from queries.web.freed_memory import freed_memory_given_back
-from queries.web.logs import RequestLog
+from queries.web.middleware.logs import RequestLog
 from queries.web.server import is_loopback, serve
 
 WARMED_S: Final = 5.0

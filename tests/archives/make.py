@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from hypergrid.archive import Archive
+from hypergrid.archive.disk.folder import VERSION
+from hypergrid.formats.readings import Selection, export_readings
+from hypergrid.layers.layer import Layer
 from hypergrid.query import open_archive
-from hypergrid.reading_files import Selection, export_readings
-from hypergrid.store import Archive
-from hypergrid.store.folder import VERSION
-from hypergrid.topology.layer import Layer
 from ingest.job import ingest
 
 HERE = Path(__file__).resolve().parent

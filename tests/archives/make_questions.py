@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError
+from hypergrid.core.errors import HyperGridError
 from hypergrid.perspective import question_from_json
-from hypergrid.perspective.sources import pinned
+from hypergrid.perspective.build.data_sources import pinned
 from hypergrid.query import OpenArchive, Query
-from hypergrid.testing.networks import PACES, knows_ground, random_array, random_layers
-from hypergrid.testing.strategies import documents
+from tests.support.networks import PACES, knows_ground, random_array, random_layers
+from tests.support.strategies import documents
 
 FOLDER: Final = Path(__file__).resolve().parent
 LAYOUT: Final = 3

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 import hypergrid as hg
-from hypergrid.store import Archive, Care
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.units import Variable
+from hypergrid.archive import Archive, Care
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.units import Variable
 
 MINUTE_NS = 60 * 10**9
 MONTHS = 12

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.execution.lattice import lattice_of
-from hypergrid.execution.orders import WALK, order_of
-from hypergrid.execution.walk import Walking
+from hypergrid.execution.orders.lattice import lattice_of
+from hypergrid.execution.orders.orders import WALK, order_of
+from hypergrid.execution.orders.walk import Walking
 from hypergrid.query import Query
 from tests.bench.hypergrid_cases import Sample, Sizes, sample
 from tests.bench.hypergrid_walk import pair

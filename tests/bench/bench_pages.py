@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from hypergrid.times import parse_instant
+from hypergrid.core.times import parse_instant
 from ingest.job import ingest
 from tests.bench.kriging_figures import Tell, machine
 from tests.bench.page_devtools import devtools

@@ -24,15 +24,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.flags import FAIL, MISSING, NOT_EVALUATED, SUSPECT, TESTS
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.times import parse_instant
-from hypergrid.units import KNOWN_VARIABLES
+from hypergrid.archive import Archive
+from hypergrid.core.flags import FAIL, MISSING, NOT_EVALUATED, SUSPECT, TESTS
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import parse_instant
+from hypergrid.core.units import KNOWN_VARIABLES
+from ingest.deployment.quality_overrides import default_tests
 from ingest.job import ingest
-from ingest.judging import places_of
-from ingest.quality.declared import default_tests
-from ingest.quality.judge import Judged, judge
+from ingest.quality.flagging import places_of
+from ingest.quality.run_tests import Judged, judge
 from station_data.generate import generate
 from tests.bench import quality_scores
 from tests.bench.quality_networks import DAILY, SHAPES

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hypergrid as hg
+from hypergrid.archive import Archive
+from hypergrid.layers.raster_reader import read_raster
 from hypergrid.query import OpenArchive, Query
-from hypergrid.rasters import read_raster
-from hypergrid.store import Archive
 from ingest.job import ingest
 from station_data.generate import generate
 from station_data.raster import write_terrain

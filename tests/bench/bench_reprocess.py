@@ -24,11 +24,11 @@ import numpy as np
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError
-from hypergrid.store import Archive, Branch
-from ingest.reprocess import FOLDER
-from ingest.reprocessing import READINGS_OF_A_PART
-from ingest.requality import run_quality
+from hypergrid.archive import Archive, Branch
+from hypergrid.core.errors import HyperGridError
+from ingest.reprocess.job import FOLDER
+from ingest.reprocess.partitions import READINGS_OF_A_PART
+from ingest.reprocess.reflag import run_quality
 from tests.bench.reprocess_archive import VARIABLE, make_archive
 
 DEPLOYMENT: Final = """
@@ -45,9 +45,9 @@ gross_range = {suspect = [-30, 35], fail = [-50, 50]}
 PATIENCE_S: Final = 3600.0
 PROGRAM: Final = """
 import sys
-from hypergrid import in_parts
-from hypergrid.__main__ import main
-from ingest import reprocessing
+from hypergrid.formats import partitioned as in_parts
+from hypergrid.cli.main import main
+from ingest.reprocess import partitions as reprocessing
 in_parts.READINGS_OF_A_PIECE = reprocessing.READINGS_OF_A_PART = int(sys.argv.pop(1))
 main()
 """

@@ -7,12 +7,12 @@ to be quiet. Each shape that the thesis tells of is a record that holds or does 
 from collections.abc import Mapping
 from typing import Any
 
-from queries.scheduling.simulated.quality import Overheads
-from queries.scheduling.simulated.updates import CLASSES
 from tests.bench import scheduling_figures as figures
 from tests.bench import scheduling_hybrid, scheduling_optimum, scheduling_shapes
 from tests.bench.kriging_figures import Tell, machine
 from tests.bench.scheduling_cases import LATE, QUICK, SWEEPS, Sizes
+from tests.support.scheduling.quality import Overheads
+from tests.support.scheduling.updates import CLASSES
 
 CASES = ("u", "batching", "overheads", "sweeps", "updates", "optimum", "all")
 """What can be asked for."""

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import hypergrid as hg
-from hypergrid.kriging.weights import WEIGHTS
+from hypergrid.interpolation.weight_cache import WEIGHTS
 from tests.bench import hypergrid_script as script
 from tests.bench.hypergrid_cases import Sample, wanted
 from tests.bench.kriging_figures import Figure, Tell, Timings, faster, interleaved

@@ -15,11 +15,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.execution.memory import empty
-from hypergrid.kriging import Field, Targets
-from hypergrid.kriging.methods import METHODS
-from hypergrid.kriging.places import Stations
-from hypergrid.parameters import bind
+from hypergrid.core.parameters import bind
+from hypergrid.execution.running.buffer_pool import empty
+from hypergrid.interpolation import Field, Targets
+from hypergrid.interpolation.methods.registry import METHODS
+from hypergrid.interpolation.points.points import Stations
 from tests.bench.hypergrid_cases import Engine
 from tests.bench.kriging_cases import Case, network
 from tests.bench.kriging_figures import Figure, Tell, interleaved, slower

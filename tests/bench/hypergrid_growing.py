@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 import hypergrid as hg
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.times import SECOND_NS, parse_instant
-from hypergrid.units import KNOWN_VARIABLES
+from hypergrid.archive import Archive
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
+from hypergrid.core.units import KNOWN_VARIABLES
 from tests.bench.hypergrid_cases import QUERIES, Growth
 from tests.bench.kriging_figures import Tell, seconds_of, slower
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import hypergrid as hg
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import Surface
-from hypergrid.perspective.build import selected
+from hypergrid.perspective.build.build import selected
 from hypergrid.rewrite import RULES, Rule, rewrite
 from hypergrid.topology import Grid
 from tests.bench.hypergrid_cases import Sample

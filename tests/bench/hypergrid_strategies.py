@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.execution import Plan, Strategy, make_plan, run
-from hypergrid.execution.strategy import path
+from hypergrid.execution.planning.strategy import path
 from hypergrid.perspective import Interpolate, Surface
 from hypergrid.rewrite import RULES
 from tests.bench.hypergrid_cases import Sample

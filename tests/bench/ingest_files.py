@@ -14,7 +14,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from hypergrid.physics.sun import clear_sky, sun
-from ingest.parsers.sensorscope import COLUMNS
+from ingest.formats.sensorscope import COLUMNS
 from station_data.network import Station, stations
 
 FIRST_S: Final = 1_167_609_600

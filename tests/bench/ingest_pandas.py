@@ -18,8 +18,8 @@ import pandas as pd
 import xarray as xr
 from zarr.codecs import BloscCodec
 
-from ingest.parsers.sensorscope import CLOCK, COLUMNS
-from ingest.quality.defaults import DEFAULTS
+from ingest.deployment.quality_defaults import DEFAULTS
+from ingest.formats.sensorscope import CLOCK, COLUMNS
 from tests.bench.ingest_files import FIRST_S, INTERVAL_S
 
 GOOD, SUSPECT, FAIL, MISSING = 1, 3, 4, 9

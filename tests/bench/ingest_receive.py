@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ingest.deployment.topics import Broker, Topic
 from ingest.sources.mqtt import MqttSource
 from ingest.sources.spool import Spool, durable, frames
-from ingest.topics import Broker, Topic
 from tests.ingest.brokers import RunningBroker, publish, wait_until
 
 FEEDS = (("net", Topic("net/{station}/up")),)

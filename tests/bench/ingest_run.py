@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from hypergrid.flags import MEANINGS
+from hypergrid.core.flags import MEANINGS
 from ingest.job import Engine, ingest
 from tests.bench.ingest_files import deployment_of
 

@@ -20,18 +20,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.store import Archive
-from ingest.arrivals import read_arrivals
-from ingest.arrived import Arrived, Clock
-from ingest.assembler import Assembler
-from ingest.deployed import deploy
-from ingest.mapping import load
-from ingest.parsers.sensorscope import COLUMNS
+from hypergrid.archive import Archive
+from ingest.batch.archive_session import held
+from ingest.deployment.arrivals import read_arrivals
+from ingest.deployment.deployment_file import load
+from ingest.deployment.versions import deploy
+from ingest.formats.sensorscope import COLUMNS
 from ingest.sources.spool import MESSAGE, Record, Spool, durable, frames
-from ingest.spooled import expected, parse_records
-from ingest.stream import Following, Status, stream
-from ingest.streamed import DEPLOYMENTS, STREAM, ledger_of, stream_id
-from ingest.target import held
+from ingest.streaming.assembler import Assembler
+from ingest.streaming.row_batch import Arrived, Clock
+from ingest.streaming.spool_decoder import expected, parse_records
+from ingest.streaming.status import Status
+from ingest.streaming.stream_commit import DEPLOYMENTS, STREAM, ledger_of, stream_id
+from ingest.streaming_service import Following, stream
 from station_data import network
 from station_data.generate import generate
 from tests.bench.ingest_watermark import closed_slices, compare, settings

@@ -25,14 +25,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from hypergrid.streams import WoJoin
-from hypergrid.streams.arrivals import Arrivals
-from hypergrid.streams.loads import SETTINGS, station_load
-from hypergrid.times import SECOND_NS
-from ingest.arrived import Arrived, Clock
-from ingest.assembler import Assembler, LetGo
+from hypergrid.core.times import SECOND_NS
+from hypergrid.wo_join import WoJoin
+from ingest.streaming.assembler import Assembler, LetGo
+from ingest.streaming.row_batch import Arrived, Clock
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_spark import STATE_IN_HEAP, bench_session
+from tests.support.streams.arrivals import Arrivals
+from tests.support.streams.loads import SETTINGS, station_load
 
 Integers = NDArray[np.int64]
 

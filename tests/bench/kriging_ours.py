@@ -7,10 +7,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.kriging.methods import METHODS
-from hypergrid.kriging.places import Stations, Targets
-from hypergrid.kriging.weights import WEIGHTS
-from hypergrid.parameters import bind
+from hypergrid.core.parameters import bind
+from hypergrid.interpolation.methods.registry import METHODS
+from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.weight_cache import WEIGHTS
 from tests.bench.kriging_cases import Case
 
 Floats = NDArray[np.float64]

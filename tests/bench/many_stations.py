@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from hypergrid.flags import GOOD, SUSPECT
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.times import SECOND_NS, parse_instant
-from hypergrid.units import KNOWN_VARIABLES
+from hypergrid.archive import Archive
+from hypergrid.core.flags import GOOD, SUSPECT
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
+from hypergrid.core.units import KNOWN_VARIABLES
 
 START_NS: Final = parse_instant("2007-10-01T00:00Z")
 SLICE_S: Final = 600

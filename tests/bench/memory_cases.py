@@ -14,7 +14,7 @@ from pathlib import Path
 
 import hypergrid as hg
 from hypergrid.execution import streamed_plan
-from hypergrid.kriging import warm
+from hypergrid.interpolation import warm
 from hypergrid.query import Query
 from tests.bench.kriging_cases import Case, network
 from tests.bench.resident import peak_above, reset_peak

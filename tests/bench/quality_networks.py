@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from hypergrid.flags import MISSING, NOT_EVALUATED
-from hypergrid.streams.elements import Position, Readings, Series, Station
+from hypergrid.core.flags import MISSING, NOT_EVALUATED
+from hypergrid.core.readings import Position, Readings, Series, Station
 
 Floats = NDArray[np.float64]
 START_NS: Final = int(np.datetime64("2019-01-01", "ns").astype(np.int64))

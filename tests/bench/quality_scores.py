@@ -12,14 +12,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.flags import SUSPECT, TESTS
-from hypergrid.streams.elements import Readings
-from hypergrid.units import KNOWN_VARIABLES, Variable
-from ingest.judging import places_of
+from hypergrid.core.flags import SUSPECT, TESTS
+from hypergrid.core.readings import Readings
+from hypergrid.core.units import KNOWN_VARIABLES, Variable
+from ingest.deployment.quality_overrides import default_tests
 from ingest.quality.blocks import BLOCK_NS, Blocks, medians, term_blocks, usable
-from ingest.quality.declared import default_tests
-from ingest.quality.judge import judge
+from ingest.quality.flagging import places_of
 from ingest.quality.levels import Term
+from ingest.quality.run_tests import judge
 from tests.bench.quality_networks import (
     DAILY,
     DAY_H,

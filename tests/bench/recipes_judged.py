@@ -16,7 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.perspective.recipes import RECIPES
+from hypergrid.perspective.build.recipes import RECIPES
 from hypergrid.query import Query
 from tests.bench import recipes_simulated
 

@@ -5,11 +5,11 @@ from typing import Final
 
 import numpy as np
 
-from hypergrid.flags import NOT_EVALUATED
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.times import SECOND_NS, parse_instant
-from hypergrid.units import KNOWN_VARIABLES
+from hypergrid.archive import Archive
+from hypergrid.core.flags import NOT_EVALUATED
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
+from hypergrid.core.units import KNOWN_VARIABLES
 
 STEP_S: Final = 600
 START: Final = "2021-01-01"

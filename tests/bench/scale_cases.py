@@ -21,9 +21,9 @@ import numpy as np
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.kriging import warm
+from hypergrid.interpolation import warm
 from hypergrid.query import Query
-from queries.scheduling.block_queue import BlockQueue
+from queries.jobs.block_queue import BlockQueue
 from tests.bench.reprocess_archive import DAY_S, STEP_S, make_archive
 from tests.bench.resident import peak_above, reset_peak
 

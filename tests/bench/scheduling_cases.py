@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queries.scheduling.batching import Batching, Intelligent
-from queries.scheduling.simulated.arrivals import b_model, replayed
-from queries.scheduling.simulated.graphs import STREAMS, random_graph
-from queries.scheduling.simulated.quality import Input, Overheads, Quality, simulate
 from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import Strategy
 from station_data.arrivals import arrival_times
+from tests.support.scheduling.arrivals import b_model, replayed
+from tests.support.scheduling.graphs import STREAMS, random_graph
+from tests.support.scheduling.quality import Input, Overheads, Quality, simulate
 
 THESIS = (
     "round-robin", "basic", "opt-profit", "basic+dd", "opt-profit+dd", "basic+pd", "opt-profit+pd",

@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from queries.scheduling.batching import Batching, FixedInterval, FixedLength, Intelligent, Single
-from queries.scheduling.cutting import Rule
+from queries.scheduling.fragmentation import Rule
 from queries.scheduling.ordered import Ordered
-from queries.scheduling.simulated.graphs import STREAMS
-from queries.scheduling.simulated.quality import Overheads
-from queries.scheduling.simulated.updates import CLASSES, Profits, random_standing, simulate_updates
 from queries.scheduling.strategies import deadline_dominant, make_strategy, profit_dominant
 from tests.bench.kriging_figures import Tell
 from tests.bench.scheduling_cases import DROPPING, LATE, OURS, SWEEPS, THESIS, Late, Point, Sizes, Sweep, quality
+from tests.support.scheduling.graphs import STREAMS
+from tests.support.scheduling.quality import Overheads
+from tests.support.scheduling.updates import CLASSES, Profits, random_standing, simulate_updates
 
 Scores = NDArray[np.float64]
 """Of one strategy, shape (values, seeds)."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from queries.scheduling.cutting import horn, printed
+from queries.scheduling.fragmentation import horn, printed
 from tests.bench.kriging_figures import Tell
 from tests.bench.scheduling_cases import Sizes
 from tests.queries.scheduling.trees import best_by_programme, earned_by, random_tree

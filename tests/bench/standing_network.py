@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from hypergrid.flags import NOT_EVALUATED
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.times import SECOND_NS, parse_instant
-from hypergrid.units import KNOWN_VARIABLES
+from hypergrid.archive import Archive
+from hypergrid.core.flags import NOT_EVALUATED
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
+from hypergrid.core.units import KNOWN_VARIABLES
 from station_data.network import stations
 from station_data.truth import truth
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from hypergrid.store import Archive
+from hypergrid.archive import Archive
 from ingest.job import ingest
 from tests.bench import ingest_batch
 from tests.bench.bench_ingest import tables

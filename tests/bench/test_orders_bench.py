@@ -12,9 +12,9 @@ import pytest
 
 import viz
 from hypergrid.query import Query
-from queries.scheduling.run import Run
-from queries.scheduling.runner import Runner
-from queries.scheduling.worker import answer
+from queries.jobs.run import Run
+from queries.jobs.runner import Runner
+from queries.jobs.worker import answer
 from tests.bench.bench_orders import CASES, NAMES, PICTURES, SHARES, Curve, measure, served, tables, told, whole
 from tests.bench.hypergrid_cases import Sample, Sizes, sample
 from tests.bench.orders_pictures import table, write

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery
 from tests.bench import bench_scheduling, scheduling_cases, scheduling_figures, scheduling_hybrid, scheduling_shapes
 from tests.bench.scheduling_cases import LATE, OURS, SWEEPS, THESIS, Point, Sizes
 
@@ -89,7 +89,7 @@ def test_the_hybrid_was_not_tuned_on_what_it_is_judged_by() -> None:
 
 
 def test_quick_is_for_the_benchmark_that_has_it() -> None:
-    main = pytest.importorskip("hypergrid.__main__")
+    main = pytest.importorskip("hypergrid.cli.main")
     with pytest.raises(InvalidQuery, match="--quick is not for the benchmark kriging"):
         main.bench("kriging", case="all", quick=True)
     with pytest.raises(InvalidQuery, match="--values is not for the benchmark scheduling"):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hypergrid.streams.loads import station_load
-from hypergrid.times import SECOND_NS
-from ingest.assembler import Assembler
+from hypergrid.core.times import SECOND_NS
+from ingest.streaming.assembler import Assembler
 from tests.bench.ingest_watermark import SLICE_S, arrived, compare, least_delay_s, not_passed
+from tests.support.streams.loads import station_load
 
 SLICE = 10**9
 

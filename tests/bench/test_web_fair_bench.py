@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from queries.scheduling.block_queue import PROJECTED_S
+from queries.jobs.block_queue import PROJECTED_S
 from tests.bench import bench_web, web_fair
 from tests.bench.web_fair import large_queries, runs
 from tests.bench.web_fair_stream import Lag, is_kept, lag_of

@@ -8,11 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hypergrid.streams import Known, Matches, WoJoin
-from hypergrid.streams.arrivals import Arrivals
-from hypergrid.streams.generator import Lag, Load, Source
-from hypergrid.streams.optimum import count_results
-from hypergrid.testing import stream_oracles as oracle
+from hypergrid.wo_join import Known, Matches, WoJoin
 from tests.bench import (
     bench_wo_join,
     wo_join_cases,
@@ -25,6 +21,10 @@ from tests.bench import (
 from tests.bench.bench_wo_join import CASES, PARTS, TITLES
 from tests.bench.wo_join_buffers import CURVES, course
 from tests.bench.wo_join_cases import Sizes
+from tests.support import stream_oracles as oracle
+from tests.support.streams.arrivals import Arrivals
+from tests.support.streams.generator import Lag, Load, Source
+from tests.support.streams.optimum import count_results
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hypergrid.times import SECOND_NS, parse_instant
+from hypergrid.core.times import SECOND_NS, parse_instant
 from tests.bench.kriging_figures import Tell
 from tests.bench.standing_network import template
 from tests.bench.web_load import Answers, Served, get, open_loop, q1_like

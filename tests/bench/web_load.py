@@ -19,7 +19,7 @@ import httpx
 import numpy as np
 import psutil
 
-from queries.web.keys import FILE, KeyStore, Scope
+from queries.web.auth.keys import FILE, KeyStore, Scope
 from tests.bench.standing_network import Network, documents, feed
 
 PERIOD_S: Final = 2.0
@@ -33,7 +33,7 @@ _PROGRAM: Final = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from hypergrid.settings import Settings
+    from hypergrid.core.settings import Settings
     from queries.web.serving import serve_archive
     from viz.site import site
 

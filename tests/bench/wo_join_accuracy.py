@@ -4,10 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hypergrid.streams import Pipeline, WoJoin
-from hypergrid.streams.arrivals import Arrivals
-from hypergrid.streams.fixed_window import smallest_window
-from hypergrid.streams.optimum import count_results, optimum
+from hypergrid.wo_join import Pipeline, WoJoin
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_cases import (
     STAGES,
@@ -24,6 +21,9 @@ from tests.bench.wo_join_cases import (
     seconds,
     window_ns,
 )
+from tests.support.streams.arrivals import Arrivals
+from tests.support.streams.fixed_window import smallest_window
+from tests.support.streams.optimum import count_results, optimum
 
 Policy = Literal["published", "progress"]
 POLICIES: tuple[Policy, ...] = ("published", "progress")

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hypergrid.streams import Pipeline
-from hypergrid.streams.arrivals import Arrivals
-from hypergrid.streams.optimum import needed_each, optimum
+from hypergrid.wo_join import Pipeline
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_cases import (
     PHASES,
@@ -25,6 +23,8 @@ from tests.bench.wo_join_cases import (
     query_arrivals,
     seconds,
 )
+from tests.support.streams.arrivals import Arrivals
+from tests.support.streams.optimum import needed_each, optimum
 
 CURVES = ("needed", "optimum", "progress", "published", "predicted", "predicted, known")
 """Tuples of each stream in each second: the thesis's optimum (the greatest buffer that a result of the second needed,

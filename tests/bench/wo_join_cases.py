@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.streams import Known, Pipeline, WoJoin
-from hypergrid.streams.arrivals import Arrivals
-from hypergrid.streams.generator import places_back
-from hypergrid.streams.loads import BURST, CONGESTION, query_load
-from hypergrid.streams.optimum import intermediate
-from hypergrid.streams.pipeline import QUERY_1, QUERY_2, QUERY_3, Stage
+from hypergrid.wo_join import Known, Pipeline, WoJoin
+from hypergrid.wo_join.pipeline import QUERY_1, QUERY_2, QUERY_3, Stage
+from tests.support.streams.arrivals import Arrivals
+from tests.support.streams.generator import places_back
+from tests.support.streams.loads import BURST, CONGESTION, query_load
+from tests.support.streams.optimum import intermediate
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

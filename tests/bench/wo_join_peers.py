@@ -13,7 +13,7 @@ from functools import reduce
 import numpy as np
 import pandas as pd
 
-from hypergrid.streams.arrivals import Arrivals
+from tests.support.streams.arrivals import Arrivals
 
 Join = Callable[[], int]
 """Joins, and returns how many results there are."""

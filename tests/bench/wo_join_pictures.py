@@ -8,9 +8,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from hypergrid.streams.loads import BURST, CONGESTION
 from tests.bench.wo_join_buffers import Course, course
 from tests.bench.wo_join_cases import Sizes
+from tests.support.streams.loads import BURST, CONGESTION
 
 LOOKS = {
     "needed": ("needed by a result of the second, at most", {"color": "0.75", "linewidth": 3.0}),

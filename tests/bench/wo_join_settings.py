@@ -17,14 +17,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hypergrid.streams import Matches, WoJoin
-from hypergrid.streams.arrivals import Arrivals
-from hypergrid.streams.fixed_window import smallest_window
-from hypergrid.streams.generator import Load, Source
-from hypergrid.streams.loads import SETTINGS, station_load
-from hypergrid.streams.optimum import count_results, optimum
+from hypergrid.wo_join import Matches, WoJoin
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_cases import Floats, Integers, Sizes, plain, pushed
+from tests.support.streams.arrivals import Arrivals
+from tests.support.streams.fixed_window import smallest_window
+from tests.support.streams.generator import Load, Source
+from tests.support.streams.loads import SETTINGS, station_load
+from tests.support.streams.optimum import count_results, optimum
 
 BEGINNING = 64
 """Tuples of each stream that are the beginning: twice as many as a join waits for before it drops anything."""

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hypergrid.streams.arrivals import Arrivals
+from tests.support.streams.arrivals import Arrivals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

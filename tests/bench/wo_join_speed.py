@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from hypergrid.streams import WoJoin
-from hypergrid.streams.arrivals import Arrivals
-from hypergrid.streams.generator import Load, Source
-from hypergrid.streams.optimum import count_results
+from hypergrid.wo_join import WoJoin
 from tests.bench import wo_join_spark
 from tests.bench.kriging_figures import Figure, Tell, Timings, faster, interleaved
 from tests.bench.wo_join_cases import Sizes, mean, plain, pushed
 from tests.bench.wo_join_peers import PARALLEL, PEERS, columns, cores_here, installed
+from tests.support.streams.arrivals import Arrivals
+from tests.support.streams.generator import Load, Source
+from tests.support.streams.optimum import count_results
 
 Work = Callable[[int], object]
 

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hypergrid.streams import WoJoin
-from hypergrid.streams.arrivals import Arrivals
-from hypergrid.streams.fixed_window import smallest_window
-from hypergrid.streams.optimum import count_results
+from hypergrid.wo_join import WoJoin
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_cases import Number, Sizes, inputs, mean, plain, pushed, query_arrivals, seconds
 from tests.bench.wo_join_settings import instants_of, waited_s
+from tests.support.streams.arrivals import Arrivals
+from tests.support.streams.fixed_window import smallest_window
+from tests.support.streams.optimum import count_results
 
 Strategy = Literal["msf", "dbf", "hybrid"]
 WINDOW = "window"

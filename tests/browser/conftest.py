@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect, sync_playwright
 
 import hypergrid as hg
-from hypergrid.times import parse_instant
+from hypergrid.core.times import parse_instant
 from ingest.job import ingest
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
 from tests.browser.pages import QUERIES, ROOT

@@ -7,10 +7,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import hypergrid as hg
-from hypergrid.execution import plan_graph
-from hypergrid.execution.measured import Table
-from hypergrid.store import stream_log
-from hypergrid.times import SECOND_NS
+from hypergrid.archive.arrays import stream_log
+from hypergrid.core.times import SECOND_NS
+from hypergrid.execution.planning import plan_graph
+from hypergrid.execution.planning.measured import Table
 from tests.browser.pages import SMALL, data, eventually, press_until, run, show
 
 pytestmark = pytest.mark.browser

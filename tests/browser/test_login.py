@@ -8,12 +8,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import hypergrid as hg
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web.access import COOKIE, Access, Rules
 from queries.web.app import create_app
-from queries.web.keys import KeyStore
+from queries.web.auth.access import COOKIE, Access, Rules
+from queries.web.auth.keys import KeyStore
 from queries.web.server import Server, listen
 from tests.browser.pages import QUERIES, SMALL, axe, press_until, run, serious, show
 from viz.site import site

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from hypergrid.errors import HyperGridError
-from hypergrid.times import parse_instant
+from hypergrid.core.errors import HyperGridError
+from hypergrid.core.times import parse_instant
 from queries.standing.service import StandingQueries
 from tests.browser.pages import SMALL, press_until, show, write
 

@@ -10,14 +10,14 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 import hypergrid as hg
-from hypergrid.flags import FAIL, GOOD, SUSPECT
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Station
-from hypergrid.times import parse_instant
+from hypergrid.archive import Archive
+from hypergrid.core.flags import FAIL, GOOD, SUSPECT
+from hypergrid.core.readings import Position, Station
+from hypergrid.core.times import parse_instant
 from ingest.job import ingest
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
-from queries.station_health import station_health
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
+from queries.snapshots.station_health import station_health
 from queries.web.app import create_app
 from tests.browser.pages import data, press_until, show
 from tests.serving import serving

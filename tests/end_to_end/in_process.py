@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hypergrid.__main__ import main
+from hypergrid.cli.main import main
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hypergrid.store import Archive
+from hypergrid.archive import Archive
 
 
 def test_what_ingest_made_is_whole(five_days: Path) -> None:

@@ -185,7 +185,7 @@ def test_a_process_of_its_own_ends_with_the_same_status(tmp_path: Path) -> None:
 
 
 def test_help_answers_without_the_heavy_rooms() -> None:
-    code = "import sys, hypergrid.__main__; print([m for m in ('pyspark', 'fastapi', 'bokeh') if m in sys.modules])"
+    code = "import sys, hypergrid.cli.main; print([m for m in ('pyspark', 'fastapi', 'bokeh') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 from matplotlib.image import imread
 
-from hypergrid.__main__ import main
+from hypergrid.cli.main import main
 
 MAINLAND = ("--within", "3.4", "50.7", "7.3", "53.45", "--without", "06204", "--without", "06320")
 """The European Netherlands without two platforms at sea."""

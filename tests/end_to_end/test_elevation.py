@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.times import parse_instant
-from hypergrid.topology import make_layer
+from hypergrid.core.times import parse_instant
+from hypergrid.layers.layer import make_layer
 
 NOW_NS = parse_instant("2008-01-12")
 

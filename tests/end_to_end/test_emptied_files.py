@@ -11,20 +11,20 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from hypergrid.errors import HyperGridError
+from hypergrid.archive import Archive, Care
+from hypergrid.archive.disk.checksums import read_checked, write_checked
+from hypergrid.core.errors import HyperGridError
 from hypergrid.execution import Outcome
-from hypergrid.in_parts import load_piece, save_piece
-from hypergrid.store import Archive, Care
-from hypergrid.store.checksums import read_checked, write_checked
-from hypergrid.topology.layer import Layer
-from ingest.anew import ANEW
-from ingest.deployed import deploy, deployments
+from hypergrid.formats.partitioned import load_piece, save_piece
+from hypergrid.layers.layer import Layer
+from ingest.deployment.versions import deploy, deployments
 from ingest.job import ingest
-from ingest.sources.raw import read_back
+from ingest.sources.raw_files import read_back
 from ingest.sources.spool import durable, frames, segments
-from ingest.streamed import CHECKPOINT, DEPLOYMENTS, STREAM
-from queries.standing.delivery import webhook_secret
-from tests.hypergrid.test_archive_commands import run
+from ingest.streaming.restart import ANEW
+from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, STREAM
+from queries.standing.notifications import webhook_secret
+from tests.hypergrid.cli.test_archive_commands import run
 from tests.ingest.stream_loop import Loop, end
 from tests.ingest.stream_loop import made as made_for_stream
 from tests.ingest.streamed import everything, messages, write_deployment, write_spool

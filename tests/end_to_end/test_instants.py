@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.__main__ import main
+from hypergrid.cli.main import main
 
 CLIP = ("2007-10-01T06:00Z", "2007-10-01T12:00Z")
 GRID = hg.grid(lon="7:10:37", lat="45:52:01", step="4arcsec", shape=(5, 6))

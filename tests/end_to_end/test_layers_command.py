@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.__main__ import main
+from hypergrid.cli.main import main
 from station_data.network import stations
 from station_data.raster import write_terrain
 

@@ -13,8 +13,8 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.rasters import read_raster
-from hypergrid.times import parse_instant
+from hypergrid.core.times import parse_instant
+from hypergrid.layers.raster_reader import read_raster
 from station_data.raster import write_terrain
 from tests.end_to_end.in_process import Done, hypergrid
 
@@ -99,7 +99,7 @@ def test_python_examples_of_points_and_of_heights_run_exactly_as_printed(
 def test_python_example_of_kriging_runs_exactly_as_printed(
     root: Path, five_days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (example,) = blocks(root / "hypergrid/kriging/README.md", "python")
+    (example,) = blocks(root / "hypergrid/interpolation/README.md", "python")
     shutil.copytree(five_days / "build/demo/archive", tmp_path / "build/demo/archive")
     terrain = read_raster(write_terrain(tmp_path / "terrain.tif"), name="elevation")
     hg.open(tmp_path / "build/demo/archive").store.add_layer(terrain, now_ns=parse_instant("2007-10-05"))

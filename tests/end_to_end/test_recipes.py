@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.archive import Archive
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.layers.raster_reader import read_raster
 from hypergrid.query import OpenArchive
-from hypergrid.rasters import read_raster
-from hypergrid.store import Archive
 from station_data.raster import write_terrain
 from station_data.truth import truth
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.demo import compare
+from hypergrid.cli.demo import compare
 from ingest.job import ingest
 from station_data.generate import generate
 from station_data.truth import truth_mean

@@ -14,13 +14,13 @@ import xarray as xr
 import zarr
 
 import hypergrid as hg
-from hypergrid.__main__ import main
-from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.archive import Archive
+from hypergrid.cli.main import main
+from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.execution import INCOMPLETE
-from hypergrid.export import write
+from hypergrid.formats.results import write
 from hypergrid.query import OpenArchive, Query
-from hypergrid.store import Archive
-from hypergrid.testing.networks import START_NS, random_archive, random_array
+from tests.support.networks import START_NS, random_archive, random_array
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.errors import NotFound
+from hypergrid.archive import CARE, Archive
+from hypergrid.archive.disk.retention import maintain
+from hypergrid.core.errors import NotFound
+from hypergrid.core.readings import Readings
+from hypergrid.core.times import parse_instant
 from hypergrid.query import OpenArchive, Query
-from hypergrid.store import CARE, Archive
-from hypergrid.store.care import maintain
-from hypergrid.streams.elements import Readings
-from hypergrid.testing.networks import random_archive
-from hypergrid.times import parse_instant
 from tests.hypergrid.test_again import command, hourly, written
+from tests.support.networks import random_archive
 
 LATER_NS = parse_instant("2007-10-02T00:00")
 """When the second commit is made: after all of the first had arrived."""

@@ -18,25 +18,25 @@ from hypothesis import HealthCheck, Phase, event, given, reject, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError, InvalidQuery
+from hypergrid.core.errors import HyperGridError, InvalidQuery
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.strategy import path
+from hypergrid.execution.planning.strategy import path
 from hypergrid.perspective import Surface, question_from_json
-from hypergrid.perspective.functions import AGGREGATES, CONVERTS
-from hypergrid.perspective.merges import MERGES
-from hypergrid.perspective.sources import pinned
-from hypergrid.perspective.steps import Question
+from hypergrid.perspective.build.data_sources import pinned
+from hypergrid.perspective.functions.merges import MERGES
+from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
+from hypergrid.perspective.spec.query_spec import Question
 from hypergrid.query import OpenArchive, Query
 from hypergrid.rewrite import RULES
-from hypergrid.testing.feeds import Feed
-from hypergrid.testing.networks import PACES, knows_ground, random_array, random_layers, varied_archive
-from hypergrid.testing.oracle import Answer, answer
-from hypergrid.testing.oracle_formulas import Undecided
-from hypergrid.testing.own_functions import own_functions
-from hypergrid.testing.rewriting import after_rules
-from hypergrid.testing.strategies import GRID_METHODS, documents
-from hypergrid.testing.time_strategies import NAMED, OFTEN
 from hypergrid.topology import Bands, Bins, Grid, Instants, Periodic, Regular, SeriesAxis, ZoneCells
+from tests.support.feeds import Feed
+from tests.support.networks import PACES, knows_ground, random_array, random_layers, varied_archive
+from tests.support.oracle import Answer, answer
+from tests.support.oracle_formulas import Undecided
+from tests.support.own_functions import own_functions
+from tests.support.rewriting import after_rules
+from tests.support.strategies import GRID_METHODS, documents
+from tests.support.time_strategies import NAMED, OFTEN
 
 Asked = tuple[str, int, dict[str, Any]]
 """Pace and seed of a network, and a question about it."""

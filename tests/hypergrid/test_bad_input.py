@@ -10,13 +10,20 @@ import pytest
 from typer.testing import CliRunner
 
 import hypergrid as hg
-from hypergrid.__main__ import app
-from hypergrid.errors import HyperGridError, InvalidFunction, InvalidQuery, InvalidTime, InvalidUnit, NotFound
+from hypergrid.cli.main import app
+from hypergrid.core.errors import (
+    HyperGridError,
+    InvalidFunction,
+    InvalidQuery,
+    InvalidTime,
+    InvalidUnit,
+    NotFound,
+)
+from hypergrid.core.readings import Position, Series, Station
+from hypergrid.core.times import SECOND_NS
 from hypergrid.query import OpenArchive, Query
-from hypergrid.streams.elements import Position, Series, Station
-from hypergrid.testing.feeds import Row
-from hypergrid.testing.networks import START_NS, table, write_archive
-from hypergrid.times import SECOND_NS
+from tests.support.feeds import Row
+from tests.support.networks import START_NS, table, write_archive
 
 GRID = {"lon": 7.17, "lat": 45.86, "step": "10arcsec", "shape": [3, 4]}
 FINER = {**GRID, "step": "5arcsec"}

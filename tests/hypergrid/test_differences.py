@@ -6,10 +6,10 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import InvalidUnit
-from hypergrid.perspective.aggregate_formulas import rate_unit, squared_unit
+from hypergrid.core.errors import InvalidUnit
+from hypergrid.core.units import as_cf, check_unit, convert, difference_of, parse_number
+from hypergrid.perspective.functions.aggregate_formulas import rate_unit, squared_unit
 from hypergrid.query import Query
-from hypergrid.units import as_cf, check_unit, convert, difference_of, parse_number
 from queries.standing.conditions import Rate
 
 

@@ -14,11 +14,11 @@ from covjson_pydantic.coverage import Coverage, CoverageCollection
 from rasterio.io import MemoryFile
 
 import hypergrid as hg
-from hypergrid.covjson import ucum
-from hypergrid.errors import InvalidQuery
-from hypergrid.export import to_bytes, write
-from hypergrid.testing.networks import random_archive, random_array
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.formats.covjson import ucum
+from hypergrid.formats.results import to_bytes, write
 from tests.judges import judge_cf
+from tests.support.networks import random_archive, random_array
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
 ZONE = {"type": "Polygon", "coordinates": [[[7.177, 45.867], [7.181, 45.867], [7.181, 45.87], [7.177, 45.867]]]}

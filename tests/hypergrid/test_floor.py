@@ -10,12 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypergrid import errors
-from hypergrid.errors import HyperGridError, InvalidDeployment, InvalidQuery, InvalidTime, InvalidUnit, NotFound
-from hypergrid.parameters import Parameter, bind
-from hypergrid.registry import Registry
-from hypergrid.settings import Settings, read_settings
-from hypergrid.times import (
+from hypergrid.core import errors
+from hypergrid.core.errors import (
+    HyperGridError,
+    InvalidDeployment,
+    InvalidQuery,
+    InvalidTime,
+    InvalidUnit,
+    NotFound,
+)
+from hypergrid.core.parameters import Parameter, bind
+from hypergrid.core.registry import Registry
+from hypergrid.core.settings import Settings, read_settings
+from hypergrid.core.times import (
     DAY_NS,
     SECOND_NS,
     Window,
@@ -25,8 +32,8 @@ from hypergrid.times import (
     parse_duration,
     parse_instant,
 )
-from hypergrid.tokens import token
-from hypergrid.units import KNOWN_VARIABLES, check_unit, convert, parse_number
+from hypergrid.core.tokens import token
+from hypergrid.core.units import KNOWN_VARIABLES, check_unit, convert, parse_number
 
 NOON = 1_191_240_000 * SECOND_NS
 """2007-10-01T12:00Z."""

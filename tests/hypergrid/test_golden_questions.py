@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import hypergrid as hg
-from hypergrid import tokens
+from hypergrid.core import tokens
 from hypergrid.query import OpenArchive
 from tests.archives.make_questions import QUESTIONS, RESULTS, build_query, summarise, unpack_archive
 

@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, Phase, event, given, reject, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound
+from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound
+from hypergrid.core.readings import Position, Series, Station
+from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import Surface, question_from_json
 from hypergrid.query import OpenArchive, Query
-from hypergrid.streams.elements import Position, Series, Station
-from hypergrid.testing.feeds import Feed, Row
-from hypergrid.testing.networks import START_NS, random_archive, random_array, table, write_archive
-from hypergrid.testing.oracle import answer
-from hypergrid.times import SECOND_NS
+from tests.support.feeds import Feed, Row
+from tests.support.networks import START_NS, random_archive, random_array, table, write_archive
+from tests.support.oracle import answer
 
 METHODS = ("nearest", "linear", "spline")
 KRIGING = {"variogram": {"model": "exponential", "psill": 1.0, "range_m": 300.0, "nugget": 0.05}}

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.core.errors import InvalidQuery, NotFound
 
 MODEL = hg.variogram("exponential", psill=1.0, range_m=1e4)
 RANDOM = np.random.default_rng(2)

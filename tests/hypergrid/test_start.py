@@ -10,7 +10,7 @@ import hypergrid as hg
 LATE = ("matplotlib", "numba", "rasterio", "scipy.interpolate", "scipy.optimize", "scipy.signal", "scipy.stats")
 
 
-@pytest.mark.parametrize("module", ["hypergrid", "hypergrid.__main__"])
+@pytest.mark.parametrize("module", ["hypergrid", "hypergrid.cli.main"])
 def test_what_takes_long_to_load_waits_until_it_is_used(module: str) -> None:
     program = f"import sys, {module}; print(*(name for name in {LATE!r} if name in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -20,7 +20,7 @@ def test_what_takes_long_to_load_waits_until_it_is_used(module: str) -> None:
 FOUNDATION = ("icechunk", "numba", "pandas", "pint", "pyarrow", "scipy", "xarray", "zarr")
 
 
-@pytest.mark.parametrize("module", ["hypergrid", "hypergrid.errors", "hypergrid.units"])
+@pytest.mark.parametrize("module", ["hypergrid", "hypergrid.core.errors", "hypergrid.core.units"])
 def test_what_one_module_needs_not_is_not_loaded_for_it(module: str) -> None:
     # Each process of a stream imports a module or two of the package: workers of Spark, receivers, committers.
     program = f"import sys, {module}; print(*(name for name in {FOUNDATION!r} if name in sys.modules))"
@@ -29,7 +29,7 @@ def test_what_one_module_needs_not_is_not_loaded_for_it(module: str) -> None:
 
 
 def test_a_worker_of_a_stream_loads_neither_units_nor_what_only_queries_and_netcdf_need() -> None:
-    late = ("hypergrid.execution", "hypergrid.kriging", "numba", "pint", "scipy", "xarray")
+    late = ("hypergrid.execution", "hypergrid.interpolation", "numba", "pint", "scipy", "xarray")
     program = f"import sys, ingest.spark.source; print(*(name for name in {late!r} if name in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []

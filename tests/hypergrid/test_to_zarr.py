@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, NotFound, TooLarge
-from hypergrid.execution.cells import Cells
-from hypergrid.execution.streamed import streamed_plan
-from hypergrid.execution.zarr_sink import INCOMPLETE, _rectangles, start_store
+from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
+from hypergrid.execution.operators.cells import Cells
+from hypergrid.execution.results.block_shapes import streamed_plan
+from hypergrid.execution.results.zarr_sink import INCOMPLETE, _rectangles, start_store
 from hypergrid.query import Query
-from hypergrid.testing.networks import random_archive
+from tests.support.networks import random_archive
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
 
@@ -88,7 +88,7 @@ def test_a_store_is_what_compute_gives(
     query = QUERIES[name]()
     if cells is not None:
         # Blocks of three rows, of parts of a row, and of single cells.
-        monkeypatch.setattr("hypergrid.execution.streamed._greatest", lambda _fits, most: min(cells, most))
+        monkeypatch.setattr("hypergrid.execution.results.block_shapes._greatest", lambda _fits, most: min(cells, most))
     told: list[float] = []
     missing = query.to_zarr(tmp_path / "out.zarr", progress=told.append)
     found, expected = opened(tmp_path / "out.zarr"), query.compute()
@@ -171,7 +171,7 @@ def test_a_run_that_is_stopped_leaves_a_store_that_says_so_and_is_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query, target = kriged(network(50)), tmp_path / "out.zarr"
-    monkeypatch.setattr("hypergrid.execution.streamed._greatest", lambda _fits, most: min(11, most))
+    monkeypatch.setattr("hypergrid.execution.results.block_shapes._greatest", lambda _fits, most: min(11, most))
 
     def stop(fraction: float) -> None:
         if fraction > 0.5:

@@ -10,9 +10,9 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime
+from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime
+from hypergrid.core.times import parse_instant
 from hypergrid.query import Query
-from hypergrid.times import parse_instant
 
 
 def array(values: Any = None, times: Any = None, lon: Any = None) -> xr.DataArray:  # noqa: ANN401

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypergrid.store import Archive
+from hypergrid.archive import Archive
 from tests.ingest.brokers import RunningBroker
 
 NOW_NS = 1_790_000_000_000_000_000

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from hypergrid.store import Archive
+from hypergrid.archive import Archive
 from ingest.job import IngestReport, ingest
 
 Victim = Literal["driver", "driver on Spark", "worker", "JVM"]

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from hypergrid.store import Archive
-from ingest.assembler import Assembler
-from ingest.grouped import GroupBatch, advance
+from hypergrid.archive import Archive
+from ingest.batch.archive_session import held
+from ingest.deployment.deployment_file import Deployment, load
 from ingest.job import ingest
-from ingest.mapping import Deployment, load
 from ingest.sources.spool import END, Record, Spool, durable, reach, segments
-from ingest.spooled import expected as expected_in
-from ingest.spooled import groups_of, merged, parse_span
-from ingest.streamed import Committed, Ledger, commit
-from ingest.target import held
+from ingest.streaming.assembler import Assembler
+from ingest.streaming.micro_batch import GroupBatch, advance
+from ingest.streaming.spool_decoder import expected as expected_in
+from ingest.streaming.spool_decoder import groups_of, merged, parse_span
+from ingest.streaming.stream_commit import Committed, Ledger, commit
 from tests.ingest.streamed import SAMPLE, Message, everything, write_deployment
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hypergrid.store import Archive
-from ingest.arrivals import read_arrivals
-from ingest.parsers.sensorscope import COLUMNS
+from hypergrid.archive import Archive
+from ingest.deployment.arrivals import read_arrivals
+from ingest.formats.sensorscope import COLUMNS
 from ingest.sources.spool import Record, Spool
 
 SAMPLE = Path(__file__).resolve().parents[2] / "station_data" / "sample"
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
 import sys
 from pathlib import Path
-from ingest.stream import Following, stream
+from ingest.streaming_service import Following, stream
 def told(status):
     print(status.batches, flush=True)
 how = Following(Path(sys.argv[2]), until_idle=True, batch_bytes=int(sys.argv[3]))

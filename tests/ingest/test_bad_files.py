@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hypergrid.__main__ import app
-from hypergrid.store import Archive
+from hypergrid.archive import Archive
+from hypergrid.cli.main import app
 from station_data.bad_files import BAD_FILES, DEPLOYMENT, SMALL_BYTES, BadFile, write_all
 
 FOLDER = Path(__file__).parents[2] / "station_data" / "faults"
 LARGE = ("endless_line.csv", "bomb.csv.gz", "bomb.zip", "declares_much.zip")
 MEASURED = """
 import sys
-from hypergrid.__main__ import main
+from hypergrid.cli.main import main
 from tests.bench.resident import peak
 sys.argv = ["hypergrid", *sys.argv[1:]]
 try:

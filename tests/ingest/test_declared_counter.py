@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 import hypergrid as hg
-from hypergrid.__main__ import app, main
-from hypergrid.errors import InvalidDeployment, InvalidQuery
-from ingest.dry_run import dry_run
+from hypergrid.cli.main import app, main
+from hypergrid.core.errors import InvalidDeployment, InvalidQuery
+from ingest.batch.deployment_template import proposed
+from ingest.batch.dry_run import dry_run
+from ingest.deployment.deployment_file import load
 from ingest.job import ingest
-from ingest.mapping import load
-from ingest.proposed import proposed
 
 NOW_NS = 1_200_000_000 * 10**9
 

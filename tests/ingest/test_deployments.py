@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hypergrid.errors import InvalidDeployment
-from hypergrid.store import Archive
+from hypergrid.archive import Archive
+from hypergrid.core.errors import InvalidDeployment
 from ingest.job import ingest
 
 NOW_NS = 1_200_000_000 * 10**9

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hypergrid.flags import FAIL, GOOD, SUSPECT, TESTS
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.units import KNOWN_VARIABLES, Variable
-from ingest.judging import Inspector
-from ingest.quality.declared import Quality
-from ingest.requality import run_quality
+from hypergrid.archive import Archive
+from hypergrid.core.flags import FAIL, GOOD, SUSPECT, TESTS
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.units import KNOWN_VARIABLES, Variable
+from ingest.deployment.quality_overrides import Quality
+from ingest.quality.flagging import Inspector
+from ingest.reprocess.reflag import run_quality
 
 STEP_NS = 600 * 10**9
 HOURS = 3600.0

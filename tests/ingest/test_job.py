@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypergrid.errors import (
+from hypergrid.archive import Archive
+from hypergrid.core.errors import (
     ArchiveConflict,
     HyperGridError,
     InvalidDeployment,
@@ -17,12 +18,11 @@ from hypergrid.errors import (
     NotFound,
     Rejected,
 )
-from hypergrid.flags import MISSING, NOT_EVALUATED
-from hypergrid.store import Archive
-from hypergrid.times import parse_instant
+from hypergrid.core.flags import MISSING, NOT_EVALUATED
+from hypergrid.core.times import parse_instant
+from ingest.batch.report import check_conservation
 from ingest.job import ingest
-from ingest.report import check_conservation
-from ingest.sources.raw import read_back
+from ingest.sources.raw_files import read_back
 
 Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hypergrid.errors import NotAnArchive
-from hypergrid.store import Archive
+from hypergrid.archive import Archive
+from hypergrid.core.errors import NotAnArchive
 from ingest.job import Engine, ingest
 from tests.s3_server import S3Server, table
 

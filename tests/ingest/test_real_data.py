@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypergrid.store import Archive
+from hypergrid.archive import Archive
+from ingest.formats.sensorscope import COLUMNS
 from ingest.job import ingest
-from ingest.parsers.sensorscope import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data" / "sensorscope_gsb"

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypergrid.store import Archive
-from hypergrid.times import parse_instant
+from hypergrid.archive import Archive
+from hypergrid.core.times import parse_instant
 from ingest.job import ingest
 
 ROOT = Path(__file__).parents[2]

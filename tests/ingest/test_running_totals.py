@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
+from hypergrid.archive import Archive
 from hypergrid.query import OpenArchive, Query
-from hypergrid.store import Archive
 from ingest.job import ingest
 
 Totals = dict[str, float]

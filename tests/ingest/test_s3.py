@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypergrid.__main__ import main
-from hypergrid.errors import ArchiveConflict, InvalidDeployment
-from hypergrid.store import Archive, S3Store
+from hypergrid.archive import Archive, S3Store
+from hypergrid.cli.main import main
+from hypergrid.core.errors import ArchiveConflict, InvalidDeployment
+from ingest.deployment.deployment_file import load
 from ingest.job import ingest
-from ingest.mapping import load
-from ingest.remap import remap
+from ingest.reprocess.remap import remap
 from tests.s3_server import S3Server, table
 
 Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypergrid.flags import MISSING
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Readings, Series
-from hypergrid.times import parse_instant
+from hypergrid.archive import Archive
+from hypergrid.core.flags import MISSING
+from hypergrid.core.readings import Readings, Series
+from hypergrid.core.times import parse_instant
+from ingest.batch.report import IngestReport
 from ingest.job import ingest
-from ingest.report import IngestReport
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 

@@ -18,23 +18,41 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hypergrid.__main__ import app, main
-from hypergrid.errors import ArchiveConflict, CannotListen, InvalidDeployment, NotFound, StoreUnavailable
-from hypergrid.store import Archive, StoreError, stream_log
-from hypergrid.store.lock import exclusive
-from ingest import stream as stream_module
-from ingest.arrived import Arrived, Clock
-from ingest.assembler import Assembler
-from ingest.deployed import deploy, deployments, parted, reading
-from ingest.examining import check_parts
-from ingest.grouped import advance
+from hypergrid.archive import Archive, StoreError
+from hypergrid.archive.arrays import stream_log
+from hypergrid.archive.disk.lock import exclusive
+from hypergrid.cli.main import app, main
+from hypergrid.core.errors import (
+    ArchiveConflict,
+    CannotListen,
+    InvalidDeployment,
+    NotFound,
+    StoreUnavailable,
+)
+from ingest import streaming_service as stream_module
+from ingest.batch.archive_session import held
+from ingest.deployment.deployment_file import load
+from ingest.deployment.versions import deploy, deployments, parted, reading
 from ingest.job import ingest
-from ingest.mapping import load
-from ingest.metrics import StreamMetrics, exposed
-from ingest.spooled import Piece, merged, parse_span
-from ingest.stream import Following, Status, StreamReport, _alone, _end_jvm, _Leaving, _Progress, _Run, _started, stream
-from ingest.streamed import Ledger, commit
-from ingest.target import held
+from ingest.repair.examiners import check_parts
+from ingest.streaming.assembler import Assembler
+from ingest.streaming.metrics import StreamMetrics, exposed
+from ingest.streaming.micro_batch import advance
+from ingest.streaming.row_batch import Arrived, Clock
+from ingest.streaming.spool_decoder import Piece, merged, parse_span
+from ingest.streaming.status import Status
+from ingest.streaming.stream_commit import Ledger, commit
+from ingest.streaming_service import (
+    Following,
+    StreamReport,
+    _alone,
+    _end_jvm,
+    _Leaving,
+    _Progress,
+    _Run,
+    _started,
+    stream,
+)
 from tests.ingest.brokers import RunningBroker, publish
 from tests.ingest.streamed import SAMPLE, everything, messages, write_deployment, write_spool
 
@@ -285,7 +303,7 @@ def test_a_dead_process_that_nobody_asks_for_is_not_waited_for(tmp_path: Path) -
 def test_of_two_starts_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stream").mkdir()
     # As where both have looked whether the lock is free before either took it.
-    monkeypatch.setattr("ingest.stream.is_free", lambda _: True, raising=False)
+    monkeypatch.setattr("ingest.streaming_service.is_free", lambda _: True, raising=False)
     with _alone(tmp_path), pytest.raises(ArchiveConflict, match="another stream"), _alone(tmp_path):
         pass
 
@@ -308,8 +326,8 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_told_once(
             raise troubles.pop()
         return commit(*given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("ingest.stream.commit", full)
-    monkeypatch.setattr("ingest.stream.PAUSE_S", 0.01)
+    monkeypatch.setattr("ingest.streaming_service.commit", full)
+    monkeypatch.setattr("ingest.streaming_service.PAUSE_S", 0.01)
     progress = _Progress(tmp_path / "archive", lambda: 1, on_warning=told.append)
     progress.take("id", 0, [batch])
     assert (progress.batches, progress.failure) == (1, None)
@@ -326,8 +344,8 @@ def test_a_full_disk_keeps_no_stream_from_being_stopped(tmp_path: Path, monkeypa
     def full(path: Path) -> Archive:
         raise trouble
 
-    monkeypatch.setattr("ingest.stream.Archive.open", full)
-    monkeypatch.setattr("ingest.stream.reading", lambda *_: None)
+    monkeypatch.setattr("ingest.streaming_service.Archive.open", full)
+    monkeypatch.setattr("ingest.streaming_service.reading", lambda *_: None)
     progress = _Progress(tmp_path, lambda: 1)
     monkeypatch.setattr(progress, "on_warning", lambda _: progress.leaving.set())
     group = advance(Assembler(60.0), Piece("n", Arrived.nothing(), _NO_CLOCK), [1])
@@ -343,7 +361,7 @@ def test_what_the_store_cannot_do_is_no_traceback(
     def full() -> None:
         raise trouble
 
-    monkeypatch.setattr("hypergrid.__main__.app", full)
+    monkeypatch.setattr("hypergrid.cli.main.app", full)
     with pytest.raises(SystemExit, match="1"):
         main()
     assert "no space left" in capsys.readouterr().err
@@ -361,7 +379,7 @@ def test_a_receiver_that_ends_again_and_again_is_told_once_and_started_less_and_
         def poll(self) -> int:
             return 1
 
-    monkeypatch.setattr("ingest.stream.subprocess.Popen", Ended)
+    monkeypatch.setattr("ingest.streaming_service.subprocess.Popen", Ended)
     give_time(stream_module, monotonic=lambda: clock[0])
     deployment = write_deployment(tmp_path, arrivals=False)
     deploy(tmp_path / "stream" / "deployments", deployment, first=1)

@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from hypergrid.store import Archive
-from hypergrid.store.backup import back_up, restore
+from hypergrid.archive import Archive
+from hypergrid.archive.durability.backup import back_up, restore
+from ingest.batch.archive_session import held
+from ingest.deployment.deployment_file import load
 from ingest.job import ingest
-from ingest.mapping import load
 from ingest.sources.spool import durable, segments
-from ingest.target import held
 from tests.ingest.stream_loop import expected, made
 from tests.ingest.streamed import ROOT, SAMPLE, Streaming, everything, messages, write_deployment, write_spool
 

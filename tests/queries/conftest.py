@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.flags import NOT_EVALUATED
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.times import SECOND_NS, parse_instant
-from hypergrid.units import KNOWN_VARIABLES
-from queries.scheduling import block_queue
-from queries.scheduling.runner import Runner
+from hypergrid.archive import Archive
+from hypergrid.core.flags import NOT_EVALUATED
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
+from hypergrid.core.units import KNOWN_VARIABLES
+from queries.jobs import block_queue
+from queries.jobs.runner import Runner
 
 START_NS = parse_instant("2007-10-01")
 STEP_S = 120

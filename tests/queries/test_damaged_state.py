@@ -16,20 +16,27 @@ import pytest
 from starlette.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.errors import NotFound
-from hypergrid.settings import Settings
-from hypergrid.store.row_checksums import DamagedState, find_damage, read_line, tables_of
-from queries.catalogue import Catalogue
-from queries.scheduling.journal import LOST, Journal
-from queries.scheduling.runner import Runner
+from hypergrid.archive.disk.row_checksums import DamagedState, find_damage, read_line, tables_of
+from hypergrid.core.errors import NotFound
+from hypergrid.core.settings import Settings
+from queries.jobs.job_history import LOST, Journal
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.standing.definition import definition_from_json
+from queries.standing.repository import (
+    Alert,
+    CatalogueDamaged,
+    CatalogueUnavailable,
+    Found,
+    Progress,
+    StandingStore,
+)
 from queries.standing.service import StandingQueries
-from queries.standing.store import Alert, CatalogueDamaged, CatalogueUnavailable, Found, Progress, StandingStore
-from queries.web.access import Access
 from queries.web.app import create_app
-from queries.web.audit import Audit
-from queries.web.checked import check
-from queries.web.keys import BadKey, KeysDamaged, KeyStore
+from queries.web.auth.access import Access
+from queries.web.auth.audit import Audit
+from queries.web.auth.keys import BadKey, KeysDamaged, KeyStore
+from queries.web.preflight import check
 from queries.web.serving import damaged_rows, opened_journal
 
 NOW_NS = 1_700_000_000 * 10**9

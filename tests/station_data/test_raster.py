@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import rasterio
 
-from hypergrid.rasters import read_raster
+from hypergrid.layers.raster_reader import read_raster
 from station_data.network import stations
 from station_data.raster import write_terrain
 from station_data.terrain import elevation

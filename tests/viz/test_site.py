@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hypergrid.kriging.models import MODELS
+from hypergrid.interpolation.variograms.models import MODELS
 from viz.site import PAGES, site
 
 TEXTS = ("text.js", "text_others.js")

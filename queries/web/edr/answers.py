@@ -11,17 +11,17 @@ import numpy as np
 import xarray as xr
 from fastapi import Response
 
-from hypergrid.covjson import MEDIA_TYPE, collection, point_series, result_json, time_axis
-from hypergrid.errors import TooLarge
-from hypergrid.export import FORMATS, to_bytes
-from hypergrid.reading_files import coverages
-from hypergrid.reading_files import parameters as parameters_json
-from queries.file_names import readings_name, surface_name
-from queries.readings import FORMATS as READING_FORMATS
+from hypergrid.core.errors import TooLarge
+from hypergrid.formats.covjson import MEDIA_TYPE, collection, point_series, result_json, time_axis
+from hypergrid.formats.readings import coverages
+from hypergrid.formats.readings import parameters as parameters_json
+from hypergrid.formats.results import FORMATS, to_bytes
+from queries.snapshots.file_names import readings_name, surface_name
+from queries.snapshots.readings import FORMATS as READING_FORMATS
 from queries.web.edr.metadata import parameters_of
 from queries.web.edr.stations import Read, StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection
-from queries.web.sending import attachment, sent
+from queries.web.responses.files import attachment, sent
 
 Json = dict[str, Any]
 _FILES: Final[Mapping[str, str]] = {"NetCDF": "netcdf", "CSV": "csv"}

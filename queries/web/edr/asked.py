@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from fastapi import Request
 
-from hypergrid.covjson import MEDIA_TYPE
-from hypergrid.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.formats.covjson import MEDIA_TYPE
 from hypergrid.topology.wkt import Region, box, read_points, read_region
 from queries.web.edr.ranges import Ranges, read_heights, read_times
-from queries.web.negotiation import form_of
+from queries.web.responses.negotiation import form_of
 
 FORMATS: Final = ("CoverageJSON", "GeoJSON", "NetCDF", "CSV")
 """Output formats, the first where none is asked for."""

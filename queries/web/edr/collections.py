@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from fastapi import Request
 
-from hypergrid.bounded import Bounded
-from hypergrid.errors import HyperGridError, NotFound
+from hypergrid.core.errors import HyperGridError, NotFound
+from hypergrid.core.lru_cache import Bounded
+from hypergrid.core.tokens import token
 from hypergrid.query import OpenArchive, open_archive
-from hypergrid.tokens import token
-from queries.catalogue import Catalogue
-from queries.extents import SeriesExtents
+from queries.snapshots.catalogue import Catalogue
+from queries.snapshots.extents import SeriesExtents
 from queries.web.edr.metadata import Collection
 from queries.web.edr.stations import ID, StationsCollection
 from queries.web.edr.surfaces import collection_of

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from hypergrid.covjson import MEDIA_TYPE
+from hypergrid.formats.covjson import MEDIA_TYPE
 from queries.web.edr.asked import CRS, FORMATS, ITEM_FORMATS, JSON
 
 Json = dict[str, Any]

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from hypergrid.covjson import MEDIA_TYPE, STANDARD_NAMES, UCUM, ucum
-from hypergrid.reading_files import Kind, measured
-from hypergrid.times import Window, format_timestamp
+from hypergrid.core.times import Window, format_timestamp
+from hypergrid.formats.covjson import MEDIA_TYPE, STANDARD_NAMES, UCUM, ucum
+from hypergrid.formats.readings import Kind, measured
 from hypergrid.topology import Regular
 from queries.web.edr.asked import CRS, FORMATS, ITEM_FORMATS, Meeting
 from queries.web.edr.ranges import Ranges

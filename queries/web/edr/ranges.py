@@ -9,8 +9,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery, InvalidTime
-from hypergrid.times import DAY_NS, SECOND_NS, parse_instant
+from hypergrid.core.errors import InvalidQuery, InvalidTime
+from hypergrid.core.times import DAY_NS, SECOND_NS, parse_instant
 
 MOST_PARTS: Final = 1000
 """Parts that a list, or a repetition, may have."""

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
-from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
-from hypergrid.times import format_timestamp
+from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
+from hypergrid.core.times import format_timestamp
 from hypergrid.topology.wkt import Region
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.web.edr import answers, description, metadata
 from queries.web.edr.asked import (
     ITEM_FORMATS,
@@ -34,9 +34,9 @@ from queries.web.edr.metadata import Collection
 from queries.web.edr.ranges import Ranges
 from queries.web.edr.stations import StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection, chosen
-from queries.web.etags import entity_tag, tagged, unchanged
-from queries.web.problems import problem_of, response_of
-from queries.web.waiting import computed
+from queries.web.responses.etags import entity_tag, tagged, unchanged
+from queries.web.responses.problems import problem_of, response_of
+from queries.web.responses.waiting import computed
 
 READERS: Final = 2
 """Threads that read readings at a time."""

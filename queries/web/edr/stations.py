@@ -8,16 +8,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import NotFound
-from hypergrid.flags import ACCEPTED_BY_DEFAULT
-from hypergrid.reading_files import Chosen, Kind, Piece, Selection
-from hypergrid.sphere import arc_m, places_m
-from hypergrid.store import Archive
-from hypergrid.times import SECOND_NS, Window, parse_instant
-from hypergrid.tokens import token
+from hypergrid.archive import Archive
+from hypergrid.core.errors import NotFound
+from hypergrid.core.flags import ACCEPTED_BY_DEFAULT
+from hypergrid.core.geodesy import arc_m, places_m
+from hypergrid.core.times import SECOND_NS, Window, parse_instant
+from hypergrid.core.tokens import token
+from hypergrid.formats.readings import Chosen, Kind, Piece, Selection
 from hypergrid.topology.wkt import Region
-from queries.extents import SeriesExtents
-from queries.readings import pieces_of
+from queries.snapshots.extents import SeriesExtents
+from queries.snapshots.readings import pieces_of
 from queries.web.edr.asked import Asked
 from queries.web.edr.ranges import Ranges
 

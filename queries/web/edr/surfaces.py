@@ -16,14 +16,14 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from hypergrid.errors import HyperGridError, TooLarge
+from hypergrid.core.errors import HyperGridError, TooLarge
+from hypergrid.core.times import format_instant
+from hypergrid.core.tokens import token
 from hypergrid.execution import make_plan
-from hypergrid.execution.result import attributes_of
-from hypergrid.execution.touched import learns
+from hypergrid.execution.planning.invalidation import learns
+from hypergrid.execution.results.dataset import attributes_of
 from hypergrid.perspective import Aggregate, Interpolate, Perspective, question_from_json
 from hypergrid.query import OpenArchive, Query
-from hypergrid.times import format_instant
-from hypergrid.tokens import token
 from hypergrid.topology import PER_UNIT, Grid, Instants, Periodic, Regular, TimeAxis, blocks_of
 from hypergrid.topology.wkt import Region
 from queries.web.edr.ranges import Ranges

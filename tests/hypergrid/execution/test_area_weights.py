@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError, InvalidQuery
-from hypergrid.execution.shares import cells_below, shares_in_space
-from hypergrid.export import to_bytes
+from hypergrid.core.errors import HyperGridError, InvalidQuery
+from hypergrid.execution.running.weight_shares import cells_below, shares_in_space
+from hypergrid.formats.results import to_bytes
 from hypergrid.perspective import question_from_json
-from hypergrid.perspective.uncertain import averaged
+from hypergrid.perspective.build.uncertainty_spec import averaged
 
 Floats = NDArray[np.float64]
 MODEL = hg.variogram("exponential", psill=1.0, range_m=40_000.0, nugget=0.1)

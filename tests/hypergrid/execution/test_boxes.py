@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hypergrid.execution import make_plan
-from hypergrid.execution.evaluate import Evaluator
-from hypergrid.testing.chains import CHAINS
+from hypergrid.execution.running.evaluate import Evaluator
+from tests.support.chains import CHAINS
 
 
 @pytest.mark.parametrize("name", CHAINS)

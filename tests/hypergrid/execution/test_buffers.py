@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.buffers import Buffer
-from hypergrid.execution.cells import Cells
-from hypergrid.execution.run import Outcome
-from hypergrid.execution.sparse_cells import SparseCells, stored, taken
-from hypergrid.execution.strategy import Strategy, path
-from hypergrid.execution.windows import first_and_last_boxes, needed_below
+from hypergrid.execution.operators.cells import Cells
+from hypergrid.execution.operators.sparse_cells import SparseCells, stored, taken
+from hypergrid.execution.planning.dependencies import first_and_last_boxes, needed_below
+from hypergrid.execution.planning.strategy import Strategy, path
+from hypergrid.execution.running.buffers import Buffer
+from hypergrid.execution.running.run import Outcome
 from hypergrid.perspective import Perspective
 from hypergrid.query import Query
 from hypergrid.rewrite import RULES
 from hypergrid.rewrite.commute import commute
-from hypergrid.testing.chains import CHAINS, GRID, MODEL, network
+from tests.support.chains import CHAINS, GRID, MODEL, network
 
 SLIDING = {"length": "1h", "step": "10min"}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.times import SECOND_NS
+from hypergrid.core.times import SECOND_NS
 from tests.hypergrid.execution.test_overlapping import DAY, MINUTE, archive_of, of_day, total, totals
 
 ZURICH = ZoneInfo("Europe/Zurich")

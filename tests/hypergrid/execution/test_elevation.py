@@ -12,12 +12,12 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError, InvalidQuery
-from hypergrid.export import to_bytes
+from hypergrid.core.errors import HyperGridError, InvalidQuery
+from hypergrid.formats.results import to_bytes
 from hypergrid.perspective import question_from_json
 from hypergrid.query import Query
-from hypergrid.testing.networks import random_archive
 from hypergrid.topology import Grid
+from tests.support.networks import random_archive
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.execution.kept import KEPT, KeptResults
+from hypergrid.execution.running.result_cache import KEPT, KeptResults
 from hypergrid.query import Query
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)

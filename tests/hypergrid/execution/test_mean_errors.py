@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, InvalidTime
-from hypergrid.execution import mean_errors
-from hypergrid.execution.shares import cells_below, refuse_mixed, shares_in_space, shares_in_time
-from hypergrid.kriging import WEIGHTS
+from hypergrid.core.errors import InvalidQuery, InvalidTime
+from hypergrid.execution.running import mean_errors
+from hypergrid.execution.running.weight_shares import (
+    cells_below,
+    refuse_mixed,
+    shares_in_space,
+    shares_in_time,
+)
+from hypergrid.interpolation import WEIGHTS
 from hypergrid.perspective import Interpolate, question_from_json
-from hypergrid.perspective.uncertain import averaged
+from hypergrid.perspective.build.uncertainty_spec import averaged
 
 Floats = NDArray[np.float64]
 MODEL = hg.variogram("exponential", psill=1.0, range_m=500.0, nugget=0.1, nugget_is="measurement error")

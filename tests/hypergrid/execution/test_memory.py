@@ -7,12 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from hypergrid.execution import memory
-from hypergrid.execution.memory import LARGE_BYTES, MOST_BYTES, SPARE, empty
+from hypergrid.execution.running import buffer_pool
+from hypergrid.execution.running.buffer_pool import LARGE_BYTES, MOST_BYTES, SPARE, empty
 
 LARGE = (LARGE_BYTES // 8,)
 
-pytestmark = pytest.mark.skipif(not hasattr(memory.mmap, "MADV_FREE"), reason="this system cannot lend memory back")
+pytestmark = pytest.mark.skipif(
+    not hasattr(buffer_pool.mmap, "MADV_FREE"), reason="this system cannot lend memory back"
+)
 
 
 @pytest.fixture(autouse=True)

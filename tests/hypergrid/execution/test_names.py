@@ -10,9 +10,9 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import InvalidUnit
-from hypergrid.export import write
-from hypergrid.pictures import plot
+from hypergrid.core.errors import InvalidUnit
+from hypergrid.formats.results import write
+from hypergrid.plots import plot
 from hypergrid.query import Query
 
 CF_METHODS = {

@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.readings import Readings
+from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.execution import ORDERS
-from hypergrid.execution.estimate import NEIGHBOURS, complete
-from hypergrid.execution.evaluate import Evaluator
-from hypergrid.execution.lattice import Lattice, lattice_of
-from hypergrid.execution.orders import order_of
-from hypergrid.execution.some_times import SomeTimes
-from hypergrid.execution.walk import Walking
-from hypergrid.perspective.archive_source import ArchiveSource
+from hypergrid.execution.orders.estimate import NEIGHBOURS, complete
+from hypergrid.execution.orders.lattice import Lattice, lattice_of
+from hypergrid.execution.orders.orders import order_of
+from hypergrid.execution.orders.walk import Walking
+from hypergrid.execution.running.evaluate import Evaluator
+from hypergrid.execution.running.some_times import SomeTimes
+from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.query import OpenArchive, Query
-from hypergrid.streams.elements import Readings
-from hypergrid.testing.networks import random_archive
-from hypergrid.times import SECOND_NS, Window
+from tests.support.networks import random_archive
 
 Floats = NDArray[np.float64]
 

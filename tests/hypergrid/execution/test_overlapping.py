@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery
+from hypergrid.archive import Archive
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.readings import Position, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.strategy import path
+from hypergrid.execution.planning.strategy import path
 from hypergrid.query import OpenArchive, Query
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Series, Station
-from hypergrid.testing.feeds import Feed, Row, Sensor
-from hypergrid.testing.networks import table, write_archive
-from hypergrid.testing.oracle import answer
-from hypergrid.times import SECOND_NS, parse_instant
+from tests.support.feeds import Feed, Row, Sensor
+from tests.support.networks import table, write_archive
+from tests.support.oracle import answer
 
 DAY = parse_instant("2007-10-02")
 MINUTE = 60 * SECOND_NS

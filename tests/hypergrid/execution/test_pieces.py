@@ -7,13 +7,13 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.execution import pieces
+from hypergrid.archive import Archive
+from hypergrid.archive.arrays.cells import Cells, Tile
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
+from hypergrid.core.units import KNOWN_VARIABLES, Variable
+from hypergrid.execution.operators import pieces
 from hypergrid.query import Query
-from hypergrid.store import Archive
-from hypergrid.store.cells import Cells, Tile
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.times import SECOND_NS, parse_instant
-from hypergrid.units import KNOWN_VARIABLES, Variable
 
 STEP_S, STEPS, STATIONS = 600, 3 * 2048 + 300, 36
 START_NS = parse_instant("2021-03-20T05:00Z")

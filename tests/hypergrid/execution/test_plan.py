@@ -10,14 +10,14 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, NotFound, TooLarge
+from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
+from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import ORDERS, make_plan
-from hypergrid.execution.evaluate import Evaluator
-from hypergrid.execution.measured import TABLE
-from hypergrid.execution.orders import PART_CELLS, Known
+from hypergrid.execution.orders.orders import PART_CELLS, Known
+from hypergrid.execution.planning.measured import TABLE
+from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.query import Query
-from hypergrid.testing.networks import random_archive
-from hypergrid.times import SECOND_NS
+from tests.support.networks import random_archive
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
@@ -289,6 +289,6 @@ def test_time_cells_that_are_too_many_to_list_project_no_less(name: str, monkeyp
     listed = make_plan(surface, strategy="bottom_up")
     short = make_plan(surface, strategy="bottom_up", allowed_bytes=listed.projected_bytes // 2)
     assert short.block_times is not None
-    monkeypatch.setattr("hypergrid.execution.plan.MOST_LISTED", 1)
+    monkeypatch.setattr("hypergrid.execution.planning.plan.MOST_LISTED", 1)
     shared = make_plan(surface, strategy="bottom_up", allowed_bytes=listed.projected_bytes // 2)
     assert (shared.block_times, shared.block_cells) <= (short.block_times, short.block_cells)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError, InvalidQuery
-from hypergrid.export import FORMATS, to_bytes
+from hypergrid.core.errors import HyperGridError, InvalidQuery
+from hypergrid.formats.results import FORMATS, to_bytes
 from hypergrid.topology import Grid
 
 MODEL: Final = {"model": "exponential", "psill": 1.2, "range_m": 2500.0, "nugget": 0.05}

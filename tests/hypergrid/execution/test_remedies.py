@@ -7,13 +7,13 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import TooLarge
-from hypergrid.execution import pieces
+from hypergrid.archive import Archive
+from hypergrid.core.errors import TooLarge
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
+from hypergrid.core.units import KNOWN_VARIABLES
+from hypergrid.execution.operators import pieces
 from hypergrid.query import Query
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.times import SECOND_NS, parse_instant
-from hypergrid.units import KNOWN_VARIABLES
 from tests.bench.reprocess_archive import make_archive
 
 START_NS = parse_instant("2021-01-01")

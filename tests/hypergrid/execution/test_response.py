@@ -5,13 +5,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hypergrid.errors import InvalidQuery, TooLarge
+from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.measured import TABLE, Measured, Meter, Table
-from hypergrid.execution.response import Cost, candidates, mean_response_s, order_of_k
-from hypergrid.execution.strategy import at_stations, path
+from hypergrid.execution.planning.hybrid_k import Cost, candidates, mean_response_s, order_of_k
+from hypergrid.execution.planning.measured import TABLE, Measured, Meter, Table
+from hypergrid.execution.planning.strategy import at_stations, path
 from hypergrid.query import Query
-from hypergrid.testing.chains import GRID, MODEL, SLIDING, network
+from tests.support.chains import GRID, MODEL, SLIDING, network
 
 
 def maps(slices: int = 60) -> Query:

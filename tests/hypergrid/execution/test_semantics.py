@@ -9,12 +9,12 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, InvalidUnit, NotFound
+from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound
+from hypergrid.core.readings import Position, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
 from hypergrid.query import OpenArchive
-from hypergrid.streams.elements import Position, Series, Station
-from hypergrid.testing.feeds import Row
-from hypergrid.testing.networks import table, write_archive
-from hypergrid.times import SECOND_NS, parse_instant
+from tests.support.feeds import Row
+from tests.support.networks import table, write_archive
 
 Make = Callable[..., OpenArchive]
 GRID = {"lon": 7.17, "lat": 45.86, "step": "10arcsec", "shape": [2, 2]}

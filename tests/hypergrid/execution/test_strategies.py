@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hypergrid.execution import Plan, make_plan, run
-from hypergrid.execution.run import Outcome
-from hypergrid.execution.strategy import Strategy, path
-from hypergrid.testing.chains import CHAINS
+from hypergrid.execution.planning.strategy import Strategy, path
+from hypergrid.execution.running.run import Outcome
+from tests.support.chains import CHAINS
 
 
 def computed(plan: Plan, k: int, *, places: int, times: int | None, buffered: bool = True) -> Outcome:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from hypergrid.errors import InvalidQuery
-from hypergrid.execution.visited import TIMES_COMPARED, Visited
-from hypergrid.execution.walk import Walk, Walking, reflected, stratified
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.execution.orders.sampling_history import TIMES_COMPARED, Visited
+from hypergrid.execution.orders.walk import Walk, Walking, reflected, stratified
 
 Floats = NDArray[np.float64]
 

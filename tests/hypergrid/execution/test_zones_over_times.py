@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery
 
 Floats = NDArray[np.float64]
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, InvalidUnit, NotFound
-from hypergrid.execution.fold import fold_again, fold_values
-from hypergrid.perspective import listing
-from hypergrid.perspective.aggregates import AGGREGATES
-from hypergrid.perspective.listing import Members, Standing
+from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, InvalidUnit, NotFound
+from hypergrid.core.readings import Position, Series, Station
+from hypergrid.core.times import SECOND_NS
+from hypergrid.execution.operators.fold import fold_again, fold_values
+from hypergrid.perspective.functions import ragged
+from hypergrid.perspective.functions.aggregates import AGGREGATES
+from hypergrid.perspective.functions.ragged import Members, Standing
 from hypergrid.query import OpenArchive, Query
-from hypergrid.streams.elements import Position, Series, Station
-from hypergrid.testing.feeds import Row
-from hypergrid.testing.networks import START_NS, table, write_archive
-from hypergrid.times import SECOND_NS
+from tests.support.feeds import Row
+from tests.support.networks import START_NS, table, write_archive
 
 Oracle = Callable[[list[float], list[float]], float]
 """Values of a cell that are not missing, and their times [day], to what the cell holds."""
@@ -179,7 +179,7 @@ def test_cells_that_are_listed_in_parts_hold_the_same(function: str, monkeypatch
     slices = hg.base(array(random_values(8, (12, 5)))).interpolate("ordinary_kriging", grid=GRID, **MODEL)
     query = slices.aggregate(function, time="30min", lat="4arcsec", lon="all", min_coverage=0, **given_)
     whole = query.compute()["value"].to_numpy()
-    monkeypatch.setattr(listing, "LISTED_AT_ONCE", 5)
+    monkeypatch.setattr(ragged, "LISTED_AT_ONCE", 5)
     np.testing.assert_array_equal(query.compute()["value"].to_numpy(), whole)
     # Blocks of one place after the other, as well.
     blocks = list(query.refine())

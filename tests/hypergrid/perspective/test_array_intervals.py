@@ -8,8 +8,8 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery
-from hypergrid.times import SECOND_NS, parse_instant
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.times import SECOND_NS, parse_instant
 
 START = parse_instant("2007-10-01")
 TEN_MINUTES = np.arange(0, 288, dtype=np.int64) * 600

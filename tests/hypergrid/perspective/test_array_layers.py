@@ -8,9 +8,9 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import InvalidLayer, InvalidQuery, InvalidUnit, NotFound
-from hypergrid.perspective.array_source import array_source
-from hypergrid.topology import make_layer
+from hypergrid.core.errors import InvalidLayer, InvalidQuery, InvalidUnit, NotFound
+from hypergrid.layers.layer import make_layer
+from hypergrid.perspective.sources.array_source import array_source
 
 
 def readings(names: tuple[str, str] = ("x", "y")) -> xr.DataArray:

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, InvalidUnit
+from hypergrid.core.errors import InvalidQuery, InvalidUnit
 
 TIMES = np.array(["2007-10-01T00:00", "2007-10-01T01:00"], dtype="datetime64[ns]")
 

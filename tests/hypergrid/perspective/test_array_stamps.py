@@ -7,11 +7,11 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
+from hypergrid.core.readings import Position, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
 from hypergrid.query import Query
-from hypergrid.streams.elements import Position, Series, Station
-from hypergrid.testing.feeds import Row
-from hypergrid.testing.networks import table, write_archive
-from hypergrid.times import SECOND_NS, parse_instant
+from tests.support.feeds import Row
+from tests.support.networks import table, write_archive
 
 START = parse_instant("2007-10-01")
 TENTH_NS = 600 * SECOND_NS

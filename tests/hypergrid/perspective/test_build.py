@@ -9,12 +9,12 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, InvalidUnit, SingularSystem
+from hypergrid.core.errors import InvalidQuery, InvalidUnit, SingularSystem
+from hypergrid.core.readings import Position, Series, Station
+from hypergrid.core.times import SECOND_NS
 from hypergrid.query import OpenArchive
-from hypergrid.streams.elements import Position, Series, Station
-from hypergrid.testing.feeds import Row
-from hypergrid.testing.networks import START_NS, table, write_archive
-from hypergrid.times import SECOND_NS
+from tests.support.feeds import Row
+from tests.support.networks import START_NS, table, write_archive
 
 HOUR_NS = 3600 * SECOND_NS
 VARIOGRAM = hg.variogram("exponential", psill=1.0, range_m=300.0, nugget=0.05)

@@ -8,18 +8,18 @@ import pytest
 from typer.testing import CliRunner
 
 import hypergrid as hg
-from hypergrid.__main__ import app
-from hypergrid.perspective import catalogue as module
-from hypergrid.perspective.aggregates import AGGREGATES
-from hypergrid.perspective.catalogue import catalogue, with_tables
+from hypergrid.cli.main import app
+from hypergrid.perspective.functions import catalogue as module
+from hypergrid.perspective.functions.aggregates import AGGREGATES
+from hypergrid.perspective.functions.catalogue import catalogue, with_tables
 from hypergrid.query import Query
 
-README = Path(module.__file__).with_name("README.md")
+README = Path(module.__file__).parents[1] / "README.md"
 
 
 def test_the_readme_lists_the_functions_that_there_are() -> None:
     text = README.read_text()
-    assert with_tables(text) == text, "run python -m hypergrid.perspective.catalogue"
+    assert with_tables(text) == text, "run python -m hypergrid.perspective.functions.catalogue"
     assert "| `quantile` | " in text
     assert "vapour pressure deficit" not in text.split("| merge |")[0]
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, InvalidUnit
+from hypergrid.core.errors import InvalidQuery, InvalidUnit
+from hypergrid.core.readings import Series
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import question_from_json
 from hypergrid.query import Query
-from hypergrid.streams.elements import Series
-from hypergrid.testing.feeds import Feed, Row, Sensor
-from hypergrid.testing.oracle import answer
+from tests.support.feeds import Feed, Row, Sensor
+from tests.support.oracle import answer
 
 GRID = hg.grid(x=0.0, y=0.0, step=30.0, shape=(3, 4))
 ZURICH = "Europe/Zurich"

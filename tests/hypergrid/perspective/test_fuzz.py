@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hypergrid.errors import HyperGridError
+from hypergrid.core.errors import HyperGridError
 from hypergrid.perspective import question_from_json
 from hypergrid.query import OpenArchive
-from hypergrid.testing.networks import random_archive
-from hypergrid.testing.strategies import documents
+from tests.support.networks import random_archive
+from tests.support.strategies import documents
 
 SCALARS = (
     st.none()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, InvalidUnit
+from hypergrid.core.errors import InvalidQuery, InvalidUnit
 from hypergrid.query import Query
 
 TEMPERATURES = st.floats(-40, 50)

@@ -7,10 +7,10 @@ import pyproj
 import pytest
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery
-from hypergrid.perspective.operators import Interpolate
-from hypergrid.perspective.placing import Placing, place, reach_of
-from hypergrid.streams.elements import Series
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.readings import Series
+from hypergrid.perspective.build.station_projection import Placing, place, reach_of
+from hypergrid.perspective.tree.operators import Interpolate
 from hypergrid.topology import SeriesAxis
 
 

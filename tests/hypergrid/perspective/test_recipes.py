@@ -9,9 +9,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery, InvalidUnit, NotFound
+from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound
 from hypergrid.perspective import question_from_json
-from hypergrid.perspective.recipes import RECIPES, expanded
+from hypergrid.perspective.build.recipes import RECIPES, expanded
 from hypergrid.physics import moisture, sun
 from hypergrid.query import Query
 

@@ -15,17 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound, TooLarge
-from hypergrid.execution.evaluate import Evaluator
-from hypergrid.export import to_bytes
+from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound, TooLarge
+from hypergrid.core.readings import Position, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
+from hypergrid.execution.running.evaluate import Evaluator
+from hypergrid.formats.results import to_bytes
 from hypergrid.perspective import Perspective
-from hypergrid.perspective.restrict import restrict
-from hypergrid.pictures import plot
+from hypergrid.perspective.build.restrict import restrict
+from hypergrid.plots import plot
 from hypergrid.query import OpenArchive
-from hypergrid.streams.elements import Position, Series, Station
-from hypergrid.testing.feeds import Row
-from hypergrid.testing.networks import table, write_archive
-from hypergrid.times import SECOND_NS, parse_instant
+from tests.support.feeds import Row
+from tests.support.networks import table, write_archive
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 GRID = {"lon": 7.17, "lat": 45.86, "step": "20arcsec", "shape": [2, 3]}

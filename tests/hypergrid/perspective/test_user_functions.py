@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import InvalidFunction, InvalidQuery, InvalidUnit, NotFound
+from hypergrid.core.errors import InvalidFunction, InvalidQuery, InvalidUnit, NotFound
+from hypergrid.core.readings import Position, Series, Station
+from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import question_from_json
-from hypergrid.perspective.added import ADDED
-from hypergrid.perspective.user_functions import load_entry_points
+from hypergrid.perspective.functions.user_function_identity import ADDED
+from hypergrid.perspective.functions.user_functions import load_entry_points
 from hypergrid.query import Query
-from hypergrid.streams.elements import Position, Series, Station
-from hypergrid.testing.feeds import Row
-from hypergrid.testing.networks import START_NS, table, write_archive
-from hypergrid.times import SECOND_NS
+from tests.support.feeds import Row
+from tests.support.networks import START_NS, table, write_archive
 
 GRID = hg.grid(x=(0, 400), y=(0, 400), step=100)
 START = "2007-10-01T00:00Z"
@@ -239,8 +239,8 @@ class TestAggregate:
         maps = array(rng.normal(size=(12, 4))).interpolate("inverse_distance", grid=GRID)
         queries = [maps.aggregate("spread", time="40min", x="200 m"), maps.aggregate("spread", time="all")]
         whole = [found(query) for query in queries]
-        monkeypatch.setattr("hypergrid.perspective.calls.LARGEST", held)
-        monkeypatch.setattr("hypergrid.perspective.listing.LISTED_AT_ONCE", held)
+        monkeypatch.setattr("hypergrid.perspective.functions.user_function_calls.LARGEST", held)
+        monkeypatch.setattr("hypergrid.perspective.functions.ragged.LISTED_AT_ONCE", held)
         for query, expected in zip(queries, whole, strict=True):
             np.testing.assert_array_equal(found(query), expected)
 
@@ -527,7 +527,7 @@ class TestEntryPoints:
     @pytest.fixture
     def reopened(self) -> None:
         """Let the tables look for entry points once more, as in a new process."""
-        from hypergrid.perspective import user_functions  # noqa: PLC0415
+        from hypergrid.perspective.functions import user_functions  # noqa: PLC0415
 
         for table_ in user_functions._TABLES.values():  # noqa: SLF001
             table_.fill_later(user_functions._load_once)  # noqa: SLF001

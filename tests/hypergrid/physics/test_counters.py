@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hypergrid.execution.counter_notes import counter_note
+from hypergrid.execution.diagnostics.counter_notes import counter_note
 from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, Increments, increments
-from hypergrid.testing import counter_oracle
+from tests.support import counter_oracle
 
 Floats = NDArray[np.float64]
 MINUTE_NS = 60 * 10**9

@@ -10,15 +10,15 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
+from hypergrid.archive import Archive
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.explain import chain_lines
+from hypergrid.execution.planning.explain import chain_lines
 from hypergrid.perspective import Base
 from hypergrid.query import Query
 from hypergrid.rewrite import RULES, rewrite
-from hypergrid.store import Archive
-from hypergrid.testing.networks import random_archive
-from hypergrid.testing.rewriting import after_rules
 from hypergrid.topology import SeriesAxis
+from tests.support.networks import random_archive
+from tests.support.rewriting import after_rules
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "rewrite.txt"
 EXPONENTIAL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.topology import Instants, Regular, aligned, cover, is_location_consistent
 
 SMALL = st.integers(1, 9)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import RegularGridInterpolator
 
-from hypergrid.errors import InvalidLayer, InvalidUnit
-from hypergrid.topology import Layer, make_layer
+from hypergrid.core.errors import InvalidLayer, InvalidUnit
+from hypergrid.layers.layer import Layer, make_layer
 
 NAN = float("nan")
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError
-from hypergrid.streams.elements import Series
+from hypergrid.core.errors import HyperGridError
+from hypergrid.core.readings import Series
 from hypergrid.topology import Bands, SeriesAxis, levels, levels_json, levels_words
 
 SPECS = [

@@ -7,11 +7,11 @@ import numpy as np
 import pyproj
 import pytest
 
-from hypergrid.errors import InvalidQuery, NotFound
-from hypergrid.sphere import RADIUS_M, places_m
-from hypergrid.streams.elements import Series
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.geodesy import RADIUS_M, places_m
+from hypergrid.core.readings import Series
 from hypergrid.topology import Metres, SeriesAxis
-from hypergrid.topology.metres import PLANE_TO
+from hypergrid.topology.projection import PLANE_TO
 
 
 def stations(lon: list[float], lat: list[float]) -> SeriesAxis:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypergrid.errors import InvalidQuery
-from hypergrid.times import DAY_NS, SECOND_NS, parse_instant
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.times import DAY_NS, SECOND_NS, parse_instant
 from hypergrid.topology import (
     CYCLES,
     Calendar,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypergrid.errors import HyperGridError, InvalidQuery
+from hypergrid.core.errors import HyperGridError, InvalidQuery
 from hypergrid.topology import Grid, Points, cells_from_json, cells_json, grid, points
 
 CELLS = grid(lon=(7.0, 7.1), lat=(45.0, 45.1), step="10arcsec", z=[500, 900])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypergrid.errors import InvalidQuery
-from hypergrid.streams.elements import Series
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.readings import Series
 from hypergrid.topology import Grid, Metres, SeriesAxis, Topology, grid, quanta
 from hypergrid.topology.axes import Regular
 

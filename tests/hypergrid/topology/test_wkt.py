@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.core.errors import InvalidQuery
 from hypergrid.topology.wkt import box, read_points, read_region
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
-from hypergrid.sphere import RADIUS_M
+from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
+from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.topology import ZoneCells, zones
 from hypergrid.topology.areas import cell_areas, polygon_areas
 from hypergrid.topology.zones import read_into

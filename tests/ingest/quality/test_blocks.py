@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from hypergrid.streams.elements import Readings, Series
-from hypergrid.units import Variable
+from hypergrid.core.readings import Readings, Series
+from hypergrid.core.units import Variable
+from ingest.deployment.quality_kinds import default_tests
+from ingest.quality.block_memory import blocks_of
 from ingest.quality.blocks import BLOCK_NS, means, medians, sums
-from ingest.quality.kinds import default_tests
-from ingest.quality.remembering import blocks_of
 
 HOUR_NS = 3_600 * 10**9
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hypergrid.flags import GOOD, NOT_EVALUATED, SUSPECT
-from ingest.quality.settings import CounterFall
+from hypergrid.core.flags import GOOD, NOT_EVALUATED, SUSPECT
+from ingest.deployment.quality_settings import CounterFall
 from ingest.quality.temporal import Line, counter_fall
 
 

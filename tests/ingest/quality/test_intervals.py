@@ -4,13 +4,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hypergrid.flags import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
-from hypergrid.streams.elements import Position, Readings, Series, Station, Statistic
-from hypergrid.units import KNOWN_VARIABLES, Variable
-from ingest.judging import count_gaps, places_of
-from ingest.quality.declared import default_tests
-from ingest.quality.judge import Judged, judge
-from ingest.quality.settings import AttenuatedSignal, Exempt, FlatLine, Gap, RateOfChange, Spike, VariableTests
+from hypergrid.core.flags import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
+from hypergrid.core.readings import Position, Readings, Series, Station, Statistic
+from hypergrid.core.units import KNOWN_VARIABLES, Variable
+from ingest.deployment.quality_overrides import default_tests
+from ingest.deployment.quality_settings import (
+    AttenuatedSignal,
+    Exempt,
+    FlatLine,
+    Gap,
+    RateOfChange,
+    Spike,
+    VariableTests,
+)
+from ingest.quality.flagging import count_gaps, places_of
+from ingest.quality.run_tests import Judged, judge
 from ingest.quality.summary import Summary
 
 Floats = NDArray[np.float64]

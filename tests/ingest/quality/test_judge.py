@@ -7,12 +7,20 @@ import pytest
 from ioos_qc import qartod
 from numpy.typing import NDArray
 
-from hypergrid.flags import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from ingest.judging import places_of
-from ingest.quality.defaults import DEFAULTS
-from ingest.quality.judge import Judged, judge
-from ingest.quality.settings import Exempt, FlatLine, Gap, GrossRange, RateOfChange, Spike, VariableTests
+from hypergrid.core.flags import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
+from hypergrid.core.readings import Position, Readings, Series, Station
+from ingest.deployment.quality_defaults import DEFAULTS
+from ingest.deployment.quality_settings import (
+    Exempt,
+    FlatLine,
+    Gap,
+    GrossRange,
+    RateOfChange,
+    Spike,
+    VariableTests,
+)
+from ingest.quality.flagging import places_of
+from ingest.quality.run_tests import Judged, judge
 from ingest.quality.spatial import Places
 
 Floats = NDArray[np.float64]

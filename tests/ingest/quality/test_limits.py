@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hypergrid.flags import FAIL, GOOD, SUSPECT
+from hypergrid.core.flags import FAIL, GOOD, SUSPECT
+from hypergrid.core.readings import Position, Readings, Series, Stamp, Station, Statistic
+from hypergrid.core.units import KNOWN_VARIABLES, Variable
 from hypergrid.physics.sun import clear_sky_of_cells, sun
-from hypergrid.streams.elements import Position, Readings, Series, Stamp, Station, Statistic
-from hypergrid.units import KNOWN_VARIABLES, Variable
-from ingest.judging import places_of
-from ingest.quality.declared import default_tests
-from ingest.quality.judge import judge
-from ingest.quality.settings import Climatology, Normal, VariableTests
+from ingest.deployment.quality_overrides import default_tests
+from ingest.deployment.quality_settings import Climatology, Normal, VariableTests
+from ingest.quality.flagging import places_of
+from ingest.quality.run_tests import judge
 
 NAN = float("nan")
 AIR, PRESSURE = KNOWN_VARIABLES["air_temperature"], KNOWN_VARIABLES["air_pressure"]

@@ -7,9 +7,9 @@ import textwrap
 import numpy as np
 import pytest
 
-from ingest.judging import skipped_series
+from ingest.deployment.quality_settings import BuddyCheck, VariableTests
+from ingest.quality.flagging import skipped_series
 from ingest.quality.neighbours import nearest, network_spacing_m
-from ingest.quality.settings import BuddyCheck, VariableTests
 from ingest.quality.spatial import EARTH_RADIUS_M, Places
 
 
@@ -87,7 +87,7 @@ def test_eleven_thousand_stations_need_little_memory() -> None:
     script = textwrap.dedent("""
         import numpy as np
         from ingest.quality import spatial
-        from ingest.quality.settings import BuddyCheck
+        from ingest.deployment.quality_settings import BuddyCheck
         from ingest.quality.temporal import Line
         from tests.bench.resident import peak_above, reset_peak
         n = 11_000

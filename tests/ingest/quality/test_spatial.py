@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hypergrid.flags import GOOD, NOT_EVALUATED, SUSPECT
+from hypergrid.core.flags import GOOD, NOT_EVALUATED, SUSPECT
+from ingest.deployment.quality_settings import BuddyCheck, SpatialConsistency
 from ingest.quality import spatial
-from ingest.quality.settings import BuddyCheck, SpatialConsistency
 from ingest.quality.spatial import EARTH_RADIUS_M, Places
 from ingest.quality.temporal import Line
 

@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from ioos_qc import qartod
 from numpy.typing import NDArray
 
-from hypergrid.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
-from hypergrid.streams.elements import Series
-from ingest.judging import places_of
-from ingest.quality import limits, temporal
-from ingest.quality.settings import (
+from hypergrid.core.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
+from hypergrid.core.readings import Series
+from ingest.deployment.quality_settings import (
     AttenuatedSignal,
     Climatology,
     FlatLine,
@@ -23,6 +21,8 @@ from ingest.quality.settings import (
     RateOfChange,
     Spike,
 )
+from ingest.quality import limits, temporal
+from ingest.quality.flagging import places_of
 from ingest.quality.temporal import HOUR_NS, Exemption, Line
 
 Floats = NDArray[np.float64]

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hypergrid.flags import GOOD, MISSING, NOT_EVALUATED
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.times import parse_instant
-from hypergrid.units import KNOWN_VARIABLES, Variable
-from ingest.judging import places_of
-from ingest.quality.declared import default_tests
-from ingest.quality.judge import judge
+from hypergrid.core.flags import GOOD, MISSING, NOT_EVALUATED
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import parse_instant
+from hypergrid.core.units import KNOWN_VARIABLES, Variable
+from ingest.deployment.quality_overrides import default_tests
+from ingest.quality.flagging import places_of
+from ingest.quality.run_tests import judge
 from tests.bench.bench_quality import IMIS, SMET_COLUMNS, read_smet
 
 DATA = Path(__file__).parents[4] / "shared" / "data"

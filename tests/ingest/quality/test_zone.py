@@ -6,8 +6,8 @@ import pvlib
 import pytest
 from numpy.typing import NDArray
 
+from hypergrid.core.readings import Readings, Series
 from hypergrid.physics.sun import clear_sky, sun
-from hypergrid.streams.elements import Readings, Series
 from ingest.quality.temporal import HOUR_NS
 from ingest.quality.zone import ZoneGuard, ZoneSuspicion
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from ingest.deployment.topics import PASSWORD_KEY, USER_KEY, Broker, Topic
 from ingest.sources import spool as spool_module
 from ingest.sources.mqtt import MESSAGE_MOST_BYTES, MqttSource
 from ingest.sources.spool import REFUSED, Spool, durable, frames
-from ingest.topics import PASSWORD_KEY, USER_KEY, Broker, Topic
 from tests.ingest.brokers import RunningBroker, program, publish, wait_until
 
 pytestmark = pytest.mark.broker

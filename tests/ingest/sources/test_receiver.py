@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from hypergrid.errors import InvalidDeployment
-from hypergrid.store.lock import is_free
-from ingest.deployed import deploy
-from ingest.mapping import load
+from hypergrid.archive.disk.lock import is_free
+from hypergrid.core.errors import InvalidDeployment
+from ingest.deployment.deployment_file import load
+from ingest.deployment.versions import deploy
 from ingest.sources.receiver import SPOOL, TICK_S, Receiver, client_id, command, main, sources
 from ingest.sources.spool import END, HEADER, MESSAGE, STATE, TICK, Record, Spool, durable, frames, segments
 from tests.ingest.brokers import RunningBroker, publish, wait_until

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from hypergrid.errors import ArchiveConflict, NotFound
+from hypergrid.core.errors import ArchiveConflict, NotFound
 from ingest.sources import spool as module
 from ingest.sources.spool import (
     HEADER,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.mapping import Deployment, from_mapping
-from ingest.sources import watch as module
+from ingest.deployment.deployment_file import Deployment, from_mapping
+from ingest.sources import folder_watcher as module
+from ingest.sources.folder_watcher import FORGET_S, SETTLE_S, Files, WatchedFolder
 from ingest.sources.spool import HEADER, MESSAGE, REFUSED, STATE, Record, Spool, durable, frames
-from ingest.sources.watch import FORGET_S, SETTLE_S, Files, WatchedFolder
 
 COLUMNS = {"wind_speed": "wind_speed"}
 FEEDS = (

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ingest.job as job
-from hypergrid.errors import Rejected
-from hypergrid.store import Archive
+from hypergrid.archive import Archive
+from hypergrid.core.errors import Rejected
 from ingest.job import ingest
 
 Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]

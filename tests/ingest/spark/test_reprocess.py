@@ -19,10 +19,10 @@ import xarray as xr
 from pyspark.sql import SparkSession
 
 import hypergrid as hg
-from hypergrid.__main__ import main
-from hypergrid.errors import HyperGridError, NotFound
-from hypergrid.store import Archive, Branch
-from ingest.requality import run_quality
+from hypergrid.archive import Archive, Branch
+from hypergrid.cli.main import main
+from hypergrid.core.errors import HyperGridError, NotFound
+from ingest.reprocess.reflag import run_quality
 from ingest.spark.reprocess import Executors
 from tests.bench.reprocess_archive import make_archive
 from tests.ingest.spark.cluster import PATIENCE_S, Cluster

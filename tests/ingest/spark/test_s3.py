@@ -13,9 +13,9 @@ import xarray as xr
 from pyspark.sql import SparkSession
 
 import hypergrid as hg
-from hypergrid.store import Archive, Branch
+from hypergrid.archive import Archive, Branch
 from ingest.job import ingest
-from ingest.requality import run_quality
+from ingest.reprocess.reflag import run_quality
 from tests.bench.reprocess_archive import make_archive
 from tests.ingest.spark.cluster import Cluster
 from tests.ingest.spark.years import DAILY, DEPLOYMENT, NOW_NS, PROGRAM

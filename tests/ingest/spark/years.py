@@ -24,10 +24,10 @@ format = "csv"
 """
 PROGRAM = """
 import sys
-from ingest import reprocessing
+from ingest.reprocess import partitions as reprocessing
 reprocessing.READINGS_OF_A_PART = 20_000
-from hypergrid import in_parts
+from hypergrid.formats import partitioned as in_parts
 in_parts.READINGS_OF_A_PIECE = 20_000
-from hypergrid.__main__ import main
+from hypergrid.cli.main import main
 main()
 """

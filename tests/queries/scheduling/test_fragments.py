@@ -5,7 +5,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from queries.scheduling.cutting import horn, into_fragments, into_jobs, into_printed_fragments, printed
+from queries.scheduling.fragmentation import (
+    horn,
+    into_fragments,
+    into_jobs,
+    into_printed_fragments,
+    printed,
+)
 from queries.scheduling.job_tree import InvalidWork, JobTree, Shape
 from tests.queries.scheduling.trees import best_by_programme, best_by_trying, earned_by, random_tree
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from queries.scheduling.job_tree import InvalidWork, Shape
-from queries.scheduling.steps import ENOUGH, SMOOTHING, MeasuredCost, Step, StepGraph
+from queries.scheduling.step_graph import ENOUGH, SMOOTHING, MeasuredCost, Step, StepGraph
 
 
 def ancestors(shape: Shape, job: int) -> set[str]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hypergrid.errors import NotFound
+from hypergrid.core.errors import NotFound
 from queries.scheduling.job_tree import JobTree, Shape
 from queries.scheduling.ordered import SPARE, Order, Ordered, by_profit
 from queries.scheduling.strategies import STRATEGIES, deadline_dominant, make_strategy, profit_dominant

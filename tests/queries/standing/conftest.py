@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hypergrid as hg
-from hypergrid.settings import Settings
+from hypergrid.core.settings import Settings
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import Update
 from tests.queries.standing.live import STATIONS, VARIABLES, Clock, Live

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import hypergrid as hg
-from hypergrid.times import SECOND_NS, format_instant, parse_instant
-from queries.standing import store
+from hypergrid.core.times import SECOND_NS, format_instant, parse_instant
+from queries.standing import repository
 from queries.standing.commands import standing_app
 from queries.standing.service import StandingQueries
-from tests.hypergrid.test_archive_commands import run
+from tests.hypergrid.cli.test_archive_commands import run
 from tests.queries.standing.hook import Hook
 from tests.queries.standing.live import START_NS, STATIONS, Live
 
@@ -205,7 +205,7 @@ def test_a_document_that_does_not_fit_is_wrong_use(
 
 def test_a_catalogue_that_cannot_be_used_is_a_failure(hot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = hot / "standing" / "standing.sqlite"
-    monkeypatch.setattr(store, "_BUSY_S", 0.2)
+    monkeypatch.setattr(repository, "_BUSY_S", 0.2)
     holding = sqlite3.connect(path, isolation_level=None)
     holding.execute("BEGIN IMMEDIATE")
     status, _, said = run("standing", "pause", hot, "hot")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hypergrid.errors import InvalidQuery, InvalidUnit, NotFound
-from hypergrid.times import SECOND_NS
+from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound
+from hypergrid.core.times import SECOND_NS
 from queries.standing.conditions import Missing, Rate, Rows, Threshold, condition_from_json, hysteresis
 from queries.standing.episodes import Episode, episodes_in, reconcile, standing_at
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, InvalidUnit, NotFound
-from hypergrid.settings import Settings
+from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, InvalidUnit, NotFound
+from hypergrid.core.settings import Settings
 from queries.standing.definition import RESERVED, Conflict, check_reached, definition_from_json
+from queries.standing.repository import CatalogueDamaged, Progress, StandingStore, TooManyStanding
 from queries.standing.service import StandingQueries
-from queries.standing.store import CatalogueDamaged, Progress, StandingStore, TooManyStanding
-from queries.web.standing import router
+from queries.web.routes.standing import router
 from tests.queries.standing.live import Clock, Live
 
 AIR = {"variable": "air_temperature", "steps": []}

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from hypergrid.settings import Settings
-from hypergrid.store.row_checksums import DamagedState
-from queries.standing import delivery
-from queries.standing.delivery import Carriers, Undelivered
+from hypergrid.archive.disk.row_checksums import DamagedState
+from hypergrid.core.settings import Settings
+from queries.standing import notifications
+from queries.standing.notifications import Carriers, Undelivered
+from queries.standing.repository import CatalogueUnavailable
 from queries.standing.service import StandingQueries
-from queries.standing.store import CatalogueUnavailable
 from tests.queries.standing.hook import Hook
 from tests.queries.standing.live import Live
 
@@ -75,17 +75,17 @@ def test_letters_to_webhooks_are_signed_as_standard_webhooks_says(
     assert headers["webhook-signature"] == f"v1,{expected}"
     assert headers["webhook-id"] == json.loads(content)["id"]
     assert abs(int(headers["webhook-timestamp"]) - time.time()) < 60
-    file = standing.store.path.parent / delivery.SECRET
+    file = standing.store.path.parent / notifications.SECRET
     assert file.stat().st_mode & 0o777 == 0o600
-    assert delivery.webhook_secret(file.parent) == standing.webhook_secret
+    assert notifications.webhook_secret(file.parent) == standing.webhook_secret
     file.write_text("whsec_short")
     with pytest.raises(DamagedState, match="holds no secret of webhooks; remove it"):
-        delivery.webhook_secret(file.parent)
+        notifications.webhook_secret(file.parent)
 
 
 def test_the_signature_is_that_of_the_standards_example() -> None:
     secret, letter = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek"
-    found = delivery.signature(secret, letter, "1614265330", '{"test": 2432232314}')
+    found = notifications.signature(secret, letter, "1614265330", '{"test": 2432232314}')
     assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
@@ -100,11 +100,11 @@ def test_a_name_that_leads_into_a_private_network_gets_nothing_unless_that_is_na
     )
     url, body = f"http://hooks.example.org:{port}/a", {"id": "x-1", "possible_repeat": False}
     secret = "whsec_" + "A" * 32
-    with pytest.raises(delivery.Undelivered, match="leads to 127.0.0.1, which is not a public address") as caught:
-        delivery.send_webhook(url, body, ("hooks.example.org",), secret)
+    with pytest.raises(notifications.Undelivered, match="leads to 127.0.0.1, which is not a public address") as caught:
+        notifications.send_webhook(url, body, ("hooks.example.org",), secret)
     assert caught.value.for_good
     assert hook.got == []
-    delivery.send_webhook(url, body, ("hooks.example.org", "127.0.0.0/8"), secret)
+    notifications.send_webhook(url, body, ("hooks.example.org", "127.0.0.0/8"), secret)
     assert len(hook.got) == 1
 
 
@@ -141,7 +141,7 @@ def test_a_webhook_that_hangs_or_redirects_holds_up_nobody(
     monkeypatch: pytest.MonkeyPatch,
     wait_until: Callable[..., None],
 ) -> None:
-    monkeypatch.setattr(delivery, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(notifications, "TIMEOUT_S", 0.5)
     standing = make_standing(webhook_hosts=(hook.host,))
     for name in ("hang", "away", "fine"):
         standing.add({"name": name, "query": AIR, "condition": HOT, "to": [hook.url(f"/{name}")]})
@@ -163,8 +163,8 @@ def test_hosts_that_drip_hold_up_nobody(
     wait_until: Callable[..., None],
 ) -> None:
     """Each byte comes long before a read gives up; only the whole takes too long."""
-    monkeypatch.setattr(delivery, "TIMEOUT_S", 1.0)
-    dripping = [Hook() for _ in range(delivery.CARRIERS)]
+    monkeypatch.setattr(notifications, "TIMEOUT_S", 1.0)
+    dripping = [Hook() for _ in range(notifications.CARRIERS)]
     standing = make_standing(webhook_hosts=("127.0.0.1",))
     for number, one in enumerate(dripping):
         standing.add({"name": f"drip{number}", "query": AIR, "condition": HOT, "to": [one.url("/drip")]})
@@ -183,7 +183,7 @@ def test_hosts_that_drip_hold_up_nobody(
 
 
 def test_a_mail_server_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(notifications, "TIMEOUT_S", 0.5)
     listening = socket.create_server(("127.0.0.1", 0))
     hung_up = threading.Event()
 
@@ -200,7 +200,7 @@ def test_a_mail_server_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     settings = Settings(mail_server=f"127.0.0.1:{listening.getsockname()[1]}")
     body = {"id": "live-1", "possible_repeat": False, "query": "hot", "happening": "test", "place": "2", "text": ""}
     with pytest.raises(Undelivered, match="was given 0.5 s in all"):
-        delivery.send_mail("warden@example.org", body, settings)
+        notifications.send_mail("warden@example.org", body, settings)
     assert hung_up.wait(60)
     listening.close()
 
@@ -234,7 +234,9 @@ def test_how_a_letter_ended_is_written_down_once_it_can_be(
     standing = make_standing(webhook_hosts=(hook.host,))
     standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
     now = [0.0]
-    send = {"webhook": lambda letter, body: delivery.send_webhook(letter.target.address, body, (hook.host,), "whsec_")}
+    send = {
+        "webhook": lambda letter, body: notifications.send_webhook(letter.target.address, body, (hook.host,), "whsec_")
+    }
     carriers = Carriers(standing.store, "live", send, monotonic=lambda: now[0])
     sent, tried = standing.store.sent, []
 
@@ -273,7 +275,9 @@ def test_a_failure_is_tried_again_later_marked_as_a_possible_repeat(
     standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
     standing.test("hot")
     now = [0.0]
-    send = {"webhook": lambda letter, body: delivery.send_webhook(letter.target.address, body, (hook.host,), "whsec_")}
+    send = {
+        "webhook": lambda letter, body: notifications.send_webhook(letter.target.address, body, (hook.host,), "whsec_")
+    }
     carriers = Carriers(standing.store, "live", send, monotonic=lambda: now[0])
     hook.failures = 3
     pauses = []
@@ -367,7 +371,7 @@ def test_mail_goes_to_the_server_of_the_settings(make_standing: Callable[..., St
 
 def test_mail_to_an_address_that_is_not_allowed_any_more_is_refused() -> None:
     with pytest.raises(Undelivered, match="'warden@example.org' are not allowed") as caught:
-        delivery.send_mail("warden@example.org", {}, Settings(mail_server="127.0.0.1:1", mail_to=("@other.org",)))
+        notifications.send_mail("warden@example.org", {}, Settings(mail_server="127.0.0.1:1", mail_to=("@other.org",)))
     assert caught.value.for_good
 
 
@@ -378,4 +382,4 @@ def test_without_a_mail_server_mail_waits_and_says_why(make_standing: Callable[.
     assert standing.carriers.carry()
     assert standing.store.post() == {"waiting": 1}
     with pytest.raises(Undelivered, match="give the setting 'mail_server'"):
-        delivery.send_mail("warden@example.org", {}, Settings())
+        notifications.send_mail("warden@example.org", {}, Settings())

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hypergrid.errors import InvalidQuery
-from hypergrid.times import DAY_NS, format_instant
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.times import DAY_NS, format_instant
 from queries.standing.definition import definition_from_json
-from queries.standing.following import newest_ns
+from queries.standing.incremental_tasks import newest_ns
+from queries.standing.repository import Found, Progress
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import Update
-from queries.standing.store import Found, Progress
 from tests.queries.standing.live import START_NS, STATIONS, STEP_NS, Live
 from tests.queries.standing.test_runner import HOT, MEAN, query
 

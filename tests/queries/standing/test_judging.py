@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hypergrid.times import SECOND_NS
+from hypergrid.core.times import SECOND_NS
+from queries.standing.alert_evaluation import MOST_EPISODES, _remembered
 from queries.standing.episodes import Episode, episodes_in, reconcile, standing_at
-from queries.standing.judging import MOST_EPISODES, _remembered
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import Update
 from tests.queries.standing.live import STEP_NS, Clock, Live

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import hypergrid as hg
-from hypergrid.settings import Settings
-from hypergrid.times import format_timestamp
+from hypergrid.core.settings import Settings
+from hypergrid.core.times import format_timestamp
 from queries.standing.service import StandingQueries
 from tests.queries.standing.hook import Hook
 from tests.queries.standing.live import START_NS, STATIONS, STEP_NS, VARIABLES, Live

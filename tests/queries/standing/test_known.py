@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError
-from hypergrid.perspective.known import Known
-from hypergrid.perspective.perspective import Perspective
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Station
+from hypergrid.archive import Archive
+from hypergrid.core.errors import HyperGridError
+from hypergrid.core.readings import Position, Station
+from hypergrid.perspective.build.plan_memo import Known
+from hypergrid.perspective.tree.perspective import Perspective
 from tests.queries.standing.live import START_NS, STATIONS, Live
 from tests.queries.standing.test_runner import MAP, MEAN
 

@@ -10,14 +10,14 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import NotFound
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Station
-from hypergrid.times import SECOND_NS
-from queries.scheduling.jobs import NotReady
+from hypergrid.archive import Archive
+from hypergrid.core.errors import NotFound
+from hypergrid.core.readings import Position, Station
+from hypergrid.core.times import SECOND_NS
+from queries.jobs.records import NotReady
+from queries.standing.repository import Found
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import Update
-from queries.standing.store import Found
 from tests.queries.standing.live import START_NS, STATIONS, Clock, Live
 
 Evaluate = Callable[[], dict[str, Update]]
@@ -177,7 +177,7 @@ def test_episodes_are_those_of_the_surface_whatever_the_order(
 
 
 def _from_the_start(anew: Any, entry: Any) -> Any:  # noqa: ANN401
-    from queries.standing.store import Found, Progress  # noqa: PLC0415
+    from queries.standing.repository import Found, Progress  # noqa: PLC0415
 
     return Found(anew.name, Progress("not known any more", entry.progress.since_ns))
 
@@ -194,9 +194,9 @@ def test_a_query_that_always_fails_is_left_alone_ever_longer_and_harms_nobody(
     far = {**MAP, "grid": {**MAP["grid"], "lon": "7:10:38"}}
     standing.add(query("bad", MEAN, far))
     evaluate()
-    from queries.standing import sharing  # noqa: PLC0415
+    from queries.standing import shared_steps  # noqa: PLC0415
 
-    holding = sharing.holding
+    holding = shared_steps.holding
 
     def failing(evaluator: Any, here: Any, block: int) -> Any:  # noqa: ANN401
         if "7.17722" in str(here.topology.space.x.centres[0]) or here.topology.space.x.origin == 25838000000:
@@ -204,7 +204,7 @@ def test_a_query_that_always_fails_is_left_alone_ever_longer_and_harms_nobody(
             raise ArithmeticError(message)
         return holding(evaluator, here, block)
 
-    monkeypatch.setattr(sharing, "holding", failing)
+    monkeypatch.setattr(shared_steps, "holding", failing)
     pauses = []
     for slice_ in range(10, 16):
         live.everywhere(slice_, 6.0)
@@ -216,7 +216,7 @@ def test_a_query_that_always_fails_is_left_alone_ever_longer_and_harms_nobody(
         clock[0] += status.retry_s
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
     assert standing.statistics().failing == ("bad",)
-    monkeypatch.setattr(sharing, "holding", holding)
+    monkeypatch.setattr(shared_steps, "holding", holding)
     live.everywhere(16, 6.0)
     assert evaluate()["bad"].cells == 30 * 4
     assert standing.statistics().failing == ()

@@ -10,13 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.flags import NOT_EVALUATED
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Readings, Series
-from hypergrid.times import SECOND_NS
-from hypergrid.units import KNOWN_VARIABLES
+from hypergrid.archive import Archive
+from hypergrid.core.flags import NOT_EVALUATED
+from hypergrid.core.readings import Readings, Series
+from hypergrid.core.times import SECOND_NS
+from hypergrid.core.units import KNOWN_VARIABLES
+from queries.standing.liveness import FACTOR, Silence, learned_interval_ns
 from queries.standing.service import StandingQueries
-from queries.standing.silence import FACTOR, Silence, learned_interval_ns
 from queries.standing.statistics import Update
 from station_data.generate import generate
 from tests.queries.standing.live import START_NS, STEP_NS, Clock, Live

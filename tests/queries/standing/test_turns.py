@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hypergrid.errors import TooLarge
-from queries.scheduling.steps import Step, StepGraph
-from queries.standing import memory, sharing
-from queries.standing.books import FAIR
+from hypergrid.core.errors import TooLarge
+from queries.scheduling.step_graph import Step, StepGraph
+from queries.standing import memory_limits, shared_steps
+from queries.standing.runner_metrics import FAIR
 from queries.standing.service import StandingQueries
 from tests.queries.standing.live import STATIONS, Live
 from tests.queries.standing.test_runner import HOT, MAP, MEAN, query
@@ -26,15 +26,15 @@ def slowly(standing: StandingQueries, monkeypatch: pytest.MonkeyPatch) -> Slowly
         monkeypatch.setattr(standing.runner, "_monotonic", lambda: clock[0])
         for name in ("_begun_s", "_polled_at_s", "_kept_at_s"):
             monkeypatch.setattr(standing.runner, name, 0.0)
-        compute = sharing.Round.compute
+        compute = shared_steps.Round.compute
 
-        def computed(self: sharing.Round, step: sharing.Computed) -> Iterator[float]:
+        def computed(self: shared_steps.Round, step: shared_steps.Computed) -> Iterator[float]:
             for blocks, _ in enumerate(compute(self, step), start=1):
                 clock[0] += block_s
                 step.seconds = blocks * block_s
                 yield block_s
 
-        monkeypatch.setattr(sharing.Round, "compute", computed)
+        monkeypatch.setattr(shared_steps.Round, "compute", computed)
         return clock
 
     return begin
@@ -103,7 +103,7 @@ def test_what_takes_longer_than_a_slice_ends_all_the_same(
     overload: float,
 ) -> None:
     clock = slowly(0.25)
-    monkeypatch.setattr(sharing, "BLOCK_CELLS", 16)
+    monkeypatch.setattr(shared_steps, "BLOCK_CELLS", 16)
     for number in range(4):
         grid = {**MAP["grid"], "shape": [5, 6 + number]}
         standing.add(query(f"hot{number}", MEAN, {**MAP, "grid": grid}, condition=HOT))
@@ -123,7 +123,7 @@ def test_what_takes_longer_than_a_slice_ends_all_the_same(
     answered = [one for one in standing.updates if one.name.startswith("hot")][before:]  # type: ignore[attr-defined]
     blocks = (clock[0] - begun_s) / 0.25
     # Of all blocks most were for something: a step of stations takes one, a map one for so many cells.
-    assert sum(one.cells for one in answered) >= 0.4 * blocks * sharing.BLOCK_CELLS
+    assert sum(one.cells for one in answered) >= 0.4 * blocks * shared_steps.BLOCK_CELLS
     assert {one.name for one in answered} == {f"hot{number}" for number in range(4)}
     standing.runner.settle()
     assert standing.runner.is_fresh()
@@ -133,7 +133,7 @@ def test_what_was_begun_before_a_slice_sees_that_slice_in_the_end(
     standing: StandingQueries, live: Live, slowly: Slowly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = slowly(0.25)
-    monkeypatch.setattr(sharing, "BLOCK_CELLS", 16)
+    monkeypatch.setattr(shared_steps, "BLOCK_CELLS", 16)
     standing.add(query("hot", MEAN, MAP, condition=HOT))
     standing.runner.settle()
     live.everywhere(10, 5.0)
@@ -157,8 +157,8 @@ def test_a_query_that_needs_too_much_memory_fails_alone(
 ) -> None:
     standing.add(query("small", MEAN))
     standing.add(query("large", MEAN, MAP))
-    monkeypatch.setattr(memory, "SMALL_BYTES", 0)
-    monkeypatch.setattr(memory, "free_bytes", lambda: 2 * 16 * 4 * 6)
+    monkeypatch.setattr(memory_limits, "SMALL_BYTES", 0)
+    monkeypatch.setattr(memory_limits, "free_bytes", lambda: 2 * 16 * 4 * 6)
     live.everywhere(10, 5.0)
     standing.runner.settle()
     assert standing.runner.status("small").evaluations == 1

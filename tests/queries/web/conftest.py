@@ -9,10 +9,10 @@ import pytest
 from fastapi import FastAPI
 
 import hypergrid as hg
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
-from queries.web.keys import SCOPES, KeyStore
+from queries.web.auth.keys import SCOPES, KeyStore
 from tests.serving import SharedServer
 
 

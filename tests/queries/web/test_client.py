@@ -11,9 +11,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.errors import Cancelled, InvalidQuery, InvalidTime, NotFound
-from hypergrid.perspective.fluent import Fluent
-from queries.scheduling.runner import Runner
+from hypergrid.core.errors import Cancelled, InvalidQuery, InvalidTime, NotFound
+from hypergrid.perspective.spec.fluent import Fluent
+from queries.jobs.runner import Runner
 from viz import client as client_module
 from viz.client import Client, RemoteQuery, ServerProblem
 

@@ -16,14 +16,15 @@ import pytest
 from fastapi import FastAPI
 
 import hypergrid as hg
-from hypergrid.errors import DamagedArchive, HyperGridError
-from hypergrid.settings import Settings
-from queries.scheduling.journal import Journal
-from queries.standing import store as standing_store
-from queries.standing.store import CatalogueDamaged, StandingStore
-from queries.web import health, readiness
-from queries.web.keys import KeysDamaged, KeyStore
-from queries.web.logs import stderr_handler
+from hypergrid.core.errors import DamagedArchive, HyperGridError
+from hypergrid.core.settings import Settings
+from queries.jobs.job_history import Journal
+from queries.standing import repository as standing_store
+from queries.standing.repository import CatalogueDamaged, StandingStore
+from queries.web import readiness
+from queries.web.auth.keys import KeysDamaged, KeyStore
+from queries.web.middleware.logs import stderr_handler
+from queries.web.routes import health
 from queries.web.serving import application
 from tests.queries.conftest import MAP, SERIES
 from tests.queries.test_damaged_state import write_jobs, write_standing

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import hypergrid as hg
-from queries.catalogue import Catalogue
-from queries.scheduling.admission import Limits
-from queries.scheduling.runner import Runner
+from queries.jobs.admission import Limits
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web.access import Access, Allowed, Rules
 from queries.web.app import create_app
-from queries.web.keys import KeyStore
+from queries.web.auth.access import Access, Allowed, Rules
+from queries.web.auth.keys import KeyStore
 from tests.serving import serving
 
 # What a schema cannot say is refused all the same: a name that is not in the archive, a grid without cells, a snapshot

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
-from queries.web.sending import KEPT_FILES, SMALL_BYTES, sent
+from queries.web.responses.files import KEPT_FILES, SMALL_BYTES, sent
 from tests.queries.conftest import SERIES
 from tests.serving import serving
 

@@ -14,15 +14,15 @@ import httpx
 import pytest
 
 import hypergrid as hg
-from hypergrid.__main__ import main
-from hypergrid.settings import Settings
-from hypergrid.store import Archive
-from hypergrid.store.row_checksums import find_damage
+from hypergrid.archive import Archive
+from hypergrid.archive.disk.row_checksums import find_damage
+from hypergrid.cli.main import main
+from hypergrid.core.settings import Settings
 from queries.web import readiness
-from queries.web.audit import Audit
-from queries.web.health import LEAST_FREE_BYTES
-from queries.web.keys import KeyStore
-from queries.web.logs import stderr_handler
+from queries.web.auth.audit import Audit
+from queries.web.auth.keys import KeyStore
+from queries.web.middleware.logs import stderr_handler
+from queries.web.routes.health import LEAST_FREE_BYTES
 from queries.web.serving import application
 from tests.queries.conftest import MAP, SERIES
 from tests.serving import SharedServer

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import hypergrid as hg
-from queries.catalogue import Catalogue
-from queries.scheduling.admission import Limits
-from queries.scheduling.runner import Runner
-from queries.web import requests, server
-from queries.web.access import LOCAL, Access, Allowed, Caller
+from queries.jobs.admission import Limits
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
+from queries.web import server
 from queries.web.app import create_app
-from queries.web.scopes import PROBES
+from queries.web.auth.access import LOCAL, Access, Allowed, Caller
+from queries.web.auth.scopes import PROBES
+from queries.web.middleware import request_limits
 from tests.queries.conftest import MAP, SERIES, Gate
 from tests.serving import SharedServer
 
@@ -294,7 +295,7 @@ def test_a_body_that_comes_too_slowly_is_refused(
     archive: hg.OpenArchive, make_runner: Callable[..., Runner], shared: SharedServer
 ) -> None:
     app = create_app(make_runner(archive), Catalogue(archive))
-    (middleware,) = [one for one in app.user_middleware if one.cls is requests.Requests]
+    (middleware,) = [one for one in app.user_middleware if one.cls is request_limits.Requests]
     middleware.kwargs["body_s"] = 0.5
     with shared.serving(app) as made, socket.create_connection(host_and_port(made)) as one:
         one.sendall(
@@ -371,14 +372,14 @@ def test_more_requests_than_may_be_open_are_told_to_come_back(
     archive: hg.OpenArchive, make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = create_app(make_runner(archive), Catalogue(archive))
-    (middleware,) = [one for one in app.user_middleware if one.cls is requests.Requests]
+    (middleware,) = [one for one in app.user_middleware if one.cls is request_limits.Requests]
     middleware.kwargs["most_open"] = 0
     client = TestClient(app, base_url="http://127.0.0.1")
     answer = client.get("/api/v1/variables")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     problem(answer)
     assert [client.get(probe).status_code for probe in PROBES] == [200] * 4
-    monkeypatch.setattr(requests, "MOST_PROBES", 0)
+    monkeypatch.setattr(request_limits, "MOST_PROBES", 0)
     assert [client.get(probe).status_code for probe in PROBES] == [503] * 4
 
 
@@ -512,7 +513,7 @@ def fuzzed(
     archive: hg.OpenArchive, make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[object], None]]:
     """Ask what a document says, of somebody who may not ask for much, and look at the answer."""
-    monkeypatch.setattr("queries.web.access.LOCAL", SMALL)
+    monkeypatch.setattr("queries.web.auth.access.LOCAL", SMALL)
     runner = make_runner(archive, capacity=1000, allowed_bytes=1 << 29)
     with TestClient(
         create_app(runner, Catalogue(archive), access=Access(None, time.time_ns)), base_url="http://127.0.0.1"

@@ -12,13 +12,13 @@ import pytest
 from starlette.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.errors import DamagedArchive, NotFound, StoreUnavailable
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
-from queries.standing.store import CatalogueDamaged, CatalogueUnavailable
+from hypergrid.core.errors import DamagedArchive, NotFound, StoreUnavailable
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
+from queries.standing.repository import CatalogueDamaged, CatalogueUnavailable
 from queries.web.app import create_app
-from queries.web.keys import KeysDamaged
-from queries.web.problems import problem_of
+from queries.web.auth.keys import KeysDamaged
+from queries.web.responses.problems import problem_of
 
 ROOT = Path(__file__).parents[3]
 ELSEWHERE = "/elsewhere/on this machine/file"
@@ -106,11 +106,11 @@ import sys
 from pathlib import Path
 from fastapi.responses import StreamingResponse
 import hypergrid as hg
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
-from queries.web import about
+from queries.snapshots.catalogue import Catalogue
+from queries.jobs.runner import Runner
+from queries.web.routes import about
 from queries.web.app import create_app
-from queries.web.logs import log_to_stderr
+from queries.web.middleware.logs import log_to_stderr
 from queries.web.server import serve
 
 def pieces():

@@ -11,11 +11,11 @@ import httpx
 import numpy as np
 import pytest
 
-from hypergrid.flags import NOT_EVALUATED
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.times import SECOND_NS, parse_instant
-from hypergrid.units import KNOWN_VARIABLES
+from hypergrid.archive import Archive
+from hypergrid.core.flags import NOT_EVALUATED
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import SECOND_NS, parse_instant
+from hypergrid.core.units import KNOWN_VARIABLES
 from tests.bench.web_load import Served, serving
 
 AIR: Final = "air_temperature"

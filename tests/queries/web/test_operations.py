@@ -17,17 +17,18 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import hypergrid as hg
-from hypergrid.__main__ import app as command_line
-from hypergrid.errors import NotAnArchive
-from hypergrid.settings import Settings
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
+from hypergrid.cli.main import app as command_line
+from hypergrid.core.errors import NotAnArchive
+from hypergrid.core.settings import Settings
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web import health, readiness
-from queries.web.access import Access
+from queries.web import readiness
 from queries.web.app import create_app
+from queries.web.auth.access import Access
 from queries.web.commands import rules_of
-from queries.web.logs import RequestLog
+from queries.web.middleware.logs import RequestLog
+from queries.web.routes import health
 
 Document = dict[str, Any]
 ROOT = Path(__file__).parents[3]
@@ -174,7 +175,7 @@ PROGRAM = textwrap.dedent(
     import sys, time
     from pathlib import Path
     import hypergrid as hg
-    from hypergrid.settings import Settings
+    from hypergrid.core.settings import Settings
     from queries.web.serving import serve_archive
     from starlette.responses import PlainTextResponse
 

@@ -17,11 +17,11 @@ from fastapi import FastAPI
 from rasterio.io import MemoryFile
 
 import hypergrid as hg
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
-from queries.web import sending
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
-from queries.web.requests import Served
+from queries.web.middleware.request_limits import Served
+from queries.web.responses import files
 
 Document = dict[str, Any]
 FILES = [
@@ -164,16 +164,16 @@ def test_a_large_file_is_written_once_for_all_its_parts(
     client: httpx.Client, large: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[str] = []
-    real = sending.to_bytes
+    real = files.to_bytes
 
     def counted(dataset: Any, form: str) -> bytes:  # noqa: ANN401
         written.append(form)
         return real(dataset, form)
 
-    monkeypatch.setattr(sending, "to_bytes", counted)
+    monkeypatch.setattr(files, "to_bytes", counted)
     address = f"{large}/result?f=geotiff"
     whole = client.get(address).content
-    assert len(whole) > 2 * sending.SMALL_BYTES
+    assert len(whole) > 2 * files.SMALL_BYTES
     edges = np.linspace(0, len(whole), 8, dtype=int).tolist()
     parts = [
         client.get(address, headers={"Range": f"bytes={first}-{stop - 1}"}).content

@@ -18,10 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 import hypergrid as hg
-from hypergrid.__main__ import app as command_line
-from hypergrid.settings import Settings
+from hypergrid.cli.main import app as command_line
+from hypergrid.core.settings import Settings
+from queries.web.auth.keys import KeysDamaged, KeyStore
 from queries.web.commands import NotWritable, access_of
-from queries.web.keys import KeysDamaged, KeyStore
 from queries.web.serving import application
 from tests.queries.conftest import SERIES
 from tests.serving import SharedServer

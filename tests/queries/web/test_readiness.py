@@ -12,8 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import hypergrid as hg
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.web import readiness
 from queries.web.app import create_app
 from queries.web.readiness import LIMIT_S, NewestData, SharedExamination, Troubles

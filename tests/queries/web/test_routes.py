@@ -18,9 +18,9 @@ import xarray as xr
 from fastapi import FastAPI
 
 import hypergrid as hg
-from hypergrid.topology import make_layer
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
+from hypergrid.layers.layer import make_layer
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 
 Document = dict[str, Any]
 Wait = Callable[..., None]

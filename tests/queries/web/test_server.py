@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 import hypergrid as hg
-from hypergrid.errors import CannotListen
+from hypergrid.core.errors import CannotListen
 from queries.web.server import listen
 
 
@@ -51,8 +51,8 @@ PROGRAM = textwrap.dedent(
     """
     import sys, time
     import hypergrid as hg
-    from queries.catalogue import Catalogue
-    from queries.scheduling.runner import Runner
+    from queries.snapshots.catalogue import Catalogue
+    from queries.jobs.runner import Runner
     from queries.web.app import create_app
     from queries.web.server import serve
 

@@ -10,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
 
 Document = dict[str, Any]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.times import parse_instant
+from hypergrid.core.times import parse_instant
 
 NODE = shutil.which("node")
 AIR = "air_temperature"

@@ -17,8 +17,8 @@ from edr_pydantic.collections import Collection, Collections, Instances
 from owslib.ogcapi.edr import EnvironmentalDataRetrieval
 
 import hypergrid as hg
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
 from tests.serving import serving
 

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 import hypergrid as hg
 from hypergrid.topology import Grid, grid
 from hypergrid.topology.space import grid_json
-from queries.catalogue import Catalogue
-from queries.scheduling.admission import Limits
-from queries.scheduling.runner import Runner
-from queries.web.access import Access, Allowed, Rules
+from queries.jobs.admission import Limits
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
-from queries.web.keys import KeyStore
+from queries.web.auth.access import Access, Allowed, Rules
+from queries.web.auth.keys import KeyStore
 
 Document = dict[str, Any]
 AIR: Final = "air_temperature"

@@ -18,13 +18,13 @@ import xarray as xr
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.flags import NOT_EVALUATED
-from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Readings, Series, Station
-from hypergrid.times import SECOND_NS, format_instant, parse_instant
-from hypergrid.units import KNOWN_VARIABLES
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
+from hypergrid.archive import Archive
+from hypergrid.core.flags import NOT_EVALUATED
+from hypergrid.core.readings import Position, Readings, Series, Station
+from hypergrid.core.times import SECOND_NS, format_instant, parse_instant
+from hypergrid.core.units import KNOWN_VARIABLES
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
 from tests.queries.conftest import START_NS, STEP_S
 from tests.queries.conftest import STATIONS as STATIONS_AT

@@ -16,9 +16,9 @@ from covjson_pydantic.coverage import Coverage, CoverageCollection
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.times import DAY_NS, SECOND_NS, format_instant, parse_instant
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
+from hypergrid.core.times import DAY_NS, SECOND_NS, format_instant, parse_instant
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
 from queries.web.edr.metadata import describe
 from queries.web.edr.ranges import read_times

@@ -12,10 +12,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
-from queries.web.access import Access, Rules
+from queries.jobs.runner import Runner
+from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
+from queries.web.auth.access import Access, Rules
 from tests.judges import judge_cf
 from tests.serving import SharedServer
 
@@ -109,7 +109,7 @@ def test_a_full_queue_is_told(served: tuple[int, Runner], monkeypatch: pytest.Mo
 
 def test_who_waits_too_long_is_told(served: tuple[int, Runner], monkeypatch: pytest.MonkeyPatch) -> None:
     port, runner = served
-    monkeypatch.setattr("queries.web.waiting.LONGEST_S", 0.2)
+    monkeypatch.setattr("queries.web.responses.waiting.LONGEST_S", 0.2)
     answer = httpx.get(f"http://127.0.0.1:{port}/edr/collections/hourly/position", params=POINT, timeout=60)
     assert answer.status_code == 503
     assert "no answer within 0.2 s" in answer.json()["detail"]

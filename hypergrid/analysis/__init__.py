@@ -1,0 +1,1 @@
+"""Analyses of a query's stations and results: variograms, cross-validation, incremental surfaces, reproduction."""

@@ -1,0 +1,373 @@
+"""Studies of a query's stations: fit a variogram, cross-validate a method, compare methods."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.units import parse_number
+from hypergrid.execution import Outcome, to_dataset
+from hypergrid.execution import simulate as simulated
+from hypergrid.interpolation import METHODS, Comparison, CrossValidation, Samples
+from hypergrid.interpolation import compare_methods as compare
+from hypergrid.interpolation import cross_validate as validate
+from hypergrid.interpolation.solvers.trend import ELEVATION
+from hypergrid.interpolation.variograms.empirical import Binning
+from hypergrid.interpolation.variograms.fit import VariogramFit
+from hypergrid.interpolation.variograms.fit import fit_variogram as fit
+from hypergrid.interpolation.variograms.fit import fit_variogram_by_group as fit_groups
+from hypergrid.interpolation.variograms.structure import Anisotropy
+from hypergrid.perspective import Base
+from hypergrid.perspective.build.uncertainty_spec import parse_memory
+from hypergrid.query import Query, base
+from hypergrid.topology import Metres, SeriesAxis
+
+Floats = NDArray[np.float64]
+
+FIT_OPTIONS: Final = ("model", "cutoff_m", "bins", "anisotropy", "weights", "constraints", "binning")
+"""What a fit takes; `binning` in place of `cutoff_m`, `bins` and `anisotropy`."""
+
+GROUPS: Final = ("hour", "month", "season")
+"""What slices are grouped by, in UTC; seasons are DJF, MAM, JJA and SON."""
+
+SEASONS: Final = np.repeat(np.array(["DJF", "MAM", "JJA", "SON"]), 3)
+"""Season of each month, from December on."""
+
+FAR_BEYOND: Final = 2.0
+"""Times the network's extent from which a fitted range is told, whatever the fit's quality."""
+
+
+def samples_of(data: Query | xr.DataArray) -> Samples:
+    """Return a query's values at its stations, positions in metres.
+
+    Parameters
+    ----------
+    data
+        A query, of which the steps before its first interpolation over space count, or an array as `hg.base` takes.
+
+    Raises
+    ------
+    InvalidQuery
+        The stations have no positions, or the values are directions.
+    """
+    return _read(data)[0]
+
+
+def _read(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datetime64]]:
+    """Return a query's values at its stations, and their times."""
+    query = at_stations(data if isinstance(data, Query) else base(data))
+    perspective = query.surface().perspective
+    axis = perspective.topology.space
+    if not isinstance(axis, SeriesAxis):
+        message = "a study needs values at stations; this query gives bands of elevation: leave that aggregate out"
+        raise InvalidQuery(message)
+    if perspective.unit == "degree":
+        message = (
+            "a study of directions has no meaning: 350 and 10 degree would give 180; study the components that "
+            "interpolate('recipe', …) takes: speed.merge('eastward_wind', direction), and 'northward_wind'"
+        )
+        raise InvalidQuery(message)
+    result = query.compute()["value"]
+    places = np.stack([axis.x, axis.y], axis=1)
+    known = np.isfinite(places).all(axis=1)
+    if not known.any():
+        message = f"none of the {axis.count} stations has a position; a study of space needs them"
+        raise InvalidQuery(message)
+    placed = Metres(axis).of(places[known])
+    positions = np.full((axis.count, placed.shape[1]), np.nan)
+    positions[known] = placed
+    names = tuple(series.station for series in axis.series)
+    unit = str(result.attrs["units"])
+    samples = Samples.of(result.to_numpy(), positions, axis.elevation_m, names=names, unit=unit)
+    return samples, result["time"].to_numpy().astype("datetime64[ns]")
+
+
+def at_stations(query: Query) -> Query:
+    """Return the part of a query that ends at the stations: what lies before its first interpolation over space."""
+    steps = query.question.steps
+    maps = (number for number, step in enumerate(steps) if step.op == "interpolate" and "time" not in dict(step.cells))
+    first = next(maps, len(steps))
+    if first == len(steps):
+        return query
+    return replace(query, question=replace(query.question, steps=steps[:first], variance=False, correlation_time=None))
+
+
+def fit_variogram(data: Query | xr.DataArray, **options: object) -> VariogramFit:
+    """Fit a variogram to a query's stations, all its slices together.
+
+    `hypergrid.plots.plot_variogram(fit, unit="degC").savefig("fit.png")` draws it.
+
+    Parameters
+    ----------
+    data
+        A query, of which the steps before its first interpolation over space count, or an array as `hg.base` takes.
+    options
+        `model`: "exponential" where absent, or several names for a sum. `cutoff_m`: greatest distance of pairs [m], or
+        text ("2 km"); a third of the diagonal of the network where absent. `bins`: how many up to it, 15 where absent.
+        `anisotropy`, `weights` and `constraints`: as `hypergrid.interpolation.variograms.fit.fit_variogram` takes them;
+        `binning`: a `Binning` in place of `cutoff_m`, `bins` and `anisotropy`.
+
+    Raises
+    ------
+    NotFound
+        No such option, model, or weights.
+    InvalidQuery, InvalidUnit
+        An option that does not fit, no pairs, fewer bins than parameters, values that do not vary, or directions.
+    """
+    chosen = _fit_options(options)
+    return _fitted(samples_of(data), **chosen)
+
+
+def fit_variogram_by_group(
+    data: Query | xr.DataArray, *, by: str | ArrayLike, **options: object
+) -> dict[object, VariogramFit]:
+    """Fit a variogram to each group of a query's slices, such as each hour of the day.
+
+    Parameters
+    ----------
+    data, options
+        As in `fit_variogram`.
+    by
+        "hour" (0 to 23), "month" (1 to 12) or "season" (DJF, MAM, JJA, SON) of the slice's start in UTC; or a label of
+        each slice, shape (slices,).
+
+    Returns
+    -------
+    Mapping of each group to its fit. A group that cannot be fitted gets the fit to all slices, and says so.
+
+    Raises
+    ------
+    NotFound, InvalidQuery, InvalidUnit
+        As in `fit_variogram`; no such group, or labels that do not match the slices.
+    """
+    if isinstance(by, str) and by not in GROUPS:
+        raise NotFound.among(kind="way to group slices", given=by, existing=GROUPS)
+    chosen = _fit_options(options)
+    samples, times = _read(data)
+    groups = _groups(times, by) if isinstance(by, str) else np.asarray(by)
+    placed = np.isfinite(samples.positions_m).all(axis=1)
+    return fit_groups(samples.positions_m[placed], samples.values[:, placed], groups=groups, **chosen)
+
+
+def _groups(times: NDArray[np.datetime64], by: str) -> NDArray[Any]:
+    if by == "hour":
+        return times.astype("datetime64[h]").astype(np.int64) % 24
+    months = times.astype("datetime64[M]").astype(np.int64) % 12
+    return months + 1 if by == "month" else SEASONS[(months + 1) % 12]
+
+
+def _fit_options(given: Mapping[str, object]) -> dict[str, Any]:
+    """Return options as `kriging.fit` takes them."""
+    for name in given:
+        if name not in FIT_OPTIONS:
+            raise NotFound.among(kind="option of fit_variogram", given=name, existing=FIT_OPTIONS)
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    of_bins: dict[str, object] = {
+        name: chosen.pop(name) for name in ("cutoff_m", "bins", "anisotropy") if name in chosen
+    }
+    if "binning" in chosen:
+        if of_bins:
+            message = f"fit_variogram takes binning, or {' and '.join(of_bins)}; got both; give one of them"
+            raise InvalidQuery(message)
+        return chosen
+    given_cutoff = of_bins.get("cutoff_m")
+    cutoff = None if given_cutoff is None else parse_number(given_cutoff, "m", who="cutoff_m of fit_variogram")
+    bins = of_bins.get("bins", Binning.bins)
+    if not isinstance(bins, int) or isinstance(bins, bool):
+        message = f"bins of fit_variogram needs a whole number, of one or more; got {bins!r}"
+        raise InvalidQuery(message)
+    ellipse = of_bins.get("anisotropy")
+    if ellipse is not None and not isinstance(ellipse, Anisotropy):
+        message = (
+            f"anisotropy of fit_variogram needs a hypergrid.interpolation.variograms.structure.Anisotropy; got "
+            f"{ellipse!r}"
+        )
+        raise InvalidQuery(message)
+    return {**chosen, "binning": Binning(cutoff, bins, ellipse)}
+
+
+def _fitted(samples: Samples, **options: Any) -> VariogramFit:  # noqa: ANN401 - options of kriging.fit
+    placed = np.isfinite(samples.positions_m).all(axis=1)
+    return fit(samples.positions_m[placed], samples.values[:, placed], **options)
+
+
+def cross_validate(
+    data: Query | xr.DataArray,
+    method: str,
+    *,
+    by: str = "station",
+    parameters: Mapping[str, object] | None = None,
+    model: str = "exponential",
+) -> CrossValidation:
+    """Leave stations, regions or times out, estimate them from what is left, and score the estimates.
+
+    Parameters
+    ----------
+    data
+        A query that ends at the stations, or an array.
+    method
+        Name of a method of interpolation.
+    by
+        "station", "region", or "time_block": the variogram is fitted to the other blocks of time.
+    parameters
+        The method's parameters, as a query writes them; by "time_block" without a variogram.
+    model
+        By "time_block", the variogram model that is fitted.
+
+    Raises
+    ------
+    HyperGridError
+        As `hypergrid.interpolation.cross_validate`, and by "time_block" where the method takes no variogram.
+    """
+    samples = _with_layers(samples_of(data), data, method, parameters or {})
+    if by != "time_block":
+        return validate(samples, method, parameters=parameters, by=by)  # type: ignore[arg-type]
+    if all(item.name != "variogram" for item in METHODS[method].parameters):
+        message = f"{method} fits nothing, so leaving times out would change nothing; leave out by station or by region"
+        raise InvalidQuery(message)
+    placed = np.isfinite(samples.positions_m).all(axis=1)
+
+    def fitted(values: Floats) -> dict[str, object]:
+        return {"variogram": fit(samples.positions_m[placed], values[:, placed], model=model).variogram}
+
+    return validate(samples, method, parameters=parameters, by="time_block", fit=fitted)
+
+
+def _with_layers(
+    samples: Samples, data: Query | xr.DataArray, method: str, parameters: Mapping[str, object]
+) -> Samples:
+    """Return samples with the layers that a drift names, at the stations; those where one is unknown have no place.
+
+    The elevation of a station is the one that its deployment gives.
+    """
+    defaults = {item.name: item.default for item in METHODS[method].parameters}
+    given = parameters.get("drift", defaults.get("drift"))
+    listed = [given] if isinstance(given, str) else given
+    if "drift" not in defaults or not isinstance(listed, list | tuple):
+        return samples
+    names = [name for name in listed if isinstance(name, str) and name != ELEVATION]
+    if not names:
+        return samples
+    perspective = at_stations(data if isinstance(data, Query) else base(data)).surface().perspective
+    axis, operator = perspective.topology.space, perspective.bases()[0].operator
+    if not isinstance(axis, SeriesAxis) or not isinstance(operator, Base):
+        return samples
+    places = np.stack([axis.x, axis.y], axis=1)
+    placed: NDArray[np.bool_] = np.asarray(np.isfinite(samples.positions_m).all(axis=1))
+    covariates: dict[str, Floats] = {}
+    for name in names:
+        covariates[name] = np.full(axis.count, np.nan)
+        covariates[name][placed] = operator.source.layer(name).at(places[placed])
+        placed = placed & np.isfinite(covariates[name])
+    positions = np.where(placed[:, None], samples.positions_m, np.nan)
+    return replace(samples, positions_m=positions, covariates=covariates)
+
+
+def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:
+    """Cross-validate every method on a query's stations, kriging with a variogram fitted to them; best first.
+
+    What speaks against that variogram is in the notes of the methods that use it. Where none can be fitted, their
+    `problem` says why.
+
+    Raises
+    ------
+    InvalidQuery
+        The stations have no positions, or the values are directions.
+    """
+    samples = samples_of(data)
+    fitted, problem = None, None
+    try:
+        fitted = _fitted(samples)
+    except InvalidQuery as error:
+        problem = f"no variogram can be fitted: {error}"
+    return compare(
+        samples.values,
+        samples.positions_m,
+        samples.elevation_m,
+        variogram=fitted.variogram if fitted else None,
+        doubts=_doubts(fitted, samples) if fitted else (),
+        no_variogram=problem,
+        names=samples.names,
+        unit=samples.unit,
+    )
+
+
+def _doubts(fitted: VariogramFit, samples: Samples) -> tuple[str, ...]:
+    """Return what speaks against a fit, a sentence each."""
+    placed = samples.positions_m[np.isfinite(samples.positions_m).all(axis=1)]
+    extent = float(np.linalg.norm(np.ptp(placed, axis=0)))
+    reach = fitted.variogram.effective_range_m
+    notes = (fitted.warning,) if fitted.poor else ()
+    if not np.isfinite(reach) or reach <= FAR_BEYOND * extent:
+        return notes
+    beyond = f"the fitted range of {reach:,.0f} m is {reach / extent:.1f} times the network's extent of {extent:,.0f} m"
+    return (*notes, f"{beyond}: its values say no more than that semivariance grows with distance all across it")
+
+
+def simulate(
+    query: Query, *, count: int, seed: int | np.random.Generator, correlation_time: str | None = None
+) -> xr.DataArray:
+    """Simulate the field that a query interpolates, given its readings: each realisation is as the truth might be.
+
+    Over realisations, the mean is the interpolated value and the variance the kriging variance of the noise-free value;
+    so is that of whatever is computed from them, such as a maximum or a mean over a region.
+
+    Parameters
+    ----------
+    query
+        A query whose last step is kriging from all stations.
+    count
+        How many realisations.
+    seed
+        Where chance comes from: the same number gives the same realisations.
+    correlation_time
+        Time after which the field's slices have lost all but 1/e of their correlation ("6h"), "0s" where they are
+        independent, or "estimate"; needed where there are several.
+
+    Returns
+    -------
+    Dimensions realisation, time, then lat and lon, or y and x.
+
+    Raises
+    ------
+    InvalidQuery
+        The query does not end with such an interpolation, the correlation is not known, or the variogram is none;
+        `count` is no whole number above zero, or `seed` none of zero or more.
+    InvalidTime
+        `correlation_time` is no duration.
+    TooLarge
+        Too many cells to simulate together, or realisations for the memory.
+
+    Examples
+    --------
+    >>> import hypergrid as hg, numpy as np, xarray as xr
+    >>> places = {"x": ("station", [0.0, 90.0]), "y": ("station", [0.0, 0.0])}
+    >>> coords = {"time": np.array(["2007-10-01"], "datetime64[ns]"), **places}
+    >>> readings = xr.DataArray([[1.0, 3.0]], dims=("time", "station"), coords=coords)
+    >>> model = hg.variogram("exponential", psill=1.0, range_m=100.0)
+    >>> cells = hg.grid(x=-5, y=-5, step=10, shape=(1, 10))
+    >>> query = hg.base(readings).interpolate("ordinary_kriging", grid=cells, variogram=model)
+    >>> made = hg.simulate(query, count=2, seed=1)
+    >>> dict(made.sizes), made.values[:, 0, 0, [0, 9]].round(9).tolist()
+    ({'realisation': 2, 'time': 1, 'y': 1, 'x': 10}, [[1.0, 3.0], [1.0, 3.0]])
+    """
+    if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
+        message = f"simulate needs count, a whole number above zero; got {count!r}"
+        raise InvalidQuery(message)
+    if not isinstance(seed, np.random.Generator) and (
+        not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0
+    ):
+        message = f"simulate needs seed, a whole number of zero or more, or a numpy.random.Generator; got {seed!r}"
+        raise InvalidQuery(message)
+    plan = query.plan()
+    made = simulated(
+        plan, count=int(count), generator=np.random.default_rng(seed), memory=parse_memory(correlation_time)
+    )  # fmt: skip
+    outcome = Outcome(made[0].reshape(len(made[0]), -1))
+    shown = to_dataset(query.question, plan.surface, outcome, token=plan.original.token)["value"]
+    attributes = {**shown.attrs, "long_name": f"simulated {shown.attrs['long_name']}, given the readings"}
+    return xr.DataArray(made, shown.coords, ("realisation", *shown.dims), "value", attributes)

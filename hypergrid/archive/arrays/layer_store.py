@@ -1,0 +1,178 @@
+"""The layers of an archive: one group of arrays each, and what is known of all of them in the root's attributes."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from hypergrid.archive.arrays.attributes import Json, node_name
+from hypergrid.archive.arrays.table import CODECS
+from hypergrid.archive.disk.concurrent_io import blocks
+from hypergrid.core.errors import InvalidLayer, NotFound
+from hypergrid.layers.layer import Layer
+
+GROUP: Final = "layers"
+"""Name of the group, and of the root's attribute; an archive that never had a layer has neither."""
+_CHUNK: Final = 512
+_DIMENSIONS: Final = {"x": ("x",), "y": ("y",), "values": ("y", "x")}
+
+
+@dataclass(frozen=True)
+class LayerEntry:
+    """What is known of a stored layer without reading it."""
+
+    name: str
+    unit: str
+    rows: int
+    columns: int
+    west: float
+    """Outer edges of the cells [degree]."""
+    south: float
+    east: float
+    north: float
+    description: str
+    token: str
+    """Content token of the layer."""
+
+    @classmethod
+    def of(cls, layer: Layer) -> "LayerEntry":
+        """Return the entry of a layer."""
+        rows, columns = layer.values.shape
+        return cls(layer.name, layer.unit, rows, columns, *layer.bounds, layer.description, layer.token)
+
+
+@dataclass(frozen=True)
+class LayerChange:
+    """What became of a layer that was given."""
+
+    entry: LayerEntry
+    replaced: LayerEntry | None
+    """What had its name before."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the archive was without it; the same content under its name again changes nothing."""
+        return self.replaced is None or self.replaced.token != self.entry.token
+
+
+class Layers(Mapping[str, Layer]):
+    """Layers of a snapshot by name, in the order in which they were added; each is read when it is first asked for.
+
+    A name that is missing raises `NotFound`, which says what there is and how to add one.
+    """
+
+    def __init__(
+        self, root: zarr.Group, explained: Callable[[], AbstractContextManager[None]] = lambda: nullcontext()
+    ) -> None:
+        self._root = root
+        self._explained = explained
+        self._read: dict[str, Layer] = {}
+        self.entries: Mapping[str, LayerEntry] = read_entries(root)
+        """What is known of each, without reading it."""
+
+    def __getitem__(self, name: str) -> Layer:
+        if name not in self.entries:
+            raise unknown_layer(name, self.entries)
+        if name not in self._read:
+            with self._explained():
+                self._read[name] = _load(self._root, name, self.entries[name])
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def get(self, name: str, default: Layer | None = None) -> Layer | None:  # type: ignore[override]
+        """Return the layer, or `default` where there is none."""
+        return self[name] if name in self else default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __repr__(self) -> str:
+        """Name the layers."""
+        return f"Layers({', '.join(self.entries)})"
+
+
+def unknown_layer(name: object, existing: Mapping[str, Any]) -> NotFound:
+    """Return the error of a name that no layer of an archive has."""
+    found = NotFound.among("layer", name, existing)
+    return NotFound(f"{found}; add one with 'hypergrid layers add FILE --archive DIR --name {name}'")
+
+
+def read_entries(root: zarr.Group) -> dict[str, LayerEntry]:
+    """Return what is known of the layers, by name."""
+    stored: Any = root.attrs.get(GROUP, {})
+    names = [field.name for field in fields(LayerEntry)]
+    return {key: LayerEntry(**{name: content[name] for name in names}) for key, content in stored.items()}
+
+
+def write_layer(root: zarr.Group, layer: Layer) -> LayerChange:
+    """Store a layer; one of its name is replaced, unless it has the same content.
+
+    Raises
+    ------
+    InvalidLayer
+        It is in projected metres: stations of an archive have longitudes and latitudes.
+    """
+    if layer.system != "lonlat":
+        message = f"layer {layer.name!r} needs longitudes and latitudes; got metres; reproject it to EPSG:4326"
+        raise InvalidLayer(message)
+    entries = read_entries(root)
+    change = LayerChange(LayerEntry.of(layer), entries.get(layer.name))
+    if change.changed:
+        group = root.require_group(GROUP).create_group(node_name(layer.name), overwrite=True)
+        for name, dimensions in _DIMENSIONS.items():
+            _write(group, name, getattr(layer, name), dimensions)
+        _write_entries(root, {**entries, layer.name: change.entry})
+    return change
+
+
+def remove_layer(root: zarr.Group, name: str) -> LayerEntry:
+    """Remove a layer; return what it was. Older snapshots keep it.
+
+    Raises
+    ------
+    NotFound
+        There is none of this name.
+    """
+    entries = read_entries(root)
+    if name not in entries:
+        raise unknown_layer(name, entries)
+    del root[f"{GROUP}/{node_name(name)}"]
+    _write_entries(root, {key: entry for key, entry in entries.items() if key != name})
+    return entries[name]
+
+
+def _write_entries(root: zarr.Group, entries: Mapping[str, LayerEntry]) -> None:
+    content: Json = {name: asdict(entry) for name, entry in entries.items()}
+    root.attrs[GROUP] = content
+
+
+def _write(group: zarr.Group, name: str, values: NDArray[np.float64], dimensions: tuple[str, ...]) -> None:
+    # Rasters are of 32 bits as a rule: where nothing is lost, their values take half the space.
+    short = values.astype(np.float32)
+    kept = short if name == "values" and np.array_equal(short, values, equal_nan=True) else values
+    chunks = tuple(min(_CHUNK, length) for length in values.shape) if values.ndim == 2 else values.shape
+    array = group.create_array(
+        name, shape=values.shape, chunks=chunks, dtype=kept.dtype, fill_value=np.nan, compressors=CODECS,
+        dimension_names=dimensions,
+    )  # fmt: skip
+    array[:] = kept
+
+
+def _load(root: zarr.Group, name: str, entry: LayerEntry) -> Layer:
+    group = root[f"{GROUP}/{node_name(name)}"]
+    assert isinstance(group, zarr.Group)
+    arrays = {}
+    for key in _DIMENSIONS:
+        array = group[key]
+        assert isinstance(array, zarr.Array)
+        (arrays[key],) = blocks([array])
+    return Layer(name, arrays["x"], arrays["y"], arrays["values"], entry.unit, description=entry.description)

@@ -1,0 +1,270 @@
+"""The group of one variable: its declaration, its series, its cells and its side table."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from hypergrid.archive.arrays.attributes import (
+    Json,
+    decode_series,
+    decode_variable,
+    encode_series,
+    encode_variable,
+    node_name,
+)
+from hypergrid.archive.arrays.cells import (
+    ARRAYS,
+    CHUNK_SLICES,
+    TESTS,
+    Cells,
+    Slices,
+    consecutive,
+    create_cells,
+    create_tests,
+    distinct,
+)
+from hypergrid.archive.arrays.merge import SideRows
+from hypergrid.archive.arrays.table import CHUNK_ROWS, Table
+from hypergrid.archive.disk.concurrent_io import nodes
+from hypergrid.core.readings import Readings, Series
+from hypergrid.core.times import Window
+from hypergrid.core.units import Variable
+
+Extent = tuple[int, int]
+"""The first and the last slice of something."""
+GROUP: Final = "variables"
+_SIDE: Final = "side"
+_TESTS: Final = "tests"
+_SIDE_COLUMNS: Final = {
+    "series": "int32",
+    "time_ns": "int64",
+    "value": "float64",
+    "flag": "uint8",
+    "arrival_ns": "int64",
+    "superseded": "uint8",
+}
+
+
+@dataclass
+class VariableGroup:
+    """What a session knows of one variable. Only a writer changes it, and saves it before the commit."""
+
+    group: zarr.Group
+    variable: Variable
+    series: tuple[Series, ...]
+    extent: Extent | None
+    """First and last slice that hold a reading; None where none does."""
+    chunks: NDArray[np.int64]
+    """Which chunks along time hold readings, counted from the first slice, ascending, shape (chunks,).
+
+    One stray stamp of a reset clock lies decades away: without this, whoever reads would look at all the years between.
+    """
+    readings: int
+    """Readings that are not superseded."""
+    missing: int
+    """Of these, those without a value."""
+    superseded: int
+    tested: bool = False
+    """Whether a test set a flag: then there is an array, and a column beside, that tell which."""
+    spans: NDArray[np.int64] | None = None
+    """First and last stamp in each chunk of the side table [ns], shape (chunks, 2); None: not known, in older archives.
+
+    The table grows as the archive does: with these, who asks for a window reads its chunks alone.
+    """
+
+    @classmethod
+    def create(cls, root: zarr.Group, variable: Variable, *, slices: Slices) -> "VariableGroup":
+        """Make the group of a new variable."""
+        group = root.require_group(GROUP).create_group(node_name(variable.name))
+        create_cells(group, slices=slices.count, unit=variable.unit)
+        Table.create(group, _SIDE, columns=_SIDE_COLUMNS)
+        created = cls(group, variable, (), None, np.empty(0, np.int64), 0, 0, 0, spans=_NO_SPANS)
+        created.save()
+        return created
+
+    @classmethod
+    def load(cls, root: zarr.Group, name: str) -> "VariableGroup":
+        """Return the group of a variable that exists."""
+        group = root[f"{GROUP}/{node_name(name)}"]
+        assert isinstance(group, zarr.Group)
+        content: dict[str, Any] = group.attrs.asdict()
+        extent, counts = content["extent"], content["counts"]
+        return cls(
+            group,
+            decode_variable(content["variable"]),
+            decode_series(name, content["series"]),
+            None if extent is None else (extent[0], extent[1]),
+            _expand(content["chunks"]),
+            counts["readings"],
+            counts["missing"],
+            counts["superseded"],
+            content.get("tested", False),
+            np.array(content["side"], np.int64).reshape(-1, 2) if "side" in content else None,
+        )
+
+    @property
+    def cells(self) -> Cells:
+        """The cells."""
+        return self._opened[0]
+
+    @property
+    def side(self) -> Table:
+        """The side table."""
+        return self._opened[1]
+
+    @cached_property
+    def _opened(self) -> tuple[Cells, Table]:
+        """The nodes below, which only who reads or writes readings needs."""
+        first = next(iter(_SIDE_COLUMNS))
+        names = [*ARRAYS, *([TESTS] if self.tested else [])]
+        side, column, *arrays = nodes(self.group, [_SIDE, f"{_SIDE}/{first}", *names])
+        assert isinstance(side, zarr.Group)
+        assert isinstance(column, zarr.Array)
+        return Cells(dict(zip(names, arrays, strict=True))), Table(side, {first: column})
+
+    def keep_tests(self) -> None:
+        """Make room for the tests that set flags, if there is none; older archives have none, nor have new ones."""
+        if not self.tested:
+            slices, series = self.cells.shape
+            create_tests(self.group, slices=slices, series=series)
+            self.side.add_column(_TESTS, "uint16")
+            self.tested = True
+            del self._opened
+
+    def save(self) -> None:
+        """Write what belongs into the group's attributes."""
+        content: Json = {
+            "variable": encode_variable(self.variable),
+            "series": encode_series(self.series),
+            "extent": None if self.extent is None else list(self.extent),
+            "chunks": [[int(run[0]), int(run[-1]) + 1] for run in consecutive(self.chunks)],
+            "counts": {"readings": self.readings, "missing": self.missing, "superseded": self.superseded},
+            "tested": self.tested,
+        }
+        if self.spans is not None:
+            content["side"] = self.spans.tolist()
+        # Not `attrs.update`, which writes the group once for each name.
+        self.group.update_attributes(content)
+
+    def occupy(self, slice_index: NDArray[np.int64]) -> None:
+        """Let the extent and the chunks include these slices, at least one."""
+        self.extent = hull(self.extent, (int(slice_index.min()), int(slice_index.max())))
+        self.chunks = np.union1d(self.chunks, distinct(slice_index // CHUNK_SLICES))
+
+    def side_readings(self, *, superseded: bool, tests: bool = False, window: Window | None = None) -> Readings:
+        """Return the side table's readings that are superseded, or those that are not, in the order of the table.
+
+        With a window at least those within it.
+        """
+        columns = self._side_columns(window, *_SIDE_COLUMNS, *([_TESTS] if tests and self.tested else []))
+        _, series, time_ns, value, flag, arrival_ns, replaced, *bits = columns
+        if tests and not bits:
+            bits = [np.zeros(len(series), np.uint16)]
+        rows = (replaced == 1) == superseded
+        return Readings(self.series, *(one[rows] for one in (series, time_ns, value, flag, arrival_ns, *bits)))
+
+    def side_rows(self, window: Window | None = None) -> SideRows:
+        """Return the side table's rows that are not superseded; with a window at least those within it."""
+        row, *columns, replaced = self._side_columns(window, "series", "time_ns", "value", "flag", "superseded")
+        kept = replaced == 0
+        series, time_ns, value, flag = (column[kept] for column in columns)
+        return SideRows(row[kept], series, time_ns, value, flag)
+
+    def _side_columns(self, window: Window | None, *names: str) -> list[NDArray[Any]]:
+        """Return the numbers of the side table's rows, and columns, as far as their chunks reach into a window."""
+        count = len(self.side)
+        chunks = np.arange(-(-count // CHUNK_ROWS))
+        if window is not None and self.spans is not None:
+            chunks = chunks[(self.spans[:, 0] < window.stop_ns) & (self.spans[:, 1] >= window.start_ns)]
+        runs = [
+            slice(int(run[0]) * CHUNK_ROWS, min((int(run[-1]) + 1) * CHUNK_ROWS, count)) for run in consecutive(chunks)
+        ]
+        if not runs:
+            kinds = {**_SIDE_COLUMNS, _TESTS: "uint16"}
+            return [np.empty(0, np.intp), *(np.empty(0, kinds[name]) for name in names)]
+        parts = [[np.arange(run.start, run.stop), *self.side.read(*names, rows=run)] for run in runs]
+        return parts[0] if len(parts) == 1 else [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    def side_tests(self, rows: NDArray[np.intp] | None = None) -> NDArray[np.uint16]:
+        """Return the tests that set the flags of some rows of the side table, or of all."""
+        if rows is None:
+            return self.side.read(_TESTS)[0] if self.tested else np.zeros(len(self.side), np.uint16)
+        if not self.tested or not len(rows):
+            return np.zeros(len(rows), np.uint16)
+        first = int(rows.min())
+        found = self.side.read(_TESTS, rows=slice(first, int(rows.max()) + 1))[0]
+        chosen: NDArray[np.uint16] = found[rows - first]
+        return chosen
+
+    def add_side(self, readings: Readings, *, superseded: bool) -> None:
+        """Append readings to the side table."""
+        if len(readings):
+            self._span(readings.time_ns)
+            self.side.append(
+                {
+                    "series": readings.index,
+                    "time_ns": readings.time_ns,
+                    "value": readings.value,
+                    "flag": readings.flag,
+                    "arrival_ns": readings.arrival_ns,
+                    "superseded": np.full(len(readings), superseded, np.uint8),
+                    _TESTS: readings.tests_or_none_set(),
+                }
+            )
+
+    def keep_side_rows(self, kept: NDArray[np.bool_]) -> None:
+        """Write the side table anew with some of its rows alone, all of which can be read; `kept` has shape (rows,)."""
+        kinds = self.side.columns
+        columns = {name: np.empty(0, kind) for name, kind in kinds.items()}
+        for first in range(0, len(kept), CHUNK_ROWS):
+            rows = kept[first : first + CHUNK_ROWS]
+            if rows.any():
+                part = self.side.read(*kinds, rows=slice(first, first + len(rows)))
+                columns = {
+                    name: np.concatenate([columns[name], one[rows]]) for name, one in zip(kinds, part, strict=True)
+                }
+        del self.group[_SIDE]
+        self.spans = _spans(0, columns["time_ns"])
+        Table.create(self.group, _SIDE, columns=kinds).append(columns)
+        del self._opened
+
+    def _span(self, time_ns: NDArray[np.int64]) -> None:
+        """Note the stamps of rows that are about to be appended."""
+        before = len(self.side)
+        spans = _spans(0, self.side.read("time_ns")[0]) if self.spans is None else self.spans
+        added = _spans(before, time_ns)
+        if before % CHUNK_ROWS:
+            last, first = spans[-1], added[0]
+            spans[-1] = min(last[0], first[0]), max(last[1], first[1])
+            added = added[1:]
+        self.spans = np.concatenate([spans, added])
+
+
+def holds(spans: NDArray[np.int64], time_ns: NDArray[np.int64]) -> bool:
+    """Return whether the stamps of a side table lie where its spans say."""
+    true = _spans(0, time_ns)
+    return spans.shape == true.shape and bool((spans[:, 0] <= true[:, 0]).all() and (spans[:, 1] >= true[:, 1]).all())
+
+
+def _spans(before: int, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the first and last of stamps that follow so many rows, for each chunk that they come into."""
+    starts = [0, *range(CHUNK_ROWS - before % CHUNK_ROWS, len(time_ns), CHUNK_ROWS)] if len(time_ns) else []
+    if not starts:
+        return _NO_SPANS.copy()
+    return np.stack([np.minimum.reduceat(time_ns, starts), np.maximum.reduceat(time_ns, starts)], axis=1)
+
+
+_NO_SPANS: Final = np.empty((0, 2), np.int64)
+
+
+def hull(one: Extent | None, other: Extent) -> Extent:
+    """Return the smallest extent that includes both."""
+    return other if one is None else (min(one[0], other[0]), max(one[1], other[1]))
+
+
+def _expand(runs: list[list[int]]) -> NDArray[np.int64]:
+    return np.concatenate([np.arange(start, stop) for start, stop in runs] or [np.empty(0, np.int64)])

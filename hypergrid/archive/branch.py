@@ -1,0 +1,252 @@
+"""A branch beside main: flags that many processes write, part by part, become main's in one commit.
+
+The branch begins at a snapshot of main, its base. Processes write chunks through forks of one session, and one of them
+commits what they wrote, with notes that say which parts are done; so whoever comes after a kill knows what is left. At
+the end main gets the flags, in one commit on top of whatever was committed there meanwhile, so that nothing of it can
+be lost. Where nothing came, flags are copied; around what came, readings are judged once more.
+
+While there is a branch, no snapshot expires (`care`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import icechunk
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from hypergrid.archive.archive import BRANCH, LOCK, Archive
+from hypergrid.archive.arrays.attributes import Json
+from hypergrid.archive.arrays.cells import CHUNK_SLICES, RUN_CHUNKS, Slices, consecutive
+from hypergrid.archive.arrays.root import Root
+from hypergrid.archive.arrays.variable_group import VariableGroup
+from hypergrid.archive.diff import told
+from hypergrid.archive.disk.checksums import commit_session
+from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.writer import Writer
+from hypergrid.core.errors import NotFound
+from hypergrid.core.readings import Readings
+from hypergrid.core.times import Window
+
+NAME: Final = "branch"
+_NOTES: Final = "notes"
+"""Keys of the metadata of a branch's commits."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fork:
+    """What a process needs to write flags of cells; goes, pickled, to any that sees the archive's folder."""
+
+    session: icechunk.session.ForkSession
+    slices: Slices
+
+    def flags(self, judged: Readings) -> "Written":
+        """Give readings of one variable other flags. Forks of one session must write different chunks."""
+        writer = Writer(zarr.open_group(self.session.store, mode="r+"), slices=self.slices, batch="")
+        changed, beside = writer.flags_in_cells(judged)
+        return Written(self, changed, beside)
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """What a fork wrote; goes back to who commits it."""
+
+    fork: Fork
+    changed: int
+    """Readings in cells that have other flags now."""
+    beside: Readings
+    """Readings in no cell: the side table is written by who commits."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What main is to be told of a branch."""
+
+    batch: str
+    message: str
+    parameters: Mapping[str, object]
+    """What is kept as the parameters of the tests, over those that main has."""
+    parts: Sequence[tuple[str, Window]]
+    """Variables and windows that were judged on the branch."""
+    reads: Mapping[str, Sequence[str]]
+    """By variable that is to be judged, which may be new to main, those that its flags depend on; itself included."""
+
+
+Rejudge = Callable[[Writer, Archive, str, Window], None]
+"""Judges the readings that depend on some window of a variable once more, with what main has, and writes the flags."""
+
+
+class Branch:
+    """A branch of an archive, for one process at a time.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    base
+        The archive at the snapshot that it began at.
+    notes
+        What its commits note, oldest first.
+    """
+
+    def __init__(self, archive: Archive, name: str) -> None:
+        self.name = name
+        self._repository = archive.place.open()
+        self._lock = archive.path / LOCK
+        self._sums = archive.sums
+        self._slices = Slices(round(archive.slice_s * 1e9))
+        self._session: icechunk.Session | None = None
+        ours = []
+        for info in self._repository.ancestry(branch=name):
+            if info.metadata.get(NAME) != name:
+                break
+            ours.append(info)
+        self.base = archive.at(info.id)
+        self.notes: list[Json] = [note for one in reversed(ours) for note in one.metadata[_NOTES]]
+
+    @classmethod
+    def begin(cls, archive: Archive, name: str) -> "Branch":
+        """Return the branch of a name, which begins at the newest snapshot where there is none yet.
+
+        Raises
+        ------
+        OldLayout
+            The archive is to be upgraded first.
+        """
+        archive.require_newest()
+        with exclusive(archive.path / LOCK):
+            repository = archive.place.open()
+            if name not in repository.list_branches():
+                repository.create_branch(name, repository.lookup_branch(BRANCH))
+        return cls(archive, name)
+
+    @staticmethod
+    def names(archive: Archive) -> tuple[str, ...]:
+        """Return the names of all branches beside main."""
+        repository = archive.place.open()
+        return tuple(sorted(repository.list_branches() - {BRANCH}))
+
+    @staticmethod
+    def remove(archive: Archive, name: str) -> None:
+        """Remove a branch, with all that is only there.
+
+        Raises
+        ------
+        NotFound
+            There is none of this name.
+        """
+        with exclusive(archive.path / LOCK):
+            repository = archive.place.open()
+            if name not in repository.list_branches() - {BRANCH}:
+                unknown = NotFound.among("branch", name, repository.list_branches() - {BRANCH})
+                raise unknown
+            repository.delete_branch(name)
+
+    def prepare(self, variables: Sequence[str], *, now_ns: int) -> None:
+        """Make room for the tests that set flags, which no fork can do; again it does nothing."""
+        session = self._repository.writable_session(self.name)
+        groups = [VariableGroup.load(zarr.open_group(session.store, mode="r+"), name) for name in variables]
+        lacking = [group for group in groups if not group.tested]
+        for group in lacking:
+            group.keep_tests()
+            group.save()
+        if lacking:
+            self._commit(session, "room for tests", [], now_ns)
+
+    def fork(self) -> Fork:
+        """Return what processes write through, until `commit`."""
+        self._session = self._repository.writable_session(self.name)
+        return Fork(self._session.fork(), self._slices)
+
+    def commit(self, written: Sequence[Written], notes: Sequence[Json], *, message: str, now_ns: int) -> list[int]:
+        """Commit what processes wrote through the last `fork`; return of each how many readings have other flags.
+
+        `notes` are kept with the commit: one for each, in the same order; the count of flags is added as "changed".
+        """
+        session = self._session
+        if session is None:
+            message = "a branch commits what was written through its fork; call fork() first"
+            raise ValueError(message)
+        self._session = None
+        session.merge(*(one.fork.session for one in written))
+        writer = Writer(zarr.open_group(session.store, mode="r+"), slices=self._slices, batch="")
+        changed = [one.changed + writer.flags(one.beside) for one in written]
+        counted = [{**note, "changed": count} for note, count in zip(notes, changed, strict=True)]
+        self._commit(session, message, counted, now_ns)
+        self.notes += counted
+        return changed
+
+    def _commit(self, session: icechunk.Session, message: str, notes: Sequence[Json], now_ns: int) -> None:
+        content = {"time_ns": int(now_ns), "batch": "", "slices": {}, "counts": {}, NAME: self.name, _NOTES: notes}
+        # Icechunk refuses a commit that changes nothing; that a part has no other flags is to be noted as well.
+        zarr.open_group(session.store, mode="r+").attrs[_NOTES] = len(self.notes) + len(notes)
+        with exclusive(self._lock):
+            commit_session(self._sums, self._repository, session, self.name, message, content)
+
+    def published(self, batch: str) -> str | None:
+        """Return the snapshot of main that got the result of a batch; None: there is none yet."""
+        found = (one for one in self.base.latest().since(self.base.snapshot) if one is not None)
+        return next((one.id for one in found if one.metadata["batch"] == batch), None)
+
+    def publish(self, result: Result, rejudge: Rejudge, *, now_ns: int) -> str | None:
+        """Give main the flags of the branch, in one commit; return its snapshot, None where nothing changed.
+
+        What was committed to main since the branch began stays as it is; readings whose flags may depend on it are
+        judged once more.
+        """
+        done = self.published(result.batch)
+        if done is not None:
+            return done
+        judged = Root(zarr.open_group(self._repository.readonly_session(branch=self.name).store, mode="r"))
+        with self.base.commit(batch=result.batch, message=result.message, now_ns=now_ns) as writer:
+            newest = self.base.latest()
+            changes = self._changes(newest)
+            for name, reads in result.reads.items():
+                on_branch = name in judged.variables
+                if changes is None or not on_branch:
+                    touched = _chunks(list(newest.spans(name, RUN_CHUNKS)), self._slices)
+                else:
+                    touched = _chunks([window for one in reads for window in changes.get(one, ())], self._slices)
+                if on_branch:
+                    group = VariableGroup.load(judged.group, name)
+                    windows = [window for one, window in result.parts if one == name]
+                    for rows in _runs(np.setdiff1d(_chunks(windows, self._slices), touched)):
+                        writer.carry_flags(group, rows)
+                    writer.carry_side_flags(group)
+                for rows in _runs(touched):
+                    span = Window(self._slices.start_ns(rows.start), self._slices.start_ns(rows.stop))
+                    rejudge(writer, newest, name, span)
+            writer.quality({**newest.quality, **result.parameters})
+        return writer.snapshot
+
+    def _changes(self, newest: Archive) -> Mapping[str, list[Window]] | None:
+        """Return the windows of what was committed since the branch began, by variable; None: not known."""
+        before, after = self.base.stations, newest.stations
+        if any(after.get(key) != station for key, station in before.items()):
+            # A station that stands elsewhere has other neighbours.
+            return None
+        try:
+            changes = told(newest, self.base.snapshot)
+        except NotFound:
+            return None
+        found: dict[str, list[Window]] = {}
+        for change in changes:
+            found.setdefault(change.variable, []).extend(change.runs)
+        return found
+
+
+def _chunks(windows: Sequence[Window], slices: Slices) -> NDArray[np.int64]:
+    """Return the chunks along time that windows reach into, ascending."""
+    edges = [(slices.position(one.start_ns), slices.position(one.stop_ns - 1)) for one in windows]
+    numbers = [np.arange(first // CHUNK_SLICES, last // CHUNK_SLICES + 1) for first, last in edges]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *numbers]))
+
+
+def _runs(chunks: NDArray[np.int64]) -> list[slice]:
+    """Return the slices of chunks, those that follow one another together, up to `RUN_CHUNKS`."""
+    pieces = [
+        run[first : first + RUN_CHUNKS] for run in consecutive(chunks) for first in range(0, len(run), RUN_CHUNKS)
+    ]
+    return [slice(int(one[0]) * CHUNK_SLICES, (int(one[-1]) + 1) * CHUNK_SLICES) for one in pieces]

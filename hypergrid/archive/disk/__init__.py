@@ -1,0 +1,1 @@
+"""Files of an archive: storage backends, folder, locks, checksums, retention."""

@@ -1,0 +1,511 @@
+"""Checksums of what lies on the disk: a byte that was flipped there is an error and never a reading.
+
+Chunks carry theirs (`table.CODECS`). The files that lead to the chunks (a snapshot, its manifests) are Icechunk's and
+carry none, so each commit writes down theirs in a file of its own, before the branch moves to it; who opens a snapshot
+compares them once. Small files of JSON (`write_checked`) carry their own.
+
+All are CRC-32C, as Zarr's: for faults of disks and copies, not against somebody who means harm. What lies in an
+S3-compatible store is not compared again, as the store itself does so; chunks are, wherever they lie.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import google_crc32c
+import icechunk
+import pyarrow as pa
+
+from hypergrid.archive.disk.storage import STAGED
+from hypergrid.core.errors import DamagedArchive
+
+FOLDER: Final = "checksums"
+"""Folder of an archive with a file for each snapshot: checksum, size and name of each file that leads to its chunks."""
+PENDING: Final = "maintaining"
+"""File in it while snapshots expire: Icechunk writes the oldest that is left anew, so that its checksum changes."""
+DEPLOYMENTS: Final = "stream/deployments"
+"""Folder of an archive with the deployments of its streams, over time."""
+CHUNK_TAIL: Final = 4
+"""Bytes at the end of a chunk that are the checksum of those before, little-endian."""
+_SNAPSHOT: Final = "snapshots/"
+_LOG: Final = "transactions/"
+"""Folders of the repository. Of a log of what a commit touched nothing is read, so that it may be missing."""
+REFERENCE: Final = "ref.json"
+"""File of a branch or a tag."""
+_BARE: Final = "chunks-of-layout-"
+"""File with the checksums of chunks that carry none; the number of their layout follows."""
+_KEY: Final = "checksum"
+_MEND: Final = "'hypergrid check ARCHIVE --repair' mends what can be mended"
+_BY_HAND: Final = f" (whoever changed it by hand leaves the line '{_KEY}' away)"
+_REMEMBERED: Final = 100_000
+"""Files of which an object remembers at most that they were compared."""
+_BLOCK: Final = 4 << 20
+_LETTERS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_ID_BITS: Final = 96
+_HEAD_BYTES: Final = 39
+"""Of Icechunk's files: letters and bits of an object's id, and what stands before the compressed content [byte]."""
+
+
+def checksum(data: bytes) -> str:
+    """Return the CRC-32C of bytes, as eight hexadecimal digits."""
+    return f"{google_crc32c.value(data):08x}"
+
+
+def checksum_of_file(path: Path) -> tuple[str, int]:
+    """Return the CRC-32C of a file, and its size [byte], in bounded memory."""
+    found, size = 0, 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found, size = google_crc32c.extend(found, block), size + len(block)
+    return f"{found:08x}", size
+
+
+def is_whole_chunk(data: bytes) -> bool:
+    """Return whether a chunk ends with the checksum of what is before."""
+    return len(data) > CHUNK_TAIL and google_crc32c.value(data[:-CHUNK_TAIL]) == int.from_bytes(
+        data[-CHUNK_TAIL:], "little"
+    )
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The checksum of a file."""
+
+    name: str
+    """Path below the folder that it is told of."""
+    crc: str
+    size: int
+
+    def fits(self, folder: Path) -> bool:
+        """Return whether the file is there, and what it was."""
+        try:
+            return checksum_of_file(folder / self.name) == (self.crc, self.size)
+        except OSError:
+            return False
+
+
+def sum_of(folder: Path, name: str) -> Sum:
+    """Return the checksum of a file below a folder."""
+    return Sum(name, *checksum_of_file(folder / name))
+
+
+def write_sums(path: Path, sums: Iterable[Sum]) -> None:
+    """Write checksums to a file, a line each and one for itself at the end; it is there whole or not at all."""
+    text = "".join(f"{one.crc} {one.size} {one.name}\n" for one in sums)
+    _swap(path, f"{text}{checksum(text.encode())}\n")
+
+
+def read_sums(path: Path, *, most: int | None = None) -> list[Sum]:
+    """Return what `write_sums` wrote, or the first so many, of which the first is that of the snapshot's own file.
+
+    Raises
+    ------
+    DamagedArchive
+        It is missing, or another than it was.
+    """
+    try:
+        text = path.read_bytes().decode("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _damaged(path, "cannot be read") from error
+    body, tail = text[:-9], text[-9:]
+    if tail != f"{checksum(body.encode())}\n":
+        raise _damaged(path, "is another than it was")
+    lines = body.splitlines() if most is None else body.split("\n", most)[:most]
+    rows = [line.split(" ", 2) for line in lines]
+    return [Sum(name, crc, int(size)) for crc, size, name in rows]
+
+
+def write_checked(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON with its checksum to a file, which is there whole or not at all."""
+    _swap(path, _checked_text(content))
+
+
+def read_checked(path: Path, *, by_hand: bool = False) -> dict[str, Any]:
+    """Return what `write_checked` wrote, or, where it may be `by_hand`, what somebody wrote without a checksum.
+
+    Raises
+    ------
+    OSError
+        It is missing.
+    DamagedArchive
+        It is another than it was, or no JSON.
+    """
+    data = path.read_bytes()
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise _damaged(path, "is no JSON") from error
+    if not isinstance(content, dict):
+        raise _damaged(path, "is no object of JSON")
+    told = content.pop(_KEY, None)
+    if data != _checked_text(content).encode() and not (told is None and by_hand):
+        raise _damaged(path, "is another than it was" + (_BY_HAND if by_hand else ""))
+    return content
+
+
+def write_twice(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON with its checksum to a file, and to a spare beside it; both are on the disk before this returns."""
+    for one in (path, spare_of(path)):
+        _swap(one, _checked_text(content), durable=True)
+
+
+def read_either(path: Path) -> dict[str, Any]:
+    """Return what `write_twice` wrote, or somebody by hand; where the file is damaged, what the spare says.
+
+    Raises
+    ------
+    DamagedArchive
+        Both are missing, or others than they were.
+    """
+    try:
+        return read_checked(path, by_hand=True)
+    except (OSError, DamagedArchive) as error:
+        with suppress(OSError, DamagedArchive):
+            return read_checked(spare_of(path))
+        raise _damaged(path, "and its spare are others than they were") from error
+
+
+def spare_of(path: Path) -> Path:
+    """Return the spare of a file that is written twice."""
+    return path.with_suffix(".spare")
+
+
+def written_twice(folder: Path) -> list[Path]:
+    """Return the files of a folder that `write_twice` wrote, also those of which the spare alone is left, by name."""
+    return sorted({path.with_suffix(".json") for path in folder.glob("*") if path.suffix in (".json", ".spare")})
+
+
+def damaged_copies(path: Path) -> list[Path]:
+    """Return which of a file that is written twice, and its spare, is damaged; older files have no spare."""
+    found = []
+    for copy in (path, spare_of(path)):
+        try:
+            read_checked(copy, by_hand=copy == path)
+        except FileNotFoundError:
+            found += [copy] if copy == path else []
+        except (OSError, DamagedArchive):
+            found.append(copy)
+    spare = spare_of(path)
+    if not found and spare.exists() and read_checked(spare) != read_checked(path, by_hand=True):
+        # Who wrote it anew was killed in between.
+        found.append(spare)
+    return found
+
+
+def _checked_text(content: Mapping[str, Any]) -> str:
+    told = dict(content)
+    return json.dumps({**told, _KEY: checksum(json.dumps(told).encode())}, indent=1) + "\n"
+
+
+def _swap(path: Path, text: str, *, durable: bool = False) -> None:
+    scratch = path.with_name(f".{path.name}")
+    with scratch.open("w", encoding="utf-8") as file:
+        file.write(text)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    scratch.replace(path)
+
+
+def _damaged(path: Path, what: str) -> DamagedArchive:
+    return DamagedArchive(f"{path} {what}; {_MEND}")
+
+
+def _id_of(name: str) -> bytes:
+    """Return the id of an object that Icechunk names: 96 bits, in Crockford's base 32."""
+    number = 0
+    for letter in name:
+        number = number * 32 + _LETTERS.index(letter)
+    return (number >> (5 * len(name) - _ID_BITS)).to_bytes(_ID_BITS // 8, "big")
+
+
+def _plain_manifest(path: Path) -> bytes:
+    """Return the content of a manifest, in which each chunk stands with the bytes of its id."""
+    with pa.CompressedInputStream(pa.BufferReader(path.read_bytes()[_HEAD_BYTES:]), "zstd") as packed:
+        content: bytes = packed.read()
+    return content
+
+
+class Sums:
+    """The checksums of an archive's snapshots, whose repository lies in its folder.
+
+    A file is read and compared once by each such object, which lives as long as an opened repository: Icechunk keeps
+    what it read as well.
+    """
+
+    def __init__(self, folder: Path, store: Path) -> None:
+        self.folder = folder / FOLDER
+        self.store = store
+        self._verified: set[Sum] = set()
+
+    def write(self, repository: icechunk.Repository, snapshot: str, known: Iterable[Sum] = ()) -> None:
+        """Write down the checksums of a snapshot; those that are known, of files that never change, are kept."""
+        by_name = {one.name: one for one in known}
+        names = _names(repository, snapshot)
+        write_sums(self.folder / snapshot, [by_name.get(name) or sum_of(self.store, name) for name in names])
+
+    def objects(self, kind: str) -> list[Path]:
+        """Return the files of a kind ("chunks", "snapshots"), but for what the driver was writing when it died."""
+        return sorted(path for path in (self.store / kind).glob("*") if STAGED not in path.name)
+
+    def leads_to(self, manifests: Iterable[str], chunk: str) -> bool:
+        """Return whether any of some manifests names a chunk; true where one cannot be looked into."""
+        if not chunk or not set(chunk) <= set(_LETTERS):
+            return False
+        wanted = _id_of(chunk)
+        try:
+            return any(wanted in _plain_manifest(self.store / name) for name in manifests)
+        except (OSError, pa.ArrowException):
+            return True
+
+    def adopt(self, repository: icechunk.Repository, *, newest: str, of_layout: int) -> None:
+        """Write down the checksums of all snapshots, and of all chunks that carry none.
+
+        These are of an older layout: whoever opens a snapshot that may need them compares them once. All chunks of the
+        newest snapshot carry theirs.
+        """
+        self.folder.mkdir(exist_ok=True)
+        chunks = [path for path in self.objects("chunks") if not is_whole_chunk(path.read_bytes())]
+        bare = [sum_of(self.store, f"chunks/{path.name}") for path in chunks]
+        write_sums(self.folder / f"{_BARE}{of_layout}", bare)
+        together = sum_of(self.store, f"../{FOLDER}/{_BARE}{of_layout}")
+        for path in self.objects("snapshots"):
+            sums = [sum_of(self.store, name) for name in _names(repository, path.name)]
+            write_sums(self.folder / path.name, sums if path.name == newest else [*sums, together])
+
+    def verify(self, snapshot: str) -> None:
+        """Return where the files that lead to a snapshot's chunks are what they were.
+
+        Raises
+        ------
+        DamagedArchive
+            One is not; the message names it.
+        """
+        self._verify(snapshot, most=None)
+
+    def verify_alone(self, snapshot: str) -> None:
+        """Return where the file of a snapshot, without its manifests, is what it was; errors as of `verify`."""
+        self._verify(snapshot, most=1)
+
+    def _verify(self, snapshot: str, *, most: int | None) -> None:
+        wrong = self._wrong(snapshot, most)
+        if wrong and self.is_pending:
+            # Snapshots are expiring, or their expiry was killed: the next commit writes down what it made of them.
+            wrong = [one for one in wrong if not one.name.startswith(_SNAPSHOT)]
+        elif wrong:
+            # Once more, as an expiry may have ended meanwhile.
+            wrong = self._wrong(snapshot, most)
+        if wrong:
+            raise _damaged(self.store / wrong[0].name, "is another than it was")
+
+    def _wrong(self, snapshot: str, most: int | None) -> list[Sum]:
+        if not (self.store / _SNAPSHOT / snapshot).exists():
+            # It expired, or is lost: Icechunk says so.
+            return []
+        sums = [one for one in read_sums(self.folder / snapshot, most=most) if not self.is_log(one)]
+        sums += [bare for one in sums if _BARE in one.name for bare in read_sums(self.store / one.name)]
+        new = [one for one in sums if one not in self._verified]
+        wrong = [one for one in new if not one.fits(self.store)]
+        if len(self._verified) > _REMEMBERED:
+            self._verified.clear()
+        self._verified.update(one for one in new if one not in wrong)
+        return wrong
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether snapshots are expiring, or their expiry was killed."""
+        return (self.folder / PENDING).exists()
+
+    def damaged(self) -> Iterator[Path]:
+        """Yield the files that are not what they were, those with the checksums among them; each once."""
+        seen: set[Sum] = set()
+        for path in self.of_snapshots():
+            wrong: list[Path] = []
+            try:
+                sums = [one for one in read_sums(path) if one not in seen]
+            except DamagedArchive:
+                sums, wrong = [], [path]
+            seen.update(sums)
+            wrong += [self.store / one.name for one in sums if not one.fits(self.store)]
+            snapshot = self.store / _SNAPSHOT / path.name
+            if wrong and (not path.exists() or (self.is_pending and not snapshot.exists())):
+                # It expired meanwhile, or the maintenance that let it expire was killed.
+                continue
+            if self.is_pending:
+                wrong = [one for one in wrong if one != snapshot]
+            elif snapshot in wrong and read_sums(path)[0].fits(self.store):
+                wrong.remove(snapshot)
+            yield from wrong
+
+    def damaged_references(self) -> Iterator[Path]:
+        """Yield the files of branches and tags that do not name a snapshot that is there, as Icechunk writes it."""
+        for path in sorted((self.store / "refs").glob(f"*/{REFERENCE}")):
+            if path.with_name(f"{REFERENCE}.deleted").exists():
+                continue
+            snapshot = self.named_by(path)
+            if snapshot is None or path.read_bytes() != reference_to(snapshot):
+                yield path
+
+    def named_by(self, reference: Path) -> str | None:
+        """Return the snapshot that the file of a branch or a tag names; None where it names none that is there."""
+        try:
+            snapshot = str(json.loads(reference.read_text("ascii"))["snapshot"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return snapshot if (self.store / _SNAPSHOT / snapshot).is_file() else None
+
+    def verify_references(self) -> None:
+        """Return where every branch and tag names a snapshot that is there: Icechunk passes over those that do not.
+
+        Raises
+        ------
+        DamagedArchive
+            One does not; the message names its file.
+        """
+        for path in self.damaged_references():
+            raise _damaged(path, "does not name a snapshot that is there")
+
+    @staticmethod
+    def is_log(one: Sum) -> bool:
+        """Return whether a file is a log of what a commit touched, which nothing reads."""
+        return one.name.startswith(_LOG)
+
+    def all_known(self) -> Iterator[Sum]:
+        """Yield the checksums of all snapshots, as far as these can be read."""
+        for path in self.of_snapshots():
+            with suppress(DamagedArchive):
+                yield from read_sums(path)
+
+    def of(self, snapshot: str) -> list[Sum]:
+        """Return the checksums of the files that lead to a snapshot's chunks; errors as of `verify`."""
+        return read_sums(self.folder / snapshot)
+
+    def bare_lists(self) -> list[Path]:
+        """Return the files with the checksums of chunks that carry none."""
+        return sorted(self.folder.glob(f"{_BARE}*"))
+
+    def is_whole(self, chunk: Path) -> bool:
+        """Return whether the file of a chunk is what it was."""
+        return self.holds(f"chunks/{chunk.name}", chunk.read_bytes())
+
+    def holds(self, name: str, data: bytes) -> bool:
+        """Return whether a file of the repository that never changes is to hold these bytes."""
+        known = self._bare.get(name) if name.startswith("chunks/") else self._led.get(name)
+        if known is None:
+            return name.startswith("chunks/") and is_whole_chunk(data)
+        return (known.crc, known.size) == (checksum(data), len(data))
+
+    @cached_property
+    def _led(self) -> dict[str, Sum]:
+        """Checksums of the files that lead to the chunks of all snapshots, by name."""
+        return {one.name: one for path in self.of_snapshots() for one in read_sums(path)}
+
+    @cached_property
+    def _bare(self) -> dict[str, Sum]:
+        """Checksums of chunks that carry none, by name."""
+        return {one.name: one for path in self.bare_lists() for one in read_sums(path)}
+
+    @contextmanager
+    def expiring(self) -> Iterator[None]:
+        """Let snapshots expire inside the context, under the lock; what becomes of those that stay is written down.
+
+        Raises
+        ------
+        DamagedArchive
+            One is another than it was; nothing expires then.
+        """
+        self.verify_references()
+        if not self.is_pending:
+            for path in self.of_snapshots():
+                self.verify_alone(path.name)
+        self.pend()
+        yield
+        self.settle()
+
+    def pend(self) -> None:
+        """Say that snapshots are about to change, until `settle`."""
+        (self.folder / PENDING).touch()
+
+    def settle(self) -> None:
+        """Write down what an expiry made of the snapshots that it left, also one that was killed; under the lock."""
+        if not self.is_pending:
+            return
+        for path in self.of_snapshots():
+            if not (self.store / _SNAPSHOT / path.name).exists():
+                path.unlink()
+                continue
+            try:
+                first, *others = read_sums(path)
+            except DamagedArchive:
+                # Told by whoever opens the snapshot.
+                continue
+            if not first.fits(self.store):
+                write_sums(path, [sum_of(self.store, first.name), *others])
+        for path in self.bare_lists():
+            self._forget_removed(path)
+        (self.folder / PENDING).unlink()
+
+    def _forget_removed(self, bare: Path) -> None:
+        """Take chunks that no snapshot needs any more out of those that carry no checksum."""
+        before = read_sums(bare)
+        left = [one for one in before if (self.store / one.name).exists()]
+        if len(left) == len(before):
+            return
+        old = sum_of(self.store, f"../{FOLDER}/{bare.name}")
+        write_sums(bare, left)
+        new = sum_of(self.store, old.name)
+        for path in self.of_snapshots():
+            sums = read_sums(path)
+            if old in sums:
+                write_sums(path, [new if one == old else one for one in sums])
+
+    def of_snapshots(self) -> list[Path]:
+        """Return the files with the checksums of each snapshot."""
+        return sorted(path for path in self.folder.iterdir() if path.name.isalnum() and path.name.isupper())
+
+
+def commit_session(
+    sums: Sums | None,
+    repository: icechunk.Repository,
+    session: icechunk.Session,
+    branch: str,
+    message: str,
+    metadata: dict[str, object],
+) -> str:
+    """Commit what a session holds to a branch; return the snapshot.
+
+    Where the archive has checksums they are written first, so that no branch shows a snapshot without.
+    """
+    if sums is None:
+        return session.commit(message, metadata=metadata)
+    parent = session.snapshot_id
+    snapshot = session.flush(message, metadata=metadata)
+    sums.folder.mkdir(exist_ok=True)
+    if not (sums.folder / parent).exists():
+        # Icechunk's own first snapshot.
+        sums.write(repository, parent)
+    try:
+        known = sums.of(parent)
+    except DamagedArchive:
+        known = []
+    sums.write(repository, snapshot, known)
+    repository.reset_branch(branch, snapshot, from_snapshot_id=parent)
+    return snapshot
+
+
+def reference_to(snapshot: str) -> bytes:
+    """Return what Icechunk writes into the file of a branch or a tag."""
+    return json.dumps({"snapshot": snapshot}, separators=(",", ":")).encode()
+
+
+def _names(repository: icechunk.Repository, snapshot: str) -> list[str]:
+    """Return the files that lead to the chunks of a snapshot, its own first."""
+    content = json.loads(repository.inspect_snapshot(snapshot))
+    manifests = sorted(f"manifests/{one['id']}" for one in content["manifests"])
+    logs = [f"{_LOG}{snapshot}"] if content.get("parent_id") else []
+    return [f"{_SNAPSHOT}{snapshot}", *manifests, *logs]

@@ -1,0 +1,1 @@
+"""Backup, repair, salvage and upgrade of archives."""

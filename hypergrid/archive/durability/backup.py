@@ -1,0 +1,638 @@
+"""Backups: an archive's files as of one snapshot, copied while others commit; and archives made of them.
+
+A backup is a folder that is no archive, so that nobody commits to it: its marker is `backup.json`. Files of a
+repository never change under their names, but for what `checksums` tells, so the next backup into the same folder
+copies only what is new. While one is made a branch stands beside main, which keeps snapshots from expiring. Each file
+is compared with its checksum when it is read, and once more from the disk when all is written; only then do the
+references move. A run that is killed, or that meets a full disk, leaves the former backup.
+
+What a receiver has acknowledged is copied first (`spool/`), so that nothing of it is missing: it comes in twice where
+it was committed meanwhile, and a second time changes nothing. State of other rooms is left out, and told, unless it is
+asked for (`state_backup`). Whether access needs keys is told in any case: a restored archive is as closed.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import icechunk
+
+from hypergrid.archive.archive import BRANCH, LOCK, Archive
+from hypergrid.archive.disk.checksums import (
+    DEPLOYMENTS,
+    PENDING,
+    REFERENCE,
+    Sums,
+    checksum,
+    checksum_of_file,
+    read_checked,
+    reference_to,
+    write_checked,
+)
+from hypergrid.archive.disk.checksums import FOLDER as CHECKSUMS
+from hypergrid.archive.disk.folder import BACKUP as MARKER
+from hypergrid.archive.disk.folder import MARKER as ARCHIVE_MARKER
+from hypergrid.archive.disk.folder import (
+    Identity,
+    create_folder,
+    identity_of,
+    marker_of,
+    read_identity,
+    synchronise,
+)
+from hypergrid.archive.disk.lock import alone, exclusive
+from hypergrid.archive.disk.retention import BACKING_UP, BACKUP_LOCK
+from hypergrid.archive.disk.storage import STORE
+from hypergrid.archive.integrity import RAW, check_files, content_problem
+from hypergrid.archive.state_backup import (
+    ACCESS_KEY,
+    SCRATCH,
+    STATE,
+    Secure,
+    StateCopy,
+    copy_state,
+    has_access_control,
+    is_current,
+    is_state_copy,
+    keep_access_control,
+    prune_state,
+    publish_state,
+    state_files,
+)
+from hypergrid.archive.state_backup import KEY as STATE_KEY
+from hypergrid.core.errors import ArchiveConflict, CannotBackUp, DamagedArchive, HyperGridError
+from hypergrid.core.times import format_instant
+
+_LOCK: Final = BACKUP_LOCK
+_SPOOL: Final = "spool"
+_NEW_SPOOL: Final = ".spool"
+_DURABLE: Final = "durable"
+"""File of a spool that says up to which record it is on the disk."""
+_REFERENCES: Final = "refs"
+_SNAPSHOTS: Final = "snapshots"
+_KINDS: Final = ("chunks", "manifests", "transactions", _SNAPSHOTS)
+_PARTIAL: Final = ".partial"
+CLOSED: Final = (
+    "keys: none came with the backup; access control stays on, so make new ones: 'hypergrid keys create', or turn it "
+    "off: 'hypergrid keys off'"
+)
+"""What who restores a backup without keys of an archive that has some is told."""
+_OURS: Final = frozenset(
+    {ARCHIVE_MARKER, LOCK, _LOCK, STORE, CHECKSUMS, RAW, _SPOOL, "stream", "staging", "maintained.json"}
+)
+"""What of an archive's folder a backup has, or no archive needs."""
+
+
+@dataclass(frozen=True)
+class BackupReport:
+    """What a backup, or a restoration, did."""
+
+    archive: str
+    backup: str
+    snapshot: str
+    files_copied: int
+    bytes_copied: int
+    files_there: int
+    """Files that an earlier run had copied."""
+    bytes_there: int
+    files_removed: int
+    """Files of the backup that no snapshot needs any more."""
+    left_out: tuple[str, ...]
+    """What lies in the archive's folder and is not in a backup: keys, jobs, standing queries, work under way."""
+    seconds: float
+    state: tuple[str, ...] = ()
+    """Files of the server's state that were taken along, or brought back."""
+    state_made: str | None = None
+    """Instant of the state that the backup holds, perhaps from an earlier run; None: it holds none."""
+    notes: tuple[str, ...] = ()
+    """What else to know of the state: rows that are damaged; what was revoked, paused or ended."""
+
+
+@dataclass
+class _Copied:
+    """What was copied so far."""
+
+    files: int = 0
+    size: int = 0
+    files_there: int = 0
+    size_there: int = 0
+    removed: int = 0
+    written: list[tuple[Path, str]] = field(default_factory=list)
+    """Files, each with the checksum of what was written."""
+
+
+Progress = Callable[[str, float], None]
+
+
+def back_up(
+    archive_path: Path,
+    target: Path,
+    *,
+    now_ns: int,
+    with_server: bool = False,
+    server: Path | None = None,
+    progress: Progress = lambda _what, _done: None,
+) -> BackupReport:
+    """Copy an archive as it is now into a folder, or bring the backup there up to date.
+
+    Parameters
+    ----------
+    archive_path, target
+        Folders of the archive and of the backup.
+    now_ns
+        The time [ns since 1970 UTC].
+    with_server
+        Take keys, audit log, jobs and standing queries along. Where this is not asked, an earlier copy of them stays.
+    server
+        Where the server keeps keys, audit log and jobs, if not in the archive.
+    progress
+        Called with what is done, and the fraction of it.
+
+    Raises
+    ------
+    CannotBackUp
+        The target holds something else, lies in the archive or is full or cannot be written; the archive's values lie
+        in a bucket; or a file of the server's state cannot be read.
+    DamagedArchive
+        A file of the archive is not what it was; the former backup stays.
+    OldLayout
+        The archive has no checksums yet.
+    """
+    begun = time.monotonic()
+    archive, target = Archive.open(archive_path), Path(target).resolve()
+    _refuse(archive, target)
+    archive.require_newest()
+    with _explained(target), ExitStack() as stack:
+        target.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(_only(target))
+        folders = {name: archive.path / name for name in STATE} | ({"server": server} if server else {})
+        is_closed = has_access_control(folders["server"])
+        run = _Run(archive, target, progress, folders if with_server else None, is_closed=is_closed)
+        report = run.do(stack, now_ns)
+    return replace(report, seconds=round(time.monotonic() - begun, 3))
+
+
+def restore(
+    backup: Path, target: Path, *, secure: Secure | None = None, progress: Progress = lambda _what, _done: None
+) -> BackupReport:
+    """Make an archive of a backup, where there is nothing yet; it is there whole or not at all.
+
+    Parameters
+    ----------
+    backup, target
+        Folders of the backup and of the archive.
+    secure
+        Makes the server's state safe before anybody can use it: `queries.backup.restored_state.secure_state`. Needed
+        where the backup holds such state.
+    progress
+        Called with what is done, and the fraction of it.
+
+    Raises
+    ------
+    CannotBackUp
+        The folder is no backup, the disk is full, or the backup holds state and `secure` is missing.
+    ArchiveConflict, NotAnArchive
+        Something is where the archive should be.
+    DamagedArchive
+        A file of the backup is not what it was; nothing is restored.
+    """
+    begun = time.monotonic()
+    source, folder = Path(backup).resolve(), Path(target).resolve()
+    identity, told = read_backup(source)
+    state = told.get(STATE_KEY)
+    if state is not None and secure is None:
+        message = (
+            f"{source} holds keys, which must be revoked when they are restored; use 'hypergrid restore', or give "
+            "queries.backup.restored_state.secure_state as 'secure'"
+        )
+        raise CannotBackUp(message)
+    copied, notes = _Copied(), list[str]()
+
+    def build(building: Path) -> None:
+        files = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_content(path, source)]
+        for number, path in enumerate(files):
+            _copy(path, building / path.relative_to(source), copied)
+            progress("copy", (number + 1) / len(files))
+        for name, path in state_files(source, state) if state else ():
+            _copy(path, building / name, copied, private=True)
+        (building / LOCK).touch()
+        _settle(building, copied, progress)
+        _verify_restored(building, source, progress)
+        if told.get(ACCESS_KEY):
+            keep_access_control(building / "server")
+        if state is not None and secure is not None:
+            notes.extend(secure(building, state["made"]))
+        elif told.get(ACCESS_KEY):
+            notes.append(CLOSED)
+        synchronise(building)
+
+    with _explained(folder):
+        create_folder(folder, identity, build=build)
+    return BackupReport(
+        str(folder), str(source), Archive.open(folder).snapshot, copied.files, copied.size, 0, 0, 0, (),
+        round(time.monotonic() - begun, 3), tuple(state["files"]) if state else (), state["made"] if state else None,
+        tuple(notes),
+    )  # fmt: skip
+
+
+def _verify_restored(building: Path, source: Path, progress: Progress) -> None:
+    for defect in check_files(building, progress):
+        raise _wrong(source, Path(defect.where))
+    for path in sorted((building / RAW).glob("*/*.zst")):
+        if problem := content_problem(path, path.stem):
+            message = f"{source / path.relative_to(building)} {problem}; nothing was restored; back up once more"
+            raise DamagedArchive(message)
+
+
+def read_backup(folder: Path) -> tuple[Identity, dict[str, Any]]:
+    """Return the identity of the archive that a backup is of, and what its marker tells.
+
+    Raises
+    ------
+    CannotBackUp
+        The folder is no backup.
+    """
+    try:
+        told = read_checked(folder / MARKER)
+    except OSError as error:
+        message = f"{folder} is no backup: it has no {MARKER}; give the folder that 'hypergrid backup' wrote"
+        raise CannotBackUp(message) from error
+    return identity_of(folder, told["archive"]), told
+
+
+@dataclass
+class _Run:
+    archive: Archive
+    target: Path
+    progress: Progress
+    folders: Mapping[str, Path] | None = None
+    """Where the server's state lies; None: it is not asked for."""
+    is_closed: bool = field(default=False, kw_only=True)
+    """Whether access needs keys."""
+    copied: _Copied = field(default_factory=_Copied)
+    state: StateCopy | None = None
+    _led: Sequence[str] = ()
+    """The manifests of the snapshots that are copied."""
+
+    def do(self, stack: ExitStack, now_ns: int) -> BackupReport:
+        source = self.archive.path
+        self._spool()
+        # Before the snapshot is chosen: what standing queries have seen is in the backup, too.
+        self._state()
+        repository = stack.enter_context(_snapshots_kept(self.archive))
+        head = repository.lookup_branch(BRANCH)
+        self.archive = self.archive.at(head)
+        references = _references(repository, head)
+        snapshots = self._snapshots(repository, references)
+        self._sums.verify_references()
+        for snapshot in snapshots:
+            self._sums.verify_alone(snapshot)
+        names = self._names(snapshots)
+        for number, name in enumerate(names):
+            self._store_file(name)
+            if number % 16 == 0:
+                self.progress("copy", number / len(names))
+        self._raw()
+        changed = self._new_and_changed(snapshots)
+        _settle(self.target, self.copied, self.progress)
+        self._publish(references, changed, now_ns)
+        self._prune(set(names) | {f"snapshots/{one}" for one in snapshots}, snapshots)
+        copied, state = self.copied, self.state
+        told = read_backup(self.target)[1].get(STATE_KEY)
+        return BackupReport(
+            str(source), str(self.target), head, copied.files, copied.size, copied.files_there, copied.size_there,
+            copied.removed, self._left_out(), 0.0, tuple(state.files if state else ()),
+            None if told is None else told["made"], tuple(state.warnings if state else ()),
+        )  # fmt: skip
+
+    def _left_out(self) -> tuple[str, ...]:
+        state = self.state
+        known = _OURS if state is None else _OURS.union(STATE)
+        names = (path.name for path in self.archive.path.iterdir() if not path.name.startswith("."))
+        beside = [name for name in names if name not in known]
+        return tuple(sorted(beside if state is None else [*beside, *state.left_out]))
+
+    @property
+    def _sums(self) -> Sums:
+        assert self.archive.sums is not None
+        return self.archive.sums
+
+    def _snapshots(self, repository: icechunk.Repository, references: dict[str, str]) -> list[str]:
+        """Return the snapshots of main and of those that are cited, and all before them."""
+        found: dict[str, None] = {}
+        for snapshot in references.values():
+            for info in repository.ancestry(snapshot_id=snapshot):
+                if info.id in found:
+                    break
+                found[info.id] = None
+        return list(found)
+
+    def _names(self, snapshots: Sequence[str]) -> list[str]:
+        """Return the files of the repository that never change, chunks first; some may belong to a later commit."""
+        led = {one.name for snapshot in snapshots for one in self._sums.of(snapshot)}
+        self._led = sorted(name for name in led if name.startswith("manifests/"))
+        chunks = [f"chunks/{path.name}" for path in self._sums.objects("chunks")]
+        return [*chunks, *sorted(name for name in led if not name.startswith(("snapshots/", "..", "chunks/")))]
+
+    def _store_file(self, name: str) -> None:
+        path, copy = self._sums.store / name, self.target / STORE / name
+        with suppress(FileNotFoundError):
+            # What lost a bit there is copied again.
+            if self._sums.holds(name, copy.read_bytes()):
+                self.copied.files_there += 1
+                self.copied.size_there += copy.stat().st_size
+                return
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            if name.startswith(("chunks/", "transactions/")):
+                # Of a commit that died, removed meanwhile; or a log that nothing reads.
+                return
+            raise _wrong(self.archive.path, path.relative_to(self.archive.path)) from error
+        if not self._sums.holds(name, data):
+            if name.startswith("chunks/") and not self._sums.leads_to(self._led, path.name):
+                # Half of it was written when a commit died; maintenance removes it.
+                return
+            raise _wrong(self.archive.path, path.relative_to(self.archive.path))
+        _write(data, copy, self.copied)
+
+    def _spool(self) -> None:
+        """Copy the spool: first up to which record it is on the disk, then segments, which reach at least there."""
+        source = self.archive.path / _SPOOL
+        shutil.rmtree(self.target / _NEW_SPOOL, ignore_errors=True)
+        if (source / _DURABLE).exists():
+            _copy(source / _DURABLE, self.target / _NEW_SPOOL / _DURABLE, self.copied)
+            for path in sorted(source.glob("segment-*.spool")):
+                with suppress(FileNotFoundError):
+                    _copy(path, self.target / _NEW_SPOOL / path.name, self.copied)
+        deployments = self.archive.path / DEPLOYMENTS
+        for path in sorted(deployments.rglob("*")) if deployments.is_dir() else ():
+            if path.is_file():
+                _copy(path, self.target / DEPLOYMENTS / path.relative_to(deployments), self.copied)
+
+    def _state(self) -> None:
+        """Copy the server's state, where it is asked for and has changed."""
+        if self.folders is None:
+            return
+        self.state = copy_state(self.folders, self.target)
+        sizes = [size for _, size in self.state.files.values()]
+        if is_current(self.target, self._former_state, self.state):
+            shutil.rmtree(self.target / SCRATCH)
+            self.copied.files_there += len(sizes)
+            self.copied.size_there += sum(sizes)
+            return
+        self.copied.files += len(sizes)
+        self.copied.size += sum(sizes)
+        self.copied.written += [(self.target / SCRATCH / name, crc) for name, (crc, _) in self.state.files.items()]
+
+    @property
+    def _former_state(self) -> dict[str, Any] | None:
+        """What the marker tells of the state that an earlier run copied."""
+        return read_backup(self.target)[1].get(STATE_KEY) if (self.target / MARKER).exists() else None
+
+    def _raw(self) -> None:
+        raw = self.archive.path / RAW
+        paths = sorted(raw.glob("*/*.zst"))
+        for number, path in enumerate(paths):
+            copy = self.target / RAW / path.relative_to(raw)
+            if not _is_there(path, copy, self.copied):
+                if problem := content_problem(path, path.stem):
+                    message = f"{path} {problem}; the former backup stays; replace it by a copy of the file as it came"
+                    raise DamagedArchive(message)
+                _copy(path, copy, self.copied)
+            self.progress("raw copies", (number + 1) / len(paths))
+
+    def _new_and_changed(self, snapshots: Sequence[str]) -> list[tuple[Path, Path]]:
+        """Copy new snapshots and checksums; return those that changed under their names, each with its place."""
+        places = [(self._sums.folder / name, self.target / CHECKSUMS / name) for name in snapshots]
+        places += [
+            (self._sums.store / _SNAPSHOTS / name, self.target / STORE / _SNAPSHOTS / name) for name in snapshots
+        ]
+        places += [(path, self.target / CHECKSUMS / path.name) for path in self._sums.bare_lists()]
+        changed = []
+        for path, copy in places:
+            if not copy.exists():
+                _copy(path, copy, self.copied)
+            elif copy.read_bytes() != path.read_bytes():
+                changed.append((path, copy))
+        return changed
+
+    def _publish(self, references: dict[str, str], changed: Sequence[tuple[Path, Path]], now_ns: int) -> None:
+        """Let the backup be that of today: all that is needed is on the disk."""
+        (self.target / CHECKSUMS).mkdir(parents=True, exist_ok=True)
+        pending = self.target / CHECKSUMS / PENDING
+        pending.touch()
+        for path, copy in changed:
+            _copy(path, copy, self.copied)
+        _settle(self.target, self.copied, self.progress)
+        folder = self.target / STORE / _REFERENCES
+        for name, snapshot in references.items():
+            _write(reference_to(snapshot), folder / name / REFERENCE, self.copied)
+        for path in sorted(folder.iterdir()):
+            if path.name not in references:
+                shutil.rmtree(path)
+        pending.unlink()
+        if (self.target / _NEW_SPOOL).is_dir():
+            shutil.rmtree(self.target / _SPOOL, ignore_errors=True)
+            (self.target / _NEW_SPOOL).rename(self.target / _SPOOL)
+        told: dict[str, Any] = {
+            "archive": marker_of(read_identity(self.archive.path)),
+            "snapshot": self.archive.snapshot,
+            "made": format_instant(now_ns),
+            "of": str(self.archive.path),
+            ACCESS_KEY: self.is_closed,
+        }
+        if (self.target / SCRATCH).exists() and self.state is not None:
+            publish_state(self.state, self.target)
+        state = self._former_state
+        if self.state is not None:
+            state = {"folder": self.state.folder, "made": format_instant(now_ns), "files": self.state.files}
+        write_checked(self.target / MARKER, told if state is None else {**told, STATE_KEY: state})
+        synchronise(self.target)
+        self.copied.removed += prune_state(self.target, None if state is None else state["folder"])
+
+    def _prune(self, names: set[str], snapshots: Sequence[str]) -> None:
+        """Remove what no snapshot needs any more."""
+        store = self.target / STORE
+        for kind in _KINDS:
+            for path in sorted((store / kind).glob("*")):
+                if f"{kind}/{path.name}" not in names:
+                    path.unlink()
+                    self.copied.removed += 1
+        kept = {*snapshots, *(path.name for path in self._sums.bare_lists())}
+        for path in sorted((self.target / CHECKSUMS).iterdir()):
+            if path.name not in kept:
+                path.unlink()
+                self.copied.removed += 1
+
+
+def _refuse(archive: Archive, target: Path) -> None:
+    """Refuse what cannot be a target of a backup, before anything is done."""
+    source = archive.path
+    if archive.store is not None:
+        message = (
+            f"the values of {source} lie in {archive.store.url}, and a backup is of files; let the store keep versions "
+            "or copies of its objects, and copy the folder, which has all else"
+        )
+        raise CannotBackUp(message)
+    if target == source or source in target.parents or target in source.parents:
+        message = f"a backup needs a folder of its own, outside of {source}; got {target}; best one on another disk"
+        raise CannotBackUp(message)
+    if (target / ARCHIVE_MARKER).exists():
+        message = f"{target} is an archive itself; nothing was touched; give a new or an empty folder"
+        raise CannotBackUp(message)
+    if (target / MARKER).exists():
+        identity, told = read_backup(target)
+        if identity != read_identity(source):
+            message = f"{target} is a backup of {told['of']}, another archive; nothing was touched; give another folder"
+            raise CannotBackUp(message)
+    elif target.exists() and any(path.name != _LOCK and not _is_ours(path, target) for path in _inside(target)):
+        message = f"{target} holds something that is no backup; nothing was touched; give a new or an empty folder"
+        raise CannotBackUp(message)
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    if not folder.is_dir():
+        message = f"{folder} is no folder; nothing was touched; give a new or an empty folder"
+        raise CannotBackUp(message)
+    yield from folder.iterdir()
+
+
+def _is_ours(path: Path, target: Path) -> bool:
+    """Return whether a folder is what a first backup that was killed had begun."""
+    is_known = path.name in {STORE, CHECKSUMS, RAW, _SPOOL, _NEW_SPOOL, "stream"} or is_state_copy(path.name)
+    return is_known and (target / _LOCK).exists()
+
+
+@contextmanager
+def _only(target: Path) -> Iterator[None]:
+    """Be the only backup into a folder."""
+    try:
+        with alone(target / _LOCK, "another process"):
+            yield
+    except ArchiveConflict as error:
+        message = f"another process backs up into {target}; wait until it is done"
+        raise CannotBackUp(message) from error
+
+
+@contextmanager
+def _snapshots_kept(archive: Archive) -> Iterator[icechunk.Repository]:
+    """Keep snapshots from expiring inside the context, by a branch; of a folder that is only read nothing expires."""
+    repository, name = archive.place.open(), f"{BACKING_UP}{uuid4().hex[:12]}"
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone(archive.path / _LOCK, "another process"))
+        except ArchiveConflict as error:
+            message = f"{archive.path} is being backed up by another process; wait until it is done"
+            raise CannotBackUp(message) from error
+        except OSError:
+            # A read-only mount: what is copied is compared with its checksums all the same.
+            yield repository
+            return
+        with exclusive(archive.path / LOCK):
+            if archive.sums is not None:
+                archive.sums.settle()
+            for left in repository.list_branches():
+                if left.startswith(BACKING_UP):
+                    repository.delete_branch(left)
+            repository.create_branch(name, repository.lookup_branch(BRANCH))
+        try:
+            yield archive.place.open()
+        finally:
+            with exclusive(archive.path / LOCK):
+                repository.delete_branch(name)
+
+
+def _references(repository: icechunk.Repository, head: str) -> dict[str, str]:
+    """Return the references that a backup has, and the snapshots that they name: main, and what is cited."""
+    tags = {f"tag.{tag}": repository.lookup_tag(tag) for tag in sorted(repository.list_tags())}
+    return {f"branch.{BRANCH}": head, **tags}
+
+
+def _is_there(path: Path, copy: Path, copied: _Copied) -> bool:
+    """Return whether a file that never changes was copied before; count it."""
+    try:
+        size = copy.stat().st_size
+        is_there = size == path.stat().st_size
+    except FileNotFoundError:
+        return False
+    if is_there:
+        copied.files_there += 1
+        copied.size_there += size
+    return is_there
+
+
+def _write(data: bytes, copy: Path, copied: _Copied) -> None:
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    partial = copy.with_name(copy.name + _PARTIAL)
+    partial.write_bytes(data)
+    partial.replace(copy)
+    copied.files += 1
+    copied.size += len(data)
+    copied.written.append((copy, checksum(data)))
+
+
+def _copy(path: Path, copy: Path, copied: _Copied, *, private: bool = False) -> None:
+    """Copy a file of any size; a private one for its owner alone to read."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    partial = copy.with_name(copy.name + _PARTIAL)
+    if private:
+        os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
+    shutil.copyfile(path, partial)
+    crc, size = checksum_of_file(partial)
+    partial.replace(copy)
+    copied.files += 1
+    copied.size += size
+    copied.written.append((copy, crc))
+
+
+def _settle(target: Path, copied: _Copied, progress: Progress) -> None:
+    """Bring what was copied to the disk, and compare what is there with what was written."""
+    synchronise(target)
+    for number, (path, crc) in enumerate(copied.written):
+        with path.open("rb") as file:
+            if hasattr(os, "posix_fadvise"):
+                # Else what is read comes from memory, and says nothing of the disk.
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if checksum_of_file(path)[0] != crc:
+            message = f"{path} cannot be read back as it was written; the former backup stays; use another disk"
+            raise DamagedArchive(message)
+        if number % 64 == 0:
+            progress("compare", number / len(copied.written))
+    copied.written.clear()
+
+
+@contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    """Turn errors of a disk that is full, or that cannot be written, into ones that say what to do."""
+    try:
+        yield
+    except HyperGridError:
+        raise
+    except icechunk.IcechunkError as error:
+        message = "snapshots of the archive cannot all be read; the former backup stays; 'hypergrid check' names them"
+        raise DamagedArchive(message) from error
+    except OSError as error:
+        if error.filename is not None and target not in (Path(error.filename), *Path(error.filename).parents):
+            raise
+        reason = error.strerror or str(error)
+        message = f"{target} cannot be written: {reason}; what was there stays; make room, or give another folder"
+        raise CannotBackUp(message) from error
+
+
+def _wrong(folder: Path, where: Path) -> DamagedArchive:
+    return DamagedArchive(
+        f"{folder / where} is another than it was; the former state stays; 'hypergrid check {folder} --repair' mends "
+        "what can be mended"
+    )
+
+
+def _is_content(path: Path, backup: Path) -> bool:
+    top = path.relative_to(backup).parts[0]
+    return top not in (MARKER, _LOCK, _NEW_SPOOL) and not is_state_copy(top) and not path.name.endswith(_PARTIAL)

@@ -1,0 +1,306 @@
+"""What is left of chunks that are damaged: emptied, so that the rest can be written to, and what they held told.
+
+Called inside a commit, whose writer then stores once more what raw copies hold (`ingest.repair.restore_values`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import icechunk
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.core.sync import sync
+
+from hypergrid.archive.archive import Archive
+from hypergrid.archive.arrays.attributes import node_name
+from hypergrid.archive.arrays.cells import ARRAYS, CHUNK_SERIES, CHUNK_SLICES, TESTS, Slices
+from hypergrid.archive.arrays.layer_store import GROUP as LAYERS
+from hypergrid.archive.arrays.layer_store import read_entries, remove_layer
+from hypergrid.archive.arrays.reader import bands
+from hypergrid.archive.arrays.records import Mended
+from hypergrid.archive.arrays.root import TABLES, Root
+from hypergrid.archive.arrays.table import CHUNK_ROWS
+from hypergrid.archive.arrays.variable_group import VariableGroup
+from hypergrid.archive.disk.concurrent_io import stored_chunks
+from hypergrid.core.flags import ABSENT, MISSING, NOT_EVALUATED
+from hypergrid.core.readings import Readings
+from hypergrid.core.times import Window, format_instant
+
+_UNREADABLE: Final = (ValueError, RuntimeError, icechunk.IcechunkError)
+"""What Zarr and Icechunk raise where a chunk is damaged, cut or gone."""
+
+
+@dataclass
+class Hole:
+    """A block of a variable's cells of which some arrays are damaged."""
+
+    rows: slice
+    """Slices."""
+    columns: slice
+    """Series, by number."""
+    known: Mapping[str, NDArray[Any]]
+    """The arrays that can be read, each of the shape (slices, series)."""
+
+    @property
+    def knows_arrivals(self) -> bool:
+        """Whether the arrivals can be read."""
+        return "delay_ns" in self.known
+
+    def filled(self) -> NDArray[np.bool_] | None:
+        """Return which cells held a reading, shape (slices, series); None: nothing tells."""
+        if "flag" in self.known:
+            return np.asarray(self.known["flag"] != ABSENT)
+        # A reading without a value cannot be told from an empty cell.
+        return ~np.isnan(self.known["value"]) if "value" in self.known else None
+
+
+@dataclass
+class Damage:
+    """What of a variable is damaged."""
+
+    holes: list[Hole] = field(default_factory=list)
+    side_rows: NDArray[np.bool_] | None = None
+    """Which rows of the side table cannot be read as a whole, shape (rows,); None: all can."""
+
+    def __bool__(self) -> bool:
+        """Return whether there is any."""
+        return bool(self.holes) or self.side_rows is not None
+
+    @property
+    def readings_at_most(self) -> int:
+        """How many readings it concerns at most."""
+        cells = 0
+        for hole in self.holes:
+            filled = hole.filled()
+            size = (hole.rows.stop - hole.rows.start) * (hole.columns.stop - hole.columns.start)
+            cells += size if filled is None else int(np.count_nonzero(filled))
+        return cells + (0 if self.side_rows is None else int(np.count_nonzero(self.side_rows)))
+
+    def windows(self, group: VariableGroup, slices: Slices) -> list[Window]:
+        """Return the windows of time that may lack readings."""
+        found = [Window(slices.start_ns(one.rows.start), slices.start_ns(one.rows.stop)) for one in self.holes]
+        if self.side_rows is not None and group.extent is not None:
+            first, last = group.extent
+            spans = np.empty((0, 2), np.int64) if group.spans is None else group.spans
+            for chunk in np.unique(np.flatnonzero(self.side_rows) // CHUNK_ROWS).tolist():
+                if chunk < len(spans):
+                    found.append(Window(int(spans[chunk, 0]), int(spans[chunk, 1]) + 1))
+                else:
+                    found.append(Window(slices.start_ns(first), slices.start_ns(last + 1)))
+        return found
+
+
+def damage_of(group: VariableGroup) -> Damage:
+    """Return what of a variable's cells and side table cannot be read; memory is a chunk's at a time."""
+    damage = Damage()
+    arrays = {name: _array(group.group, name) for name in (*ARRAYS, *([TESTS] if group.tested else []))}
+    shape = arrays["flag"].shape
+    for top, left in sorted({place for array in arrays.values() for place in stored_chunks(array)}):
+        rows = slice(top * CHUNK_SLICES, min((top + 1) * CHUNK_SLICES, shape[0]))
+        columns = slice(left * CHUNK_SERIES, min((left + 1) * CHUNK_SERIES, shape[1]))
+        known = {}
+        for name, array in arrays.items():
+            try:
+                known[name] = np.asarray(array[rows, columns])
+            except _UNREADABLE:
+                continue
+        if len(known) < len(arrays):
+            damage.holes.append(Hole(rows, columns, known))
+    side = group.group["side"]
+    assert isinstance(side, zarr.Group)
+    damage.side_rows = _unreadable_rows([array for _, array in side.arrays()])
+    return damage
+
+
+def empty(group: VariableGroup, damage: Damage) -> None:
+    """Take the damaged blocks, and rows beside, out of a variable; its counts are taken anew by `recount`."""
+    arrays = [name for name in (*ARRAYS, TESTS) if name in group.group]
+    for hole in damage.holes:
+        place = f"{hole.rows.start // CHUNK_SLICES}/{hole.columns.start // CHUNK_SERIES}"
+        for name in arrays:
+            sync(group.group.store.delete(f"{group.group.path}/{name}/c/{place}"))
+    if damage.side_rows is not None:
+        group.keep_side_rows(~damage.side_rows)
+
+
+def put_back(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
+    """Return the readings of a hole that can be told without what is damaged: value and exact stamp are known.
+
+    Where the arrival is lost it is the stamp, and where the flag is, the reading was not evaluated.
+    """
+    if not {"value", "offset_ns"} <= hole.known.keys():
+        return Readings.empty(group.series)
+    filled = hole.filled()
+    assert filled is not None
+    return _readings(hole, filled, group, slices)
+
+
+def known_flags(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
+    """Return the readings of a hole whose stamps and flags can be read; their values need not be, and mean nothing."""
+    if not {"flag", "offset_ns"} <= hole.known.keys():
+        return Readings.empty(group.series)
+    return _readings(hole, hole.known["flag"] != ABSENT, group, slices)
+
+
+def _readings(hole: Hole, filled: NDArray[np.bool_], group: VariableGroup, slices: Slices) -> Readings:
+    """Return the readings of a hole whose stamps are known; `filled` has the shape (slices, series)."""
+    row, column = np.nonzero(filled)
+
+    def of(name: str, otherwise: float, dtype: str) -> NDArray[Any]:
+        known = hole.known.get(name)
+        return np.full(len(row), otherwise, dtype) if known is None else known[row, column].astype(dtype)
+
+    time_ns = slices.starts_ns(hole.rows.start + row) + hole.known["offset_ns"][row, column]
+    value, flag = of("value", np.nan, "float64"), of("flag", NOT_EVALUATED, "uint8")
+    if "flag" not in hole.known:
+        flag[np.isnan(value)] = MISSING
+    index = (column + hole.columns.start).astype(np.int32)
+    arrival_ns = time_ns + of("delay_ns", 0, "int64")
+    return Readings(group.series, index, time_ns, value, flag, arrival_ns, of(TESTS, 0, "uint16"))
+
+
+@dataclass(frozen=True)
+class LostReadings:
+    """Readings of a series that did not come back."""
+
+    variable: str
+    station: str
+    source: str
+    """Their series; both empty: any of the variable's, as nothing tells."""
+    first_ns: int
+    stop_ns: int
+    """Their stamps lie from the first instant on, and before the other [ns since 1970 UTC]."""
+    count: int | None
+    """How many; None: nothing tells."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON, with times as text."""
+        series = {"variable": self.variable, "station": self.station, "source": self.source}
+        return {
+            **series,
+            "from": format_instant(self.first_ns),
+            "to": format_instant(self.stop_ns),
+            "count": self.count,
+        }
+
+
+def lost_readings(name: str, holes: Sequence[Hole], group: VariableGroup, slices: Slices) -> Iterator[LostReadings]:
+    """Yield what holes held of a variable and is not stored again, by series; times are those of slices.
+
+    Where neither flags nor values of a hole can be read, nothing tells which cells held readings: then each series
+    with an empty cell may have lost some.
+    """
+    for hole in holes:
+        is_back = group.cells.read_flags(hole.rows, hole.columns) != ABSENT
+        filled = hole.filled()
+        gone = ~is_back if filled is None else filled & ~is_back
+        for column in np.flatnonzero(gone.any(axis=0)).tolist():
+            rows = np.flatnonzero(gone[:, column]) + hole.rows.start
+            series = group.series[hole.columns.start + column]
+            start_ns, stop_ns = slices.start_ns(int(rows[0])), slices.start_ns(int(rows[-1]) + 1)
+            count = None if filled is None else len(rows)
+            yield LostReadings(name, series.station, series.source, start_ns, stop_ns, count)
+
+
+def recount(group: VariableGroup, slices: Slices) -> None:
+    """Count a variable's readings anew, and where they lie."""
+    readings = missing = 0
+    first, last, chunks = None, 0, []
+    columns = slice(0, len(group.series))
+    for rows in bands(group, 0, slices.count, 1):
+        flag = group.cells.read_flags(rows, columns)
+        filled = np.flatnonzero((flag != ABSENT).any(axis=1)) + rows.start
+        if len(filled):
+            readings += int(np.count_nonzero(flag != ABSENT))
+            missing += int(np.count_nonzero(flag == MISSING))
+            first, last = int(filled[0]) if first is None else first, int(filled[-1])
+            chunks.append(rows.start // CHUNK_SLICES)
+    flag, superseded = group.side.read("flag", "superseded")
+    current = superseded == 0
+    group.readings = readings + int(np.count_nonzero(current))
+    group.missing = missing + int(np.count_nonzero(current & (flag == MISSING)))
+    group.superseded = int(np.count_nonzero(superseded))
+    group.extent = None if first is None else (first, last)
+    group.chunks = np.array(chunks, np.int64)
+    group.save()
+
+
+def damaged_parts(archive: Archive) -> tuple[dict[str, list[Window]], bool]:
+    """Return the windows of each variable that may lack readings, and whether a table or a layer cannot be read."""
+    root, slices = archive.root, archive.slices
+    variables = {}
+    for name in root.variables:
+        group = VariableGroup.load(root.group, name)
+        if damage := damage_of(group):
+            variables[name] = damage.windows(group, slices)
+    tables = any(not is_whole_table(root, name) for name in TABLES)
+    return variables, (tables or any(not _layer_is_whole(root, name) for name in read_entries(root.group)))
+
+
+def mend_root(root: Root, archive: Archive, done: list[Mended]) -> bool:
+    """Mend tables and layers, which are in no raw copy, by older snapshots, as far as these have them.
+
+    What was done is added to `done`; returns whether anything was.
+    """
+    before = len(done)
+    for name in TABLES:
+        if is_whole_table(root, name):
+            continue
+        older = archive.whole_root(lambda one, name=name: is_whole_table(one, name))  # type: ignore[misc]
+        snapshot, there = ("", None) if older is None else older
+        kept, all_of = root.replace_table(name, there)
+        source = f"is that of snapshot {snapshot}" if snapshot else "begins anew"
+        what = f"{source}: of {all_of:,} rows {all_of - kept:,} are lost"
+        done.append(Mended(f"table of {name}", what, lost=True))
+    for name in read_entries(root.group):
+        if not _layer_is_whole(root, name):
+            remove_layer(root.group, name)
+            what = f"cannot be read, and was taken away; add it again: hypergrid layers add FILE --name {name}"
+            done.append(Mended(f"layer {name}", what, lost=True))
+    return len(done) > before
+
+
+def _layer_is_whole(root: Root, name: str) -> bool:
+    group = _group(root.group, f"{LAYERS}/{node_name(name)}")
+    return not any(_is_damaged(array) for _, array in group.arrays())
+
+
+def is_whole_table(root: Root, name: str) -> bool:
+    """Return whether all of a table can be read."""
+    return _unreadable_rows([array for _, array in _group(root.group, name).arrays()]) is None
+
+
+def _unreadable_rows(columns: Sequence[zarr.Array[Any]]) -> NDArray[np.bool_] | None:
+    """Return which rows of a table have a column that cannot be read; None: all can be."""
+    count = max((array.shape[0] for array in columns), default=0)
+    bad = np.zeros(count, np.bool_)
+    for array in columns:
+        for (place,) in stored_chunks(array):
+            rows = slice(place * array.chunks[0], min((place + 1) * array.chunks[0], array.shape[0]))
+            try:
+                array[rows]
+            except _UNREADABLE:
+                bad[rows] = True
+    return bad if bad.any() else None
+
+
+def _is_damaged(array: zarr.Array[Any]) -> bool:
+    try:
+        array[...]
+    except _UNREADABLE:
+        return True
+    return False
+
+
+def _array(group: zarr.Group, name: str) -> zarr.Array[Any]:
+    array = group[name]
+    assert isinstance(array, zarr.Array)
+    return array
+
+
+def _group(group: zarr.Group, name: str) -> zarr.Group:
+    below = group[name]
+    assert isinstance(below, zarr.Group)
+    return below

@@ -1,0 +1,436 @@
+"""Whether an archive is whole: what is wrong with it, where, and what to do.
+
+Readings are examined piece by piece, so that memory stays bounded. Files are compared with their checksums, and what
+they hold with the rules below, which is all that finds a flipped byte in an archive of a layout without checksums.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import icechunk
+import numpy as np
+import pyarrow as pa
+import zarr
+from numpy.typing import NDArray
+
+from hypergrid.archive.arrays.attributes import decode_station
+from hypergrid.archive.arrays.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile
+from hypergrid.archive.arrays.layer_store import Layers
+from hypergrid.archive.arrays.reader import bands
+from hypergrid.archive.arrays.root import Root
+from hypergrid.archive.arrays.variable_group import VariableGroup, holds
+from hypergrid.archive.disk.checksums import DEPLOYMENTS, Sums, damaged_copies, read_checked, written_twice
+from hypergrid.archive.disk.checksums import FOLDER as CHECKSUMS
+from hypergrid.archive.disk.concurrent_io import DamagedChunks, stored_chunks
+from hypergrid.archive.disk.folder import MARKER as ARCHIVE_MARKER
+from hypergrid.archive.disk.folder import SPARE, is_spare_whole
+from hypergrid.archive.disk.lock import is_free
+from hypergrid.archive.disk.retention import MARKER, failure
+from hypergrid.archive.disk.storage import STORE
+from hypergrid.core.errors import DamagedArchive
+from hypergrid.core.flags import MEANINGS, MISSING
+from hypergrid.core.flags import TESTS as FLAG_TESTS
+from hypergrid.core.times import format_instant
+
+RAW: Final = "raw"
+STAGING: Final = "staging"
+"""Folders of an archive that ingest keeps: copies of files as they came, and what it is working on."""
+_CHUNKS_AT_ONCE: Final = 4
+_BLOCK: Final = 4 << 20
+RESTORE: Final = "restore the archive from a copy, or ingest its raw files into a new one"
+_REPAIR: Final = "'hypergrid check ARCHIVE --repair' brings back what raw copies hold"
+_OLDER: Final = "one that only older snapshots hold goes when they expire"
+_AGAIN: Final = "ingest the raw files into a new archive"
+
+ORPHANS: Final = ("orphan", "lost", "care", "state")
+"""Kinds of defects that are not in what a snapshot holds."""
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Defect:
+    """Something that is wrong."""
+
+    kind: str
+    """"damaged", "unreadable", "counts", "flags", "times", "table", "layer", "state", "orphan", "lost" or "care"; of a
+    comparison with raw copies "values" or "not compared"."""
+    where: str
+    what: str
+    remedy: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return it as JSON."""
+        return asdict(self)
+
+
+def examine(
+    folder: Path, root: Root, slices: Slices, *, newest: Root, deep: bool, progress: Progress
+) -> Iterator[Defect]:
+    """Yield what is wrong with a snapshot of an archive, but for objects of no snapshot (`check_store`).
+
+    Parameters
+    ----------
+    newest
+        That of the newest snapshot, which tells of all raw copies.
+    """
+    yield from check_readings(root, slices, progress)
+    yield from check_tables(root)
+    yield from check_layers(root)
+    yield from check_raw(folder, root, newest, deep=deep, progress=progress)
+    if why := failure(folder):
+        what = f"the last maintenance failed, and snapshots grow: {why}"
+        yield Defect("care", MARKER, what, "mend what it tells, then run 'hypergrid maintain'")
+    if is_free(folder / STAGING / "lock"):
+        yield from check_left(folder)
+
+
+def check_readings(root: Root, slices: Slices, progress: Progress) -> Iterator[Defect]:
+    """Examine every variable: readable, counts, flags and stamps."""
+    for name in root.variables:
+        try:
+            group = VariableGroup.load(root.group, name)
+            found = _Found(name, group)
+            blocks = list(bands(group, 0, slices.count, _CHUNKS_AT_ONCE))
+            side = _Side.read(group, slices)
+            yield from found.side(side)
+            for place, rows in enumerate(blocks):
+                progress(f"readings of {name}", place / len(blocks))
+                yield from found.block(rows, side, slices)
+            if found.is_whole:
+                yield from found.counts(side)
+            yield from found.beyond()
+            progress(f"readings of {name}", 1.0)
+        except Exception as error:  # whatever a damaged store raises
+            yield Defect("unreadable", name, f"cannot be read: {_short(error)}", RESTORE)
+
+
+@dataclass
+class _Found:
+    """What was met of a variable so far."""
+
+    name: str
+    group: VariableGroup
+    cells: int = 0
+    missing: int = 0
+    first: int | None = None
+    last: int | None = None
+    is_whole: bool = True
+    """Whether all blocks could be read: else nothing is known of the counts."""
+
+    def side(self, side: "_Side") -> Iterator[Defect]:
+        where = f"side table of {self.name}"
+        if side.lengths_differ:
+            yield Defect("table", where, "its columns have different lengths", RESTORE)
+        elif self.group.spans is not None and not holds(self.group.spans, side.time_ns):
+            yield Defect("table", where, "rows lie outside the times that it says of its chunks", _AGAIN)
+        wrong = (side.series < 0) | (side.series >= len(self.group.series))
+        if wrong.any():
+            yield Defect("times", where, f"{wrong.sum():,} rows are of series that do not exist", _AGAIN)
+        yield from _bad_flags(where, side.flag, side.value, side.tests, side.time_ns)
+        if (side.superseded > 1).any():
+            yield Defect("flags", where, "rows are neither superseded nor not", _AGAIN)
+        current = np.flatnonzero(side.superseded == 0)
+        keys = current[np.lexsort((side.time_ns[current], side.series[current]))]
+        series, time_ns = side.series[keys], side.time_ns[keys]
+        twice = (series[1:] == series[:-1]) & (time_ns[1:] == time_ns[:-1])
+        if twice.any():
+            first = format_instant(int(time_ns[1:][twice][0]))
+            what = f"{twice.sum():,} stamps of a series are there twice, the first at {first}"
+            yield Defect("times", where, what, _AGAIN)
+
+    def block(self, rows: slice, side: "_Side", slices: Slices) -> Iterator[Defect]:
+        within = (side.position >= rows.start) & (side.position < rows.stop)
+        held = np.zeros(int(within.sum()), np.bool_)
+        for left in range(0, len(self.group.series), CHUNK_SERIES):
+            columns = slice(left, min(left + CHUNK_SERIES, len(self.group.series)))
+            where = (
+                f"{self.name} from {format_instant(slices.start_ns(rows.start))}, series {left} to {columns.stop - 1}"
+            )
+            try:
+                tile = self.group.cells.read(rows, columns)
+            except Exception as error:  # whatever a damaged store raises
+                yield _unreadable(where, error)
+                self.is_whole = False
+                held |= True
+                continue
+            yield from self._tile(where, tile, rows, slices)
+            start_ns = slices.starts_ns(np.arange(rows.start, rows.stop))
+            held |= side.held_by(tile, rows, columns, start_ns, np.flatnonzero(within))
+        if not held.all():
+            rows_of = np.flatnonzero(within)[~held]
+            first = format_instant(int(side.time_ns[rows_of[0]]))
+            what = f"{len(rows_of):,} rows belong beside no cell, or repeat one, the first at {first}"
+            yield Defect("times", f"side table of {self.name}", what, _AGAIN)
+        side.seen[within] = True
+
+    def _tile(self, where: str, tile: Tile, rows: slice, slices: Slices) -> Iterator[Defect]:
+        filled = tile.flag != 0
+        row, column = np.nonzero(filled)
+        self.cells += len(row)
+        self.missing += int(np.count_nonzero(tile.flag == MISSING))
+        if len(row):
+            at = rows.start + row
+            self.first = int(at.min()) if self.first is None else min(self.first, int(at.min()))
+            self.last = int(at.max()) if self.last is None else max(self.last, int(at.max()))
+        chosen = tile.take(row, column)
+        time_ns = slices.starts_ns(rows.start + row) + chosen.offset_ns
+        yield from _bad_flags(where, chosen.flag, chosen.value, chosen.tests, time_ns)
+        stray = int(np.count_nonzero(~filled & ~np.isnan(tile.value)))
+        if stray:
+            yield Defect("flags", where, f"{stray:,} cells have a value and no flag", _AGAIN)
+        outside = (chosen.offset_ns < 0) | (chosen.offset_ns >= slices.length_ns)
+        if outside.any():
+            what = f"{outside.sum():,} stamps lie outside their slice, so that they are out of order"
+            yield Defect("times", where, what, _AGAIN)
+
+    def counts(self, side: "_Side") -> Iterator[Defect]:
+        group = self.group
+        current = side.superseded == 0
+        readings = self.cells + int(current.sum())
+        missing = self.missing + int(np.count_nonzero(side.flag[current] == MISSING))
+        superseded = int(np.count_nonzero(side.superseded == 1))
+        for what, said, met in (
+            ("readings", group.readings, readings),
+            ("readings without a value", group.missing, missing),
+            ("superseded readings", group.superseded, superseded),
+        ):
+            if said != met:
+                yield Defect("counts", self.name, f"says {said:,} {what}; there are {met:,}", _AGAIN)
+        extent = None if self.first is None else (self.first, self.last)
+        if extent != group.extent:
+            yield Defect("counts", self.name, f"says that slices {group.extent} hold readings; {extent} do", _AGAIN)
+        stray = int(np.count_nonzero(~side.seen))
+        if stray:
+            what = f"{stray:,} rows lie where no cells are said to be"
+            yield Defect("times", f"side table of {self.name}", what, _AGAIN)
+        columns = group.cells.shape[1]
+        if columns != len(group.series):
+            yield Defect("counts", self.name, f"says {len(group.series)} series; its cells have {columns}", RESTORE)
+
+    def beyond(self) -> Iterator[Defect]:
+        """Find chunks that the list of chunks in use lacks: nobody reads their readings."""
+        flags = self.group.group["flag"]
+        assert isinstance(flags, zarr.Array)
+        stored = [first for first, _ in stored_chunks(flags)]
+        beyond = np.setdiff1d(stored, self.group.chunks)
+        if len(beyond):
+            what = f"{len(beyond)} stretches of {CHUNK_SLICES} slices are stored and not listed; nobody reads them"
+            yield Defect("counts", self.name, what, _AGAIN)
+
+
+@dataclass
+class _Side:
+    """The rows of a side table."""
+
+    series: NDArray[np.int64]
+    time_ns: NDArray[np.int64]
+    value: NDArray[np.float64]
+    flag: NDArray[np.uint8]
+    superseded: NDArray[np.uint8]
+    tests: NDArray[np.uint16]
+    position: NDArray[np.int64]
+    """Number of the slice."""
+    in_side: NDArray[np.bool_]
+    """Of superseded rows, whether what replaced them is a row as well."""
+    seen: NDArray[np.bool_]
+    """Whether the cells beside the row were examined."""
+    lengths_differ: bool
+
+    @classmethod
+    def read(cls, group: VariableGroup, slices: Slices) -> "_Side":
+        """Read all columns, as far as all of them go."""
+        names = ("series", "time_ns", "value", "flag", "superseded", "arrival_ns")
+        columns = [*group.side.read(*names), group.side_tests()]
+        least = min(len(column) for column in columns)
+        differ = any(len(column) != least for column in columns)
+        series, time_ns, value, flag, superseded, _, tests = (column[:least] for column in columns)
+        order = np.lexsort((superseded, time_ns, series))
+        # Rows of a key stand together, what is in force before what it replaced.
+        begins = np.r_[True, (np.diff(series[order]) != 0) | (np.diff(time_ns[order]) != 0)][:least]
+        heads = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]
+        in_side = np.zeros(least, np.bool_)
+        in_side[order] = superseded[heads] == 0
+        position = time_ns // slices.length_ns + slices.position(0)
+        seen = np.zeros(least, np.bool_)
+        return cls(
+            series.astype(np.int64), time_ns, value, flag, superseded, tests, position, in_side, seen, differ
+        )  # fmt: skip
+
+    def held_by(
+        self, tile: Tile, rows: slice, columns: slice, start_ns: NDArray[np.int64], chosen: NDArray[np.intp]
+    ) -> NDArray[np.bool_]:
+        """Return which of the chosen rows lie rightly beside a cell of a block.
+
+        The cell holds a reading: another one than a row in force, and that which replaced a superseded one, unless a
+        row does.
+        """
+        series = self.series[chosen]
+        here = np.flatnonzero((series >= columns.start) & (series < columns.stop))
+        row, column = self.position[chosen[here]] - rows.start, series[here] - columns.start
+        same = self.time_ns[chosen[here]] == start_ns[row] + tile.offset_ns[row, column]
+        is_old = self.superseded[chosen[here]] == 1
+        held = np.zeros(len(chosen), np.bool_)
+        held[here] = (tile.flag[row, column] != 0) & np.where(is_old, same | self.in_side[chosen[here]], ~same)
+        return held
+
+
+def _bad_flags(
+    where: str, flag: NDArray[np.uint8], value: NDArray[np.float64], tests: NDArray[np.uint16], time_ns: NDArray[Any]
+) -> Iterator[Defect]:
+    for wrong, what in (
+        (~np.isin(flag, list(MEANINGS)), "have a flag that does not exist"),
+        (np.isnan(value) != (flag == MISSING), f"are NaN without the flag {MISSING}, or have it and a value"),
+        (tests >= 1 << len(FLAG_TESTS), "name a test that does not exist"),
+    ):
+        if wrong.any():
+            first = format_instant(int(time_ns[np.flatnonzero(wrong)[0]]))
+            yield Defect("flags", where, f"{wrong.sum():,} readings {what}, the first at {first}", _AGAIN)
+
+
+def check_tables(root: Root) -> Iterator[Defect]:
+    """Examine stations, rejects, files and batches."""
+    tables: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("stations", lambda: [decode_station(content) for content in root.stations.values()]),
+        ("rejects", root.rejects),
+        ("files", root.files),
+        ("batches", lambda: root.has_batch("")),
+    )
+    for name, read in tables:
+        try:
+            read()
+        except Exception as error:  # whatever a damaged store raises
+            yield Defect("table", f"table of {name}", f"cannot be read: {_short(error)}", RESTORE)
+
+
+def check_layers(root: Root) -> Iterator[Defect]:
+    """Examine every layer: readable, and the content that its token names."""
+    layers = Layers(root.group)
+    for name, entry in layers.entries.items():
+        remedy = f"add it again with 'hypergrid layers add FILE --name {name}'"
+        try:
+            same = layers[name].token == entry.token
+        except Exception as error:  # whatever a damaged store raises
+            yield Defect("layer", f"layer {name}", f"cannot be read: {_short(error)}", remedy)
+        else:
+            if not same:
+                yield Defect("layer", f"layer {name}", "is not the one that was added", remedy)
+
+
+def check_raw(folder: Path, root: Root, newest: Root, *, deep: bool, progress: Progress) -> Iterator[Defect]:
+    """Compare raw copies with the ledger of files; with `deep`, read each and compare its content with its name."""
+    raw = folder / RAW
+    there = {path.stem: path for path in sorted(raw.glob("*/*.zst"))}
+    try:
+        entries = root.files()
+        known = {entry.sha256 for entry in newest.files()} | root.described_by.keys() | newest.described_by.keys()
+    except Exception:  # the table of files is told as unreadable
+        return
+    ledger = {entry.sha256: entry.name for entry in entries}
+    for sha256, name in ledger.items():
+        if sha256 not in there:
+            what = "the ledger has it, and the raw copy is gone"
+            yield Defect("lost", name, what, f"put the file with SHA-256 {sha256} in {RAW}/, packed by zstd")
+    for sha256, name in root.described_by.items():
+        if sha256 not in there:
+            what = "files were read as it says, and its raw copy is gone, so that none of them can be compared"
+            yield Defect("lost", name, what, f"put the file with SHA-256 {sha256} in {RAW}/, packed by zstd")
+    for place, (sha256, path) in enumerate(there.items()):
+        where = str(path.relative_to(folder))
+        if sha256 not in ledger and sha256 not in known:
+            what = "a raw copy of which the ledger knows nothing, as a run that was killed leaves it"
+            yield Defect("orphan", where, what, "ingest the file again, or remove the copy; deployment files may stay")
+        elif deep and (problem := content_problem(path, sha256)):
+            yield Defect("unreadable", where, problem, "replace it by a copy of the file as it came")
+        progress("raw copies", (place + 1) / len(there))
+
+
+def content_problem(path: Path, sha256: str) -> str:
+    """Return what is wrong with a raw copy, of which this is the hash; empty: nothing."""
+    digest = hashlib.sha256()
+    try:
+        with pa.CompressedInputStream(str(path), "zstd") as packed:
+            while block := packed.read(_BLOCK):
+                digest.update(block)
+    except OSError as error:
+        return f"cannot be read: {_short(error)}"
+    return "" if digest.hexdigest() == sha256 else "its content is another than when it was ingested"
+
+
+def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
+    """Compare the files of an archive, but for raw copies, with their checksums; it need not open.
+
+    Those of a layout without checksums, or in a store, are passed over.
+    """
+    if not (folder / CHECKSUMS).is_dir() or not (folder / STORE).is_dir():
+        return
+    sums = Sums(folder, folder / STORE)
+    try:
+        read_checked(folder / MARKER)
+    except FileNotFoundError:
+        pass
+    except (OSError, DamagedArchive) as error:
+        yield Defect("damaged", MARKER, _short(error), "'hypergrid maintain' writes it anew")
+    try:
+        read_checked(folder / ARCHIVE_MARKER, by_hand=True)
+    except (OSError, DamagedArchive) as error:
+        yield Defect(
+            "damaged", ARCHIVE_MARKER, _short(error), f"'hypergrid check ARCHIVE --repair' takes {SPARE} for it"
+        )
+    else:
+        if not is_spare_whole(folder):
+            yield Defect("damaged", SPARE, "is another than the marker of the archive", _REPAIR)
+    for path in (copy for one in written_twice(folder / DEPLOYMENTS) for copy in damaged_copies(one)):
+        yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
+    for path in sums.damaged():
+        yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
+    for path in sums.damaged_references():
+        what = "does not name a snapshot that is there"
+        yield Defect("damaged", str(path.relative_to(folder)), what, _REPAIR)
+    chunks = sums.objects("chunks")
+    for place, path in enumerate(chunks):
+        if not sums.is_whole(path):
+            yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", f"{_REPAIR}; {_OLDER}")
+        if place % 64 == 0:
+            progress("chunks", place / len(chunks))
+    progress("chunks", 1.0)
+
+
+def check_left(folder: Path) -> Iterator[Defect]:
+    """Find what runs that were killed left; called while no run is at work."""
+    for place in sorted((folder / STAGING).glob("*/")):
+        what = "a run that was killed left its staging"
+        yield Defect("orphan", str(place.relative_to(folder)), what, "the next ingest removes it; or remove it")
+    for place in sorted((folder / RAW).glob("*/.partial-*")):
+        what = "a run that was killed left half a copy"
+        yield Defect("orphan", str(place.relative_to(folder)), what, "the next ingest removes it; or remove it")
+
+
+def check_store(repository: icechunk.Repository, where: str, *, grace_s: float) -> Iterator[Defect]:
+    """Find objects that no snapshot uses; called under the lock, so that none of a commit that is at work is met."""
+    before = datetime.now(UTC) - timedelta(seconds=grace_s)
+    try:
+        litter = repository.garbage_collect(before, dry_run=True)
+    except Exception as error:  # whatever a damaged store raises
+        yield Defect("unreadable", where, f"its snapshots cannot be read: {_short(error)}", RESTORE)
+        return
+    objects = litter.chunks_deleted + litter.manifests_deleted + litter.snapshots_deleted
+    if objects:
+        what = f"{objects:,} objects ({litter.bytes_deleted:,} bytes) belong to no snapshot"
+        yield Defect("orphan", where, what, "'hypergrid maintain' removes them")
+
+
+def _unreadable(where: str, error: Exception) -> Defect:
+    if isinstance(error, DamagedChunks):
+        names = ", ".join(dict.fromkeys(chunk.array.rpartition("/")[2] for chunk in error.chunks))
+        return Defect("damaged", where, f"the checksums of {names} differ", _REPAIR)
+    return Defect("unreadable", where, f"cannot be read: {_short(error)}", RESTORE)
+
+
+def _short(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text[:200] or type(error).__name__

@@ -1,0 +1,235 @@
+"""State beside the data in a backup: copied while a server runs, and restored only once it was made safe.
+
+It lies in a folder `state-DIGEST` of the backup, which the backup's marker names with a checksum of each file. So the
+former copy stays whole until the marker moves, nothing is copied where nothing changed, and a program that knows
+nothing of it restores the data alone.
+"""
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from hypergrid.archive.disk.checksums import checksum, checksum_of_file
+from hypergrid.archive.disk.row_checksums import find_damage
+from hypergrid.archive.integrity import Defect
+from hypergrid.core.errors import CannotBackUp, DamagedArchive
+
+STATE: Final = ("server", "standing")
+"""Folders of an archive with state beside its data."""
+KEY: Final = "state"
+"""What the marker of a backup tells of it: the folder, the instant, and checksum and size of each file."""
+SCRATCH: Final = ".state"
+ACCESS_KEY: Final = "access_control"
+"""What the marker of a backup tells of keys: whether the archive's server asks for them."""
+KEYS: Final = "keys.sqlite"
+"""File of access keys in the server's folder."""
+ACCESS_MARKER: Final = "keys.required"
+"""File beside it that says that access control is on, so that a server without its keys lets nobody in."""
+_PREFIX: Final = "state-"
+_SQLITE_OWN: Final = ("-wal", "-shm", "-journal")
+"""Endings of SQLite's own files, whose content the copy of the database has."""
+_TAKEN: Final = (".sqlite", ".jsonl")
+"""Endings of the files that are copied; locks and sockets mean nothing elsewhere, and results are computed."""
+_BLOCK: Final = 1 << 20
+
+Secure = Callable[[Path, str], Sequence[str]]
+"""Makes restored state safe, given the folder of the new archive and the instant of the backup; returns what it did."""
+
+
+@dataclass
+class StateCopy:
+    """A copy of the state, in the backup's folder."""
+
+    folder: str
+    """Name of its folder, once it is published."""
+    files: dict[str, tuple[str, int]]
+    """Checksum and size [byte] by path."""
+    left_out: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def is_state_copy(name: str) -> bool:
+    """Return whether a name in a backup's folder is that of a copy of state, or of one being made."""
+    return name == SCRATCH or name.startswith(_PREFIX)
+
+
+def has_access_control(folder: Path) -> bool:
+    """Return whether a server with this folder asks for keys."""
+    return any((folder / name).exists() for name in (ACCESS_MARKER, KEYS))
+
+
+def keep_access_control(folder: Path) -> None:
+    """Have a server with this folder ask for keys; on the disk when this returns.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / ACCESS_MARKER, os.O_CREAT | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write("Access needs keys; 'hypergrid keys off' turns access control off.\n")
+        file.flush()
+        os.fsync(file.fileno())
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def copy_state(folders: Mapping[str, Path], target: Path) -> StateCopy:
+    """Copy state into the scratch folder of a backup, each file consistent by itself; the processes may go on.
+
+    Parameters
+    ----------
+    folders
+        Where each folder of `STATE` lies; those that are missing are passed over.
+    target
+        The backup.
+
+    Raises
+    ------
+    CannotBackUp
+        A SQLite file is damaged as a whole; single damaged rows are copied, and reported.
+    """
+    scratch = target / SCRATCH
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(mode=0o700)
+    made = StateCopy("", {})
+    for name, source in folders.items():
+        for path in sorted(source.iterdir()) if source.is_dir() else ():
+            if path.name.endswith(_SQLITE_OWN) or path.name == ACCESS_MARKER:
+                continue
+            shown = f"{name}/{path.name}"
+            if path.suffix not in _TAKEN or path.name.startswith(".") or not path.is_file():
+                made.left_out.append(shown)
+                continue
+            copy = scratch / name / path.name
+            copy.parent.mkdir(mode=0o700, exist_ok=True)
+            _copy_file(path, copy)
+            made.warnings += _warnings(path, copy, shown)
+            made.files[shown] = checksum_of_file(copy)
+    digest = checksum(json.dumps(sorted(made.files.items())).encode())
+    made.folder = f"{_PREFIX}{digest}"
+    return made
+
+
+def _copy_file(path: Path, copy: Path) -> None:
+    # For its owner alone from the first moment on, as the original is.
+    os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    if path.suffix == ".sqlite":
+        _copy_database(path, copy)
+        return
+    shutil.copyfile(path, copy)
+    if path.suffix == ".jsonl":
+        _cut_last_line(copy)
+
+
+def _copy_database(path: Path, copy: Path) -> None:
+    try:
+        with closing(sqlite3.connect(path, timeout=30.0)) as source, closing(sqlite3.connect(copy)) as made:
+            # In one step: one transaction's view, which no writer can make it begin again.
+            source.backup(made, pages=-1)
+    except sqlite3.Error as error:
+        raise _unreadable(path, str(error)) from error
+    for ending in _SQLITE_OWN:
+        copy.with_name(copy.name + ending).unlink(missing_ok=True)
+
+
+def _warnings(path: Path, copy: Path, shown: str) -> Iterator[str]:
+    for where, what in find_damage(copy):
+        if not where:
+            raise _unreadable(path, what)
+        yield f"{where} in {shown} {what}; copied as it is: 'hypergrid check' says what to do"
+
+
+def _unreadable(path: Path, what: str) -> CannotBackUp:
+    message = f"{path} {what}; the former backup stays; restore the file from a copy, or leave --with-server away"
+    return CannotBackUp(message)
+
+
+def _cut_last_line(copy: Path) -> None:
+    """Cut off a line that was being written."""
+    with copy.open("r+b") as file:
+        end = size = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - _BLOCK)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                end = start + found + 1
+                break
+            end = start
+        if end < size:
+            file.truncate(end)
+
+
+def publish_state(made: StateCopy, target: Path) -> None:
+    """Give a copy its name; the marker must name it next."""
+    folder = target / made.folder
+    if folder.exists():
+        shutil.rmtree(folder)
+    (target / SCRATCH).rename(folder)
+
+
+def prune_state(target: Path, kept: str | None) -> int:
+    """Remove all copies of state but one; return how many files that were."""
+    removed = 0
+    for path in sorted(target.iterdir()):
+        if is_state_copy(path.name) and path.name != kept:
+            removed += sum(1 for one in path.rglob("*") if one.is_file())
+            shutil.rmtree(path)
+    return removed
+
+
+def state_files(backup: Path, told: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+    """Yield the files of the state in a backup, by their paths in an archive, each once it was compared.
+
+    Raises
+    ------
+    DamagedArchive
+        One is missing, or another than it was.
+    """
+    for name, (crc, size) in told["files"].items():
+        path = backup / told["folder"] / name
+        if not _is_whole(path, crc, size):
+            message = f"{path} is another than it was; nothing was restored; back up once more"
+            raise DamagedArchive(message)
+        yield name, path
+
+
+def is_current(backup: Path, told: Mapping[str, Any] | None, made: StateCopy) -> bool:
+    """Return whether a backup holds the very state that was copied, whole."""
+    if told is None or told["folder"] != made.folder:
+        return False
+    return all(_is_whole(backup / made.folder / name, crc, size) for name, (crc, size) in made.files.items())
+
+
+def _is_whole(path: Path, crc: str, size: int) -> bool:
+    try:
+        return checksum_of_file(path) == (crc, size)
+    except OSError:
+        return False
+
+
+def check_state(folder: Path) -> Iterator[Defect]:
+    """Yield what is wrong with the state beside an archive's data, by file and row."""
+    for name in STATE:
+        for path in sorted((folder / name).glob("*.*")):
+            for where, what in find_damage(path) if path.is_file() else ():
+                shown = f"{name}/{path.name}"
+                remedy = {"": _FILE, "indexes": _INDEXES}.get(where, _ROW)
+                yield Defect("state", f"{shown}: {where}" if where else shown, what, remedy)
+
+
+_ROW: Final = "it counts as missing: make anew what it held, or restore the file from a backup made --with-server"
+_INDEXES: Final = "start the server, or 'hypergrid keys list' where it is the file of keys"
+_FILE: Final = "restore the file from a backup made --with-server, or move it away: then what it held is lost"

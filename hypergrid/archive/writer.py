@@ -1,0 +1,509 @@
+"""What changes an archive inside one commit."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from threading import Lock
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from hypergrid.archive.arrays.attributes import Json, extend_stations
+from hypergrid.archive.arrays.cells import (
+    CHUNK_SERIES,
+    CHUNK_SLICES,
+    Slices,
+    Tile,
+    empty_tile,
+    touched_blocks,
+)
+from hypergrid.archive.arrays.change_set import Touched, record_of
+from hypergrid.archive.arrays.layer_store import LayerChange, LayerEntry, remove_layer, write_layer
+from hypergrid.archive.arrays.merge import Outcome, SideRows, collapse, merge
+from hypergrid.archive.arrays.reader import read
+from hypergrid.archive.arrays.records import Conservation, FileEntry, Reject
+from hypergrid.archive.arrays.root import Root
+from hypergrid.archive.arrays.variable_group import VariableGroup
+from hypergrid.core.errors import ArchiveConflict
+from hypergrid.core.flags import ABSENT, MISSING
+from hypergrid.core.readings import Readings, Series, Station
+from hypergrid.core.times import Window
+from hypergrid.core.units import Variable
+from hypergrid.layers.layer import Layer
+
+
+class Writer:
+    """Changes that become visible together when the context of `Archive.commit` ends, or never.
+
+    Readings of several variables may be stored, read and flagged by several threads at once: each variable has a lock,
+    so that nobody reads cells that are half written.
+
+    Attributes
+    ----------
+    already_committed
+        The batch is in the archive; whatever is written here is dropped.
+    snapshot
+        After the context: id of the new snapshot, None where nothing changed.
+    parent
+        Id of the snapshot that is changed; None on a branch.
+    """
+
+    def __init__(self, root: zarr.Group, *, slices: Slices, batch: str) -> None:
+        self._root = Root(root)
+        self._slices = slices
+        self._groups: dict[str, VariableGroup] = {}
+        self._touched: dict[str, dict[str, Touched]] = {}
+        self._locks: dict[str, Lock] = {}
+        self._totals = Lock()
+        self._counts = Conservation()
+        self._rejects = 0
+        self._files = 0
+        self._layers: list[str] = []
+        self._flags = 0
+        self.batch = batch
+        self.already_committed = self._root.has_batch(batch)
+        self.changed = False
+        self.snapshot: str | None = None
+        self.parent: str | None = None
+
+    @property
+    def chunks_ns(self) -> tuple[int, int]:
+        """Where the first chunk along time begins [ns since 1970 UTC], and how long all are [ns]."""
+        return self._slices.chunks_ns
+
+    def variables(self, variables: Iterable[Variable]) -> None:
+        """Declare variables; one that exists stays as it is.
+
+        Raises
+        ------
+        ArchiveConflict
+            One exists with another unit.
+        """
+        names = self._root.variables
+        for variable in variables:
+            if variable.name not in names:
+                self._groups[variable.name] = VariableGroup.create(self._root.group, variable, slices=self._slices)
+                names = [*names, variable.name]
+                continue
+            unit = self._group(variable.name).variable.unit
+            if unit != variable.unit:
+                message = (
+                    f"the archive keeps {variable.name!r} in {unit!r}; got a declaration in {variable.unit!r}; "
+                    f"declare {unit!r} (values are converted), or make another archive"
+                )
+                raise ArchiveConflict(message)
+        if names != self._root.variables:
+            self._root.variables = names
+            self.changed = True
+
+    def stations(self, stations: Iterable[Station]) -> None:
+        """Add stations, or extend the history of those that exist.
+
+        A position whose first instant is new is added; one that begins with another corrects it. What is not known
+        (NaN, a name that only repeats the id) replaces nothing.
+        """
+        stored = self._root.stations
+        extended = extend_stations(stored, stations)
+        if extended != stored:
+            self._root.stations = extended
+            self.changed = True
+
+    def readings(self, readings: Readings) -> Conservation:
+        """Store readings of one variable, in any order; series that are new are appended to the variable's.
+
+        A reading with the series and stamp of another replaces it; of one call, a later row an earlier one. What is
+        replaced is retained as superseded. One that has the same value (NaN equals NaN) and flag is dropped.
+
+        Raises
+        ------
+        NotFound
+            The variable is not declared.
+        ValueError
+            The series have several variables, the flag ABSENT was given, NaN and the flag MISSING do not go together,
+            or an instant is outside 1900 to 2261 (`InvalidTime`). Nothing of the call is written then.
+        """
+        if not readings.series:
+            return Conservation()
+        name = _single_variable(readings)
+        _check(readings)
+        self._slices.index(readings.time_ns)
+        with self._locked(name):
+            return self._store(self._group(name), readings)
+
+    def read(self, variable: str, *, window: Window | None = None, series: Iterable[Series] | None = None) -> Readings:
+        """Return a variable's readings with the tests that set their flags, what was written here included.
+
+        None where the variable is not declared; ordered by series, then time.
+
+        Parameters
+        ----------
+        series
+            Only of these; those that are not stored are passed over.
+        """
+        if variable not in self._root.variables:
+            return Readings.empty()
+        with self._locked(variable):
+            group, chosen = self._group(variable), None
+            if series is not None:
+                known = {one: number for number, one in enumerate(group.series)}
+                chosen = np.array([known[one] for one in series if one in known], np.intp)
+            return read(group, self._slices, window=window, series=chosen, superseded=False, tests=True)
+
+    def series(self, variable: str) -> tuple[Series, ...]:
+        """Return the series of a variable, what was written here included; none where it is not declared."""
+        if variable not in self._root.variables:
+            return ()
+        with self._locked(variable):
+            return self._group(variable).series
+
+    def extent(self, variable: str) -> Window | None:
+        """Return the whole slices that hold all readings of a variable; None where there is none."""
+        if variable not in self._root.variables:
+            return None
+        with self._locked(variable):
+            extent = self._group(variable).extent
+        return None if extent is None else Window(*(self._slices.start_ns(s) for s in (extent[0], extent[1] + 1)))
+
+    def held(self, variable: str) -> tuple[NDArray[np.int64], int]:
+        """Return where the chunks along time that hold readings of a variable begin [ns], and cells in each at most."""
+        if variable not in self._root.variables:
+            return np.empty(0, np.int64), 0
+        with self._locked(variable):
+            group = self._group(variable)
+            begin_ns, length_ns = self.chunks_ns
+            return np.sort(begin_ns + group.chunks * length_ns), CHUNK_SLICES * len(group.series)
+
+    def flags(self, judged: Readings) -> int:
+        """Give readings that are stored other flags; return how many changed.
+
+        A flag is a judgement of a reading and no part of it: nothing is superseded. Older snapshots keep the old ones.
+
+        Parameters
+        ----------
+        judged
+            Readings of one variable as `read` returns them, with new flags and the tests that set them. Those that
+            are not stored, and those without a value, are passed over.
+        """
+        changed, beside = self.flags_in_cells(judged)
+        if len(beside):
+            name = _single_variable(beside)
+            with self._locked(name):
+                group = self._group(name)
+                numbers = self._numbers_of(group, beside)
+                at = self._flags_beside(group, numbers, beside, np.arange(len(beside)))
+                self._touch(group, "flags", beside.time_ns[at], numbers[at])
+                with self._totals:
+                    self._flags += self._count(len(at))
+            changed += len(at)
+        return changed
+
+    def flags_in_cells(self, judged: Readings) -> tuple[int, Readings]:
+        """Do what `flags` does for the readings in cells; return how many changed, and the readings in no cell.
+
+        It writes the chunks of cells alone, so that processes which share none can do it at once.
+        """
+        if not len(judged):
+            return 0, judged
+        name = _single_variable(judged)
+        with self._locked(name):
+            return self._set_flags(self._group(name), judged)
+
+    def _set_flags(self, group: VariableGroup, judged: Readings) -> tuple[int, Readings]:
+        numbers = self._numbers_of(group, judged)
+        if (numbers < 0).any():
+            return self._set_flags(group, judged.take(numbers >= 0))
+        tests = judged.tests_or_none_set()
+        if tests.any():
+            group.keep_tests()
+        slice_index = self._slices.index(judged.time_ns)
+        offset_ns = judged.time_ns - self._slices.starts_ns(slice_index)
+        beside = np.zeros(len(judged), np.bool_)
+        changed = np.zeros(len(judged), np.bool_)
+        for rows, columns, chosen in touched_blocks(slice_index, numbers.astype(np.int64), group.cells.shape):
+            tile = group.cells.read(rows, columns)
+            row, column = slice_index[chosen] - rows.start, numbers[chosen] - columns.start
+            old = tile.take(row, column)
+            here = (old.flag != ABSENT) & (old.offset_ns == offset_ns[chosen])
+            beside[chosen] = ~here
+            flag, bits = judged.flag[chosen], tests[chosen]
+            other = here & (old.flag != MISSING) & (flag != MISSING) & ((old.flag != flag) | (old.tests != bits))
+            if other.any():
+                tile.flag[row[other], column[other]] = flag[other]
+                if group.tested:
+                    tile.tests[row[other], column[other]] = bits[other]
+                group.cells.write_flags(rows, columns, tile)
+                changed[chosen[other]] = True
+        self._touch(group, "flags", judged.time_ns[changed], numbers[changed])
+        count = int(np.count_nonzero(changed))
+        with self._totals:
+            self._flags += self._count(count)
+        return count, judged.take(beside)
+
+    @staticmethod
+    def _numbers_of(group: VariableGroup, readings: Readings) -> NDArray[np.int32]:
+        """Return the number of each reading's series among those of the variable, -1 where it has none of it."""
+        known = {one: number for number, one in enumerate(group.series)}
+        return np.array([known.get(one, -1) for one in readings.series], np.int32)[readings.index]
+
+    def _flags_beside(
+        self, group: VariableGroup, numbers: NDArray[np.int32], judged: Readings, chosen: NDArray[np.intp]
+    ) -> NDArray[np.intp]:
+        """Set flags in the side table; return which of the readings changed there."""
+        if not len(chosen) or not len(group.side):
+            return chosen[:0]
+        stored: SideRows = group.side_rows(_window_of(judged.time_ns[chosen]))
+        position = stored.find(numbers[chosen], judged.time_ns[chosen])
+        old_tests = group.side_tests(stored.row)
+        flag, tests = judged.flag[chosen], judged.tests_or_none_set()[chosen]
+        found = np.flatnonzero(position >= 0)
+        at = position[found]
+        other = (stored.flag[at] != MISSING) & (flag[found] != MISSING)
+        other &= (stored.flag[at] != flag[found]) | (old_tests[at] != tests[found])
+        found, rows = found[other], stored.row[at[other]]
+        if len(found):
+            order = np.argsort(rows)
+            group.side.set("flag", rows[order], flag[found][order])
+            if group.tested:
+                group.side.set("tests", rows[order], tests[found][order])
+        set_here: NDArray[np.intp] = chosen[found]
+        return set_here
+
+    def carry_flags(self, judged: VariableGroup, rows: slice) -> None:
+        """Give cells the flags, and the tests that set them, that they have in another version of the variable.
+
+        Parameters
+        ----------
+        judged
+            The variable where the flags are from. Its series are the first of this version's, and in these slices the
+            readings of both are the same.
+        rows
+            The slices.
+        """
+        group = self._group(judged.variable.name)
+        for left in range(0, len(judged.series), CHUNK_SERIES):
+            columns = slice(left, min(left + CHUNK_SERIES, len(judged.series)))
+            theirs, mine = (one.cells.read_judgements(rows, columns) for one in (judged, group))
+            if theirs.tests.any():
+                group.keep_tests()
+            other = (mine.flag != theirs.flag) | (mine.tests != theirs.tests)
+            if other.any():
+                group.cells.write_judgements(rows, columns, theirs)
+                touched = self._touched.setdefault(judged.variable.name, {}).setdefault("flags", Touched())
+                count = int(np.count_nonzero(other))
+                slices, series = (np.flatnonzero(other.any(axis=axis)) for axis in (1, 0))
+                touched.add_all(count, slices + rows.start, series + left)
+                self._flags += self._count(count)
+
+    def carry_side_flags(self, judged: VariableGroup) -> None:
+        """Do what `carry_flags` does for the side table; of rows that were replaced since, the flags stay."""
+        group = self._group(judged.variable.name)
+        rows = judged.side_rows()
+        if not len(rows.row):
+            return
+        tests, old = judged.side_tests(rows.row), group.side_tests(rows.row)
+        flag, replaced = group.side.read("flag", "superseded", rows=slice(0, len(judged.side)))
+        if tests.any():
+            group.keep_tests()
+        other = (replaced[rows.row] == 0) & ((flag[rows.row] != rows.flag) | (old != tests))
+        if other.any():
+            group.side.set("flag", rows.row[other], rows.flag[other])
+            if group.tested:
+                group.side.set("tests", rows.row[other], tests[other])
+            self._touch(group, "flags", rows.time_ns[other], rows.series[other])
+            self._flags += self._count(int(np.count_nonzero(other)))
+
+    def mend(self, variable: str, change: Callable[[VariableGroup, Slices], None]) -> None:
+        """Let something mend the group of a variable; nobody reads or writes it meanwhile."""
+        with self._locked(variable):
+            change(self._group(variable), self._slices)
+        self.changed = True
+
+    @property
+    def kept_quality(self) -> Mapping[str, object]:
+        """The parameters of the tests that set the flags; empty: none ran."""
+        return self._root.quality
+
+    def quality(self, parameters: Mapping[str, object]) -> None:
+        """Keep the parameters of the tests that set the flags, as JSON."""
+        if self._root.quality != dict(parameters):
+            self._root.quality = dict(parameters)
+            self.changed = True
+
+    def layer(self, layer: Layer) -> LayerChange:
+        """Store a layer; it replaces one of its name, unless that has the same content.
+
+        Raises
+        ------
+        InvalidLayer
+            It is in projected metres.
+        """
+        change = write_layer(self._root.group, layer)
+        if change.changed:
+            self._touch_layer(layer.name)
+        return change
+
+    def remove_layer(self, name: str) -> LayerEntry:
+        """Remove a layer, which older snapshots keep; return what it was.
+
+        Raises
+        ------
+        NotFound
+            There is none of this name.
+        """
+        removed = remove_layer(self._root.group, name)
+        self._touch_layer(name)
+        return removed
+
+    def rejects(self, rejects: Iterable[Reject]) -> None:
+        """Add to the table of rejects."""
+        self._rejects += self._count(self._root.add("rejects", list(rejects)))
+
+    def files(self, files: Iterable[FileEntry]) -> None:
+        """Add to the ledger of files."""
+        self._files += self._count(self._root.add("files", list(files)))
+
+    def described_by(self, kept: Mapping[str, str]) -> None:
+        """Remember raw copies that hold no readings, but tell how others are read: names by SHA-256."""
+        stored = self._root.described_by
+        if not kept.items() <= stored.items():
+            self._root.described_by = {**stored, **kept}
+            self.changed = True
+
+    def streamed(self, stream: str, told: Json) -> None:
+        """Remember what a stream says of itself."""
+        stored = self._root.streams
+        if stored.get(stream) != told:
+            self._root.streams = {**stored, stream: told}
+            self.changed = True
+
+    def finish(self) -> Json | None:
+        """Write what is pending; return the snapshot's metadata, or None where nothing changed."""
+        if self.already_committed or not self.changed:
+            return None
+        for group in self._groups.values():
+            group.save()
+        self._root.add_batch(self.batch)
+        counts = {name: getattr(self._counts, name) for name in Conservation.__dataclass_fields__}
+        counts |= {"rejects": self._rejects, "files": self._files}
+        touched = {name: record_of(kinds, self._slices) for name, kinds in self._touched.items()}
+        more: Json = {"layers": self._layers} if self._layers else {}
+        if self._flags:
+            more["flags"] = self._flags
+        return {"batch": self.batch, "slices": touched, "counts": counts, **more}
+
+    def _count(self, added: int) -> int:
+        self.changed |= added > 0
+        return added
+
+    def _touch_layer(self, name: str) -> None:
+        self._layers = [*dict.fromkeys([*self._layers, name])]
+        self.changed = True
+
+    def _locked(self, variable: str) -> Lock:
+        return self._locks.setdefault(variable, Lock())
+
+    def _group(self, name: str) -> VariableGroup:
+        if name not in self._groups:
+            self._root.require_variable(name)
+            self._groups[name] = VariableGroup.load(self._root.group, name)
+        return self._groups[name]
+
+    def _series_numbers(self, group: VariableGroup, series: tuple[Series, ...]) -> NDArray[np.int32]:
+        known = {one: number for number, one in enumerate(group.series)}
+        new = [one for one in dict.fromkeys(series) if one not in known]
+        if new:
+            group.series += tuple(new)
+            group.cells.resize(len(group.series))
+            known = {one: number for number, one in enumerate(group.series)}
+            self.changed = True
+        return np.array([known[one] for one in series], np.int32)
+
+    def _store(self, group: VariableGroup, readings: Readings) -> Conservation:
+        numbers = self._series_numbers(group, readings.series)
+        known = Readings(
+            group.series,
+            numbers[readings.index],
+            readings.time_ns,
+            readings.value,
+            readings.flag,
+            readings.arrival_ns,
+            readings.tests,
+        )
+        kept, duplicates = collapse(known)
+        if kept.tests is not None and kept.tests.any():
+            group.keep_tests()
+        total = Conservation(readings=len(readings), duplicates=duplicates)
+        before = group.chunks
+        side = cache(partial(group.side_rows, _window_of(kept.time_ns)))
+        slice_index = self._slices.index(kept.time_ns)
+        column = kept.index.astype(np.int64)
+        start_ns = self._slices.starts_ns(slice_index)
+        shape = group.cells.shape
+        for rows, columns, chosen in touched_blocks(slice_index, column, shape):
+            fresh = not ((before >= rows.start // CHUNK_SLICES) & (before * CHUNK_SLICES < rows.stop)).any()
+            tile = _blank(rows, columns) if fresh else group.cells.read(rows, columns)
+            outcome = merge(
+                tile,
+                kept.take(chosen),
+                row=slice_index[chosen] - rows.start,
+                column=column[chosen] - columns.start,
+                start_ns=start_ns[chosen],
+                side=side,
+            )
+            if outcome.tile_changed:
+                group.cells.write(rows, columns, tile)
+            total += self._record(group, outcome)
+        with self._totals:
+            self._counts += total
+            self.changed |= total.changed > 0
+        return total
+
+    def _record(self, group: VariableGroup, outcome: Outcome) -> Conservation:
+        superseded = len(outcome.side_superseded) + len(outcome.side_replaced)
+        # What was replaced is appended before what replaces it, so that the table tells the order of the amendments.
+        if len(outcome.side_replaced):
+            group.side.set("superseded", outcome.side_replaced, 1)
+        group.add_side(outcome.side_superseded, superseded=True)
+        group.add_side(outcome.side_current, superseded=False)
+        side = len(outcome.side_current) - len(outcome.side_replaced)
+        group.readings += outcome.stored + side
+        group.missing += outcome.missing
+        group.superseded += superseded
+        touched, replaces = outcome.touched, outcome.replaces
+        for kind, chosen in (("new", ~replaces if replaces.any() else slice(None)), ("replaced", replaces)):
+            self._touch(group, kind, touched.time_ns[chosen], touched.index[chosen])
+        return Conservation(stored=outcome.stored, side=side, superseded=superseded, duplicates=outcome.duplicates)
+
+    def _touch(self, group: VariableGroup, kind: str, time_ns: NDArray[np.int64], series: NDArray[np.int32]) -> None:
+        if len(time_ns):
+            slice_index = self._slices.index(time_ns)
+            group.occupy(slice_index)
+            self._touched.setdefault(group.variable.name, {}).setdefault(kind, Touched()).add(slice_index, series)
+
+
+def _window_of(time_ns: NDArray[np.int64]) -> Window | None:
+    return Window(int(time_ns.min()), int(time_ns.max()) + 1) if len(time_ns) else None
+
+
+def _blank(rows: slice, columns: slice) -> Tile:
+    return empty_tile((rows.stop - rows.start, columns.stop - columns.start))
+
+
+def _single_variable(readings: Readings) -> str:
+    names = sorted({one.variable for one in readings.series})
+    if len(names) != 1:
+        message = f"a call of readings() needs series of one variable; got {', '.join(names)}; call it once for each"
+        raise ValueError(message)
+    return names[0]
+
+
+def _check(readings: Readings) -> None:
+    if len(readings) and (readings.index.min() < 0 or readings.index.max() >= len(readings.series)):
+        message = f"readings need an index from 0 to {len(readings.series) - 1}; got others; count their own series"
+        raise ValueError(message)
+    if (readings.flag == ABSENT).any():
+        message = f"readings need a flag; got {ABSENT} (absent), which marks an empty cell; use 2 (not evaluated)"
+        raise ValueError(message)
+    if (np.isnan(readings.value) != (readings.flag == MISSING)).any():
+        message = f"readings are NaN exactly where the flag is {MISSING} (missing); got one without the other; set both"
+        raise ValueError(message)

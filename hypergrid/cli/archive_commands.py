@@ -1,0 +1,185 @@
+"""The commands about an archive as a whole: its snapshots, whether it is whole, its readings, its care."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from hypergrid.archive import CARE, Archive, Change, compared, told
+from hypergrid.cli.console import say, show_json, show_table, stages
+from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, placed
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.readings import Series
+from hypergrid.core.times import (
+    SECOND_NS,
+    Window,
+    format_duration,
+    format_instant,
+    parse_duration,
+    parse_instant,
+)
+
+SHOWN: Final = 4
+"""Runs and series of a change that a table shows; --json has all."""
+
+
+def snapshots(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="OLDER NEWER", help="Say what changed between two snapshots, by their ids."),
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="With --diff: compare the readings, not what the commits tell.")
+    ] = False,
+    cite: Annotated[str | None, typer.Option(metavar="ID", help="Let a snapshot stay; others expire.")] = None,
+    release: Annotated[str | None, typer.Option(metavar="ID", help="Let a snapshot that was cited expire.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the committed versions, newest first; or say which slices and series changed between two of them."""
+    folder = placed(place, archive)
+    if cite is not None:
+        Archive.open(folder, snapshot=cite).cite()
+    if release is not None:
+        Archive.open(folder).release(release)
+    if diff is None:
+        if exact:
+            message = "--exact goes with --diff OLDER NEWER, the snapshots that are to be compared"
+            raise InvalidQuery(message)
+        opened = Archive.open(folder)
+        _show_snapshots(opened, as_json=as_json)
+        return
+    with stages(quiet=as_json) as tell:
+        older, newer = (Archive.open(folder, snapshot=one) for one in diff)
+        changes = compared(older, newer, progress=tell) if exact else told(newer, older.snapshot)
+    if as_json:
+        show_json([_as_json(change) for change in changes])
+        return
+    columns = ("variable", "how", "readings", "series", "slices")
+    rows = [(c.variable, c.kind, _count(c), _some(c.series, _name), _some(c.runs, _span)) for c in changes]
+    show_table(f"From {diff[0]} to {diff[1]}", columns, rows)
+
+
+def _show_snapshots(opened: Archive, *, as_json: bool) -> None:
+    cited_by = opened.cited_by
+    rows = [
+        (s.id, format_instant(s.time_ns), s.message, s.id in cited_by, cited_by.get(s.id, "")) for s in opened.snapshots
+    ]
+    columns = ("snapshot", "committed", "what", "cited", "by")
+    if as_json:
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        show_table(f"Snapshots of {opened.name}", columns, rows)
+
+
+def _as_json(change: Change) -> dict[str, Any]:
+    return {
+        "variable": change.variable,
+        "how": change.kind,
+        "readings": change.readings,
+        "slices": [{"from": format_instant(run.start_ns), "to": format_instant(run.stop_ns)} for run in change.runs],
+        "series": [{key: value for key, value in asdict(one).items() if key != "variable"} for one in change.series],
+    }
+
+
+def _count(change: Change) -> object:
+    return "not told" if change.readings is None else change.readings
+
+
+def _name(series: Series) -> str:
+    height = "" if series.height_m is None else f" {series.height_m:g} m"
+    return f"{series.station}{height}"
+
+
+def _span(window: Window) -> str:
+    return f"{format_instant(window.start_ns)} to {format_instant(window.stop_ns)}"
+
+
+def _some(listed: Sequence[Any], text: Callable[[Any], str]) -> str:
+    shown = ", ".join(text(one) for one in listed[:SHOWN])
+    more = f" and {len(listed) - SHOWN:,} more" if len(listed) > SHOWN else ""
+    return f"{len(listed):,}: {shown}{more}" if listed else "not told"
+
+
+def export(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="File to write: .csv, .parquet, .nc or .smet.")],
+    variable: Annotated[list[str] | None, typer.Option(help="Only this variable; may be given again.")] = None,
+    station: Annotated[list[str] | None, typer.Option(help="Only this station; may be given again.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="First instant, as 2007-10-01.")] = None,
+    stop: Annotated[str | None, typer.Option("--to", help="First instant that is left out.")] = None,
+    flag: Annotated[list[int] | None, typer.Option(help="Only this flag of QARTOD; may be given again.")] = None,
+    snapshot: SnapshotOption = None,
+    as_of: Annotated[str | None, typer.Option(help="Only what had arrived by this instant, as it was then.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write readings, not surfaces, to files that others read, and that ingest reads back."""
+    from hypergrid.formats.readings import Selection, export_readings  # noqa: PLC0415 - only this command writes files
+
+    until = None if as_of is None else parse_instant(as_of)
+    opened = Archive.open(placed(place, archive), snapshot=snapshot, as_of_ns=until)
+    chosen = Selection(tuple(variable or ()), tuple(station or ()), window_of(start, stop), tuple(flag or ()))
+    begun = time.monotonic()
+    try:
+        # Before it is read: what a file cites can be asked for again, and does not expire while it is written.
+        opened.cite(on_wait=lambda: say("a commit is at work; waiting to cite the snapshot"))
+    except OSError as error:
+        say(f"warning: the snapshot cannot be cited, and will expire: {error}")
+    with stages(quiet=as_json) as tell:
+        done = export_readings(opened, out, chosen, progress=lambda fraction: tell("export", fraction))
+    summary = {
+        "files": [str(path) for path in done.files], "readings": done.readings, "snapshot": done.snapshot,
+        "seconds": round(time.monotonic() - begun, 3),
+    }  # fmt: skip
+    if as_json:
+        show_json(summary)
+        return
+    listed = ", ".join(str(path) for path in done.files[:SHOWN])
+    more = f" and {len(done.files) - SHOWN} more" if len(done.files) > SHOWN else ""
+    say(f"{listed}{more}: {done.readings:,} readings of snapshot {done.snapshot}, {summary['seconds']} s")
+
+
+def window_of(start: str | None, stop: str | None) -> Window | None:
+    """Return the window that --from and --to say; None where neither is given."""
+    if start is None and stop is None:
+        return None
+    first, last = (FIRST_INSTANT if start is None else start), (LAST_INSTANT if stop is None else stop)
+    return Window.parse(first, last)
+
+
+FIRST_INSTANT, LAST_INSTANT = "1900-01-01", "2261-12-31"
+"""Where an export begins and ends unless it is told: where an archive does."""
+
+
+def maintain(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    keep: Annotated[
+        str, typer.Option(help="How long a snapshot can be read after another became the newest.")
+    ] = format_duration(round(CARE.keep_s * SECOND_NS)),
+    as_json: JsonOption = False,
+) -> None:
+    """Let old snapshots expire, but for cited ones, and remove what none uses; committers do so by themselves."""
+    opened = Archive.open(placed(place, archive))
+    done = opened.maintain(replace(CARE, keep_s=parse_duration(keep) / SECOND_NS))
+    if as_json:
+        show_json(asdict(done))
+        return
+    say(
+        f"{done.snapshots_expired:,} snapshots expired; {done.objects_removed:,} objects ({done.bytes_removed:,} bytes)"
+        f" were removed in {done.seconds:.2f} s; {done.snapshots_left:,} snapshots are left, {len(opened.cited)} cited"
+    )
+    if done.held_by:
+        say(f"nothing expired while a reprocessing or a backup is at work (branches: {', '.join(done.held_by)})")
+
+
+COMMANDS: Final = (snapshots, export, maintain)
+"""What the command line registers."""

@@ -1,0 +1,144 @@
+"""The main job once, from station files to answers: what `hypergrid demo` does before it serves the page.
+
+The rooms that it joins (the generator, ingest) are handed in, so that this file stays below them.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from hypergrid.archive.disk.folder import MARKER
+from hypergrid.formats.results import write
+from hypergrid.layers.layer import Layer
+from hypergrid.plots import plot
+from hypergrid.query import OpenArchive, open_archive
+
+Tell = Callable[[str, float], None]
+
+
+Truth = Callable[..., np.ndarray[Any, np.dtype[np.float64]]]
+"""`truth_mean(variable, start, stop, lon, lat)`: the mean of the sample's truth over a period at places."""
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """What the demo joins."""
+
+    generate: Callable[[Path, Tell], None]
+    """Writes the sample network's station files into a folder."""
+    ingest: Callable[[Path, Path, Tell], Mapping[str, Any]]
+    """Brings a folder of files into an archive; returns its report."""
+    terrain: Callable[[Path], Layer]
+    """Writes the sample's terrain into a raster file, and reads it."""
+    truth_mean: Truth
+    queries: Path
+    """Folder of the reference queries."""
+
+
+@dataclass
+class Clock:
+    """Seconds a stage took."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str, tell: Tell) -> Iterator[Callable[[float], None]]:
+        """Time a stage and show it."""
+        begun = time.monotonic()
+        tell(name, 0.0)
+        yield lambda fraction: tell(name, fraction)
+        tell(name, 1.0)
+        self.seconds[name] = round(time.monotonic() - begun, 2)
+
+
+def run_demo(folder: Path, rooms: Rooms, tell: Tell) -> dict[str, Any]:
+    """Generate the sample (once), ingest it into a new archive, answer Q1 and the radiation query, compare with truth.
+
+    Parameters
+    ----------
+    folder
+        Where everything goes: `stations/`, `terrain.tif`, `archive/`, and `q1` and `radiation` as .nc and .png.
+    rooms
+        Generator, ingest, terrain and truth.
+    tell
+        Is told the stages.
+
+    Returns
+    -------
+    The summary: the ingest's report, the error of Q1 [K], seconds a stage, and the paths written.
+    """
+    clock, archive_folder, stations = Clock(), folder / "archive", folder / "stations"
+    folder.mkdir(parents=True, exist_ok=True)
+    with clock.stage("generate the sample", tell) as done:
+        if not stations.is_dir():
+            rooms.generate(stations, lambda _, fraction: done(fraction))
+    if archive_folder.is_dir():
+        # Each demo does the whole job; what it made last time would only be recognised and skipped. What an earlier
+        # version made goes as well; a folder that is no archive at all is refused.
+        if not (archive_folder / MARKER).is_file():
+            open_archive(archive_folder)
+        shutil.rmtree(archive_folder)
+    with clock.stage("ingest", tell):
+        report = rooms.ingest(stations, archive_folder, tell)
+    with clock.stage("add the terrain", tell):
+        open_archive(archive_folder).store.add_layer(rooms.terrain(folder / "terrain.tif"), now_ns=time.time_ns())
+    archive = open_archive(archive_folder)
+    q1 = _answer(archive, rooms.queries / "q1.json", folder / "q1", clock, tell)
+    _answer(archive, rooms.queries / "radiation.json", folder / "radiation", clock, tell)
+    with clock.stage("compare with the truth", tell):
+        errors = compare(archive, q1, _document(rooms.queries / "q1.json"), rooms.truth_mean)
+    outputs = [str(folder / f"{name}.{ending}") for name in ("q1", "radiation") for ending in ("nc", "png")]
+    return {"ingest": dict(report), "q1": errors, "seconds": clock.seconds, "outputs": outputs}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+def _answer(archive: OpenArchive, path: Path, out: Path, clock: Clock, tell: Tell) -> xr.Dataset:
+    with clock.stage(f"query {path.stem}", tell) as done:
+        dataset = archive.query(_document(path)).compute(progress=done)
+    with clock.stage(f"write {path.stem}", tell):
+        write(dataset, out.with_suffix(".nc"))
+        plot(dataset, stations=list(archive.stations.values())).savefig(out.with_suffix(".png"))
+    return dataset
+
+
+def compare(archive: OpenArchive, q1: xr.Dataset, document: Mapping[str, Any], truth_mean: Truth) -> dict[str, float]:
+    """Return Q1's root-mean-square error against the truth, and that of the plain mean of the stations [K].
+
+    Parameters
+    ----------
+    archive
+        Where the stations' readings are.
+    q1
+        The computed surface, one time cell.
+    document
+        Q1's JSON form: the plain mean takes its cleaning and its period.
+    truth_mean
+        The truth.
+    """
+    start, stop = q1["time_bounds"].to_numpy()[0]
+    lat, lon = np.meshgrid(q1["lat"].to_numpy(), q1["lon"].to_numpy(), indexing="ij")
+    truth = truth_mean("air_temperature", start, stop, lon, lat)
+    steps = [step for step in document["steps"] if step["op"] == "convert"]
+    steps.append({"op": "aggregate", "function": "mean", "time": "all", "params": {"min_coverage": 0.0}})
+    plain = archive.query({"variable": document["variable"], "steps": steps, "clip": document["clip"]}).compute()
+    flat = float(np.nanmean(plain["value"].to_numpy()))
+    return {
+        "rmse_K": _rms(q1["value"].to_numpy()[0] - truth),
+        "rmse_plain_mean_K": _rms(flat - truth),
+    }
+
+
+def _rms(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))

@@ -1,0 +1,31 @@
+"""Arguments of the command line that several commands take."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hypergrid.core.errors import InvalidQuery
+
+ArchiveOption = Annotated[Path, typer.Option("--archive", envvar="HYPERGRID_ARCHIVE", help="Folder of the archive.")]
+ArchivePlace = Annotated[Path | None, typer.Argument(metavar="ARCHIVE", help="Folder of the archive.")]
+ArchivePlaceOption = Annotated[
+    Path | None, typer.Option("--archive", envvar="HYPERGRID_ARCHIVE", help="The same, as other commands take it.")
+]
+SnapshotOption = Annotated[str | None, typer.Option("--snapshot", help="Snapshot to read; the newest where absent.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and no progress.")]
+
+
+def placed(place: Path | None, option: Path | None) -> Path:
+    """Return the archive's folder, which commands about an archive take as ARCHIVE or as --archive.
+
+    Raises
+    ------
+    InvalidQuery
+        There is neither.
+    """
+    chosen = place or option
+    if chosen is None:
+        message = "this command needs ARCHIVE, the folder of an archive; give it, or set HYPERGRID_ARCHIVE"
+        raise InvalidQuery(message)
+    return chosen

@@ -1,0 +1,57 @@
+"""Former import paths of public modules: they load the new ones, with a warning, for one release."""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Final
+
+MOVED: Final[Mapping[str, str]] = {
+    "hypergrid.errors": "hypergrid.core.errors",
+    "hypergrid.flags": "hypergrid.core.flags",
+    "hypergrid.kriging": "hypergrid.interpolation",
+    "hypergrid.store": "hypergrid.archive",
+    "hypergrid.streams": "hypergrid.wo_join",
+    "hypergrid.units": "hypergrid.core.units",
+}
+"""Public modules by their former names."""
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads the module that a former name stands for."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """Return the module at its new path, under its own name."""
+        warnings.warn(
+            f"{spec.name} moved to {self._target}; the former path ends with the next release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return importlib.import_module(self._target)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave the module as it is: it was executed at its new path."""
+
+
+class MovedModules(importlib.abc.MetaPathFinder):
+    """Finds public modules at their former paths."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of a module that moved; None for all others."""
+        moved = MOVED.get(fullname)
+        return None if moved is None else importlib.machinery.ModuleSpec(fullname, _Loader(moved))
+
+
+def install() -> None:
+    """Let former paths be imported; once a process."""
+    if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
+        sys.meta_path.append(MovedModules())

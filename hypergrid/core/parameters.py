@@ -1,0 +1,136 @@
+"""Parameters of functions and methods: what a query may say, checked before anything runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.units import check_unit, parse_number
+
+Kind = Literal["number", "count", "unit", "text", "names", "variogram", "trend"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a function or a method."""
+
+    token_name: ClassVar[str] = "Parameter"
+
+    name: str
+    kind: Kind
+    summary: str
+    """One sentence for people."""
+    unit: str = ""
+    """Unit of a number; "variable" means the unit of the source's values."""
+    required: bool = True
+    default: float | int | str | tuple[str, ...] | None = None
+    """Taken where the parameter is not given."""
+
+
+def bind(
+    who: str, parameters: tuple[Parameter, ...], given: Mapping[str, object], *, variable_unit: str
+) -> dict[str, Any]:
+    """Return the parameters of a call, checked, converted to their units, defaults included.
+
+    Raises
+    ------
+    NotFound
+        A name that is no parameter.
+    InvalidQuery, InvalidUnit
+        A parameter that is missing, or whose value does not fit.
+    """
+    known = {parameter.name: parameter for parameter in parameters}
+    for name in given:
+        if name not in known:
+            raise NotFound.among(kind=f"parameter of {who}", given=name, existing=known)
+    bound = {}
+    for parameter in parameters:
+        if given.get(parameter.name) is not None:
+            bound[parameter.name] = _parse(who, parameter, given[parameter.name], variable_unit)
+        elif parameter.required:
+            message = f"{who} needs the parameter {parameter.name!r} ({parameter.summary}); it is missing"
+            raise InvalidQuery(message)
+        else:
+            bound[parameter.name] = parameter.default
+    return bound
+
+
+def _parse(who: str, parameter: Parameter, value: object, variable_unit: str) -> object:
+    label = f"{parameter.name!r} of {who}"
+    if parameter.kind == "number":
+        unit = variable_unit if parameter.unit == "variable" else parameter.unit
+        return parse_number(value, unit, who=label)
+    if parameter.kind == "count":
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**31:
+            message = f"{label} needs a whole number above zero; got {value!r}"
+            raise InvalidQuery(message)
+        return value
+    if parameter.kind == "unit":
+        if not isinstance(value, str):
+            message = f"{label} needs a unit such as 'degC'; got {value!r}"
+            raise InvalidQuery(message)
+        return check_unit(value)
+    if parameter.kind == "text":
+        if not isinstance(value, str):
+            message = f"{label} needs text ({parameter.summary}); got {value!r}"
+            raise InvalidQuery(message)
+        return value
+    if parameter.kind == "names":
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list | tuple) or not listed or not all(isinstance(name, str) for name in listed):
+            message = f"{label} needs a list of names ({parameter.summary}); got {value!r}"
+            raise InvalidQuery(message)
+        return tuple(listed)
+    return value
+
+
+_KINDS: Final[dict[Kind, dict[str, Any]]] = {
+    "number": {"type": ["number", "string"]},
+    "count": {"type": "integer", "minimum": 1, "exclusiveMaximum": 2**31},
+    "unit": {"type": "string", "maxLength": 80},
+    "text": {"type": "string"},
+    "names": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
+    "variogram": {
+        "anyOf": [
+            {"enum": ["fit", "fit_by_slice"]},
+            {"type": "object", "required": ["model"], "properties": {"model": {"type": "string"}}},
+        ]
+    },
+    "trend": {
+        "anyOf": [
+            {"enum": ["profile", "lapse_rate", "auto", "none"]},
+            {
+                "type": "object",
+                "required": ["lapse_rate"],
+                "properties": {"lapse_rate": {"type": ["number", "string"]}},
+            },
+        ]
+    },
+}
+
+
+def schema(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+    """Return the JSON schema (2020-12) of what a step's `params` may be.
+
+    A number may be text with a unit of its own; `x-unit` tells the unit of a plain number, "variable" that of the
+    source's values.
+    """
+    properties: dict[str, Any] = {}
+    for one in parameters:
+        told = {**_KINDS[one.kind], "description": one.summary}
+        if one.kind == "number":
+            told["x-unit"] = one.unit or "1"
+        if one.default is not None:
+            told["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
+        if not one.required:
+            # A parameter that is null is one that is not given.
+            told = {"anyOf": [{key: told[key] for key in _KINDS[one.kind]}, {"type": "null"}]} | {
+                key: value for key, value in told.items() if key not in _KINDS[one.kind]
+            }
+        properties[one.name] = told
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [one.name for one in parameters if one.required],
+        "additionalProperties": False,
+    }

@@ -1,0 +1,88 @@
+"""Named things in one table each: functions, methods, rules, parsers."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from hypergrid.core.errors import NotFound
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """A table of rows by name; a name that is missing raises `NotFound` with what exists.
+
+    Examples
+    --------
+    >>> shapes = Registry[int]("shape")
+    >>> shapes.add("square", 4)
+    4
+    >>> shapes["square"]
+    4
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._rows: dict[str, T] = {}
+        self._more: Callable[[], None] | None = None
+
+    def fill_later(self, more: Callable[[], None]) -> None:
+        """Call `more` once, before a name is said to be unknown or the table is listed: it may add rows."""
+        self._more = more
+
+    def _fill(self) -> None:
+        # Taken away first: what fills the table looks names up in it.
+        more, self._more = self._more, None
+        if more is not None:
+            more()
+
+    def add(self, name: str, row: T) -> T:
+        """Add `row` under `name`; a name is given once.
+
+        Raises
+        ------
+        ValueError
+            The name is taken.
+        """
+        if name in self._rows:
+            message = f"{self.kind} {name!r} exists already; choose another name"
+            raise ValueError(message)
+        self._rows[name] = row
+        return row
+
+    def remove(self, name: str) -> T:
+        """Take a row out and return it; raises `NotFound` where there is none."""
+        row = self[name]
+        del self._rows[name]
+        return row
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Add what is decorated under `name`."""
+        return lambda row: self.add(name, row)
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self:
+            raise NotFound.among(self.kind, name, self._rows)
+        return self._rows[name]
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        if name not in self._rows:
+            self._fill()
+        return name in self._rows
+
+    def get(self, name: str, default: T | None = None) -> T | None:  # type: ignore[override]
+        """Return the row, or `default` where the name is missing."""
+        return self._rows[name] if name in self else default
+
+    def holds(self, name: str) -> bool:
+        """Return whether a row is there now, without filling the table."""
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        self._fill()
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        self._fill()
+        return len(self._rows)

@@ -1,0 +1,48 @@
+"""Bytes that say what they are, of which version, and whether they are whole: a magic, a version, a checksum, content.
+
+What a process keeps for the next one is data, and never code that runs when it is read.
+"""
+
+import zlib
+from typing import Final
+
+from hypergrid.core.errors import InvalidQuery
+
+_VERSION_BYTES: Final = 2
+_CHECKSUM_BYTES: Final = 4
+
+
+def seal(magic: bytes, version: int, content: bytes) -> bytes:
+    """Return content with what tells it from other bytes."""
+    numbers = version.to_bytes(_VERSION_BYTES, "little") + zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
+    return magic + numbers + content
+
+
+def unseal(data: bytes, magic: bytes, version: int, *, who: str) -> bytes:
+    """Return the content of bytes that `seal` made.
+
+    Parameters
+    ----------
+    who
+        What goes on from them, as in "a join".
+
+    Raises
+    ------
+    InvalidQuery
+        The bytes are of something else, were damaged, or are of another version.
+    """
+    what = f"{who} can be resumed only from the bytes of its snapshot"
+    size = len(magic)
+    body = size + _VERSION_BYTES + _CHECKSUM_BYTES
+    if data[:size] != magic:
+        message = f"{what}; got {len(data)} bytes that begin with {data[:size]!r}"
+        raise InvalidQuery(message)
+    numbers, content = data[size:body], data[body:]
+    made = int.from_bytes(numbers[:_VERSION_BYTES], "little")
+    if made != version:
+        message = f"{what} of version {version}; got version {made}: resume it by the release that made it"
+        raise InvalidQuery(message)
+    if zlib.crc32(content) != int.from_bytes(numbers[_VERSION_BYTES:], "little"):
+        message = f"{what}, whole and unchanged; their check sum differs: take an earlier snapshot"
+        raise InvalidQuery(message)
+    return content

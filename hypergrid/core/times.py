@@ -1,0 +1,195 @@
+"""Instants, durations and windows: integers in nanoseconds since 1970-01-01T00:00Z, half-open intervals."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidTime
+
+SECOND_NS: Final = 1_000_000_000
+"""One second [ns]."""
+DAY_NS: Final = 86_400 * SECOND_NS
+"""One day [ns]."""
+
+FIRST_YEAR: Final = 1678
+LAST_YEAR: Final = 2261
+"""Years whose instants can be counted in nanoseconds from first to last."""
+_LONGEST_NS: Final = 500 * 366 * DAY_NS
+
+_UNITS_NS: Final = {
+    "ns": 1, "us": 1_000, "ms": 1_000_000, "s": SECOND_NS, "sec": SECOND_NS, "second": SECOND_NS, "seconds": SECOND_NS,
+    "min": 60 * SECOND_NS, "minute": 60 * SECOND_NS, "minutes": 60 * SECOND_NS, "h": 3600 * SECOND_NS,
+    "hour": 3600 * SECOND_NS, "hours": 3600 * SECOND_NS, "d": DAY_NS, "day": DAY_NS, "days": DAY_NS,
+    "week": 7 * DAY_NS, "weeks": 7 * DAY_NS,
+}  # fmt: skip
+_DURATION: Final = re.compile(r"\s*([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-z]+)\s*")
+_DAY_END: Final = re.compile(r"(?<=[T ])24(?=(?::?00(?::?00(?:\.0+)?)?)?(?![0-9:.]))")
+"""The hour of an instant at the end of a day, as ISO 8601 writes it; no other time of that hour is one."""
+_INSTANT: Final = re.compile(
+    r"(?P<body>(?P<year>[0-9]{4})-[0-9]{2}-[0-9]{2}"
+    r"(?:[T ][0-9]{2}(?::[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?)?)?)"
+    r"(?:Z|(?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3]):?(?P<minutes>[0-5][0-9]))?"
+)
+
+
+def parse_instant(value: object) -> int:
+    """Return an instant as nanoseconds since 1970 UTC [ns].
+
+    Parameters
+    ----------
+    value
+        ISO 8601 text (a date, or a date and time; without a zone it is UTC; 24:00 is 00:00 of the next day), a
+        `datetime` (without a zone: UTC), or a `datetime64`.
+
+    Raises
+    ------
+    InvalidTime
+        The text is no instant, or lies outside 1678 to 2261.
+
+    Examples
+    --------
+    >>> parse_instant("1970-01-02")
+    86400000000000
+    >>> parse_instant("1970-01-01T24:00Z")
+    86400000000000
+    """
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        # A pandas Timestamp is a datetime too, and counts nanoseconds.
+        return parse_instant(aware.replace(tzinfo=None).isoformat()) - _offset_ns(aware)
+    if isinstance(value, np.datetime64):
+        text = str(value)
+    elif isinstance(value, str):
+        text = value.strip()
+    else:
+        message = f"an instant needs ISO 8601 text or a datetime; got {value!r}; write for example '2007-10-01T00:00Z'"
+        raise InvalidTime(message)
+    # The end of a day is the beginning of the next.
+    text_of_day, ends_day = _DAY_END.subn("00", text, count=1)
+    match = _INSTANT.fullmatch(text_of_day)
+    if match is None:
+        message = f"an instant needs ISO 8601 text; got {text!r}; write for example '2007-10-01T00:00Z'"
+        raise InvalidTime(message)
+    body = match["body"]
+    try:
+        whole = np.datetime64(body, "s")
+        exact = np.datetime64(body, "ns")
+    except ValueError as error:
+        message = f"{text!r} is no instant of the calendar; write for example '2007-10-01T00:00Z'"
+        raise InvalidTime(message) from error
+    if not FIRST_YEAR <= int(match["year"]) <= LAST_YEAR or exact.astype("datetime64[s]") != whole:
+        message = f"an instant must lie between {FIRST_YEAR} and {LAST_YEAR}; got {text!r}"
+        raise InvalidTime(message)
+    offset_ns = (int(match["hours"] or 0) * 60 + int(match["minutes"] or 0)) * 60 * SECOND_NS
+    day_ns = DAY_NS if ends_day else 0
+    return int(exact.astype(np.int64)) + day_ns + (offset_ns if match["sign"] == "-" else -offset_ns)
+
+
+def _offset_ns(aware: datetime) -> int:
+    offset = aware.utcoffset() or timedelta(0)
+    return round(offset / timedelta(microseconds=1)) * 1000
+
+
+def parse_duration(value: object) -> int:
+    """Return a positive duration [ns] from text such as "10min", "1h", "1day", "250ms".
+
+    Raises
+    ------
+    InvalidTime
+        No such duration, or not above zero.
+    """
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[2] not in _UNITS_NS:
+        message = f"a duration needs a number and a unit such as '10min', '1h' or '1day'; got {value!r}"
+        raise InvalidTime(message)
+    length = round(Decimal(match[1]) * _UNITS_NS[match[2]])
+    if not 0 < length <= _LONGEST_NS:
+        message = f"a duration must be above zero and at most 500 years; got {value!r}"
+        raise InvalidTime(message)
+    return length
+
+
+def format_instant(time_ns: int) -> str:
+    """Return the ISO 8601 text of an instant, in UTC, as short as it is exact."""
+    text = str(np.datetime64(int(time_ns), "ns"))
+    for ending in (".000000000", "000000", "000"):
+        text = text.removesuffix(ending)
+        if not text[-4:].isdigit():
+            break
+    return (text[:16] if text.endswith(":00") and len(text) == 19 else text) + "Z"
+
+
+def format_timestamp(time_ns: int) -> str:
+    """Return an instant as RFC 3339 writes timestamps: in UTC, with seconds, beyond these as short as it is exact.
+
+    For programs of others, whose readers refuse a time without seconds, or one list with both.
+    """
+    text = format_instant(time_ns)
+    return text if len(text) > len("2007-10-01T00:00Z") else f"{text[:-1]}:00Z"
+
+
+def parsed_timedelta(length: np.timedelta64) -> str:
+    """Return a `timedelta64` as the text of a duration.
+
+    Raises
+    ------
+    InvalidTime
+        It is not above zero, or of months or years, which have no length.
+    """
+    kind = np.datetime_data(length.dtype)[0]
+    if kind in ("Y", "M", "generic") or np.isnat(length) or not length > np.timedelta64(0, "s"):
+        message = f"a duration must be above zero, in days, hours, minutes or seconds; got {length!r}; write '10min'"
+        raise InvalidTime(message)
+    return format_duration(int(length.astype("timedelta64[ns]").astype(np.int64)))
+
+
+def format_duration(length_ns: int) -> str:
+    """Return a duration in the largest unit that divides it."""
+    for unit in ("day", "h", "min", "s", "ms", "us"):
+        if length_ns % _UNITS_NS[unit] == 0:
+            return f"{length_ns // _UNITS_NS[unit]}{unit}"
+    return f"{length_ns}ns"
+
+
+@dataclass(frozen=True)
+class Window:
+    """A half-open interval of time: start included, stop not.
+
+    Raises
+    ------
+    InvalidTime
+        The stop is not after the start.
+    """
+
+    token_name: ClassVar[str] = "Window"
+
+    start_ns: int
+    """First instant inside [ns since 1970 UTC]."""
+    stop_ns: int
+    """First instant after it [ns since 1970 UTC]."""
+
+    def __post_init__(self) -> None:
+        if self.stop_ns <= self.start_ns:
+            start, stop = format_instant(self.start_ns), format_instant(self.stop_ns)
+            message = f"a time range needs a stop after its start; got {start} to {stop}; swap or widen them"
+            raise InvalidTime(message)
+
+    @classmethod
+    def parse(cls, start: object, stop: object) -> "Window":
+        """Build a window from two instants."""
+        return cls(parse_instant(start), parse_instant(stop))
+
+    def holds(self, time_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which instants [ns since 1970 UTC] lie inside, shape (n,)."""
+        inside: NDArray[np.bool_] = (time_ns >= self.start_ns) & (time_ns < self.stop_ns)
+        return inside
+
+    def intersect(self, other: "Window") -> "Window | None":
+        """Return the part in common, None where there is none."""
+        start, stop = max(self.start_ns, other.start_ns), min(self.stop_ns, other.stop_ns)
+        return Window(start, stop) if start < stop else None

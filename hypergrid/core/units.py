@@ -1,0 +1,232 @@
+"""Units by pint, and the variables of environmental networks with the one unit that an archive keeps each in."""
+
+import math
+import re
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hypergrid.core.errors import InvalidUnit
+
+if TYPE_CHECKING:
+    import pint
+
+DIMENSIONLESS_TEXT: Final = ("", "1", "unknown")
+"""Unit texts that mean: no unit is known; such values are taken as they are."""
+
+_LONGEST: Final = 80
+_COSTLY: Final = re.compile(r"\d{3}|[\d)]\s*(\*\*|\^)")
+"""Powers of numbers and of groups: "9**9**9**9 m" would be worked out, for ever."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What is measured, and the one unit that the archive keeps it in."""
+
+    token_name: ClassVar[str] = "Variable"
+
+    name: str
+    """Name in queries, for example "air_temperature"."""
+    unit: str = "unknown"
+    """Declared unit, in CF spelling ("degC", "W m-2")."""
+    standard_name: str | None = None
+    """CF standard name, where there is one."""
+    long_name: str = ""
+    """Name for people, in plots and tables."""
+    is_counter: bool = field(default=False, metadata={"omit_default": True})
+    """Whether its single readings are those of an ever-growing counter."""
+    resolution: float | None = field(default=None, metadata={"omit_default": True})
+    """Step of a counter [unit]; None where it is not declared."""
+    rollover: float | None = field(default=None, metadata={"omit_default": True})
+    """Content at which a counter starts again from zero [unit]; None where it does not, or is not declared."""
+
+
+KNOWN_VARIABLES: Final = {
+    variable.name: variable
+    for variable in (
+        Variable("air_temperature", "degC", "air_temperature", "Air temperature"),
+        Variable("surface_temperature", "degC", "surface_temperature", "Surface temperature"),
+        Variable("solar_radiation", "W m-2", "surface_downwelling_shortwave_flux_in_air", "Solar radiation"),
+        Variable("relative_humidity", "%", "relative_humidity", "Relative humidity"),
+        Variable("soil_moisture", "%", "volume_fraction_of_condensed_water_in_soil", "Soil moisture"),
+        Variable("watermark", "kPa", None, "Soil water tension (watermark)"),
+        Variable("rain_meter", "mm", None, "Rain meter (counter)"),
+        Variable("wind_speed", "m s-1", "wind_speed", "Wind speed"),
+        Variable("wind_direction", "degree", "wind_from_direction", "Wind direction"),
+        Variable("air_pressure", "kPa", "air_pressure", "Air pressure"),
+    )
+}
+"""Variables that need no declaration; a deployment may add others."""
+
+COUNTERS: Final = frozenset({"rain_meter"})
+"""Variables whose single readings are those of an ever-growing counter."""
+
+_AMOUNTS: Final = ("mm", "m3", "kg", "kg m-2", "J", "J m-2")
+"""A unit of each kind of what can be amassed."""
+
+
+@cache
+def _registry() -> "pint.UnitRegistry[float]":
+    # Pint needs half a second to load and to read its units, which most processes never ask for.
+    import pint  # noqa: PLC0415
+
+    registry: pint.UnitRegistry[float] = pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
+    registry.define("percent_ = 0.01 = %")
+    # To pint a decade is ten times a frequency, on a logarithmic scale.
+    registry.define("decade_ = 10 * year")
+    return registry
+
+
+@lru_cache(maxsize=512)
+def _parse(unit: str) -> "pint.Unit":
+    # CF writes powers as "m-2"; pint wants "m**-2".
+    text = " ".join(_power(word) for word in unit.replace("%", "percent_").replace("decade", "decade_").split())
+    try:
+        if len(unit) > _LONGEST or _COSTLY.search(unit):
+            raise ValueError(unit)
+        return _registry().parse_units(text)
+    except Exception as error:  # pint hands the text to Python's tokenizer: any kind of error may come of it
+        message = f"unknown unit {unit!r}; write it as CF does, for example 'degC', 'W m-2' or 'm s-1'"
+        raise InvalidUnit(message) from error
+
+
+def _power(word: str) -> str:
+    head = word.rstrip("0123456789")
+    if head != word and head.endswith("-"):
+        return f"{head[:-1]}**-{word[len(head) :]}"
+    return f"{head}**{word[len(head) :]}" if head != word and head.isalpha() else word
+
+
+def check_unit(unit: str) -> str:
+    """Return the unit's text unchanged where it is known.
+
+    Raises
+    ------
+    InvalidUnit
+        The unit is unknown.
+    """
+    # Those of `KNOWN_VARIABLES` need no pint, which takes long to load.
+    if unit not in DIMENSIONLESS_TEXT and all(unit != variable.unit for variable in KNOWN_VARIABLES.values()):
+        _parse(unit)
+    return unit
+
+
+def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
+    """Return values [source] as values [target]; a unit that is not known on either side leaves them as they are.
+
+    Raises
+    ------
+    InvalidUnit
+        A unit is unknown, or one does not convert to the other.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if source == target or source in DIMENSIONLESS_TEXT or target in DIMENSIONLESS_TEXT:
+        return array
+    if _is_difference(source) != _is_difference(target) and (is_offset(source) or is_offset(target)):
+        message = (
+            f"{as_cf(source)!r} does not convert to {as_cf(target)!r}: a difference of temperatures is not a "
+            "temperature; give it in K, or as a number alone"
+        )
+        raise InvalidUnit(message)
+    import pint  # noqa: PLC0415 - as in `_registry`
+
+    try:
+        return np.asarray(_registry().Quantity(array, _parse(source)).to(_parse(target)).magnitude, dtype=np.float64)
+    except pint.errors.DimensionalityError as error:
+        message = f"{source!r} does not convert to {target!r}: they measure different things"
+        raise InvalidUnit(message) from error
+
+
+def counter_words(variable: Variable) -> str:
+    """Return what is known of a counter, for people; empty for a variable that is none."""
+    if not (variable.is_counter or variable.name in COUNTERS):
+        return ""
+    known = [f"{key} {value:g} {variable.unit}"
+             for key, value in (("resolution", variable.resolution), ("rollover", variable.rollover))
+             if value is not None]  # fmt: skip
+    words = ", ".join(known) or "resolution and rollover not declared"
+    return f"a counter, {words}: rain_accumulation gives what it grew by"
+
+
+def counter_fault(resolution: float | None, rollover: float | None) -> str:
+    """Return what is wrong with a declared resolution and rollover [one unit], in words; empty where nothing is."""
+    for name, value in (("resolution", resolution), ("rollover", rollover)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            return f"the {name} of a counter needs a number above 0; got {value:g}"
+    if rollover is not None and resolution is not None and rollover <= 2 * resolution:
+        return (
+            f"the rollover of a counter needs more than two steps of its resolution; got a rollover of {rollover:g} "
+            f"with a resolution of {resolution:g}: give both in the variable's unit"
+        )
+    return ""
+
+
+def is_amount(unit: str) -> bool:
+    """Return whether values may be amounts, which a counter can amass: a depth, a volume, an energy, a mere number."""
+    if unit in (*DIMENSIONLESS_TEXT, "count"):
+        return True
+    return any(_parse(unit).dimensionality == _parse(amount).dimensionality for amount in _AMOUNTS)
+
+
+def _is_difference(unit: str) -> bool:
+    return unit.startswith("delta_")
+
+
+def is_offset(unit: str) -> bool:
+    """Return whether 0 of the unit is not nothing, as with degC."""
+    if unit in DIMENSIONLESS_TEXT:
+        return False
+    return not _is_difference(unit) and not _registry().Quantity(1.0, _parse(unit))._is_multiplicative  # noqa: SLF001
+
+
+def difference_of(unit: str) -> str:
+    """Return the unit of a difference of values [unit]: for temperatures, however they are written, that of a step.
+
+    Examples
+    --------
+    >>> difference_of("degree_Celsius"), difference_of("degF"), difference_of("W m-2")
+    ('delta_degC', 'delta_degF', 'W m-2')
+    """
+    if not is_offset(unit):
+        return unit
+    for temperature in ("degC", "degF"):
+        if _parse(unit) == _parse(temperature):
+            return f"delta_{temperature}"
+    return f"delta_{unit}"
+
+
+def as_cf(unit: str) -> str:
+    """Return the unit as CF writes it: UDUNITS has no differences; those of degC are in K, of degF in degR."""
+    return unit.replace("delta_degC", "K").replace("delta_degF", "degR")
+
+
+def parse_number(value: object, unit: str, *, who: str) -> float:
+    """Return a parameter as a number [unit]; text may carry a unit of its own ("-40 degF").
+
+    Raises
+    ------
+    InvalidUnit
+        Neither a finite number nor text of a number with a unit that converts.
+    """
+    number, given = value, unit
+    if isinstance(value, str):
+        # "80%" is "80 %", as people write it.
+        number, _, text = re.sub(r"(?<=[0-9.])%$", " %", value.strip()).partition(" ")
+        given = text.strip() or unit
+    try:
+        if isinstance(number, str | int | float | np.integer | np.floating) and not isinstance(number, bool):
+            # A pure number takes a unit as well, but none that means something ("80 %" is 0.8, "2 m" is refused).
+            pure = "dimensionless" if unit in ("", "1") and given not in DIMENSIONLESS_TEXT else unit
+            converted = float(convert(float(number), given, pure))
+            if np.isfinite(converted):
+                return converted
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, InvalidUnit) and unit not in ("", "1"):
+            message = f"{who}: {error}"
+            raise InvalidUnit(message) from error
+    wanted = "a plain number" if unit in ("", "1") else f"a number in {unit}, or text such as '12 {unit}'"
+    message = f"{who} needs {wanted}; got {value!r}"
+    raise InvalidUnit(message)

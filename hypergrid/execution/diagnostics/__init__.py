@@ -1,0 +1,1 @@
+"""Diagnostics of a run: notes, counters that were bridged, coverage, missing values."""

@@ -1,0 +1,1 @@
+"""Evaluation of single operators on blocks of cells."""

@@ -1,0 +1,108 @@
+"""Converts and merges of a block: cell by cell, from what the sources hold in the same cells."""
+
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.units import convert
+from hypergrid.execution.operators.cells import Cells
+from hypergrid.interpolation.solvers.trend import ELEVATION
+from hypergrid.perspective import Base, Convert, Merge, Perspective
+from hypergrid.perspective.functions.rows import Where
+from hypergrid.perspective.functions.user_function_calls import Fault
+from hypergrid.perspective.sources.station_matching import columns_of
+from hypergrid.topology import Bins, Grid, Points, Regular, SeriesAxis
+
+Floats = NDArray[np.float64]
+
+
+def merged(here: Perspective, operator: Merge, sources: list[Cells]) -> Cells:
+    """Return sources merged; stations that one of them lacks are left out where the function says so."""
+    row, units = operator.row, tuple(source.unit for source in here.sources)
+    blocks = [
+        _matched(here, source, block) if row.matched else block
+        for source, block in zip(here.sources, sources, strict=True)
+    ]
+    known = zip(blocks, units, row.needed(units), strict=True)
+    values = row.apply(*(convert(block.value, unit, needed) for block, unit, needed in known), **operator.given)
+    counting = blocks[:1] if row.counts_first else blocks
+    count = reduce(np.minimum, (block.count for block in counting))
+    return Cells(values, count, reduce(np.minimum, (block.possible for block in counting)))
+
+
+def _matched(here: Perspective, source: Perspective, block: Cells) -> Cells:
+    wanted, axis = here.topology.space, source.topology.space
+    if not isinstance(wanted, SeriesAxis) or not isinstance(axis, SeriesAxis):
+        return block
+    return columns(block, columns_of(wanted, axis))
+
+
+def columns(whole: Cells, places: NDArray[np.intp]) -> Cells:
+    """Return some places of a block."""
+
+    def pick(array: NDArray[np.int64]) -> NDArray[np.int64]:
+        return array[:, places] if array.shape[1] > 1 else array
+
+    return Cells(whole.value[:, places], pick(whole.count), pick(whole.possible))
+
+
+def converted(operator: Convert, values: Floats, where: Where | None = None) -> Floats:
+    """Return values after every function of a convert.
+
+    Parameters
+    ----------
+    operator
+        The functions.
+    values
+        Shape (time cells, places); or (readings,), for functions that do not depend on place and time.
+    where
+        Where and when the values are; needed where a function is `placed`.
+    """
+    for number, (call, row) in enumerate(zip(operator.calls, operator.rows(), strict=True)):
+        try:
+            values = row.apply(values, call.given, where) if row.placed else row.apply(values, call.given)
+        except Fault as fault:
+            fault.call = number
+            raise
+    return values
+
+
+def where_of(here: Perspective, places: NDArray[np.intp]) -> tuple[Where, str]:
+    """Return where and when the values of a perspective are, and a note where an elevation had to be assumed.
+
+    Parameters
+    ----------
+    here
+        The perspective; its stations have lon and lat.
+    places
+        Flat cells of its grid, or series.
+    """
+    base = here.bases()[0]
+    stations, time = base.topology.space, here.topology.time
+    if not isinstance(base.operator, Base) or not isinstance(stations, SeriesAxis):
+        message = "a base holds series"
+        raise TypeError(message)
+    space = here.topology.space
+    if isinstance(space, Grid | Points):
+        heights_m = space.heights_m(places)
+        points, known = space.centres(places), np.full(len(places), np.nan) if heights_m is None else heights_m
+    elif isinstance(space, SeriesAxis):
+        points, known = np.stack([space.x, space.y], axis=1)[places], space.elevation_m[places]
+    else:
+        message = "a zone or a band has many places"
+        raise TypeError(message)
+    if isinstance(here.operator, Convert) and here.operator.layers:
+        placed = np.isfinite(points).all(axis=1) & np.isnan(known)
+        known = known.copy()
+        known[placed] = base.operator.source.layer(ELEVATION).at(points[placed])
+    note = ""
+    if np.isnan(known).any():
+        heights = stations.elevation_m[np.isfinite(stations.elevation_m)]
+        assumed = float(heights.mean()) if len(heights) else 0.0
+        known = np.where(np.isnan(known), assumed, known)
+        note = f"the clear sky is that of {assumed:.0f} m where the elevation is not known"
+    length: int | NDArray[np.int64] = time.length if isinstance(time, Regular) else 0
+    if isinstance(time, Bins):
+        length = time.lengths
+    return Where(time.corners, length, points[:, 0], points[:, 1], known), note

@@ -1,0 +1,43 @@
+"""Values at stations to values at instants: the kernels of interpolation in time on what a run holds."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.readings import Readings
+from hypergrid.execution.operators.cells import Cells
+from hypergrid.interpolation.methods.in_time import Known, Ticks, estimate
+from hypergrid.perspective import InterpolateInTime
+from hypergrid.perspective.build.timestamps import reading_instants_ns, standing_instants_ns
+from hypergrid.topology import Regular, SeriesAxis, TimeAxis
+
+
+def known_readings(readings: Readings, series: int) -> Known:
+    """Return readings, ordered by series and time, where they stand in time."""
+    return Known.of(readings.index, reading_instants_ns(readings), readings.value, series=series)
+
+
+def known_cells(cells: Cells, time: TimeAxis) -> Known:
+    """Return the values of time cells, shape (time, series), as readings in the middle of their cells."""
+    count, series = cells.value.shape
+    index = np.repeat(np.arange(series, dtype=np.int32), count)
+    instants_ns = np.tile(standing_instants_ns(time), series)
+    return Known.of(index, instants_ns, cells.value.T.ravel(), series=series)
+
+
+def at_instants(
+    known: Known,
+    operator: InterpolateInTime,
+    target: Regular,
+    axis: SeriesAxis,
+    times: NDArray[np.intp] | None = None,
+) -> Cells:
+    """Return each series at each instant, or at those whose numbers are given.
+
+    The count is of the readings used; possible are one at the instant of a reading, else the most that the method uses.
+    """
+    span = target if times is None else target.part(int(times[0]), int(times[-1]) + 1)
+    ticks = Ticks(span.origin, span.step, span.count)
+    value, count = estimate(operator.row.estimate, known, ticks, operator.gaps_ns(axis))
+    if times is not None and len(times) < span.count:
+        value, count = value[times - times[0]], count[times - times[0]]
+    return Cells(value, count, np.where(count == 1, 1, operator.row.most))

@@ -1,0 +1,217 @@
+"""Readings to cells: aggregation of irregular readings, a series a column."""
+
+import math
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.readings import Readings, Series
+from hypergrid.core.times import SECOND_NS
+from hypergrid.core.tokens import token
+from hypergrid.execution.operators.cells import Cells, covered
+from hypergrid.execution.operators.counters import of_readings
+from hypergrid.execution.operators.fold import cell_hashes, choose_ranges, fold_values, whole_values
+from hypergrid.execution.operators.overlapping_intervals import (
+    assigned_ns,
+    blocks_under,
+    crowded_series,
+    tiles_of,
+)
+from hypergrid.perspective.tree.operators import Aggregate
+from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, fitting
+
+FIRST: Final = Aggregate("first", ("time",), 0.0)
+"""What the base holds where it is asked for as cells: the first reading of each series in each slice."""
+
+
+def aggregate_readings(
+    readings: Readings,
+    target: TimeCells,
+    axis: SeriesAxis,
+    *,
+    operator: Aggregate,
+    times: NDArray[np.intp] | None = None,
+) -> Cells:
+    """Return the aggregate of each series in each time cell.
+
+    A reading belongs to the cells that hold the start of its interval (its stamp, for a sample). Of a series whose
+    intervals overlap a cell takes those that tile it (`overlapping.py`); a minimum, a maximum, and what chooses a
+    reading, takes all that lie within it, and counts those that tile it.
+
+    Parameters
+    ----------
+    readings
+        Ordered by series and time, none missing, every one of them to be used, as `prepared_readings` returns them.
+    target
+        Time cells; they may overlap, leave gaps, or come again.
+    axis
+        The series that `readings.index` counts.
+    operator
+        The function, its parameters, and the share of possible readings below which a cell is missing.
+    times
+        Numbers of the time cells that are wanted, shape (chosen,); all where absent.
+    """
+    chosen = np.arange(target.count) if times is None else times
+    if not (operator.row.tiles and crowded_series(readings).any()):
+        return _aggregate(readings, target, axis, operator, chosen)
+    if isinstance(target, Regular) and target.length > target.step:
+        return _sliding(readings, target, axis, operator, chosen)
+    return _tiled(readings, target, axis, operator, chosen)
+
+
+def aggregate_slices(
+    readings: Readings, target: Regular, axis: SeriesAxis, times: NDArray[np.intp] | None = None
+) -> Cells:
+    """Return the base as cells: the first reading of each series in each slice, whatever interval it stands for."""
+    chosen = np.arange(target.count) if times is None else times
+    return _aggregate(readings, target, axis, FIRST, chosen)
+
+
+def _tiled(
+    readings: Readings, target: TimeCells, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
+) -> Cells:
+    """Return the aggregate of readings some of whose intervals overlap, in cells that do not."""
+    tiles = tiles_of(readings, target)
+    cells = _aggregate(readings.take(tiles.taken), target, axis, operator, chosen)
+    if not operator.row.repeatable:
+        return cells
+    value = _aggregate(readings.take(tiles.inside), target, axis, replace(operator, min_coverage=0.0), chosen).value
+    return replace(cells, value=covered(value, cells.count, cells.possible, operator.min_coverage))
+
+
+def _sliding(
+    readings: Readings, target: Regular, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
+) -> Cells:
+    """Return the same in windows that overlap: taken in turns, windows of one turn do not."""
+    turns = -(-target.length // target.step)
+    shape = (len(chosen), axis.count)
+    value, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
+    possible = np.zeros((1, axis.count), dtype=np.int64)
+    for turn in range(min(turns, target.count)):
+        rows = np.flatnonzero(chosen % turns == turn)
+        if len(rows):
+            step, origin = turns * target.step, target.origin + turn * target.step
+            own = replace(target, origin=origin, step=step, count=-(-(target.count - turn) // turns))
+            cells = _tiled(readings, own, axis, operator, chosen[rows] // turns)
+            value[rows], count[rows], possible = cells.value, cells.count, cells.possible
+    return Cells(value, count, possible)
+
+
+def _aggregate(
+    readings: Readings, target: TimeCells, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
+) -> Cells:
+    """Return the aggregate of the readings that begin in each chosen cell."""
+    row, given = operator.row, operator.given
+    readings = _cell_by_cell(readings, target)
+    first, stop = _ranges(readings, target, axis.count, chosen)
+    if row.rank is not None:
+        hashes = cell_hashes(target.corners[chosen], series_keys(axis))
+        value, count = choose_ranges(row, readings.value, first, stop, hashes)
+    elif row.finish is None:
+        value, count = whole_values(row, readings.value, first.ravel(), stop.ravel(), given=given)
+        value, count = value.reshape(first.shape), count.reshape(first.shape)
+    else:
+        # Series by series, as the readings lie: time by time, each range would be followed by a jump to the next
+        # series, and reduceat also folds what lies between two ranges (22 of 24 s for an hourly mean of a year).
+        begins, ends = first.T.ravel(), stop.T.ravel()
+        standing = of_readings(readings, operator, target.origin)
+        states, count = fold_values(row, readings.value, begins, ends, given=given, standing=standing)
+        value = row.finish(states, count, given)
+        value, count = value.reshape(first.T.shape).T, count.reshape(first.T.shape).T
+    possible = possible_readings(target, axis)
+    if len(possible) > 1:
+        possible = possible[chosen]
+    return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+
+
+def _cell_by_cell(readings: Readings, target: TimeCells) -> Readings:
+    """Return readings so that those of a series in a cell follow one another, in order of time.
+
+    Only where cells come again they do not yet; readings outside all cells are left out there.
+    """
+    if not isinstance(target, Periodic):
+        return readings
+    block = _blocks_under(readings, target)
+    inside = np.flatnonzero(block >= 0)
+    order = np.lexsort((target.owners[block[inside]], readings.index[inside]))
+    return readings.take(inside[order])
+
+
+def _blocks_under(readings: Readings, target: Bins | Periodic) -> NDArray[np.intp]:
+    """Return in which block of time each reading lies, -1 where in none, shape (readings,)."""
+    return blocks_under(assigned_ns(readings, target), target)
+
+
+def _ranges(
+    readings: Readings, target: TimeCells, series: int, chosen: NDArray[np.intp]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which readings lie in each chosen cell: half-open ranges, shape (chosen, series)."""
+    if isinstance(target, Regular):
+        return _ranges_of_steps(readings, target, series, chosen)
+    offsets = np.arange(series, dtype=np.int64) * (2 * target.count + 1)
+    # Even numbers stand for what lies between the cells, odd ones for the cells: within a series they never fall.
+    if isinstance(target, Periodic):
+        number = 2 * target.owners[_blocks_under(readings, target)].astype(np.int64) + 1
+    else:
+        before = np.searchsorted(target.starts, assigned_ns(readings, target), side="right")
+        number = 2 * before - (_blocks_under(readings, target) >= 0)
+    keys = readings.index.astype(np.int64) * (2 * target.count + 1) + number
+    begins = 2 * chosen.astype(np.int64)[:, None] + 1 + offsets
+    first = np.searchsorted(keys, begins.ravel(), side="left").reshape(begins.shape)
+    stop = np.searchsorted(keys, begins.ravel(), side="right").reshape(begins.shape)
+    return first, stop
+
+
+def _ranges_of_steps(
+    readings: Readings, target: Regular, series: int, chosen: NDArray[np.intp]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the ranges of even cells.
+
+    All boundaries are multiples of one unit from the origin, so a reading is a small whole number within its series,
+    and one search finds all ranges of all series.
+    """
+    unit = math.gcd(target.step, target.length)
+    units = (target.stop - target.origin) // unit
+    bins = np.clip((readings.starts_ns() - target.origin) // unit, -1, units)
+    keys = readings.index.astype(np.int64) * (units + 2) + bins
+    offsets = np.arange(series, dtype=np.int64) * (units + 2)
+    begins = chosen.astype(np.int64)[:, None] * (target.step // unit) + offsets
+    first = np.searchsorted(keys, begins.ravel(), side="left").reshape(begins.shape)
+    stop = np.searchsorted(keys, (begins + target.length // unit).ravel(), side="left").reshape(begins.shape)
+    return first, stop
+
+
+def possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
+    """Return how many readings each series could have in each cell, shape (time cells or 1, series).
+
+    As many as its interval fits into the blocks of the cell, one a block where it fits into none of them; 0 where the
+    interval is not known.
+    """
+    intervals = np.array([round(series.interval_s * SECOND_NS) for series in axis.series], dtype=np.int64)
+    if isinstance(target, Regular):
+        known = np.maximum(target.length // np.maximum(intervals, 1), 1)
+        return np.where(intervals > 0, known, 0)[None, :]
+    distinct, which = np.unique(intervals, return_inverse=True)
+    columns = [
+        fitting(target, interval) if interval > 0 else np.zeros(target.count, dtype=np.int64)
+        for interval in distinct.tolist()
+    ]
+    return np.stack(columns, axis=1).astype(np.int64)[:, which]
+
+
+def series_keys(axis: SeriesAxis) -> NDArray[np.uint64]:
+    """Return a key of each series from its content alone, shape (series,)."""
+    return keys_of(axis.series)
+
+
+def keys_of(several: tuple[Series, ...]) -> NDArray[np.uint64]:
+    """Return a key of each of several series from its content alone, shape (series,)."""
+    return np.array([int(token(series)[:16], 16) for series in several], dtype=np.uint64)
+
+
+def finite(readings: Readings) -> Readings:
+    """Return the readings that are numbers."""
+    keep = np.isfinite(readings.value)
+    return readings if keep.all() else readings.take(keep)

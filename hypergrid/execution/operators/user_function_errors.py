@@ -1,0 +1,79 @@
+"""Where a user's function failed: the step, and the first cell by its time corner and its place."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidFunction
+from hypergrid.core.readings import Readings
+from hypergrid.core.times import format_instant
+from hypergrid.perspective import Perspective
+from hypergrid.perspective.functions.user_function_calls import Fault
+from hypergrid.topology import Points, SeriesAxis, ZoneCells
+from hypergrid.topology.axes import PER_UNIT
+
+
+@contextmanager
+def naming_cell(
+    here: Perspective, places: NDArray[np.intp] | None = None, times: NDArray[np.intp] | slice | None = None
+) -> Iterator[None]:
+    """Raise a fault inside as an error that names the step and the cell.
+
+    Parameters
+    ----------
+    here
+        The perspective that is computed.
+    places, times
+        Which of its places and time cells are, in order; all where None.
+
+    Raises
+    ------
+    InvalidFunction
+        In place of a `Fault`.
+    """
+    try:
+        yield
+    except Fault as fault:
+        topology = here.topology
+        columns = np.arange(topology.space.count) if places is None else places
+        corners = topology.time.corners[slice(None) if times is None else times]
+        row, column = divmod(fault.at or 0, max(len(columns), 1))
+        # A position that is not known is that of the first cell of those that were computed together.
+        begin = "in the cell" if fault.at is not None else "in the cells from"
+        where = f"{begin} {format_instant(int(corners[row]))} {_place(here, int(columns[column]))}"
+        message = f"{_step(here, fault)}{fault} ({where})"
+        raise InvalidFunction(message) from fault.__cause__
+
+
+@contextmanager
+def naming_reading(here: Perspective, readings: Readings) -> Iterator[None]:
+    """Raise a fault inside as an error that names the step and the reading; `readings` are what is converted."""
+    try:
+        yield
+    except Fault as fault:
+        at = fault.at or 0
+        begin = "in the reading of" if fault.at is not None else "in the readings from"
+        when = format_instant(int(readings.starts_ns()[at]))
+        message = f"{_step(here, fault)}{fault} ({begin} {when} {_place(here, int(readings.index[at]))})"
+        raise InvalidFunction(message) from fault.__cause__
+
+
+def _step(here: Perspective, fault: Fault) -> str:
+    return f"{here.steps[fault.call]}: " if fault.call < len(here.steps) else ""
+
+
+def _place(here: Perspective, place: int) -> str:
+    space = here.topology.space
+    if isinstance(space, SeriesAxis):
+        return f"at station {space.series[place].station!r}"
+    if isinstance(space, ZoneCells):
+        return f"in zone {space.zones.names[place]!r}"
+    if isinstance(space, Points):
+        return f"at point {place % len(space.at)}"
+    numbers = np.unravel_index(place, space.shape)
+    corners = zip(space.axes[::-1], numbers[::-1], strict=True)
+    return "at " + ", ".join(
+        f"{axis.name} {axis.corners[number] / PER_UNIT[axis.quantum]:.7g}" for axis, number in corners
+    )

@@ -1,0 +1,1 @@
+"""Orders in which cells are computed, and estimates of those that are not computed yet."""

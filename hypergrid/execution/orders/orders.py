@@ -1,0 +1,114 @@
+"""Orders of the cells of a surface: which come first when an answer is refined."""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import NotFound
+from hypergrid.core.registry import Registry
+from hypergrid.execution.orders.lattice import Lattice
+from hypergrid.execution.orders.walk import Walk, Walking
+
+Order = Callable[[tuple[int, ...]], Iterator[NDArray[np.intp]]]
+
+ORDERS: Registry[Order] = Registry("order of blocks")
+"""Order name to a function of the shape of one slice to its flat cells, each once, in parts that are made when they are
+asked for: orders known beforehand."""
+
+WALK: Final = "walk"
+"""Name of the order that learns from values."""
+
+PART_CELLS: Final = 1 << 18
+"""Cells that are looked at for a part of an order, about: some milliseconds, which is what a first block waits."""
+
+
+class CellOrder(Protocol):
+    """Which cells come next, once some are known."""
+
+    def next(self, count: int) -> NDArray[np.intp]:
+        """Return up to `count` cells, none of them served before; none where all are."""
+        ...
+
+    def tell(self, cells: NDArray[np.intp], values: NDArray[np.float64]) -> None:
+        """Take the values of cells that were served, shape (time cells, cells), before more are asked for."""
+        ...
+
+
+class Known:
+    """An order that is known beforehand, whatever the values.
+
+    Parameters
+    ----------
+    parts
+        The cells, each once.
+    """
+
+    def __init__(self, parts: Iterator[NDArray[np.intp]]) -> None:
+        self._parts = parts
+        self._waiting = np.empty(0, np.intp)
+
+    def next(self, count: int) -> NDArray[np.intp]:
+        """Return the next `count` cells, fewer at the end."""
+        held = [self._waiting]
+        missing = count - len(self._waiting)
+        while missing > 0 and (part := next(self._parts, None)) is not None:
+            held.append(part)
+            missing -= len(part)
+        cells = np.concatenate(held) if len(held) > 1 else self._waiting
+        self._waiting = cells[count:]
+        return cells[:count]
+
+    def tell(self, cells: NDArray[np.intp], values: NDArray[np.float64]) -> None:
+        """Ignore the values."""
+
+
+def order_of(name: str, lattice: Lattice, walking: Walking) -> CellOrder:
+    """Return an order of the cells of a lattice.
+
+    Raises
+    ------
+    NotFound
+        There is no order of this name.
+    """
+    if name not in ORDERS and name != WALK:
+        raise NotFound.among(kind="order of blocks", given=name, existing=(*ORDERS, WALK))
+    parts = (coarse_to_fine if name == WALK else ORDERS[name])((lattice.rows, lattice.columns))
+    there = (part[part < lattice.cells] for part in parts)
+    # A short row is left to the rest: walkers need a rectangle.
+    return Walk(lattice.full, walking, order=np.concatenate([*there])) if name == WALK else Known(there)
+
+
+@ORDERS.register("raster")
+def raster(shape: tuple[int, ...]) -> Iterator[NDArray[np.intp]]:
+    """Yield the cells row by row."""
+    cells = math.prod(shape)
+    for first in range(0, cells, PART_CELLS):
+        yield np.arange(first, min(first + PART_CELLS, cells), dtype=np.intp)
+
+
+@ORDERS.register("coarse_to_fine")
+def coarse_to_fine(shape: tuple[int, ...]) -> Iterator[NDArray[np.intp]]:
+    """Yield the cells of a coarse lattice first, then those of each lattice twice as fine.
+
+    Of a finer lattice those in the middle of four known cells come first, then those between two: by
+    `hypergrid bench orders` errors are 0.8 times those of the lattice row by row.
+    """
+    coarsest = int(np.log2(max(max(shape) - 1, 1)))
+    # How often each row, and each column, can be halved: it belongs to all lattices up to that.
+    halved = [np.log2(np.maximum(index & -index, 1)).astype(np.int8) for index in map(np.arange, shape)]
+    for axis in halved:
+        axis[0] = coarsest
+    for level in range(coarsest, -1, -1):
+        lattice = [np.flatnonzero(axis >= level) for axis in halved]
+        rows = max(1, PART_CELLS // math.prod(map(len, lattice[1:])))
+        for in_middle in (True, False):
+            for first in range(0, len(lattice[0]), rows):
+                some = np.ix_(lattice[0][first : first + rows], *lattice[1:])
+                depths = [axis[index] for axis, index in zip(halved, some, strict=True)]
+                least, most = reduce(np.minimum, depths), reduce(np.maximum, depths)
+                wanted = (least == level) & ((most == level) == in_middle)
+                yield np.ravel_multi_index(some, shape)[wanted].astype(np.intp, copy=False)

@@ -1,0 +1,1 @@
+"""Plans: cells, blocks, bytes and seconds, known before a run starts."""

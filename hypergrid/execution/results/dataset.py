@@ -1,0 +1,353 @@
+"""Arrays to an `xarray.Dataset` with CF attributes, bounds, counts, and how it was made."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import scipy
+import xarray as xr
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import NotFound
+from hypergrid.core.geodesy import RADIUS_M
+from hypergrid.core.times import format_instant
+from hypergrid.core.units import as_cf
+from hypergrid.core.version import VERSION
+from hypergrid.execution.diagnostics.coverage_notes import nothing_known
+from hypergrid.execution.diagnostics.missing_values import coverage_of
+from hypergrid.execution.planning.time_coordinates import cells_words, over_cells, time_coords
+from hypergrid.execution.planning.value_names import functions_of, parameters_of, value_names
+from hypergrid.execution.results.variance_attributes import variance_attributes
+from hypergrid.execution.running.run import Outcome
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question, Recur
+from hypergrid.perspective.build.aggregate_checks import coverage_unknown, odd_cells
+from hypergrid.perspective.build.overlapping_values import overlap_note
+from hypergrid.perspective.build.station_projection import place
+from hypergrid.perspective.sources.archive_source import ArchiveSource
+from hypergrid.topology import Bands, Bins, Grid, Points, SeriesAxis, Space, ZoneCells, changes_cells
+
+
+def to_dataset(question: Question, surface: Perspective, outcome: Outcome, *, token: str) -> xr.Dataset:
+    """Return a computed surface.
+
+    Parameters
+    ----------
+    question
+        What was asked.
+    surface
+        What was computed: perhaps rewritten.
+    outcome
+        The arrays.
+    token
+        Of the surface as it was asked for, before any rewriting: the same whichever rules there are.
+
+    Returns
+    -------
+    Variables `value`, `count`, `count_possible` where it is known, and `variance` where it was asked for; dimensions
+    time (or hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x) or point, after z where
+    there are levels, or z alone (bands), zone or series; and `extrapolated` without time where a trend in elevation was
+    interpolated. Coordinates of a grid are cell centres with bounds, times the starts of their cells with bounds.
+    """
+    shape, dims = surface.topology.shape, dims_of(surface)
+    flat = outcome.value.shape
+    arrays: dict[str, NDArray[Any]] = {"value": outcome.value}
+    if outcome.count is not None:
+        arrays["count"] = np.broadcast_to(outcome.count.astype(np.int32), flat)
+    if outcome.possible is not None and np.any(outcome.possible > 0):
+        arrays["count_possible"] = np.broadcast_to(outcome.possible.astype(np.int32), flat)
+    if outcome.variance is not None:
+        arrays["variance"] = outcome.variance
+    if outcome.variance_low is not None:
+        arrays["variance_low"] = outcome.variance_low
+    told = attributes_of(surface, outcome.correlation)
+    data: dict[str, Any] = {name: (dims, array.reshape(shape), told[name]) for name, array in arrays.items()}
+    if outcome.extrapolated is not None:
+        marks = outcome.extrapolated.astype(np.int8).reshape(shape[1:])
+        data["extrapolated"] = (dims[1:], marks, told["extrapolated"])
+    about = provenance(question, surface, outcome, token=token)
+    if isinstance(surface.topology.space, Points) and surface.topology.space.z is None:
+        about["featureType"] = "timeSeries"
+    return xr.Dataset(data, coords_of(surface), about)
+
+
+def dims_of(surface: Perspective) -> tuple[str, ...]:
+    """Return the dimensions of a result, in their order."""
+    return (surface.topology.time.name, *_space_dims(surface.topology.space))
+
+
+def coords_of(surface: Perspective) -> dict[str, Any]:
+    """Return the coordinates of a result with their bounds, as `xarray.Dataset` takes them."""
+    return {**time_coords(surface.topology.time), **_space_coords(surface.topology.space)}
+
+
+def attributes_of(surface: Perspective, correlation: str) -> dict[str, dict[str, Any]]:
+    """Return the attributes of each variable that a result may have, by name; `correlation` as `Outcome` has it."""
+    return {
+        "value": dict(_value_attributes(surface)),
+        "count": {"long_name": _count_name(surface), "units": "1"},
+        "count_possible": {"long_name": "how many there could have been", "units": "1"},
+        "variance": dict(variance_attributes(surface, correlation)),
+        "variance_low": dict(variance_attributes(surface, _OPTIMISTIC)),
+        "extrapolated": {
+            "long_name": "whether a cell lies outside the range of elevation of the stations",
+            "flag_values": np.array([0, 1], dtype=np.int8),
+            "flag_meanings": "inside outside",
+        },
+    }
+
+
+_OPTIMISTIC = "not known: the optimistic end; variance is the other"
+
+
+_SPACE_ATTRIBUTES = {
+    "lon": {"standard_name": "longitude", "units": "degrees_east", "axis": "X"},
+    "lat": {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"},
+    "x": {"standard_name": "projection_x_coordinate", "units": "m", "axis": "X"},
+    "y": {"standard_name": "projection_y_coordinate", "units": "m", "axis": "Y"},
+    "z": {"standard_name": "altitude", "units": "m", "axis": "Z", "positive": "up"},
+}
+
+
+_SERIES_ATTRIBUTES = {
+    "elevation": {
+        "standard_name": "surface_altitude",
+        "units": "m",
+        "positive": "up",
+        "long_name": "elevation of the station above sea level",
+    },
+    "station": {"long_name": "name of the station"},
+    "height_m": {"standard_name": "height", "units": "m", "positive": "up", "long_name": "height above the ground"},
+    "statistic": {"long_name": "what a reading is of its interval"},
+    "interval_s": {"units": "s", "long_name": "interval between readings; 0 where it is not known"},
+    "replicate": {"units": "1", "long_name": "number of the sensor among those alike at one place"},
+    "source": {"long_name": "feed that the readings come from"},
+}
+
+
+def _space_dims(space: Space) -> tuple[str, ...]:
+    if isinstance(space, Grid | Bands):
+        return tuple(axis.name for axis in space.axes)
+    if isinstance(space, Points):
+        return (*(axis.name for axis in space.axes), "point")
+    return ("zone",) if isinstance(space, ZoneCells) else ("series",)
+
+
+def _zone_coords(space: ZoneCells) -> dict[str, Any]:
+    """Return names, representative points (inside each zone), areas, and how much of each the grid holds."""
+    area = {"units": "m2", "long_name": "area of the zone"}
+    if space.system == "lonlat":
+        area["comment"] = f"on a sphere of radius {RADIUS_M:.1f} m, edges straight in longitude and latitude"
+    held = {"units": "1", "long_name": "share of the zone's area that the grid holds"}
+    coords: dict[str, Any] = {
+        "zone": ("zone", np.array(space.zones.names, dtype=str), {"long_name": "name of the zone"})
+    }
+    for name, values in zip(_horizontal(space), (space.x, space.y), strict=True):
+        coords[name] = ("zone", values, _away_from_axes(name))
+    return {**coords, "area": ("zone", space.area_m2, area), "area_held": ("zone", space.held, held)}
+
+
+def _point_coords(space: Points) -> dict[str, Any]:
+    number = {"long_name": "number of the point, from 0, as they were given", "cf_role": "timeseries_id"}
+    coords: dict[str, Any] = {"point": ("point", np.arange(len(space.at)), number)}
+    for name, values in zip(space.names, (space.x, space.y), strict=True):
+        coords[name] = ("point", values, _away_from_axes(name))
+    return coords
+
+
+def _horizontal(space: SeriesAxis | ZoneCells) -> tuple[str, str]:
+    return ("lon", "lat") if space.system == "lonlat" else ("x", "y")
+
+
+def _away_from_axes(name: str) -> dict[str, str]:
+    return {key: text for key, text in _SPACE_ATTRIBUTES[name].items() if key != "axis"}
+
+
+def _space_coords(space: Space) -> dict[str, Any]:
+    coords: dict[str, Any] = {}
+    if isinstance(space, ZoneCells):
+        return _zone_coords(space)
+    if isinstance(space, Grid | Points | Bands):
+        for axis in space.axes:
+            bounds = f"{axis.name}_bounds"
+            coords[axis.name] = (axis.name, axis.centres, {**_SPACE_ATTRIBUTES[axis.name], "bounds": bounds})
+            coords[bounds] = ((axis.name, "bounds"), axis.bounds)
+        return {**coords, **_point_coords(space)} if isinstance(space, Points) else coords
+    for name, values in zip(_horizontal(space), (space.x, space.y), strict=True):
+        coords[name] = ("series", values, _away_from_axes(name))
+    coords["elevation"] = ("series", space.elevation_m, dict(_SERIES_ATTRIBUTES["elevation"]))
+    series = space.series
+    stations = np.array([s.station for s in series], dtype=str)
+    held: dict[str, NDArray[Any]] = {
+        "station": stations,
+        "height_m": np.array([np.nan if s.height_m is None else s.height_m for s in series], dtype=float),
+        "statistic": np.array([s.statistic for s in series], dtype=str),
+        "interval_s": np.array([s.interval_s for s in series], dtype=float),
+        "replicate": np.array([s.replicate for s in series], dtype=np.int32),
+        "source": np.array([s.source for s in series], dtype=str),
+    }
+    coords.update({name: ("series", values, dict(_SERIES_ATTRIBUTES[name])) for name, values in held.items()})
+    if len(set(stations.tolist())) == len(stations):
+        # CF takes it of what names each series alone.
+        coords["station"][2]["cf_role"] = "timeseries_id"
+    return coords
+
+
+def _value_attributes(surface: Perspective) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"units": as_cf(surface.unit), **value_names(surface)}
+    told = _told(surface)
+    methods = [text for item in told if (text := _cell_method(item))]
+    if methods:
+        # What the branches of a recipe have in common is said once.
+        attributes["cell_methods"] = " ".join(dict.fromkeys(methods))
+    others = [_in_words(item) for item in told if isinstance(item.operator, Aggregate) and not _has_method(item)]
+    if others:
+        attributes["comment"] = "; ".join(dict.fromkeys(others))
+    for item in told:
+        if isinstance(item.operator, Aggregate):
+            given = parameters_of(item, item.operator)
+            attributes |= {f"{item.operator.function}_{name}": value for name, value in given.items()}
+    normals = [_reference(item.source) for item in surface.chain() if isinstance(item.operator, Recur)]
+    if normals:
+        attributes["reference"] = "; ".join(dict.fromkeys(normals))
+    return attributes
+
+
+def _told(here: Perspective) -> list[Perspective]:
+    """Return the steps that values went through; those of what is normal are not theirs."""
+    if isinstance(here.operator, Recur):
+        return []
+    return [*(item for source in here.sources for item in _told(source)), here]
+
+
+def _reference(normal: Perspective) -> str:
+    """Return what values are compared with: of which cells, made how, and of which time."""
+    steps = [_in_words(item) for item in _told(normal) if isinstance(item.operator, Aggregate)]
+    time = normal.topology.time
+    # Cells over all instants of an array end a nanosecond after the last.
+    start, stop = (format_instant(edge - edge % 1_000) for edge in (time.origin, time.stop))
+    return f"{value_names(normal)['long_name']}: {', then '.join(dict.fromkeys(steps))}; {start} to {stop}"
+
+
+def _in_words(item: Perspective) -> str:
+    """Return an aggregate in words, for what CF has none of."""
+    operator = item.operator
+    if not isinstance(operator, Aggregate):
+        message = f"{type(operator).__name__} is no aggregate"
+        raise TypeError(message)
+    remarks = [cells_words(operator.dimensions, item.topology.time), _weighing(item, operator)]
+    words = ", ".join(remark for remark in remarks if remark)
+    over = f"{operator.called()} over {', '.join(operator.dimensions)}"
+    return f"{over} ({words})" if words else over
+
+
+def _has_method(item: Perspective) -> bool:
+    return isinstance(item.operator, Aggregate) and bool(item.operator.row.cell_method)
+
+
+def _cell_method(item: Perspective) -> str:
+    """Return what a step does to the cells, as CF writes it; nothing where it keeps them, or CF has no word."""
+    operator = item.operator
+    if isinstance(operator, InterpolateInTime):
+        return f"time: point (comment: {operator.method})"
+    if isinstance(operator, Interpolate):
+        return _support(operator, item.topology.space)
+    if not isinstance(operator, Aggregate) or not _has_method(item):
+        return ""
+    return over_cells(
+        operator.dimensions, operator.row.cell_method, item.topology.time, remark=_weighing(item, operator)
+    )
+
+
+def _weighing(item: Perspective, operator: Aggregate) -> str:
+    """Return how an aggregate weighs cells that are not all alike, in words; empty where that changes nothing."""
+    differ, row = _differing(item, operator), operator.row
+    if not differ or row.weigh == "share":
+        return ""
+    if row.weigh == "area":
+        return f"weighted by the {differ} of the cells"
+    # The least of values is the same whatever they weigh.
+    matters = row.step is not None or row.whole is not None
+    return f"each cell alike, whatever its {differ}" if matters else ""
+
+
+def _differing(item: Perspective, operator: Aggregate) -> str:
+    """Return in what cells differ that an aggregate puts together, in words; empty where in nothing."""
+    below, above = item.source.topology.space, item.topology.space
+    if not changes_cells(below, above) or not isinstance(below, Grid):
+        return ""
+    by_area = "lat" in operator.dimensions or (isinstance(above, Bands) and below.system == "lonlat")
+    by_height = isinstance(below.z, Bins) and "z" in operator.dimensions
+    return " and ".join(name for name, is_so in (("area", by_area), ("height", by_height)) if is_so)
+
+
+def _support(operator: Interpolate, space: Space) -> str:
+    """Return what an estimate is of in space, as CF writes it."""
+    given = operator.given
+    height = "z: " if isinstance(space, Grid | Points) and space.z is not None else ""
+    if given.get("support") != "block":
+        return f"{height}area: point (comment: estimate at the cell's centre)"
+    side, point = given.get("quadrature", 4), height and "z: point "
+    return f"{point}area: mean (comment: block of {side} by {side} Gauss-Legendre points)"
+
+
+def _count_name(surface: Perspective) -> str:
+    if isinstance(surface.operator, Interpolate):
+        return "stations used"
+    if isinstance(surface.operator, Aggregate | InterpolateInTime):
+        return "readings used" if surface.source.holds_readings else "source cells used"
+    return "readings or source cells used"
+
+
+def _distance(here: Perspective, operator: Interpolate) -> str:
+    axis = here.source.topology.space
+    if not isinstance(axis, SeriesAxis):
+        message = "an interpolation starts from stations"
+        raise TypeError(message)
+    return place(axis, operator).metres.description
+
+
+def provenance(question: Question, surface: Perspective, outcome: Outcome, *, token: str) -> dict[str, str]:
+    """Return a result's attributes: what it is, and all that computing it again takes."""
+    bases = [item.operator for item in surface.bases() if isinstance(item.operator, Base)]
+    attributes = {
+        "Conventions": "CF-1.11",
+        "title": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
+        "source": "HyperGrid " + VERSION,
+        "hypergrid_version": VERSION,
+        "hypergrid_libraries": f"numpy {np.__version__}, scipy {scipy.__version__}",
+        "hypergrid_query": json.dumps(question.to_json()),
+        "hypergrid_token": token,
+        "hypergrid_functions": functions_of(surface),
+        "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
+    }
+    read = {
+        base.source.archive.snapshot: base.source.archive for base in bases if isinstance(base.source, ArchiveSource)
+    }
+    archives = {archive.name for archive in read.values()}
+    if archives:
+        # In the order of their ids: by these instants the query is answered where the snapshots expired.
+        # One that expired while it was read tells no instant any more; what was read of it stands.
+        with suppress(NotFound):
+            instants = [format_instant(archive.committed_ns) for _, archive in sorted(read.items())]
+            attributes["hypergrid_snapshot_time"] = ", ".join(instants)
+        # Its name, not its path: a copy elsewhere, or on another machine, gives the same.
+        attributes["hypergrid_archive"] = ", ".join(sorted(archives))
+    ways = [_distance(item, item.operator) for item in surface.chain() if isinstance(item.operator, Interpolate)]
+    if ways:
+        attributes["hypergrid_distance"] = "; ".join(dict.fromkeys(ways))
+    if outcome.left_out:
+        parts = [f"{count} by {reason}" for reason, count in sorted(outcome.left_out.items())]
+        attributes["hypergrid_readings_left_out"] = ", ".join(parts)
+    kinds = (coverage_unknown, overlap_note, odd_cells)
+    of_steps = (about(item) for about in kinds for item in surface.chain())
+    notes = [*outcome.notes, *dict.fromkeys(filter(None, of_steps))]
+    notes += outcome.tally(coverage_of(surface)).notes(surface)
+    if outcome.is_empty:
+        notes.append(nothing_known(surface))
+    if outcome.extrapolated is not None and outcome.extrapolated.any():
+        share = outcome.extrapolated.mean()
+        notes.append(f"{share:.1%} of the cells lie outside the stations' range of elevation (extrapolated)")
+    if notes:
+        attributes["comment"] = "; ".join(notes)
+    return attributes

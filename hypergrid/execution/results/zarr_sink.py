@@ -1,0 +1,231 @@
+"""A surface straight to a Zarr store, block by block, so that none of it need fit in memory as a whole.
+
+The store has what a result in memory has: values, counts, variances, coordinates and attributes. Until the last block
+is written its attribute `hypergrid_incomplete` says so; whoever finds it after a run was killed computes it anew.
+"""
+
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+import zarr
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.execution.diagnostics.missing_values import Tally, coverage_of
+from hypergrid.execution.operators.cells import Cells
+from hypergrid.execution.planning.plan import Plan
+from hypergrid.execution.results.block_shapes import WRITERS, Chunks
+from hypergrid.execution.results.dataset import attributes_of, coords_of, dims_of, provenance
+from hypergrid.execution.running.run import Outcome, Places
+from hypergrid.perspective import Question
+
+INCOMPLETE: Final = "hypergrid_incomplete"
+"""Attribute of a store whose run has not ended."""
+
+_KINDS: Final[dict[str, tuple[str, float]]] = {
+    "value": ("float64", np.nan), "count": ("int32", 0), "count_possible": ("int32", 0),
+    "variance": ("float64", np.nan), "variance_low": ("float64", np.nan), "extrapolated": ("int8", 0),
+}  # fmt: skip
+"""By variable the type in the store, and what stands where nothing was written."""
+
+
+def check_store(path: Path) -> None:
+    """Refuse a path that must not become a store; nothing there is touched.
+
+    Raises
+    ------
+    NotFound
+        The folder that it lies in does not exist.
+    InvalidQuery
+        Something is there that is no result of HyperGrid.
+    """
+    if not path.parent.is_dir():
+        message = f"the folder {path.parent} of the result {path.name} does not exist; make it first"
+        raise NotFound(message)
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    attributes = _attributes(path)
+    if not {"hypergrid_query", INCOMPLETE} & set(attributes):
+        message = f"the result {path} would replace something that is no Zarr store of HyperGrid; choose another name"
+        raise InvalidQuery(message)
+
+
+def _attributes(path: Path) -> dict[str, Any]:
+    if not (path / "zarr.json").is_file():
+        return {}
+    try:
+        return dict(zarr.open_group(path, mode="r").attrs)
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+@dataclass(eq=False)
+class ZarrOutcome(Outcome):
+    """What a run computes, in a store; in memory are the marks of places and what is told of the whole."""
+
+    group: zarr.Group = field(kw_only=True)
+    question: Question = field(kw_only=True)
+    plan: Plan = field(kw_only=True)
+    chunks: Chunks = field(kw_only=True)
+    tallied: Tally = field(default_factory=Tally)
+    """Cells that are written, and those without a value among them."""
+
+    @property
+    def missing(self) -> int:
+        """Cells without a value among those written."""
+        return self.tallied.missing
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all is written, and every value is missing."""
+        return self.missing == self.plan.cells
+
+    def tally(self, _min_coverage: float) -> Tally:
+        """Return how many of the values that are written are missing, and why."""
+        return self.tallied
+
+    def room(self, _places: Places) -> None:
+        """Return None: nothing of the surface is in memory."""
+
+    def put(self, places: Places, block: Cells) -> None:
+        """Write a block of all time cells."""
+        self.put_times(places, np.arange(len(self.value)), block)
+
+    def put_times(self, places: Places, times: NDArray[np.intp], block: Cells) -> None:
+        """Write a block of time cells that follow one another."""
+        here, when = _range(places), slice(int(times[0]), int(times[-1]) + 1)
+        self.tallied.add(block.value, block.count, block.possible, coverage_of(self.plan.surface))
+        self._write("value", here, when, block.value)
+        self._write("count", here, when, block.count)
+        if np.any(block.possible > 0):
+            self._write("count_possible", here, when, block.possible)
+        if block.variance is not None:
+            self._write("variance", here, when, block.variance)
+        if block.variance_low is not None:
+            self._write("variance_low", here, when, block.variance_low)
+
+    def finish(self, more: Mapping[str, str]) -> None:
+        """Write what is known of the whole, and `more` attributes, and say no longer that the store is incomplete."""
+        surface = self.plan.surface
+        if self.extrapolated is not None:
+            self._array("extrapolated")[...] = self.extrapolated.reshape(surface.topology.space.shape).astype(np.int8)
+        # The variance's correlation is known last.
+        for name, attributes in attributes_of(surface, self.correlation).items():
+            if name in self.group:
+                self.group[name].update_attributes(_plain(attributes))
+        told = provenance(self.question, surface, self, token=self.plan.original.token)
+        kept = {name: value for name, value in self.group.attrs.items() if name != INCOMPLETE}
+        self.group.attrs.put({**kept, **told, **more})
+        with accepted_zarr():
+            zarr.consolidate_metadata(self.group.store)
+
+    def _write(self, name: str, here: tuple[int, int], when: slice, values: NDArray[Any]) -> None:
+        (first, stop), array = here, self._array(name)
+        # As the store's type first: a column of counts would be copied as a whole block.
+        whole = np.broadcast_to(values.astype(_KINDS[name][0], copy=False), (when.stop - when.start, stop - first))
+        space = self.plan.surface.topology.space
+        with zarr.config.set({"async.concurrency": WRITERS}):
+            if len(space.shape) == 1:
+                array[when, first:stop] = whole
+                return
+            for rectangle, part in _rectangles(first, stop, space.shape):
+                shape = (len(whole), *(along.stop - along.start for along in rectangle))
+                array[when, *rectangle] = whole[:, part].reshape(shape)
+
+    def _array(self, name: str) -> zarr.Array[Any]:
+        if name in self.group:
+            return self.group[name]  # type: ignore[return-value]
+        surface = self.plan.surface
+        of_space = name == "extrapolated"
+        dtype, fill = _KINDS[name]
+        return self.group.create_array(
+            name,
+            shape=surface.topology.shape[of_space:],
+            chunks=self.chunks.shape[of_space:],
+            dtype=dtype,
+            fill_value=fill,
+            dimension_names=dims_of(surface)[of_space:],
+            attributes=_plain(attributes_of(surface, self.correlation)[name]),
+            # To find out whether a chunk is empty costs two copies of it.
+            config={"write_empty_chunks": True},
+        )
+
+
+def start_store(path: Path, question: Question, plan: Plan, chunks: Chunks) -> ZarrOutcome:
+    """Return an outcome that fills a new store, which says that it is incomplete; an old result there is removed.
+
+    Raises
+    ------
+    NotFound, InvalidQuery
+        The path cannot be used; see `check_store`.
+    """
+    check_store(path)
+    if path.exists():
+        shutil.rmtree(path)
+    note = "the run that writes this has not ended: cells may be missing; compute it anew"
+    frame = xr.Dataset(coords=coords_of(plan.surface), attrs={INCOMPLETE: note})
+    with accepted_zarr():
+        frame.to_zarr(path, mode="w", consolidated=False)
+    topology = plan.surface.topology
+    return ZarrOutcome(
+        # No column of it: every place is in the store, and which are done is not kept either.
+        np.empty((topology.time.count, 0)),
+        computed=np.broadcast_to(np.False_, topology.space.count),
+        group=zarr.open_group(path, mode="r+"),
+        question=question,
+        plan=plan,
+        chunks=chunks,
+    )
+
+
+@contextmanager
+def accepted_zarr() -> Iterator[None]:
+    """Do not warn of what no Zarr 3 specification has yet: text, and metadata in one place. Zarr reads what it writes.
+
+    A store whose metadata are in one place is opened by xarray as it is, and at once.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Zarr (V3|format 3) specification.*")
+        yield
+
+
+def _range(places: Places) -> tuple[int, int]:
+    if isinstance(places, slice):
+        return places.start, places.stop
+    message = "a store takes blocks in the order of its rows"
+    raise TypeError(message)
+
+
+def _rectangles(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], slice]]:
+    """Yield what a range of flat cells covers of a grid, and which of the range: at most three parts a level.
+
+    Parameters
+    ----------
+    first, stop
+        The range.
+    shape
+        Of the grid: levels, if there are any, rows and columns; or levels and points.
+    """
+    *levels, height, width = shape
+    at = first
+    while at < stop:
+        row, column = divmod(at, width)
+        level, row = divmod(row, height)
+        whole = min((stop - at) // width, height - row) if column == 0 else 0
+        # Whole rows together, else the rest of this row.
+        end = at + whole * width if whole else min(stop, at - column + width)
+        columns = slice(0, width) if whole else slice(column, column + end - at)
+        of_level = (slice(level, level + 1),) if levels else ()
+        yield (*of_level, slice(row, row + max(whole, 1)), columns), slice(at - first, end - first)
+        at = end
+
+
+def _plain(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in attributes.items()}

@@ -1,0 +1,120 @@
+"""Buffers of pulled perspectives: time cells that were computed and that a later box asks for again (thesis 5.7.2.1).
+
+A buffer holds time cells of one perspective over the places that are asked for now. After every box it lets go of the
+cells outside the candidate window, those that no box to come needs, so what it holds does not grow with the length of
+the surface. Below an interpolation every box of places asks for all stations again (the input selection of kriging from
+all stations; of local kriging their union over a box), so there the window opens again until the last places: that is
+the look-ahead of the thesis where every source cell is among the most referenced.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.execution.operators.cells import Cells, times_of
+from hypergrid.execution.planning.dependencies import Times
+from hypergrid.perspective import Perspective
+from hypergrid.topology import SeriesAxis
+
+Compute = Callable[[Times], Cells]
+
+
+class Buffer:
+    """Some time cells of a perspective over some places."""
+
+    def __init__(self) -> None:
+        self._places = np.empty(0, dtype=np.intp)
+        self._times = np.empty(0, dtype=np.intp)
+        self._held: Cells | None = None
+
+    def take(self, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
+        """Return time cells, increasing, and compute those that are not held."""
+        if not np.array_equal(places, self._places):
+            self._places, self._times, self._held = places, np.empty(0, dtype=np.intp), None
+        missing = times
+        if len(self._times):
+            # Both increase.
+            nearest = np.searchsorted(self._times[:-1], times)
+            missing = times[self._times[nearest] != times]
+        if len(missing):
+            made = compute(missing)
+            if self._held is None:
+                self._held, self._times = made, missing
+            else:
+                order = np.argsort(np.concatenate([self._times, missing]), kind="stable")
+                self._held = _joined(self._held, len(self._times), made, len(missing), order)
+                self._times = np.concatenate([self._times, missing])[order]
+        if self._held is None:
+            message = "a box asks for at least one time cell"
+            raise TypeError(message)
+        return (
+            self._held if len(times) == len(self._times) else times_of(self._held, np.searchsorted(self._times, times))
+        )
+
+    def keep(self, last: NDArray[np.intp], box: int) -> None:
+        """Let go of the time cells that no box after this one needs; `last` says which box is, shape (time cells,)."""
+        if self._held is None:
+            return
+        kept = last[self._times] > box
+        if kept.all():
+            return
+        self._held = times_of(self._held, np.flatnonzero(kept)) if kept.any() else None
+        self._times = self._times[kept]
+
+    @property
+    def held(self) -> int:
+        """Cells that are held now."""
+        return 0 if self._held is None else self._held.value.size
+
+
+class Buffers:
+    """The buffers of a run, one a perspective that is worth one."""
+
+    def __init__(self, surface: Perspective, last: Mapping[str, NDArray[np.intp]], worth: frozenset[str]) -> None:
+        """Take the candidate windows.
+
+        Parameters
+        ----------
+        surface
+            What is computed.
+        last
+            The last box that needs each time cell, as `windows.first_and_last_boxes` returns it.
+        worth
+            Tokens of the perspectives of which some cell is asked for more than once.
+        """
+        self._last = {token: found for token, found in last.items() if token in worth}
+        self._buffers = {token: Buffer() for token in self._last}
+        self._at_stations = {item.token for item in surface.chain() if isinstance(item.topology.space, SeriesAxis)}
+        self.peak = 0
+        """Most cells held after any box."""
+
+    def has(self, here: Perspective) -> bool:
+        """Return whether a perspective has a buffer."""
+        return here.token in self._buffers
+
+    def take(self, here: Perspective, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
+        """Return time cells of a perspective over some places, computing only what is not held."""
+        buffer = self._buffers.get(here.token)
+        return compute(times) if buffer is None else buffer.take(places, times, compute)
+
+    def end(self, box: int, *, last_places: bool) -> None:
+        """Let go of what no box after this one needs: boxes are counted in time, for each of several places anew."""
+        for token, buffer in self._buffers.items():
+            if last_places or token not in self._at_stations:
+                buffer.keep(self._last[token], box)
+        self.peak = max(self.peak, sum(buffer.held for buffer in self._buffers.values()))
+
+
+def _joined(first: Cells, rows: int, second: Cells, more: int, order: NDArray[np.intp]) -> Cells:
+    """Return two blocks over the same places as one, its time cells in an order."""
+
+    def join(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+        width = max(one.shape[1], other.shape[1])
+        if one.shape[0] == other.shape[0] == 1 and rows + more > 2 and np.array_equal(one, other):
+            return one
+        whole = np.concatenate([np.broadcast_to(one, (rows, width)), np.broadcast_to(other, (more, width))])
+        return whole[order]
+
+    value = np.concatenate([first.value, second.value])[order]
+    return Cells(value, join(first.count, second.count), join(first.possible, second.possible))

@@ -1,0 +1,64 @@
+"""Top-down: the first k perspectives, each computed as a whole from those before it, in blocks of places."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.execution.operators.cells import Cells
+from hypergrid.execution.planning.strategy import materialised
+from hypergrid.execution.running.evaluate import Evaluator
+from hypergrid.perspective import Perspective
+from hypergrid.topology import SeriesAxis
+
+
+def materialise(evaluator: Evaluator, surface: Perspective, k: int, *, block_cells: int) -> None:
+    """Compute and hold what hybrid-k materialises below the surface; let go of what nothing else needs.
+
+    The surface itself is the result of a run and is not held twice.
+    """
+    steps = [item for item in materialised(surface, k) if item.token != surface.token]
+    later = [item for item in surface.chain() if item.token not in {step.token for step in steps}]
+    for number, here in enumerate(steps):
+        if isinstance(here.topology.space, SeriesAxis):
+            evaluator.materialise_stations(here)
+        else:
+            for _ in holding(evaluator, here, block_cells):
+                pass
+        wanted = {source.token for item in (*steps[number + 1 :], *later) for source in item.sources}
+        for item in steps[: number + 1]:
+            if item.token not in wanted:
+                evaluator.drop(item)
+
+
+def holding(evaluator: Evaluator, here: Perspective, block_cells: int) -> Iterator[None]:
+    """Compute and hold every cell of a perspective on a grid, in blocks of places; yields after each block."""
+    shape = (here.topology.time.count, here.topology.space.count)
+    value = np.empty(shape)
+    count: NDArray[np.int64] | None = None
+    possible: NDArray[np.int64] | None = None
+    for start in range(0, shape[1], block_cells):
+        places = slice(start, min(start + block_cells, shape[1]))
+        block = evaluator.block(here, np.arange(places.start, places.stop))
+        value[:, places] = block.value
+        count = _put(count, block.count, places, shape)
+        possible = _put(possible, block.possible, places, shape)
+        yield
+    if count is None or possible is None:
+        message = "a perspective has at least one place"
+        raise TypeError(message)
+    evaluator.hold(here, Cells(value, count, possible))
+
+
+def _put(
+    whole: NDArray[np.int64] | None, block: NDArray[np.int64], places: slice, shape: tuple[int, int]
+) -> NDArray[np.int64]:
+    """Return counts with those of a block; one column serves all places as long as every block has the same."""
+    if whole is None and block.shape[1] == 1:
+        return block
+    if whole is not None and whole.shape[1] == 1 == block.shape[1] and np.array_equal(whole, block):
+        return whole
+    if whole is None or whole.shape != shape:
+        whole = np.broadcast_to(0 if whole is None else whole, shape).copy()
+    whole[:, places] = block
+    return whole

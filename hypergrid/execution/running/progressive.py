@@ -1,0 +1,145 @@
+"""Progressive runs: cells in an order that learns from their values, and pictures of what is known so far."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.pacing import give_way, time_waited_s
+from hypergrid.execution.operators.cells import Cells
+from hypergrid.execution.orders.lattice import Lattice, lattice_of
+from hypergrid.execution.orders.orders import CellOrder, order_of
+from hypergrid.execution.orders.walk import Walking
+from hypergrid.execution.planning.measured import Meter
+from hypergrid.execution.planning.plan import REFINING_BLOCKS, Plan
+from hypergrid.execution.running.evaluate import Evaluator
+from hypergrid.execution.running.run import Frame, Outcome, Places, Progress
+from hypergrid.execution.running.some_times import SomeTimes
+from hypergrid.perspective import Perspective
+
+FRAMES_JUDGED: Final = 8
+"""Time cells at most, evenly spaced, that the error of a map's estimates is the mean of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """The state of a run after a block, in rows and columns."""
+
+    progress: Progress
+    lattice: Lattice
+    done: NDArray[np.bool_]
+    """Which cells of the lattice are computed, shape (cells,)."""
+    count: int
+    """How many were computed after the block; `done` goes on."""
+
+    @property
+    def fraction(self) -> float:
+        """Share of the cells that is computed, 0 to 1."""
+        return self.count / self.lattice.cells
+
+    @property
+    def slices(self) -> int:
+        """How many cells of the surface a cell of the lattice stands for."""
+        return 1 if self.lattice.along == "time" else self.progress.frames
+
+    def frame(self, number: int = 0) -> Frame:
+        """Return one time cell of a map, or all of a series by day, with estimates of what is not computed."""
+        values = self.progress.outcome.value
+        row = values[:, 0] if self.lattice.along == "time" else values[number]
+        shown = np.asarray(self.lattice.picture(row, np.nan), dtype=np.float64)
+        # Beyond the end nothing is estimated.
+        return Frame.of(shown, np.asarray(self.lattice.picture(self.done, fill=True), dtype=np.bool_))
+
+    def error(self) -> float:
+        """Return the root mean square error of the estimates, as `complete` knows it; NaN where it cannot be known."""
+        chosen = np.unique(np.linspace(0, self.slices - 1, min(self.slices, FRAMES_JUDGED)).astype(int))
+        squares = np.square([self.frame(number).error for number in chosen])
+        known = np.isfinite(squares)
+        return float(np.sqrt(squares[known].mean())) if known.any() else np.nan
+
+
+def refine(
+    plan: Plan, *, order: str, walking: Walking | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Picture]:
+    """Compute a plan in a progressive order.
+
+    Parameters
+    ----------
+    plan
+        What to compute.
+    order
+        "raster", "coarse_to_fine" or "walk".
+    walking
+        How a walk goes.
+    clock
+        Seconds that pass [s].
+
+    Returns
+    -------
+    An iterator over the state after each block; all share their arrays. Closing it stops the run within one block. No
+    cell is computed twice.
+
+    Raises
+    ------
+    NotFound
+        There is no such order; before anything is computed.
+    """
+    lattice = lattice_of(plan.surface)
+    return _served(plan, lattice, order_of(order, lattice, walking or Walking()), clock)
+
+
+def _served(plan: Plan, lattice: Lattice, order: CellOrder, clock: Callable[[], float]) -> Iterator[Picture]:
+    begun, topology = clock(), plan.surface.topology
+    value = np.full((topology.time.count, topology.space.count), np.nan)
+    outcome = Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
+    # What waits for other work costs nothing itself.
+    meter = Meter(lambda: clock() - time_waited_s())
+    evaluator = SomeTimes() if lattice.along == "time" else Evaluator(meter=meter)
+    outcome.left_out, outcome.notes = evaluator.left_out, evaluator.remarks.notes
+    block_cells = plan.block_cells if lattice.along == "space" else -(-lattice.cells // REFINING_BLOCKS)
+    done, count, waited_s = np.zeros(lattice.cells, dtype=bool), 0, 0.0
+    slices = 1 if lattice.along == "time" else topology.time.count
+    while len(cells := order.next(block_cells)):
+        give_way()
+        if isinstance(evaluator, SomeTimes):
+            cells = np.sort(cells)
+            block = evaluator.times(plan.surface, cells)
+            _put_times(outcome, cells, block)
+            values = block.value.T
+        else:
+            values = _put_places(outcome, cells, evaluator, plan.surface)
+        order.tell(cells, values)
+        done[cells] = True
+        count += len(cells)
+        outcome.computed[:] = count == lattice.cells if lattice.along == "time" else done
+        places = int(np.count_nonzero(outcome.computed))
+        seconds = clock() - begun
+        waited_s += seconds * len(cells)
+        yield Picture(
+            Progress(plan, outcome, places, seconds, count * slices, waited_s / count), lattice, done, count
+        )  # fmt: skip
+    meter.remember()
+
+
+def _put_places(
+    outcome: Outcome, cells: NDArray[np.intp], evaluator: Evaluator, surface: Perspective
+) -> NDArray[np.float64]:
+    """Compute places of every slice, and return their values, shape (time cells, cells)."""
+    # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
+    places: Places = slice(int(cells[0]), int(cells[-1]) + 1) if bool((np.diff(cells) == 1).all()) else cells
+    block = evaluator.surface(surface, cells, out=outcome.value[:, places] if isinstance(places, slice) else None)
+    outcome.put(places, block)
+    outcome.correlation = evaluator.correlation
+    outcome.extrapolated = evaluator.remarks.extrapolated.get(surface.topology.space.token())
+    return block.value
+
+
+def _put_times(outcome: Outcome, cells: NDArray[np.intp], block: Cells) -> None:
+    """Take the values of time cells at the one place, shape (cells, 1)."""
+    outcome.value[cells] = block.value
+    if outcome.count is None or outcome.possible is None:
+        outcome.count, outcome.possible = np.zeros((2, len(outcome.value), 1), dtype=np.int64)
+    outcome.count[cells], outcome.possible[cells] = block.count, block.possible

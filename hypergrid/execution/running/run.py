@@ -1,0 +1,315 @@
+"""Runs: a plan's blocks, one after the other, into the arrays of the result."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.execution.diagnostics.missing_values import Tally
+from hypergrid.execution.operators.cells import Cells
+from hypergrid.execution.orders.estimate import complete
+from hypergrid.execution.orders.orders import ORDERS, Known, Order, raster
+from hypergrid.execution.planning.measured import Meter
+from hypergrid.execution.planning.plan import Plan
+from hypergrid.execution.planning.strategy import pulled
+from hypergrid.execution.running.buffer_pool import empty
+from hypergrid.execution.running.buffers import Buffers
+from hypergrid.execution.running.evaluate import Evaluator
+from hypergrid.execution.running.materialise import materialise
+from hypergrid.execution.running.tiles import buffers_of, time_boxes
+from hypergrid.topology import Bands, Grid, Points, SeriesAxis, ZoneCells
+
+Places = NDArray[np.intp] | slice
+"""Some places of a surface: flat cells of a grid or of points, or series."""
+
+Part = Literal["value", "variance"]
+"""Which of the arrays of a surface is looked at."""
+
+
+@dataclass(eq=False)
+class Outcome:
+    """The arrays of a surface, filled block by block."""
+
+    value: NDArray[np.float64]
+    """Shape (time, places), NaN where missing or not yet computed."""
+    count: NDArray[np.int64] | None = None
+    possible: NDArray[np.int64] | None = None
+    variance: NDArray[np.float64] | None = None
+    variance_low: NDArray[np.float64] | None = None
+    computed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    """Which places are done, shape (places,)."""
+    extrapolated: NDArray[np.bool_] | None = None
+    """Which places lie outside the stations' elevations, wholly or in part, where these are used; shape (places,)."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    correlation: str = ""
+    """Which correlation between slices the variance of a mean over time took, for people; empty for other variances."""
+    work: dict[str, int] = field(default_factory=dict)
+    """Cells of each perspective that were computed, by token; of a materialised or buffered one, each at most once."""
+    buffered: int = 0
+    """Most cells that buffers held between two boxes."""
+
+    def put_times(self, places: Places, times: NDArray[np.intp], block: Cells) -> None:
+        """Take some time cells, which follow one another, of a block; whether its places are done is said elsewhere."""
+        rows, shape = slice(int(times[0]), int(times[-1]) + 1), self.value.shape
+        self.value[rows, places] = block.value
+        for name in ("count", "possible"):
+            held = getattr(self, name)
+            held = np.zeros(shape, dtype=np.int64) if held is None else held
+            held[rows, places] = getattr(block, name)
+            setattr(self, name, held)
+        for name in ("variance", "variance_low"):
+            found, held = getattr(block, name), getattr(self, name)
+            if found is not None:
+                held = np.full(shape, np.nan) if held is None else held
+                held[rows, places] = found
+                setattr(self, name, held)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all is computed, and every value is missing."""
+        # Most surfaces have a value in their first time cell.
+        return bool(self.computed.all()) and not any(np.isfinite(row).any() for row in self.value)
+
+    def tally(self, min_coverage: float) -> Tally:
+        """Return how many values are missing, and why; nothing while some are not computed."""
+        found = Tally()
+        if self.computed.all():
+            for row, value in enumerate(self.value):
+                found.add(value, _row(self.count, row), _row(self.possible, row), min_coverage)
+        return found
+
+    def room(self, places: Places) -> NDArray[np.float64] | None:
+        """Return where the values of some places may be computed in place, None where nowhere."""
+        return self.value[:, places] if isinstance(places, slice) else None
+
+    def put(self, places: Places, block: Cells) -> None:
+        """Take a block's values."""
+        # What was computed in place is there already.
+        if not np.may_share_memory(block.value, self.value):
+            self.value[:, places] = block.value
+        self.count = _put(self.count, places, block.count, self.value.shape)
+        self.possible = _put(self.possible, places, block.possible, self.value.shape)
+        self.variance = _put_variance(self.variance, places, block.variance, self.value.shape)
+        self.variance_low = _put_variance(self.variance_low, places, block.variance_low, self.value.shape)
+        self.computed[places] = True
+
+
+def _row(counts: NDArray[np.int64] | None, row: int) -> NDArray[np.int64] | None:
+    return None if counts is None else counts[row if len(counts) > 1 else 0]
+
+
+def _put_variance(
+    whole: NDArray[np.float64] | None, places: Places, block: NDArray[np.float64] | None, shape: tuple[int, ...]
+) -> NDArray[np.float64] | None:
+    if block is None:
+        return whole
+    whole = np.full(shape, np.nan) if whole is None else whole
+    whole[:, places] = block
+    return whole
+
+
+def _put(
+    whole: NDArray[np.int64] | None, places: Places, block: NDArray[np.int64], shape: tuple[int, ...]
+) -> NDArray[np.int64]:
+    # Counts of interpolated slices are the same everywhere: one column serves all places as long as every block has
+    # the same, and nothing is copied.
+    if block.shape[1] == 1:
+        if whole is None:
+            return block
+        if whole.shape[1] == 1 and np.array_equal(whole, block):
+            return whole
+    if whole is None or whole.shape[1] == 1:
+        start = 0 if whole is None else whole
+        whole = np.broadcast_to(start, shape).astype(np.int64)
+    whole[:, places] = block
+    return whole
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One time cell of a surface as it stands."""
+
+    values: NDArray[np.float64]
+    """Shape (rows, columns), NaN where missing or not yet computed."""
+    computed: NDArray[np.bool_]
+    """Which cells are done, shape (rows, columns)."""
+    estimate: NDArray[np.float64]
+    """Values, and where a cell is not yet computed what those around it tell."""
+    error: float
+    """Root mean square error of the estimates, as `estimate.complete` knows it."""
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64], computed: NDArray[np.bool_]) -> "Frame":
+        """Return a frame with estimates of what is not computed."""
+        return cls(values, computed, *complete(values, computed))
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """The state of a run after a block."""
+
+    plan: Plan
+    outcome: Outcome
+    places: int
+    """Places (cells of one slice) that are done."""
+    seconds: float
+    """Since the run began [s]."""
+    cells: int
+    """Cells that are done."""
+    response_s: float
+    """Mean over these of the seconds from the beginning of the run until each was computed (thesis 5.6) [s]."""
+
+    @property
+    def total(self) -> int:
+        """Places in all."""
+        return len(self.outcome.computed)
+
+    @property
+    def fraction(self) -> float:
+        """Share of the cells that is computed, 0 to 1."""
+        return self.cells / (self.total * self.frames)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is computed."""
+        return self.places == self.total
+
+    @property
+    def frames(self) -> int:
+        """Time cells of the surface."""
+        return len(self.outcome.value)
+
+    def frame(self, number: int, level: int = 0, part: Part = "value") -> Frame:
+        """Return one time cell, of a grid with levels at one of them, as it stands now: its values, or their variance.
+
+        Raises
+        ------
+        InvalidQuery
+            The surface is no map, or its variance was not asked for.
+        NotFound
+            There is no such time cell, or level.
+        """
+        space = self.plan.surface.topology.space
+        if not isinstance(space, Grid):
+            kind = {ZoneCells: "zones", Bands: "bands of elevation", Points: "points"}.get(type(space), "series")
+            message = f"this query gives {kind}, not a map; "
+            if isinstance(space, SeriesAxis):
+                message += "interpolate to get a map, or take its result"
+            elif isinstance(space, Points):
+                message += "interpolate onto a grid to get a map, or take its result"
+            else:
+                message += f"take its result, .dataset(), or what the {kind} are made of for a map"
+            raise InvalidQuery(message)
+        if not 0 <= number < self.frames:
+            message = f"time cell {number} does not exist; there are {self.frames}, counted from 0"
+            raise NotFound(message)
+        held = getattr(self.outcome, part)
+        if held is None:
+            message = 'this query was not asked for its variance; add "variance": true, or ask for its values'
+            raise InvalidQuery(message)
+        one = (-1, space.y.count, space.x.count)
+        values, computed = held[number].reshape(one), self.outcome.computed.reshape(one)
+        if not 0 <= level < len(values):
+            message = f"level {level} does not exist; there are {len(values)}, counted from 0"
+            raise NotFound(message)
+        return Frame.of(values[level].copy(), computed[level].copy())
+
+
+def run(
+    plan: Plan,
+    *,
+    order: str = "raster",
+    watched: bool = True,
+    outcome: Outcome | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Progress]:
+    """Compute a plan block by block.
+
+    Parameters
+    ----------
+    plan
+        What to compute.
+    order
+        Which cells come first: "raster" or "coarse_to_fine".
+    watched
+        Whether anybody looks at the values before all are computed; what is not yet computed is NaN then.
+    outcome
+        What takes the blocks, with nothing computed; arrays in memory where absent.
+    clock
+        Seconds that pass [s].
+
+    Returns
+    -------
+    An iterator over the state after each block; all share the same arrays. Closing it stops the run within one block.
+
+    Raises
+    ------
+    NotFound
+        There is no such order; before anything is computed.
+    """
+    return _blocks(plan, ORDERS[order], outcome, watched=watched, clock=clock)
+
+
+def _in_memory(plan: Plan, *, watched: bool) -> Outcome:
+    """Return arrays for a whole surface."""
+    topology = plan.surface.topology
+    # Touching 320 MB of new memory took longer than computing 1,000 slices of 200 x 200 cells: do it once.
+    value = empty((topology.time.count, topology.space.count))
+    if watched:
+        value.fill(np.nan)
+    return Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
+
+
+def _evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluator:
+    from_boxes = frozenset(item.token for item in pulled(plan.surface, plan.strategy.k))
+    readers = [
+        item for item in plan.surface.chain() if not item.holds_readings and any(s.holds_readings for s in item.sources)
+    ]
+    return Evaluator(
+        pulled=from_boxes, buffers=buffers, meter=meter, keeps_weights=plan.strategy.keeps_weights,
+        reads_once=len(readers) <= 1,
+    )  # fmt: skip
+
+
+def _blocks(
+    plan: Plan, order: Order, outcome: Outcome | None, *, watched: bool, clock: Callable[[], float]
+) -> Iterator[Progress]:
+    begun, surface = clock(), plan.surface
+    total = surface.topology.space.count
+    # In parts: of a map that does not fit in memory neither do the numbers of its cells.
+    cells_in_order = Known(order(surface.topology.space.shape))
+    outcome = outcome or _in_memory(plan, watched=watched)
+    boxes = time_boxes(surface.topology.time.count, plan.block_times)
+    buffers = buffers_of(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
+    meter = Meter(clock)
+    evaluator = _evaluator(plan, buffers, meter)
+    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.remarks.notes, evaluator.work
+    here = surface.topology.space.token()
+    materialise(evaluator, surface, plan.strategy.k, block_cells=plan.block_cells)
+    done, waited_s = 0, 0.0
+    for start in range(0, total, plan.block_cells):
+        stop = min(start + plan.block_cells, total)
+        places = cells_in_order.next(plan.block_cells)
+        # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
+        range_ = slice(start, stop) if order is raster else places
+        for number, times in enumerate(boxes):
+            last = number == len(boxes) - 1
+            if len(boxes) == 1:
+                outcome.put(range_, evaluator.surface(surface, places, out=outcome.room(range_)))
+            else:
+                outcome.put_times(range_, times, evaluator.surface(surface, places, times))
+                outcome.computed[range_] = last
+            if buffers is not None:
+                buffers.end(number, last_places=stop == total)
+                outcome.buffered = buffers.peak
+            outcome.correlation = evaluator.correlation
+            outcome.extrapolated = evaluator.remarks.extrapolated.get(here)
+            seconds, cells = clock() - begun, len(places) * len(times)
+            done, waited_s = done + cells, waited_s + seconds * cells
+            yield Progress(plan, outcome, stop if last else start, seconds, done, waited_s / done)
+    meter.remember()

@@ -1,0 +1,93 @@
+"""Simulated surfaces: realisations of an interpolated field, given its readings."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidQuery, TooLarge
+from hypergrid.core.times import SECOND_NS
+from hypergrid.execution.planning.plan import Plan, free_bytes
+from hypergrid.execution.running.evaluate import Evaluator
+from hypergrid.execution.running.mean_errors import known_correlation
+from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.uncertainty.simulate import simulate_given
+from hypergrid.perspective import Interpolate
+from hypergrid.perspective.build.uncertainty_spec import Memory
+
+Floats = NDArray[np.float64]
+
+
+def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: Memory) -> Floats:
+    """Return realisations of a surface, shape (count, time, rows, columns), NaN where it is missing.
+
+    Parameters
+    ----------
+    plan
+        Of a query that ends with an interpolation.
+    count
+        How many realisations.
+    generator
+        Where chance comes from.
+    memory
+        What is known of the correlation between slices; nothing need be for a single slice.
+
+    Raises
+    ------
+    InvalidQuery
+        The query does not end with kriging from all stations, or has several slices whose correlation is not known.
+    TooLarge
+        Too many places, or realisations that do not fit in half of the free memory.
+    """
+    here = plan.surface
+    operator, topology = here.operator, here.topology
+    if not isinstance(operator, Interpolate):
+        message = "simulate needs a query whose last step is interpolate; aggregate its realisations afterwards"
+        raise InvalidQuery(message)
+    needed, allowed = 2 * 8 * max(count, 1) * topology.count, free_bytes() // 2
+    if needed > allowed:
+        who, what = "simulate", "bytes of memory"
+        raise TooLarge(who, what, needed, allowed, "ask for fewer realisations, slices or cells")
+    field, targets, known = Evaluator().interpolation(here, operator, np.arange(topology.space.count))
+    if not isinstance(field, KrigingField):
+        message = (
+            f"simulate needs kriging from all stations, of which some report; {operator.method} with these parameters "
+            "is not that: leave neighbours, radius_m, octants and trend out"
+        )
+        raise InvalidQuery(message)
+    if field.is_assumed:
+        message = (
+            "simulate needs a variogram; none can be fitted to these values (too few stations, or all values of each "
+            "slice are equal): give one, variogram={…}, or a longer time"
+        )
+        raise InvalidQuery(message)
+    corners = topology.time.corners
+    times_s = (corners - corners[0]) / SECOND_NS
+    correlation = known_correlation(field, times_s, memory=memory)
+    if len(times_s) > 1 and len(correlation.between) > 1:
+        why = "; ".join(correlation.notes) or "none was given"
+        message = (
+            f"simulate needs correlation_time for a surface of {len(times_s)} time cells ({why}): a duration such as "
+            "'6h', or '0s' where only single time cells will be looked at"
+        )
+        raise InvalidQuery(message)
+    stations, mean = field.system.stations, field.mean
+    model, drift = field.system.model, field.system.drift.drift
+
+    def krige(read: Floats) -> Floats:
+        # A known mean is added before and taken off after: what is simulated has none.
+        return KrigingField(stations, read + mean, model=model, drift=drift, who=operator.method).at(targets) - mean
+
+    made = simulate_given(
+        stations,
+        np.where(field.present, field.complete, np.nan),
+        targets,
+        model=model,
+        estimate=field.at(targets),
+        krige=krige,
+        times_s=times_s,
+        count=count,
+        generator=generator,
+        correlation=correlation.between[0],
+    )
+    result = np.full((count, topology.time.count, len(known)), np.nan)
+    result[:, :, known] = made
+    return result.reshape(count, *topology.shape)

@@ -1,0 +1,178 @@
+"""Which share each slice and each cell of an interpolation has in the cells of the aggregates above it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.execution.diagnostics.space_cover import SpaceCover
+from hypergrid.execution.operators.grids import cover_space, possible_slices
+from hypergrid.perspective import Aggregate, Perspective
+from hypergrid.perspective.functions.rows import AggregateRow
+from hypergrid.topology import Instants, changes_cells, cover
+from hypergrid.topology.zone_cells import WHOLE
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Weights of what is aggregated in what it becomes."""
+
+    weights: sparse.csr_array
+    """Shape (target cells, source cells); nothing for what is missing."""
+    covered: tuple[float, ...]
+    """The least share of what is possible that a cell kept by each aggregate has, in their order."""
+
+
+def shares_in_time(aggregates: Sequence[Perspective], present: NDArray[np.bool_]) -> Shares:
+    """Return the share of each slice in each time cell of the last aggregate.
+
+    Parameters
+    ----------
+    aggregates
+        Linear aggregates, one on the other, lowest first.
+    present
+        Which slices of the interpolation are not missing, shape (slices,).
+    """
+    weights, known = _identity(present), present
+    least = []
+    for item in aggregates:
+        operator, source, target = _aggregate(item), item.source.topology.time, item.topology.time
+        if "time" not in operator.dimensions or isinstance(target, Instants):
+            least.append(1.0)
+            continue
+        ranges = cover(source, target)
+        members = ranges.listed()
+        sums = sparse.csr_array(
+            (np.ones(len(members)), members, np.append(0, np.cumsum(ranges.sizes))), (target.count, len(known))
+        )
+        possible = possible_slices(source, target)[:, 0]
+        weights, known, share = _above(sums, weights, known, operator, possible)
+        least.append(share)
+    return Shares(weights, tuple(least))
+
+
+def cells_below(
+    aggregates: Sequence[Perspective], cells: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], list[SpaceCover | None]]:
+    """Return the cells of the interpolation that some cells of the last aggregate need, and the covers between."""
+    covers: list[SpaceCover | None] = []
+    for item in reversed(aggregates):
+        source, target = item.source.topology.space, item.topology.space
+        found = None
+        if changes_cells(source, target):
+            found = cover_space(source, target, cells, _aggregate(item).row)
+            cells = found.needed
+        covers.append(found)
+    return cells, covers[::-1]
+
+
+def shares_in_space(
+    aggregates: Sequence[Perspective], covers: Sequence[SpaceCover | None], known: NDArray[np.bool_]
+) -> Shares:
+    """Return the share of each known cell of the interpolation in each cell of the last aggregate.
+
+    Parameters
+    ----------
+    aggregates
+        As for `shares_in_time`.
+    covers
+        As `cells_below` returns them.
+    known
+        Which of the cells below are not missing, shape (cells,); the weights have a column for each that is known.
+    """
+    weights = sparse.csr_array(_identity(known)[:, np.flatnonzero(known)])
+    least = []
+    for item, between in zip(aggregates, covers, strict=True):
+        if between is None:
+            least.append(1.0)
+            continue
+        if between.weights is None:
+            sums = between.matrix(None)
+            weights, known, share = _above(sums, weights, known, _aggregate(item), between.full)
+        else:
+            weights, known, share = _weighted_above(between, weights, known, _aggregate(item))
+        least.append(share)
+    return Shares(weights, tuple(least))
+
+
+def refuse_mixed(aggregates: Sequence[Perspective], in_time: Shares, in_space: Shares) -> None:
+    """Refuse aggregates whose missing cells are not those of time and of space apart.
+
+    Raises
+    ------
+    InvalidQuery
+        An aggregate over both kept a cell for what it has in time, and one for what it has in space, but not both
+        together, so that weights are no product any more.
+    """
+    for item, time, space in zip(aggregates, in_time.covered, in_space.covered, strict=True):
+        if time * space < _aggregate(item).min_coverage * (1 - 1e-12):
+            message = (
+                f"the variance needs {_aggregate(item).function} over time and over space in steps of their own where "
+                "both have gaps: aggregate over time first, then over space, or set min_coverage lower"
+            )
+            raise InvalidQuery(message)
+
+
+def _above(
+    sums: sparse.csr_array,
+    weights: sparse.csr_array,
+    known: NDArray[np.bool_],
+    operator: Aggregate,
+    possible: NDArray[np.int64],
+) -> tuple[sparse.csr_array, NDArray[np.bool_], float]:
+    """Return the weights one aggregate further up, which of its cells are known, and the least share of those."""
+    count = np.rint(sums @ known.astype(np.float64)).astype(np.int64)
+    kept = (count > 0) & (count >= operator.min_coverage * possible * (1 - 1e-12))
+    scale = np.where(kept, _weight(operator.row, count), 0.0)
+    share = (count / np.maximum(possible, 1))[kept]
+    above = sparse.csr_array(sparse.diags_array(scale) @ sums @ weights)
+    above.eliminate_zeros()
+    return above, kept, float(share.min(initial=1.0))
+
+
+def _weighted_above(
+    between: SpaceCover, weights: sparse.csr_array, known: NDArray[np.bool_], operator: Aggregate
+) -> tuple[sparse.csr_array, NDArray[np.bool_], float]:
+    """Return what `_above` does, for cells that weigh by area or share."""
+    column = known.astype(np.int64)[:, None]
+    count = between.counts(column)[:, 0]
+    if between.parts is None:
+        share = count / between.full
+        kept = (count > 0) & (share >= operator.min_coverage * (1 - 1e-12))
+    else:
+        share = between.coverage(column, np.ones((1, 1), np.int64))[:, 0]
+        kept = (count > 0) & (share >= operator.min_coverage * (1 - WHOLE))
+    sums = between.matrix(between.weights)
+    mass = sums @ known.astype(np.float64)
+    # As `SpaceCover.weighted` scales them.
+    each = np.ones(len(count)) if between.of_sum else count / np.where(mass > 0, mass, 1.0)
+    scale = np.where(kept, _weight(operator.row, count) * each, 0.0)
+    above = sparse.csr_array(sparse.diags_array(scale) @ sums @ weights)
+    above.eliminate_zeros()
+    return above, kept, float(share[kept].min(initial=1.0))
+
+
+def _weight(row: AggregateRow, count: NDArray[np.int64]) -> Floats:
+    """Return the weight of a value in a cell of so many: what the function makes of a sum of 1."""
+    if row.finish is None:
+        message = f"{row.name} chooses a value, it has no weights"
+        raise TypeError(message)
+    return row.finish((np.ones(count.shape),), np.maximum(count, 1), {})
+
+
+def _identity(known: NDArray[np.bool_]) -> sparse.csr_array:
+    found = sparse.csr_array(sparse.diags_array(known.astype(np.float64)))
+    found.eliminate_zeros()
+    return found
+
+
+def _aggregate(item: Perspective) -> Aggregate:
+    if not isinstance(item.operator, Aggregate):
+        message = f"{type(item.operator).__name__} is no aggregate"
+        raise TypeError(message)
+    return item.operator

@@ -1,0 +1,139 @@
+"""Station series from a NetCDF file after the CF conventions (featureType timeSeries): studies without an archive."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.units import KNOWN_VARIABLES, check_unit
+
+Box = tuple[float, float, float, float]
+"""West, south, east, north [degree]."""
+
+SPELLINGS: Final = {"degrees Celsius": "degC", "degree Celsius": "degC", "degrees_celsius": "degC", "celsius": "degC"}
+"""Units that files spell in a way of their own; read by their words they would be something else."""
+
+MOVES_DEGREES: Final = 0.01
+"""A station whose position varies by more has no one place on a map."""
+
+ROLES: Final[dict[str, tuple[str, ...]]] = {
+    "lon": ("longitude", "lon"),
+    "lat": ("latitude", "lat"),
+    "elevation": ("surface_altitude", "altitude", "height", "elevation"),
+}
+"""Standard names, or plain ones, that say where stations stand."""
+
+
+def read_timeseries(
+    path: Path, variable: str, *, within: Box | None = None, without: Sequence[str] = ()
+) -> xr.DataArray:
+    """Return a variable of a file as `hg.base` takes it.
+
+    Parameters
+    ----------
+    path
+        NetCDF file; the variable has the dimension time and one other, that of the stations.
+    variable
+        Its name in the file.
+    within
+        Box of the stations that are wanted; all where absent.
+    without
+        Stations that are not wanted, by name.
+
+    Returns
+    -------
+    Shape (time, station), with lon, lat [degree] and elevation [m, NaN where the file has none]; stations without a
+    value are left out.
+
+    Raises
+    ------
+    NotFound
+        There is no such file, variable or station.
+    InvalidQuery
+        It is no series of stations, its stations move, none is in the box, or the box is in another order.
+    """
+    if within is not None and not (within[0] < within[2] and within[1] < within[3]):
+        message = f"within needs west below east and south below north (west south east north, degree); got {within}"
+        raise InvalidQuery(message)
+    if not path.is_file():
+        message = f"there is no file {path}"
+        raise NotFound(message)
+    try:
+        opened = xr.open_dataset(path, engine="h5netcdf")
+    except (OSError, ValueError) as error:
+        message = f"{path} cannot be read as NetCDF 4: {error}"
+        raise InvalidQuery(message) from error
+    with opened as data:
+        series = [str(name) for name, item in data.data_vars.items() if _is_series(item)]
+        if variable not in series:
+            raise NotFound.among(kind=f"series of stations in {path.name}", given=variable, existing=series)
+        return _array(data, data[variable], path, within, tuple(without))
+
+
+def _is_series(item: xr.DataArray) -> bool:
+    return item.ndim == 2 and "time" in item.dims and item.dtype.kind in "fiu"
+
+
+def _array(
+    data: xr.Dataset, item: xr.DataArray, path: Path, within: Box | None, without: tuple[str, ...]
+) -> xr.DataArray:
+    joint = next(dim for dim in item.dims if dim != "time")
+    places = {role: _place(data, role, str(joint), path) for role in ROLES}
+    values = item.transpose("time", joint).to_numpy().astype(np.float64)
+    kept = np.asarray(np.isfinite(values).any(axis=0))
+    if within is not None:
+        west, south, east, north = within
+        lon, lat = places["lon"], places["lat"]
+        kept = kept & (lon >= west) & (lon < east) & (lat >= south) & (lat < north)
+    labels = (data[joint].to_numpy() if joint in data.coords else np.arange(len(kept))).astype(str)
+    for name in without:
+        if name not in labels:
+            raise NotFound.among(kind=f"station of {path.name}", given=name, existing=labels.tolist())
+    kept = kept & ~np.isin(labels, without)
+    if not kept.any():
+        where = f" in the box {within}" if within is not None else ""
+        message = f"{path.name}: no station{where} has a value of {item.name}; give another box or variable"
+        raise InvalidQuery(message)
+    known = next((v for v in KNOWN_VARIABLES.values() if v.standard_name == item.attrs.get("standard_name")), None)
+    coords: dict[str, Any] = {"time": data["time"].to_numpy(), "station": labels[kept]}
+    coords |= {role: ("station", place[kept]) for role, place in places.items()}
+    unit = str(item.attrs.get("units", "unknown"))
+    return xr.DataArray(
+        values[:, kept],
+        dims=("time", "station"),
+        coords=coords,
+        name=known.name if known is not None else str(item.name),
+        attrs={"units": check_unit(SPELLINGS.get(unit, unit))},
+    )
+
+
+def _place(data: xr.Dataset, role: str, joint: str, path: Path) -> NDArray[np.float64]:
+    """Return what a role's variable says of each station, the median where it is given at every time."""
+    for item in data.variables.values():
+        if item.attrs.get("standard_name") in ROLES[role] and joint in item.dims and set(item.dims) <= {joint, "time"}:
+            return _settled(item, role, joint, path)
+    for name in ROLES[role]:
+        if name in data.variables and joint in data[name].dims and set(data[name].dims) <= {joint, "time"}:
+            return _settled(data[name].variable, role, joint, path)
+    if role == "elevation":
+        return np.full(data.sizes[joint], np.nan)
+    message = f"{path.name} does not say the {ROLES[role][0]} of its stations (a variable with that standard_name)"
+    raise InvalidQuery(message)
+
+
+def _settled(item: xr.Variable, role: str, joint: str, path: Path) -> NDArray[np.float64]:
+    if "time" not in item.dims:
+        return np.asarray(item.to_numpy(), dtype=np.float64)
+    values = np.asarray(item.transpose("time", joint).to_numpy(), dtype=np.float64)
+    known = np.isfinite(values).any(axis=0)
+    settled = np.full(values.shape[1], np.nan)
+    settled[known] = np.nanmedian(values[:, known], axis=0)
+    spread = np.nanmax(np.abs(values[:, known] - settled[known]), initial=0.0)
+    if role != "elevation" and spread > MOVES_DEGREES:
+        message = f"{path.name}: a station moves by {spread:.3g} degree in {role}; cut the file where it was moved"
+        raise InvalidQuery(message)
+    return settled

@@ -1,0 +1,86 @@
+"""Readings as CoverageJSON: a series of points for each station and kind of series."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from hypergrid.core.flags import MEANINGS
+from hypergrid.formats.covjson import collection, parameter, point_series, time_axis
+from hypergrid.formats.readings.selection import Chosen, Kind, Piece
+
+
+def coverages(chosen: Chosen, pieces: Iterable[Piece], *, flags: bool = False) -> list[dict[str, Any]]:
+    """Return a PointSeries for each station and kind that has readings, ordered by station as the kinds have them.
+
+    Parameters
+    ----------
+    chosen
+        What the pieces were read of.
+    pieces
+        Readings; those of one kind follow one another in time.
+    flags
+        Whether the QARTOD flags stand beside the values, as a parameter of their own.
+
+    Returns
+    -------
+    Coverages whose `id` is the station's, without parameters: `parameters` gives these, and a collection shares them.
+    The values of readings that came without one are null, the times those of the stamps, with bounds where a reading is
+    of an interval.
+    """
+    held: dict[tuple[str, int], list[tuple[Piece, Any]]] = {}
+    for piece in pieces:
+        for number in np.unique(piece.station).tolist():
+            held.setdefault((piece.kind.label, number), []).append((piece, piece.station == number))
+    made = []
+    for (_, number), parts in held.items():
+        kind = parts[0][0].kind
+        name = kind.stations[number]
+        time_ns, value, flag = (
+            np.concatenate([getattr(piece.readings, column)[mine] for piece, mine in parts])
+            for column in ("time_ns", "value", "flag")
+        )
+        starts_ns, ends_ns = (
+            np.concatenate([piece.intervals_ns()[edge][mine] for piece, mine in parts]) for edge in (0, 1)
+        )
+        ranges = {kind.key: value, **({f"{kind.key}_flag": flag} if flags else {})}
+        times = time_axis(starts_ns, ends_ns, stamps_ns=time_ns)
+        made.append(point_series(_place(chosen, name), times, ranges, id=name))
+    return made
+
+
+def measured(kind: Kind) -> dict[str, Any]:
+    """Return how a kind of series is measured, as members of its parameter: method and interval, height [m]."""
+    sample = kind.sample
+    method = "point" if sample.statistic == "sample" else sample.statistic
+    length_s = 0.0 if sample.stamp == "instant" else sample.interval_s
+    of_height = {} if sample.height_m is None else {"hypergrid:height_m": sample.height_m}
+    return {"measurementType": {"method": method, "duration": f"PT{length_s:g}S"}, **of_height}
+
+
+def parameters(kinds: Iterable[Kind], *, flags: bool = False) -> dict[str, Any]:
+    """Return the parameters of kinds of series, by their keys, with how each is measured."""
+    told = {}
+    for kind in kinds:
+        variable = kind.variable
+        named = {} if variable.standard_name is None else {"standard_name": variable.standard_name}
+        label = variable.long_name or variable.name
+        told[kind.key] = parameter(kind.key, {"long_name": label, "units": variable.unit, **named}) | measured(kind)
+        if flags:
+            meanings = {"flag_values": list(MEANINGS), "flag_meanings": " ".join(MEANINGS.values())}
+            told[f"{kind.key}_flag"] = parameter(kind.key, {"long_name": f"quality of {label}", **meanings})
+    return told
+
+
+def coverage_collection(chosen: Chosen, pieces: Iterable[Piece], *, flags: bool = False) -> dict[str, Any]:
+    """Return readings as a CoverageCollection."""
+    made = coverages(chosen, pieces, flags=flags)
+    return collection(made, {"parameters": parameters(chosen.kinds, flags=flags)})
+
+
+def _place(chosen: Chosen, name: str) -> tuple[float, float, float | None]:
+    station = chosen.archive.stations.get(name)
+    if station is None:
+        return np.nan, np.nan, None
+    position = station.position
+    return position.lon, position.lat, position.elevation_m

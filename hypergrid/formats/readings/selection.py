@@ -1,0 +1,195 @@
+"""Which readings are exported, how their columns are called, and the pieces in which they are read."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.archive import Archive
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.flags import MEANINGS, TESTS
+from hypergrid.core.readings import Readings, Series, Station
+from hypergrid.core.times import Window
+from hypergrid.core.units import Variable
+
+READINGS_AT_ONCE: Final = 2_000_000
+"""Readings that a piece holds at most, as far as stations report regularly: some 100 MB."""
+_CHUNK_SLICES: Final = 2048
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is wanted of an archive; what is left empty is all."""
+
+    variables: tuple[str, ...] = ()
+    stations: tuple[str, ...] = ()
+    window: Window | None = None
+    flags: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not set(self.flags) <= set(MEANINGS):
+            message = f"flags are those of QARTOD (1, 2, 3, 4, 9); got {', '.join(map(str, self.flags))}"
+            raise InvalidQuery(message)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Series of a variable that differ in nothing but their station."""
+
+    label: str
+    """Name of the column: the variable, and what else tells its series apart."""
+    variable: Variable
+    sample: Series
+    """One of the series; the others differ in their station alone."""
+    numbers: tuple[int, ...]
+    """The series among those of the archive."""
+    stations: tuple[str, ...]
+    """The station of each."""
+    key: str = ""
+    """What its label would be among all series of the variable, without blanks: the same whichever are chosen."""
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Readings of one kind, of one stretch of time, ordered by time, then station."""
+
+    kind: Kind
+    readings: Readings
+    station: NDArray[np.int64]
+    """Which of the kind's stations, shape (n,)."""
+
+    def intervals_ns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where what each reading is of begins and ends [ns since 1970 UTC]: of an instant at the stamp."""
+        time_ns, sample = self.readings.time_ns, self.kind.sample
+        length_ns = 0 if sample.stamp == "instant" else round(sample.interval_s * 1e9)
+        starts_ns = time_ns - length_ns if sample.stamp == "end" else time_ns
+        return starts_ns, starts_ns + length_ns
+
+
+class Chosen:
+    """The chosen readings of an archive.
+
+    Raises
+    ------
+    NotFound
+        There is no such variable or station, or no series of these.
+    """
+
+    def __init__(self, archive: Archive, selection: Selection) -> None:
+        self.archive, self.selection = archive, selection
+        # A name with the height or the statistic that tells series apart is one of their kinds, and takes more to know.
+        known = archive.variables if set(selection.variables) <= set(archive.variables) else self._known
+        for kind, wanted, existing in (
+            ("variable", selection.variables, known), ("station", selection.stations, archive.stations),
+        ):  # fmt: skip
+            for name in wanted:
+                if name not in existing:
+                    unknown = NotFound.among(kind, name, existing)
+                    raise unknown
+        if not self.kinds:
+            message = f"nothing to export: no series of {', '.join(selection.variables) or 'any variable'}" + (
+                f" at {', '.join(selection.stations)}" if selection.stations else ""
+            )
+            raise NotFound(message)
+
+    @cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Kinds of series, in the order of the archive's variables."""
+        names, stations = self.selection.variables, set(self.selection.stations)
+        found: list[Kind] = []
+        for name, variable in self.archive.variables.items():
+            if not names or any(one == name or one.startswith(f"{name}_") for one in names):
+                series = self.archive.series(name)
+                keys = {number: key for key, kind in _keyed(variable, series) for number in kind.numbers}
+                some = _kinds(variable, series, stations)
+                found += [replace(kind, key=keys[kind.numbers[0]]) for kind in some]
+        return tuple(kind for kind in found if not names or kind.variable.name in names or kind.key in names)
+
+    @property
+    def _known(self) -> list[str]:
+        """Names of variables, and of kinds of their series."""
+        variables = self.archive.variables
+        keys = (key for one in variables.values() for key, _ in _keyed(one, self.archive.series(one.name)))
+        return list(dict.fromkeys([*variables, *keys]))
+
+    @property
+    def stations(self) -> Mapping[str, Station]:
+        """The stations of the chosen series, by id."""
+        names = dict.fromkeys(station for kind in self.kinds for station in kind.stations)
+        return {name: self.archive.stations[name] for name in names if name in self.archive.stations}
+
+    def spans(self, kinds: tuple[Kind, ...]) -> list[Window]:
+        """Return stretches of time that hold all readings of some kinds, in order, each few enough to be in memory."""
+        width = max(len(self.archive.series(kind.variable.name)) for kind in kinds)
+        most = max(1, READINGS_AT_ONCE // (_CHUNK_SLICES * width * len({kind.variable.name for kind in kinds})))
+        edges = {
+            edge
+            for kind in kinds
+            for window in self.archive.spans(kind.variable.name, most)
+            for edge in (window.start_ns, window.stop_ns)
+        }
+        ordered = sorted(edges)
+        windows = [Window(start, stop) for start, stop in zip(ordered[:-1], ordered[1:], strict=True)]
+        if self.selection.window is None:
+            return windows
+        return [part for one in windows if (part := one.intersect(self.selection.window)) is not None]
+
+    def read(self, variable: str, window: Window) -> Iterator[Piece]:
+        """Yield the chosen readings of a variable in a window, a piece a kind."""
+        mine = [kind for kind in self.kinds if kind.variable.name == variable]
+        numbers = np.array([number for kind in mine for number in kind.numbers], np.intp)
+        found = self.archive.read(variable, window=window, series=numbers, tests=True)
+        if self.selection.flags:
+            found = found.take(np.isin(found.flag, self.selection.flags))
+        for kind in mine:
+            place = np.full(len(found.series), -1, np.int64)
+            place[list(kind.numbers)] = np.arange(len(kind.numbers))
+            own = found if len(mine) == 1 else found.take(place[found.index] >= 0)
+            own = own.take(np.lexsort((own.index, own.time_ns)))
+            if len(own):
+                yield Piece(kind, own, place[own.index])
+
+
+def _keyed(variable: Variable, series: tuple[Series, ...]) -> list[tuple[str, Kind]]:
+    """Return all kinds of series of a variable with their keys."""
+    return [(kind.label.replace(" ", "_"), kind) for kind in _kinds(variable, series, set())]
+
+
+def _kinds(variable: Variable, series: tuple[Series, ...], stations: set[str]) -> list[Kind]:
+    grouped: dict[Series, list[int]] = {}
+    for number, one in enumerate(series):
+        if not stations or one.station in stations:
+            grouped.setdefault(replace(one, station="", source=""), []).append(number)
+    kinds = []
+    for key, members in grouped.items():
+        words = _words(key, list(grouped))
+        # Feeds that measured the same at one station: told apart by where they came from.
+        sources: dict[str, list[int]] = {}
+        twice = len({series[number].station for number in members}) < len(members)
+        for number in members:
+            sources.setdefault(series[number].source if twice else "", []).append(number)
+        for source, numbers in sources.items():
+            label = " ".join([variable.name, *words, *([f"({source})"] if twice else [])])
+            names = tuple(series[number].station for number in numbers)
+            kinds.append(Kind(label, variable, series[numbers[0]], tuple(numbers), names))
+    return kinds
+
+
+def _words(one: Series, among: list[Series]) -> list[str]:
+    """Return what tells series apart from others of their variable."""
+    words = []
+    for name, form in (
+        ("height_m", "{:g}m"), ("replicate", "#{}"), ("statistic", "{}"), ("interval_s", "{:g}s"), ("stamp", "at_{}"),
+    ):  # fmt: skip
+        value = getattr(one, name)
+        if len({getattr(other, name) for other in among}) > 1 and value is not None:
+            words.append(form.format(value))
+    return words
+
+
+def tests_in_words(bits: int) -> str:
+    """Return the names of the tests that a bit each stands for, apart by a blank."""
+    return " ".join(name for place, name in enumerate(TESTS) if bits >> place & 1)

@@ -1,0 +1,128 @@
+"""SMET 1.1 (WSL Institute for Snow and Avalanche Research SLF), ASCII: one file a station, one row a time.
+
+A field has the name that SMET gives its quantity, and `units_multiplier` and `units_offset` lead to SMET's unit, so
+that the numbers are those of the archive. SMET has no flags, so that unless flags are asked for, only readings that
+are good or not evaluated go into a file; the others are nodata, as is a time at which a series has no reading.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.archive import Archive
+from hypergrid.core.errors import InvalidQuery, InvalidUnit
+from hypergrid.core.times import SECOND_NS
+from hypergrid.core.units import convert
+from hypergrid.formats.readings.selection import Chosen, Kind, Piece
+
+FIELDS: Final = {
+    "air_temperature": ("TA", "K"),
+    "dew_point_temperature": ("TD", "K"),
+    "surface_temperature": ("TSS", "K"),
+    "ground_surface_temperature": ("TSG", "K"),
+    "relative_humidity": ("RH", "dimensionless"),
+    "wind_speed": ("VW", "m s-1"),
+    "wind_gust": ("VW_MAX", "m s-1"),
+    "wind_direction": ("DW", "degree"),
+    "solar_radiation": ("ISWR", "W m-2"),
+    "reflected_radiation": ("RSWR", "W m-2"),
+    "longwave_radiation": ("ILWR", "W m-2"),
+    "outgoing_longwave_radiation": ("OLWR", "W m-2"),
+    "snow_height": ("HS", "m"),
+    "precipitation": ("PSUM", "mm"),
+    "precipitation_rate": ("PINT", "mm h-1"),
+    "air_pressure": ("P", "Pa"),
+}
+"""SMET's name and unit of a variable; others go by their own name, in the archive's unit."""
+NODATA: Final = -999
+
+
+class Smet:
+    """A file a station; each piece adds rows to those of its stations."""
+
+    def __init__(self, chosen: Chosen, paths: dict[str, Path]) -> None:
+        self._paths = paths
+        self._fields = _fields(chosen.kinds)
+        for name, path in paths.items():
+            path.write_text(_header(chosen.archive, name, self._fields), encoding="utf-8", newline="\n")
+
+    def add(self, pieces: Sequence[Piece]) -> None:
+        """Write the rows of one stretch of time, of all kinds."""
+        for name, path in self._paths.items():
+            rows = [_of_station(piece, name) for piece in pieces]
+            times = np.unique(np.concatenate([np.empty(0, np.int64), *(time_ns for time_ns, _ in rows)]))
+            if not len(times):
+                continue
+            table = np.full((len(times), len(self._fields)), float(NODATA))
+            for piece, (time_ns, values) in zip(pieces, rows, strict=True):
+                if (values == NODATA).any():
+                    message = (
+                        f"{piece.kind.label!r} of station {name!r} has the value {NODATA}, which means no value in "
+                        "SMET; export it as .csv, .parquet or .nc"
+                    )
+                    raise InvalidQuery(message)
+                column = [kind.label for kind, *_ in self._fields].index(piece.kind.label)
+                table[np.searchsorted(times, time_ns), column] = np.where(np.isnan(values), float(NODATA), values)
+            with path.open("a", encoding="utf-8", newline="\n") as stream:
+                _write(stream, times, table)
+
+
+def _of_station(piece: Piece, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    if name not in piece.kind.stations:
+        return np.empty(0, np.int64), np.empty(0)
+    mine = piece.station == piece.kind.stations.index(name)
+    return piece.readings.time_ns[mine], piece.readings.value[mine]
+
+
+def _write(stream: IO[str], times: NDArray[np.int64], table: NDArray[np.float64]) -> None:
+    unit: Literal["s", "ns"] = "s" if not (times % SECOND_NS).any() else "ns"
+    texts = np.datetime_as_string(times.astype("datetime64[ns]"), unit=unit).tolist()
+    for text, row in zip(texts, table.tolist(), strict=True):
+        stream.write(f"{text} {' '.join(str(NODATA) if value == NODATA else repr(value) for value in row)}\n")
+
+
+Field = tuple[Kind, str, float, float]
+"""A kind of series, its field, and the multiplier and offset that lead to SMET's unit."""
+
+
+def _fields(kinds: Sequence[Kind]) -> list[Field]:
+    found: list[Field] = []
+    for kind in kinds:
+        name, unit = FIELDS.get(kind.variable.name, (kind.variable.name.upper(), kind.variable.unit))
+        multiplier, offset = 1.0, 0.0
+        try:
+            offset = float(convert(0.0, kind.variable.unit, unit))
+            multiplier = float(convert(1.0, kind.variable.unit, unit)) - offset
+        except InvalidUnit:
+            name = kind.variable.name.upper()
+        taken = sum(one[1] == name or one[1].startswith(f"{name}_") for one in found)
+        found.append((kind, f"{name}_{taken + 1}" if taken else name, round(multiplier, 12), round(offset, 9)))
+    return found
+
+
+def _header(archive: Archive, name: str, fields: Sequence[Field]) -> str:
+    station = archive.stations.get(name)
+    position = station.position if station else None
+    place = {
+        "latitude": position.lat if position else math.nan,
+        "longitude": position.lon if position else math.nan,
+        "altitude": position.elevation_m if position else math.nan,
+    }
+    lines = ["SMET 1.1 ASCII", "[HEADER]", f"station_id = {_line(name)}"]
+    if station is not None and station.name:
+        lines.append(f"station_name = {_line(station.name)}")
+    lines += [f"{key} = {NODATA if math.isnan(value) else repr(float(value))}" for key, value in place.items()]
+    lines += [f"nodata = {NODATA}", "tz = 0", f"source = HyperGrid archive {_line(archive.name)}"]
+    lines.append(f"comment = snapshot {archive.snapshot}; {'; '.join(f'{f} is {k.label}' for k, f, *_ in fields)}")
+    lines.append("fields = timestamp " + " ".join(field for _, field, *_ in fields))
+    lines.append("units_multiplier = 1 " + " ".join(f"{multiplier:.12g}" for *_, multiplier, _ in fields))
+    lines.append("units_offset = 0 " + " ".join(f"{offset:.12g}" for *_, offset in fields))
+    return "\n".join([*lines, "[DATA]", ""])
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,232 @@
+"""Results to files: one row a format; a file is there whole or not at all."""
+
+import io
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.registry import Registry
+from hypergrid.execution.results.zarr_sink import accepted_zarr
+from hypergrid.formats import covjson
+from hypergrid.formats.geotiff import geotiff_bytes
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format for results."""
+
+    name: str
+    media_type: str
+    suffix: str
+    to_bytes: Callable[[xr.Dataset], bytes]
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+GEOTIFF = "image/tiff; application=geotiff; profile=cloud-optimized"
+
+FORMATS: Registry[Format] = Registry("result format")
+"""Formats by name."""
+
+
+def _netcdf(dataset: xr.Dataset) -> bytes:
+    buffer = io.BytesIO()
+    encoding: dict[Hashable, dict[str, Any]] = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars}
+    for name, coordinate in dataset.coords.items():
+        # CF 2.5.1: none of these is ever missing.
+        if coordinate.dtype.kind == "f" and (name in dataset.dims or str(name).endswith("_bounds")):
+            encoding[name] = {"_FillValue": None}
+    dataset.to_netcdf(buffer, engine="h5netcdf", encoding=encoding)
+    return buffer.getvalue()
+
+
+def _rows(dataset: xr.Dataset) -> pd.DataFrame:
+    """Return long rows: time, place, value, count, unit."""
+    kept = dataset.drop_vars([name for name in dataset.variables if str(name).endswith("_bounds")])
+    frame = kept.to_dataframe().reset_index()
+    frame["unit"] = dataset["value"].attrs.get("units", "")
+    return frame
+
+
+def _parquet(dataset: xr.Dataset) -> bytes:
+    """Return the same rows, times as instants in UTC; what made them is kept as the frame's attributes."""
+    frame = _rows(dataset)
+    frame["time"] = frame["time"].dt.tz_localize("UTC")
+    frame.attrs = {str(name): str(text) for name, text in dataset.attrs.items()}
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False, compression="zstd")
+    return buffer.getvalue()
+
+
+def _coverage(dataset: xr.Dataset) -> bytes:
+    return json.dumps(covjson.result_json(dataset), allow_nan=False, separators=(",", ":")).encode()
+
+
+def _csv(dataset: xr.Dataset) -> bytes:
+    frame = _rows(dataset)
+    written = {time: _instant(time) for time in frame["time"].unique()}
+    frame["time"] = frame["time"].map(written)
+    for name in frame.select_dtypes(["object", "string"]):
+        frame[name] = frame[name].map(harmless)
+    return str(frame.to_csv(index=False)).encode()
+
+
+def harmless(cell: object) -> object:
+    """Return a cell that no spreadsheet takes for a formula: stations may be called anything."""
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def _instant(time: pd.Timestamp) -> str:
+    return f"{time.isoformat()}Z"
+
+
+def _zarr_folder(dataset: xr.Dataset, folder: Path) -> None:
+    with accepted_zarr():
+        dataset.to_zarr(folder, mode="w", consolidated=True)
+
+
+def zarr_files(dataset: xr.Dataset) -> dict[str, bytes]:
+    """Return the files of a result's Zarr store by their paths; metadata are consolidated, so that none is listed."""
+    held: dict[str, Buffer] = {}
+    with accepted_zarr():
+        dataset.to_zarr(MemoryStore(held), mode="w", consolidated=True)
+    return {path: held[path].to_bytes() for path in sorted(held)}
+
+
+def _zarr(dataset: xr.Dataset) -> bytes:
+    """Return a zipped Zarr store, the same bytes each time."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for path, content in zarr_files(dataset).items():
+            # Named by a record of its own, it has no time of now, and no rights either.
+            entry = zipfile.ZipInfo(path)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, content)
+    return buffer.getvalue()
+
+
+def _png(dataset: xr.Dataset) -> bytes:
+    """Return the picture of the first time cell, on the lowest level; `picture_bytes` draws others."""
+    from hypergrid.plots import picture_bytes  # noqa: PLC0415 - matplotlib takes half a second to load
+
+    return picture_bytes(dataset)
+
+
+FORMATS.add("netcdf", Format("netcdf", "application/x-netcdf", ".nc", _netcdf))
+FORMATS.add("csv", Format("csv", "text/csv", ".csv", _csv))
+FORMATS.add("parquet", Format("parquet", "application/vnd.apache.parquet", ".parquet", _parquet))
+FORMATS.add("covjson", Format("covjson", covjson.MEDIA_TYPE, ".covjson", _coverage))
+FORMATS.add("geotiff", Format("geotiff", GEOTIFF, ".tif", geotiff_bytes))
+FORMATS.add("png", Format("png", "image/png", ".png", _png))
+FORMATS.add("zarr", Format("zarr", "application/zip", ".zarr.zip", _zarr))
+
+
+def to_bytes(dataset: xr.Dataset, name: str) -> bytes:
+    """Return a result in a format of `FORMATS`.
+
+    Raises
+    ------
+    NotFound
+        There is no such format.
+    """
+    return FORMATS[name].to_bytes(dataset)
+
+
+def check_path(path: Path) -> str:
+    """Return the format's name for a path, by its ending, if a result can be put there; to be asked before computing.
+
+    Raises
+    ------
+    NotFound
+        No format has this ending, or the folder that the path lies in does not exist.
+    InvalidQuery
+        Something is there that a result must not replace: a folder, or for `.zarr` anything but a Zarr store.
+    """
+    name = _format_of(path)
+    if not path.parent.is_dir():
+        message = f"the folder {path.parent} of the result {path.name} does not exist; make it first"
+        raise NotFound(message)
+    if path.suffix == ".zarr":
+        if path.exists() and not _is_zarr(path):
+            message = f"the result {path} would replace something that is no Zarr store; choose another name"
+            raise InvalidQuery(message)
+    elif path.is_dir():
+        message = f"the result {path} needs the name of a file; a folder is there; choose another name"
+        raise InvalidQuery(message)
+    return name
+
+
+def _format_of(path: Path) -> str:
+    if path.suffix == ".zarr":
+        return "zarr"
+    for row in FORMATS.values():
+        if path.name.endswith(row.suffix):
+            return row.name
+    raise NotFound.among(
+        kind="ending of a result file",
+        given=path.suffix or path.name,
+        existing=[".zarr", *(r.suffix for r in FORMATS.values())],
+    )
+
+
+def _is_zarr(path: Path) -> bool:
+    return path.is_dir() and ((path / "zarr.json").is_file() or not any(path.iterdir()))
+
+
+def write(dataset: xr.Dataset, path: str | Path) -> None:
+    """Write a result to a path; the ending says in which format (.nc, .csv, .parquet, .covjson, .tif, .png, .zarr).
+
+    The file is made beside its place and renamed, so that an interrupted run leaves the old one or none.
+
+    Raises
+    ------
+    NotFound, InvalidQuery
+        The path cannot be used; see `check_path`.
+    OSError
+        The folder cannot be written.
+    """
+    target = Path(path)
+    name = check_path(target)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if target.suffix == ".zarr":
+            _zarr_folder(dataset, scratch)
+            swap(scratch, target)
+        else:
+            scratch.write_bytes(to_bytes(dataset, name))
+            scratch.rename(target)
+    finally:
+        if scratch.is_dir():
+            shutil.rmtree(scratch)
+        scratch.unlink(missing_ok=True)
+
+
+def swap(scratch: Path, target: Path) -> None:
+    """Put a folder in the place of another, which is kept until the new one is there: a rename takes no full folder."""
+    aside = scratch.with_suffix(".old")
+    if target.is_dir():
+        target.rename(aside)
+    try:
+        scratch.rename(target)
+    except OSError:
+        if aside.is_dir():
+            aside.rename(target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Compiled loops of kriging, with the threads that they run on."""

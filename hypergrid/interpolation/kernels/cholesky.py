@@ -1,0 +1,180 @@
+"""Compiled loops over one small system: its factors, and its solution for one target after another.
+
+With C the covariances within a set of stations, F its drift functions, c and f those of a target: `L L' = C`,
+`Q R = inv(L) F`, `y = inv(L) c`, `g = inv(R') f`, `h = Q' y - g`. Then the weights are `inv(L') (y - Q h)`, and the
+variance is `c(0) - y'y + h'h` (Lawson and Hanson 1974, chapters 22 and 25). Nothing here knows a variogram.
+
+Rows are padded with zeros to whole multiples of eight numbers, and loops go by eight: the compiler makes of eight
+numbers one instruction or two, while its own way with rows of unknown length was five times slower at 20 stations.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.interpolation.kernels.local_task import INDEPENDENT, LANES, VARIANCES
+from hypergrid.interpolation.kernels.threads import compiled
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int32]
+
+LEAST_PIVOT = 1e-10
+"""Share of its variance that a station must have of its own, given those before it; below, too many digits are lost."""
+FINE, UNDETERMINED, SINGULAR = 0, 1, 2
+"""What became of a set."""
+
+
+@compiled(reordered=True)
+def dot(a: Floats, b: Floats, count: int) -> float:
+    """Return the sum of products of two padded rows."""
+    total = 0.0
+    for start in range(0, count, LANES):
+        for lane in range(LANES):
+            total += a[start + lane] * b[start + lane]
+    return total
+
+
+@compiled()
+def lessen(a: Floats, b: Floats, factor: float, start: int, count: int) -> None:
+    """Take a multiple of padded row `b` from row `a`, from the eight numbers on that `start` is in."""
+    for first in range(start & -LANES, count, LANES):
+        for lane in range(LANES):
+            a[first + lane] -= factor * b[first + lane]
+
+
+@compiled()
+def forward(upper: Floats, right: Floats, count: int) -> None:
+    """Solve `L y = right` in place; `upper` is L', its diagonal inverted, zero below."""
+    for j in range(count):
+        solved = right[j] * upper[j, j]
+        lessen(right, upper[j], solved, j, count)
+        right[j] = solved
+
+
+@compiled()
+def backward(lower: Floats, right: Floats, count: int) -> None:
+    """Solve `L' x = right` in place; `lower` is L, its diagonal inverted, zero above."""
+    for j in range(count - 1, -1, -1):
+        solved = right[j] * lower[j, j]
+        lessen(right, lower[j], solved, 0, j)
+        right[j] = solved
+
+
+@compiled()
+def factorise(upper: Floats, lower: Floats, count: int) -> bool:
+    """Turn C in `upper` into L', and `lower` into L, with their diagonals inverted; False where C needs pivoting."""
+    least = LEAST_PIVOT * upper[0, 0]
+    for j in range(count):
+        if not upper[j, j] > least:
+            return False
+        root = 1.0 / math.sqrt(upper[j, j])
+        for first in range(j & -LANES, count, LANES):
+            for lane in range(LANES):
+                upper[j, first + lane] *= root
+        for i in range(j + 1, count):
+            lessen(upper[i], upper[j], upper[j, i], i, count)
+        upper[j, j] = root
+    for i in range(count):
+        upper[i, :i] = 0.0
+        for s in range(i, count):
+            lower[s, i] = upper[i, s]
+    return True
+
+
+@compiled()
+def orthogonalise(rows: Floats, triangle: Floats, count: int) -> bool:
+    """Turn rows of functions into orthonormal ones, and note R' with its diagonal inverted; False where they depend.
+
+    A function's share of its own is of what varies about the first one, which is a constant. Each is made orthogonal
+    twice, which is enough (Giraud and others 2005).
+    """
+    for f in range(rows.shape[0]):
+        whole = dot(rows[f], rows[f], count)
+        size = whole
+        triangle[f, :f] = 0.0
+        for repeat in range(2):
+            for g in range(f):
+                product = dot(rows[g], rows[f], count)
+                triangle[f, g] += product
+                lessen(rows[f], rows[g], product, 0, count)
+                if g == 0 and repeat == 0:
+                    size = dot(rows[f], rows[f], count)
+        left = dot(rows[f], rows[f], count)
+        if not (left > INDEPENDENT * INDEPENDENT * size and left > 1e-20 * whole):
+            return False
+        triangle[f, f] = 1.0 / math.sqrt(left)
+        for s in range(count):
+            rows[f, s] *= triangle[f, f]
+    return True
+
+
+@compiled()
+def prepare(
+    covariances: Floats,
+    station_functions: Floats,
+    members: Numbers,
+    shift: float,
+    upper: Floats,
+    lower: Floats,
+    rows: Floats,
+    triangle: Floats,
+) -> int:
+    """Factorise the system of a set of stations; return what became of it."""
+    count = members.size
+    functions = rows.shape[0]
+    # A constant alone is determined by any station.
+    if functions > 1:
+        if count < functions:
+            return UNDETERMINED
+        _take(station_functions, members, rows)
+        if not orthogonalise(rows, triangle, count):
+            return UNDETERMINED
+    upper[:] = 0.0
+    for i in range(count):
+        for s in range(i, count):
+            upper[i, s] = shift + covariances[members[i], members[s]]
+    if not factorise(upper, lower, count):
+        return SINGULAR
+    _take(station_functions, members, rows)
+    for f in range(functions):
+        forward(upper, rows[f], count)
+    return FINE if orthogonalise(rows, triangle, count) else SINGULAR
+
+
+@compiled()
+def _take(station_functions: Floats, members: Numbers, rows: Floats) -> None:
+    rows[:] = 0.0
+    for f in range(rows.shape[0]):
+        for s in range(members.size):
+            rows[f, s] = station_functions[f, members[s]]
+
+
+@compiled()
+def solve(
+    upper: Floats,
+    lower: Floats,
+    rows: Floats,
+    triangle: Floats,
+    functions: Floats,
+    right: Floats,
+    scratch: Floats,
+    count: int,
+    what: int,
+) -> float:
+    """Turn a target's covariances into its weights, where they are wanted; return what its variance gains by them."""
+    lead, excess = scratch[0], scratch[1]
+    forward(upper, right, count)
+    gained = -dot(right, right, count)
+    for f in range(rows.shape[0]):
+        lead[f] = functions[f]
+        for g in range(f):
+            lead[f] -= triangle[f, g] * lead[g]
+        lead[f] *= triangle[f, f]
+        excess[f] = dot(rows[f], right, count) - lead[f]
+        gained += excess[f] * excess[f]
+    if what != VARIANCES:
+        for f in range(rows.shape[0]):
+            lessen(right, rows[f], excess[f], 0, count)
+        backward(lower, right, count)
+    return gained

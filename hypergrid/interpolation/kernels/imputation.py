@@ -1,0 +1,92 @@
+"""Compiled loop over slices: the stations that are missing from each are kriged from those present."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.interpolation.kernels.cholesky import backward, factorise, forward
+from hypergrid.interpolation.kernels.local_task import LANES
+from hypergrid.interpolation.kernels.threads import compiled
+
+Floats = NDArray[np.float64]
+
+
+LEAST_SHARE = 1e-5
+"""Share of its variance that a station must have of its own, given those before it.
+
+Below, refining need not converge.
+"""
+
+
+@compiled()
+def _is_sure(upper: Floats, least: float, count: int) -> bool:
+    """Return whether all pivots of a factor, its diagonal inverted, are above the least."""
+    for j in range(count):
+        if upper[j, j] * upper[j, j] * least > 1.0:
+            return False
+    return True
+
+
+@compiled(reordered=True)
+def fill(
+    core: Floats, present: NDArray[np.bool_], filled: Floats, solved: NDArray[np.bool_], start: int, stop: int
+) -> None:
+    """Put `-inv(P_MM) P_MA z_A` in place of the missing values of some slices.
+
+    Parameters
+    ----------
+    core
+        P without its border, shape (stations, stations).
+    present
+        Which station reports, shape (slices, stations).
+    filled
+        Values, 0 where missing; changed in place, shape (slices, stations).
+    solved
+        Set where a slice is done: not where no station reports, and where the system needs pivoting; shape (slices,).
+    start, stop
+        The slices.
+    """
+    stations = core.shape[0]
+    most = 0
+    for row in range(start, stop):
+        lacking = 0
+        for station in range(stations):
+            lacking += not present[row, station]
+        if lacking < stations:
+            most = max(most, lacking)
+    padded = (most + LANES - 1) & -LANES
+    missing = np.empty(most + 1, dtype=np.int64)
+    upper, lower = np.zeros((most, padded)), np.zeros((most, padded))
+    right = np.zeros(padded)
+    for row in range(start, stop):
+        count = 0
+        for station in range(stations):
+            if not present[row, station] and count < most:
+                missing[count] = station
+                count += 1
+        solved[row] = False
+        if count and present[row].any():
+            values = filled[row]
+            upper[:count] = 0.0
+            greatest = 0.0
+            for i in range(count):
+                for j in range(i, count):
+                    upper[i, j] = core[missing[i], missing[j]]
+                greatest = max(greatest, upper[i, i])
+            if factorise(upper, lower, count) and _is_sure(upper, LEAST_SHARE * greatest, count):
+                # The second time refines the first: the factor is of one triangle of P, whose rounding is not that of
+                # its rows, and in a smooth model without a nugget would cost a thousand times more digits.
+                for _ in range(2):
+                    right[:] = 0.0
+                    for i in range(count):
+                        of = core[missing[i]]
+                        total = 0.0
+                        for station in range(stations):
+                            total += of[station] * values[station]
+                        right[i] = -total
+                    forward(upper, right, count)
+                    backward(lower, right, count)
+                    for i in range(count):
+                        values[missing[i]] += right[i]
+                solved[row] = True
+        elif not count:
+            solved[row] = True

@@ -1,0 +1,176 @@
+"""Cholesky factor, triangular solves and inverse of a large matrix, in its own memory, tile by tile (`tiles.py`).
+
+Matrices are in C order, and only their lower triangle counts; right-hand sides are rows. All walks over the tiles are
+right-looking (Golub and Van Loan 2013, 4.2.9; Bientinesi, Gunter and van de Geijn 2008 for the inverse): what a step
+does to one row of tiles does not depend on what it does to the others, so that threads share them. They take as many
+operations as the routines of LAPACK for whole matrices, and no longer.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.blas import one_thread
+from hypergrid.core.pacing import give_way
+from hypergrid.interpolation.kernels import blas_in_place as on_tile
+from hypergrid.interpolation.kernels.tiles import share_tiles, spans, tiles
+
+Floats = NDArray[np.float64]
+
+MOST_COLUMNS: Final = 4
+"""Columns of an inverse that are looked at for its norm; mostly one or two are."""
+
+
+def decompose(matrix: Floats) -> None:
+    """Put the lower Cholesky factor of a symmetric matrix in the place of its lower triangle.
+
+    Parameters
+    ----------
+    matrix
+        Shape (rows, rows); what is above the diagonal is not looked at.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        The matrix is not positive definite.
+    """
+    count = len(matrix)
+    with one_thread():
+        for here in tiles(count):
+            give_way()
+            on_tile.decompose(matrix[here, here])
+            below = list(tiles(count, here.stop))
+            share_tiles(partial(_divide_rows, matrix, here), below, count)
+            # The longest rows first, so that no thread is left with one.
+            share_tiles(partial(_reduce_row, matrix, here), below[::-1], count)
+
+
+def _divide_rows(matrix: Floats, here: slice, rows: slice) -> None:
+    on_tile.divide_by(matrix[here, here], matrix[rows, here], side="right", transposed=True)
+
+
+def _reduce_row(matrix: Floats, here: slice, rows: slice) -> None:
+    left = matrix[rows, here]
+    for columns in spans(rows.start, here.stop):
+        on_tile.add_product(matrix[rows, columns], left, matrix[columns, here].T, sign=-1.0)
+        give_way()
+    on_tile.add_square(matrix[rows, rows], left, sign=-1.0)
+
+
+def invert(factor: Floats) -> None:
+    """Put the inverse of a matrix, its lower triangle, in the place of the matrix's factor.
+
+    Where it ends in between, as a query does that is stopped, neither is there.
+    """
+    count = len(factor)
+    with one_thread():
+        for here in tiles(count):
+            give_way()
+            share_tiles(partial(_invert_row, factor, here), list(tiles(count, here.stop)), count)
+            share_tiles(partial(_divide_columns, factor, here), list(spans(here.start)), count)
+            on_tile.invert(factor[here, here])
+        # The inverse is the square of the inverted factor.
+        for here in tiles(count):
+            give_way()
+            share_tiles(partial(_square_row, factor, here), list(tiles(here.start))[::-1], count)
+            share_tiles(partial(_multiply_columns, factor, here), list(spans(here.start)), count)
+            on_tile.square(factor[here, here])
+
+
+def _invert_row(matrix: Floats, here: slice, rows: slice) -> None:
+    left = matrix[rows, here]
+    on_tile.divide_by(matrix[here, here], left, side="right", sign=-1.0)
+    for columns in spans(here.start):
+        give_way()
+        on_tile.add_product(matrix[rows, columns], left, matrix[here, columns])
+
+
+def _divide_columns(matrix: Floats, here: slice, columns: slice) -> None:
+    on_tile.divide_by(matrix[here, here], matrix[here, columns], side="left")
+
+
+def _square_row(matrix: Floats, here: slice, rows: slice) -> None:
+    right = matrix[here, rows].T
+    for columns in spans(rows.start):
+        on_tile.add_product(matrix[rows, columns], right, matrix[here, columns])
+        give_way()
+    on_tile.add_square(matrix[rows, rows], right)
+
+
+def _multiply_columns(matrix: Floats, here: slice, columns: slice) -> None:
+    on_tile.multiply_by(matrix[here, here], matrix[here, columns], side="left", transposed=True)
+
+
+def solve_lower(factor: Floats, sides: Floats) -> None:
+    """Put what solves a factor for right-hand sides in their place, shape (sides, rows of the factor), in C order."""
+    _solve_in_parts(partial(_solve_forwards, factor), sides)
+
+
+def solve(factor: Floats, sides: Floats) -> None:
+    """Put what solves a matrix, by its factor, for right-hand sides in their place, as `solve_lower` does."""
+    _solve_in_parts(partial(_solve_both_ways, factor), sides)
+
+
+def _solve_in_parts(work: Callable[[Floats], None], sides: Floats) -> None:
+    with one_thread():
+        share_tiles(work, [sides[some] for some in tiles(len(sides))], sides.shape[1])
+
+
+def _solve_both_ways(factor: Floats, sides: Floats) -> None:
+    _solve_forwards(factor, sides)
+    _solve_backwards(factor, sides)
+
+
+def _solve_forwards(factor: Floats, sides: Floats) -> None:
+    for here in tiles(len(factor)):
+        give_way()
+        solved = sides[:, here]
+        on_tile.divide_by(factor[here, here], solved, side="right", transposed=True)
+        for columns in spans(len(factor), here.stop):
+            on_tile.add_product(sides[:, columns], solved, factor[columns, here].T, sign=-1.0)
+            give_way()
+
+
+def _solve_backwards(factor: Floats, sides: Floats) -> None:
+    for here in list(tiles(len(factor)))[::-1]:
+        give_way()
+        solved = sides[:, here]
+        on_tile.divide_by(factor[here, here], solved, side="right")
+        for columns in spans(here.start):
+            on_tile.add_product(sides[:, columns], solved, factor[here, columns], sign=-1.0)
+            give_way()
+
+
+def norm_of_inverse(factor: Floats) -> float:
+    """Return an estimate, from below, of the 1-norm of the inverse of a matrix, by its factor.
+
+    It is that of LAPACK's pocon: Higham (1988), ACM Transactions on Mathematical Software 14, algorithm 4.1.
+    """
+    count = len(factor)
+
+    def solved(side: Floats) -> Floats:
+        solve(factor, side[None])
+        return side
+
+    column = solved(np.full(count, 1.0 / count))
+    norm, signs, last = float(np.abs(column).sum()), np.copysign(1.0, column), -1
+    for _ in range(MOST_COLUMNS):
+        sizes = np.abs(solved(signs.copy()))
+        greatest = int(sizes.argmax())
+        if last >= 0 and sizes[greatest] == sizes[last]:
+            break
+        column, last = np.zeros(count), greatest
+        column[greatest] = 1.0
+        solved(column)
+        before, norm, before_signs = norm, float(np.abs(column).sum()), signs
+        signs = np.copysign(1.0, column)
+        if norm <= before or (signs == before_signs).all():
+            norm = max(norm, before)
+            break
+    # Where all that was looked at cancels out, this does not.
+    alternating = np.linspace(1.0, 2.0, count)
+    alternating[1::2] *= -1.0
+    return max(norm, 2.0 * float(np.abs(solved(alternating)).sum()) / (3.0 * count))

@@ -1,0 +1,1 @@
+"""Local kriging from the nearest stations."""

@@ -1,0 +1,198 @@
+"""A chunk of targets with the stations that each may be kriged from, nearest first."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from hypergrid.interpolation.points.distance import COINCIDENT_M, on_sphere, separations, straight_radius
+from hypergrid.interpolation.points.points import Targets
+from hypergrid.interpolation.solvers.system import System
+
+Floats = NDArray[np.float64]
+
+SECTORS = 8
+"""Sectors of 45 degrees around a target, the first from east to north-east."""
+MORE_CANDIDATES = 12
+"""Candidates beyond those needed on average: outages come in clusters."""
+MORTON_BITS = 12
+"""Steps of a coordinate, as a power of two, that an order of places tells apart."""
+ANY_SEED = 20071001
+"""Of the numbers that stand for stations in the hash of a set: any will do, as long as it is always the same."""
+
+
+class Chunk(NamedTuple):
+    """What the solvers take of some targets; a station's number is its row in `covariances`."""
+
+    candidates: NDArray[np.int32]
+    """Stations of each target, nearest first, shape (targets, candidates); where there is none, how many they are."""
+    complete: NDArray[np.bool_]
+    """Whether no further station may be used for the target, shape (targets,)."""
+    sectors: NDArray[np.int8]
+    """Sector of each candidate, shape (targets, candidates); (targets, 0) where sectors do not matter."""
+    sides: Floats
+    """Covariances of targets and candidates, means over the parts of a target, shape (targets, candidates)."""
+    functions: Floats
+    """Drift functions at the targets, shape (targets, functions)."""
+    within: Floats
+    """Variance of each target by itself, shape (targets,)."""
+    covariances: Floats
+    """Of the stations, shape (stations, stations)."""
+    station_functions: Floats
+    """Drift functions at the stations, shape (functions, stations)."""
+    hashes: NDArray[np.uint64]
+    """A random number for each station; those of a set, joined by exclusive or, tell it from others."""
+    numbers: NDArray[np.intp]
+    """Numbers of the stations in the whole network, ascending, shape (stations,)."""
+
+    @property
+    def nbytes(self) -> int:
+        """What its arrays take [bytes]."""
+        return sum(array.nbytes for array in self)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which of the stations that report are used for a target."""
+
+    neighbours: int
+    """At most so many, the nearest."""
+    radius_m: float | None = None
+    """None that is farther [m]."""
+    octants: int | None = None
+    """At most so many in each sector."""
+
+    @property
+    def most(self) -> int:
+        """Stations used at most."""
+        return self.neighbours if self.octants is None else min(self.neighbours, SECTORS * self.octants)
+
+
+class Neighbourhood:
+    """Stations to choose from: those that report in any slice of a group."""
+
+    def __init__(self, system: System, numbers: NDArray[np.intp], selection: Selection) -> None:
+        self._system = system
+        self._numbers = numbers
+        self._selection = selection
+        self._isotropic_m = system.isotropic_m[numbers]
+        self._positions_m = system.stations.positions_m[numbers]
+        self._tree = cKDTree(self._isotropic_m)
+        generator = np.random.default_rng(ANY_SEED)
+        self._hashes = generator.integers(1, 2**64 - 1, system.stations.count, dtype=np.uint64, endpoint=True)
+
+    @property
+    def stations(self) -> int:
+        """How many stations there are to choose from."""
+        return len(self._numbers)
+
+    def chunk(self, targets: Targets, width: int) -> Chunk:
+        """Return the chunk of some targets with at most `width` candidates each."""
+        width = min(width, self.stations)
+        middles_m = targets.mean(targets.positions_m)
+        near, beyond = self._near(self._system.model.isotropic(middles_m), width)
+        complete = np.ones(targets.count, dtype=bool) if width == self.stations else beyond[:, -1].copy()
+        sectors = self._sectors(middles_m, near) if self._selection.octants else np.empty((len(near), 0), dtype=np.int8)
+        # Only stations that are a candidate of any of these targets: what follows is of the size of their square.
+        used = np.zeros(self.stations + 1, dtype=bool)
+        used[near] = True
+        used[-1] = False
+        own = np.flatnonzero(used)
+        renumbered = np.full(self.stations + 1, len(own), dtype=np.int32)
+        renumbered[own] = np.arange(len(own), dtype=np.int32)
+        numbers = self._numbers[own]
+        covariances = self._system.covariance(self._isotropic_m[own], self._isotropic_m[own])
+        np.fill_diagonal(covariances, self._system.origin)
+        stations = self._system.stations
+        within = np.asarray(self._system.within(targets), dtype=np.float64)
+        return Chunk(
+            candidates=renumbered[near],
+            complete=complete,
+            sectors=sectors,
+            sides=self._sides(targets, near),
+            functions=np.ascontiguousarray(self._system.drift.columns(targets)),
+            within=np.broadcast_to(within, (targets.count,)).copy(),
+            covariances=covariances,
+            station_functions=np.ascontiguousarray(self._system.drift.columns(stations)[numbers].T),
+            hashes=self._hashes[numbers],
+            numbers=numbers,
+        )
+
+    def _near(self, middles_m: Floats, width: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Return candidates, shape (targets, width), and which of them are none since they lie beyond the radius."""
+        radius_m, anisotropy = self._selection.radius_m, self._system.model.anisotropy
+        reach = np.inf
+        if radius_m is not None:
+            # The tree is of isotropic places, which anisotropy moves apart by its ratio at most.
+            straight = straight_radius(radius_m, self._positions_m)
+            reach = np.nextafter(straight * (anisotropy.ratio if anisotropy else 1.0), np.inf) * (1 + 1e-12)
+        distance, near = self._tree.query(middles_m, k=np.arange(1, width + 1), distance_upper_bound=reach)
+        tied = distance[:, 1:] == distance[:, :-1]
+        if tied.any():
+            # Of stations equally far the first in the list is taken, however the tree came upon them.
+            rows = np.flatnonzero(tied.any(axis=1))
+            order = np.lexsort((near[rows], distance[rows]), axis=1)
+            near[rows] = np.take_along_axis(near[rows], order, axis=1)
+        beyond = near == self.stations
+        if radius_m is not None and anisotropy:
+            plain = np.linalg.norm(self._padded(self._positions_m)[near] - self._plain(middles_m)[:, None, :], axis=-1)
+            near[plain > radius_m] = self.stations
+        return near, beyond
+
+    def _plain(self, middles_m: Floats) -> Floats:
+        """Return where isotropic places lie on the plane."""
+        anisotropy = self._system.model.anisotropy
+        return middles_m @ np.linalg.inv(anisotropy.isotropic(np.eye(2))) if anisotropy else middles_m
+
+    def _padded(self, places_m: Floats) -> Floats:
+        """Return places with one more, which stands for no station."""
+        return np.concatenate([places_m, np.zeros((1, places_m.shape[1]))])
+
+    def _sectors(self, middles_m: Floats, near: NDArray[np.intp]) -> NDArray[np.int8]:
+        ways = self._padded(self._positions_m)[near] - middles_m[:, None, :]
+        if on_sphere(middles_m):
+            x, y, z = np.moveaxis(middles_m, -1, 0)
+            around = np.maximum(np.hypot(x, y), 1e-9)
+            east = np.stack([-y / around, x / around, np.zeros_like(x)], axis=-1)
+            north = np.stack([-z * x / around, -z * y / around, around], axis=-1) / np.linalg.norm(
+                middles_m, axis=-1, keepdims=True
+            )
+            to_east, to_north = (np.einsum("tkd,td->tk", ways, axis) for axis in (east, north))
+        else:
+            to_east, to_north = ways[..., 0], ways[..., 1]
+        turned = np.floor(np.arctan2(to_north, to_east) / (2.0 * np.pi / SECTORS))
+        return np.asarray(turned.astype(np.int8) % SECTORS, dtype=np.int8)
+
+    def _sides(self, targets: Targets, near: NDArray[np.intp]) -> Floats:
+        model, origin = self._system.model, self._system.origin
+        parts_m = model.isotropic(targets.positions_m).reshape(targets.count, targets.parts, -1)
+        distance = separations(parts_m, self._padded(self._isotropic_m)[near])
+        values = origin - model.semivariance(distance)
+        if targets.parts == 1:
+            if model.nugget_is == "micro-scale":
+                values[distance <= COINCIDENT_M] = origin
+            return np.ascontiguousarray(values[:, 0])
+        return np.ascontiguousarray(np.einsum("tpk,p->tk", values, targets.weights))
+
+
+def picked(targets: Targets, numbers: NDArray[np.intp]) -> Targets:
+    """Return some of the targets."""
+    parts = (numbers[:, None] * targets.parts + np.arange(targets.parts)).ravel()
+    covariates = {name: values[parts] for name, values in targets.covariates.items()}
+    return Targets(targets.positions_m[parts], covariates, targets.weights)
+
+
+def side_by_side(places_m: Floats) -> NDArray[np.intp]:
+    """Return an order in which places that follow one another lie near one another (Morton 1966)."""
+    low = places_m.min(axis=0)
+    extent = float((places_m.max(axis=0) - low).max()) or 1.0
+    steps = ((places_m - low) * (2**MORTON_BITS - 1) / extent).astype(np.uint64)
+    dimensions = places_m.shape[1]
+    code = np.zeros(len(places_m), dtype=np.uint64)
+    for bit in range(MORTON_BITS):
+        for dimension in range(dimensions):
+            one = (steps[:, dimension] >> np.uint64(bit)) & np.uint64(1)
+            code |= one << np.uint64(bit * dimensions + dimension)
+    return np.argsort(code, kind="stable")

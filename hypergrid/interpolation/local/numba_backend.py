@@ -1,0 +1,203 @@
+"""The compiled loop of local kriging: over targets that lie near one another, and for each over the masks.
+
+A target looks again only at masks in which one of its candidates began or ceased to report, and is solved again only
+where its set changed; the factors of a set wait in a table for the next target that has it.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.interpolation.kernels.cholesky import SINGULAR, UNDETERMINED, lessen, prepare, solve
+from hypergrid.interpolation.kernels.local_task import (
+    COUNTS,
+    ESTIMATES,
+    LANES,
+    TOO_FEW_CANDIDATES,
+    UNSOLVED,
+    WEIGHTS_OF_ONE,
+    Factors,
+    Task,
+)
+from hypergrid.interpolation.kernels.threads import compiled
+from hypergrid.interpolation.local.neighbourhood import SECTORS, Chunk
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int32]
+
+
+@compiled()
+def choose(
+    candidates: Numbers,
+    sectors: NDArray[np.int8],
+    reporting: NDArray[np.bool_],
+    octants: int,
+    chosen: Numbers,
+    held: Numbers,
+) -> int:
+    """Put the ranks of the nearest stations that report into `chosen`, and return how many they are.
+
+    `held` is scratch of one number a sector; `octants`, the most in each of them, is 0 where any number may be.
+    """
+    count = 0
+    held[:] = 0
+    for rank in range(candidates.size):
+        if not reporting[candidates[rank]]:
+            continue
+        if octants:
+            if held[sectors[rank]] == octants:
+                continue
+            held[sectors[rank]] += 1
+        chosen[count] = rank
+        count += 1
+        if count == chosen.size:
+            break
+    return count
+
+
+@compiled()
+def run(
+    chunk: Chunk,
+    task: Task,
+    factors: Factors,
+    begin: int,
+    end: int,
+    out: Floats,
+    columns: NDArray[np.int64],
+    status: NDArray[np.int8],
+) -> None:
+    """Do a task for some targets of a chunk.
+
+    Parameters
+    ----------
+    factors
+        What was factored for other targets of the chunk; what is factored here is added.
+    begin, end
+        The first target, and the one after the last.
+    out
+        Estimates, variances or counts, a row a slice; right where `status` is `SOLVED`.
+    columns
+        Column of each target in `out`, shape (targets,).
+    status
+        Shape (targets,), `SOLVED` on entry.
+    """
+    functions = chunk.functions.shape[1]
+    keys, slots, members, sizes, states = factors.keys, factors.slots, factors.members, factors.sizes, factors.states
+    uppers, lowers, rows, triangles = factors.uppers, factors.lowers, factors.rows, factors.triangles
+    capacity, held_sets = sizes.size, factors.held[0]
+    masks, most = task.reporting.shape[0], task.most
+    padded = (most + LANES - 1) & -LANES
+    chosen = np.empty(most, dtype=np.int32)
+    held = np.zeros(SECTORS, dtype=np.int32)
+    scratch = np.empty((2, functions))
+    rank_of = np.zeros(chunk.covariances.shape[0] + 1, dtype=np.int32)
+    right = np.zeros(padded)
+    # Results of a few targets together, so that they go out by whole lines of the processor's cache.
+    tile = max(1, min(64, 2**17 // task.slices.size))
+    buffer = np.empty((tile, task.slices.size + LANES))
+    for first in range(begin, end, tile):
+        beyond = min(first + tile, end)
+        for t in range(first, beyond):
+            line = buffer[t - first]
+            candidates = chunk.candidates[t]
+            last, slot, count, variance = np.uint64(0), -1, 0, 0.0
+            since = 0
+            for mask in range(masks + 1):
+                if mask < masks:
+                    if mask % 64 == 0:
+                        word = np.uint64(mask == 0)
+                        for rank in range(candidates.size):
+                            word |= task.changed[candidates[rank], mask // 64]
+                    if not (word >> np.uint64(mask % 64)) & np.uint64(1):
+                        continue
+                    found = choose(candidates, chunk.sectors[t], task.reporting[mask], task.octants, chosen, held)
+                    if found < most and not chunk.complete[t]:
+                        status[t] = TOO_FEW_CANDIDATES
+                        break
+                    key = np.uint64(found)
+                    for j in range(found):
+                        key ^= chunk.hashes[candidates[chosen[j]]]
+                    if mask > 0 and key == last:
+                        continue
+                    last = key
+                # The set of the masks since `since` ends here: write its slices.
+                start, stop = task.starts[since], task.starts[mask]
+                since = mask
+                if task.what == COUNTS:
+                    line[start:stop] = count
+                elif count == 0:
+                    line[start:stop] = math.nan
+                elif task.what == ESTIMATES:
+                    # What this writes beyond the stop is overwritten by those that come later.
+                    line[start : start + ((stop - start + LANES - 1) & -LANES)] = 0.0
+                    for j in range(count):
+                        lessen(line[start:], task.values[members[slot, j], start:], -right[j], 0, stop - start)
+                elif task.what == WEIGHTS_OF_ONE:
+                    line[start:stop] = 0.0
+                    for j in range(count):
+                        line[j] = right[j]
+                        line[most + j] = chunk.numbers[members[slot, j]]
+                    line[2 * most] = max(variance, 0.0)
+                    line[2 * most + 1] = count
+                else:
+                    line[start:stop] = max(variance, 0.0)
+                if mask == masks:
+                    break
+                count = 0
+                if found == 0 or found < functions:
+                    continue
+                for j in range(found):
+                    rank_of[candidates[chosen[j]]] = chosen[j]
+                place = np.int64(key >> np.uint64(1)) & (2 * capacity - 1)
+                while slots[place] >= 0 and keys[place] != key:
+                    place = (place + 1) & (2 * capacity - 1)
+                slot = int(slots[place])
+                if slot < 0:
+                    if held_sets == capacity:
+                        slots[:] = -1
+                        held_sets = 0
+                        place = np.int64(key >> np.uint64(1)) & (2 * capacity - 1)
+                    slot = held_sets
+                    held_sets += 1
+                    keys[place], slots[place], sizes[slot] = key, slot, found
+                    # In the network's order, so that a set has one factor whichever target met it first.
+                    for j in range(found):
+                        station, at = candidates[chosen[j]], j
+                        while at > 0 and members[slot, at - 1] > station:
+                            members[slot, at] = members[slot, at - 1]
+                            at -= 1
+                        members[slot, at] = station
+                    states[slot] = prepare(
+                        chunk.covariances,
+                        chunk.station_functions,
+                        members[slot, :found],
+                        task.shift,
+                        uppers[slot],
+                        lowers[slot],
+                        rows[slot],
+                        triangles[slot],
+                    )
+                if states[slot] == UNDETERMINED:
+                    continue
+                same = sizes[slot] == found
+                if same:
+                    right[:] = 0.0
+                    for j in range(found):
+                        rank = rank_of[members[slot, j]]
+                        same &= candidates[rank] == members[slot, j]
+                        right[j] = task.shift + chunk.sides[t, rank]
+                # Two sets of one hash: the other way solves them apart.
+                if states[slot] == SINGULAR or not same:
+                    status[t] = UNSOLVED
+                    break
+                count = found
+                if task.what != COUNTS:
+                    variance = chunk.within[t] + task.shift + solve(
+                        uppers[slot], lowers[slot], rows[slot], triangles[slot], chunk.functions[t], right, scratch,
+                        count, task.what,
+                    )  # fmt: skip
+        for own in range(task.slices.size):
+            for column in range(first, beyond):
+                out[task.slices[own], columns[column]] = buffer[column - first, own]
+    factors.held[0] = held_sets

@@ -1,0 +1,218 @@
+"""The kinds of kriging, one row each: they differ in what is known of the mean."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.parameters import Parameter
+from hypergrid.interpolation.local.field import LocalField
+from hypergrid.interpolation.methods.detrended import with_trend
+from hypergrid.interpolation.methods.fitted_variogram import build_fitted, parse_model, residuals
+from hypergrid.interpolation.methods.registry import METHODS, Field, Method
+from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.solvers.drift import Drift
+from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.variograms.variogram import Variogram
+
+Floats = NDArray[np.float64]
+
+SUPPORTS = ("point", "block")
+"""What an estimate is of: the value at a cell's centre, or the mean over the cell."""
+VARIANCES = ("observable", "noise-free")
+"""What a variance is of: a reading that one could take there, or the value without the instrument's noise."""
+LARGEST_QUADRATURE = 16
+"""Points a side of a cell beyond which nothing is gained."""
+
+_COMMON = (
+    Parameter("variogram", "variogram", "model, psill, range_m and nugget; or fit, or fit_by_slice"),
+    Parameter("neighbours", "count", "nearest stations to use; all where absent", required=False),
+    Parameter(
+        "radius_m", "number", "stations farther away are not used; no limit where absent", unit="m", required=False
+    ),
+    Parameter("octants", "count", "stations to use at most in each eighth of the horizon", required=False),
+    Parameter("support", "text", "point (a cell's centre) or block (its mean)", required=False, default="point"),
+    Parameter("quadrature", "count", "Gauss-Legendre points a side of a block", required=False, default=4),
+    Parameter("variance_of", "text", "observable or noise-free", required=False, default="observable"),
+)
+
+
+class Nothing:
+    """The field of a network without stations: every estimate is missing."""
+
+    notes: tuple[str, ...] = ()
+    """What a reader of the result should know, such as the variogram that was fitted."""
+
+    def __init__(self, slices: int) -> None:
+        self._slices = slices
+
+    @property
+    def counts(self) -> NDArray[np.int32]:
+        """No stations, shape (slices,)."""
+        return np.zeros(self._slices, dtype=np.int32)
+
+    def at(self, targets: Targets) -> Floats:
+        """Return NaN, shape (slices, targets)."""
+        return np.full((self._slices, targets.count), np.nan)
+
+    def variance(self, targets: Targets) -> Floats:
+        """Return NaN, shape (slices, targets)."""
+        return self.at(targets)
+
+
+def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
+    for name, known in (("support", SUPPORTS), ("variance_of", VARIANCES)):
+        if given[name] not in known:
+            raise NotFound.among(kind=f"{name} of kriging", given=given[name], existing=known)
+    if given["quadrature"] > LARGEST_QUADRATURE:
+        message = f"kriging needs 'quadrature' of at most {LARGEST_QUADRATURE} points a side; got {given['quadrature']}"
+        raise InvalidQuery(message)
+    if given["support"] == "block" and given["quadrature"] < 2:
+        message = (
+            f"kriging needs 'quadrature' of at least 2 points a side for support='block'; got {given['quadrature']}: "
+            "one point is support='point'"
+        )
+        raise InvalidQuery(message)
+    if given["radius_m"] is not None and not given["radius_m"] > 0:
+        message = f"kriging needs 'radius_m' above zero; got {given['radius_m']:g}"
+        raise InvalidQuery(message)
+    # What is at its default is left out, so that a query that does not use it keeps its token.
+    later = {"radius_m": None, "octants": None, "support": "point", "quadrature": 4, "variance_of": "observable"}
+    kept = {name: value for name, value in given.items() if name not in later or value != later[name]}
+    return {**kept, "variogram": parse_model(given["variogram"])}
+
+
+def _field(who: str, drift: Drift, stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
+    if not stations.count:
+        return Nothing(len(values))
+    wanted = given["variogram"]
+    if not isinstance(wanted, Variogram):
+        # Fitted to what the drift leaves; a field of one slice or of all is then built of the values themselves.
+        left = residuals(drift.on(stations).columns(stations), values) if drift.count() > 1 else values
+        return build_fitted(
+            wanted,
+            stations,
+            left,
+            lambda model, rows: _field(who, drift, stations, values[rows], {**given, "variogram": model}),
+        )
+    model, neighbours = wanted, given.get("neighbours")
+    noise_free = given.get("variance_of") == "noise-free"
+    radius_m, octants = given.get("radius_m"), given.get("octants")
+    if radius_m is None and octants is None and (neighbours is None or neighbours >= stations.count):
+        return KrigingField(stations, values, model=model, drift=drift, who=who, noise_free=noise_free)
+    return LocalField(
+        stations,
+        values,
+        neighbours=neighbours or stations.count,
+        model=model,
+        drift=drift,
+        who=who,
+        radius_m=radius_m,
+        octants=octants,
+        noise_free=noise_free,
+    )
+
+
+def _ordinary(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
+    return _field("ordinary_kriging", Drift(), stations, values, given)
+
+
+def _simple(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
+    return _field("simple_kriging", Drift(mean=given["mean"]), stations, values, given)
+
+
+def _universal(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
+    return _field("universal_kriging", Drift(degree=given["degree"]), stations, values, given)
+
+
+def _external(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
+    drift = Drift(degree=given["degree"], covariates=given["drift"])
+    return _field("external_drift_kriging", drift, stations, values, given)
+
+
+def _parse_universal(given: Mapping[str, Any]) -> dict[str, Any]:
+    if given["degree"] > 2:
+        message = f"universal_kriging needs 'degree' of 1 or 2; got {given['degree']}"
+        raise InvalidQuery(message)
+    return _parse(given)
+
+
+def _parse_external(given: Mapping[str, Any]) -> dict[str, Any]:
+    names = given["drift"]
+    if given["degree"] not in (0, 1, 2):
+        message = f"external_drift_kriging needs 'degree' of 0, 1 or 2; got {given['degree']:g}"
+        raise InvalidQuery(message)
+    if len(set(names)) != len(names):
+        message = f"external_drift_kriging needs each covariate once; got {', '.join(names)}"
+        raise InvalidQuery(message)
+    return {**_parse(given), "degree": int(given["degree"])}
+
+
+def _drift_names(given: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(given["drift"])
+
+
+METHODS.add(
+    "ordinary_kriging",
+    with_trend(
+        Method(
+            "ordinary_kriging",
+            "Best linear unbiased estimate under a given variogram and a constant, unknown mean.",
+            _COMMON,
+            linear=True,
+            has_variance=True,
+            parse=_parse,
+            prepare=_ordinary,
+        )
+    ),
+)
+METHODS.add(
+    "simple_kriging",
+    with_trend(
+        Method(
+            "simple_kriging",
+            "Best linear estimate under a given variogram with a sill, and a known mean.",
+            (Parameter("mean", "number", "mean of the field", unit="variable"), *_COMMON),
+            # With its known mean the estimate is affine; linear in the values only where the mean is 0.
+            linear=False,
+            has_variance=True,
+            parse=_parse,
+            prepare=_simple,
+        )
+    ),
+)
+METHODS.add(
+    "universal_kriging",
+    with_trend(
+        Method(
+            "universal_kriging",
+            "Kriging with a mean that is a polynomial of x and y, of unknown coefficients.",
+            (Parameter("degree", "count", "1 (a plane) or 2", required=False, default=1), *_COMMON),
+            linear=True,
+            has_variance=True,
+            parse=_parse_universal,
+            prepare=_universal,
+        )
+    ),
+)
+METHODS.add(
+    "external_drift_kriging",
+    with_trend(
+        Method(
+            "external_drift_kriging",
+            "Kriging with a mean that is linear in covariates that are known everywhere, such as elevation.",
+            (
+                Parameter("drift", "names", "names of layers", required=False, default=("elevation",)),
+                Parameter("degree", "number", "of a polynomial of x and y beside them", required=False, default=0),
+                *_COMMON,
+            ),
+            linear=True,
+            has_variance=True,
+            parse=_parse_external,
+            prepare=_external,
+            covariates=_drift_names,
+        )
+    ),
+)

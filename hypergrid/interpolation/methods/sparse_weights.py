@@ -1,0 +1,110 @@
+"""What methods without a variogram ask of the places of stations, and how their few weights meet many values."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.spatial import cKDTree
+
+from hypergrid.core.errors import InvalidQuery, SingularSystem
+from hypergrid.interpolation.points.distance import COINCIDENT_M
+from hypergrid.interpolation.points.points import Targets
+
+FLAT = 1e-9
+"""Stations whose polynomials differ by less than this share of the largest lie on one line (or one conic)."""
+
+
+def determines(stations_m: NDArray[np.float64], degree: int) -> bool:
+    """Return whether values at these places determine a polynomial of x and y, so that no direction is a guess.
+
+    Parameters
+    ----------
+    stations_m
+        Positions [m], shape (stations, 2).
+    degree
+        0 needs one station, 1 three that are not on one line, 2 six that are not on one conic.
+    """
+    if len(stations_m) < needed(degree):
+        return False
+    centred = stations_m - stations_m.mean(axis=0)
+    size = float(np.abs(centred).max())
+    if degree == 0 or size == 0:
+        return degree == 0
+    x, y = (centred / size).T
+    columns = [x**i * y**j for i in range(degree + 1) for j in range(degree + 1 - i)]
+    singular = np.linalg.svd(np.stack(columns, axis=1), compute_uv=False)
+    return bool(singular[-1] > FLAT * singular[0])
+
+
+def needed(degree: int) -> int:
+    """Return how many stations a polynomial of x and y needs."""
+    return (degree + 1) * (degree + 2) // 2
+
+
+def refuse_undetermined(who: str, stations_m: NDArray[np.float64], degree: int) -> None:
+    """Refuse a network on which no slice could be interpolated; no station at all is a surface without values.
+
+    Raises
+    ------
+    InvalidQuery
+        Too few stations, or all of them on one line (degree 1) or one conic (degree 2).
+    """
+    if not len(stations_m) or determines(stations_m, degree):
+        return
+    figure = {1: "line", 2: "conic"}.get(degree, "point")
+    came = f"{len(stations_m)}" if len(stations_m) < needed(degree) else f"{len(stations_m)} on one {figure}"
+    message = (
+        f"{who} needs at least {needed(degree)} stations with values that are not on one {figure}; got {came}; use "
+        "inverse_distance or nearest, or select more stations"
+    )
+    raise InvalidQuery(message)
+
+
+def refuse_same_place(who: str, stations_m: NDArray[np.float64], names: tuple[str, ...], remedy: str) -> None:
+    """Refuse stations in one place, where a surface through all values would need two values at once.
+
+    Raises
+    ------
+    SingularSystem
+        Names the stations.
+    """
+    pairs = sorted(cKDTree(stations_m).query_pairs(COINCIDENT_M)) if len(stations_m) else []
+    if pairs:
+        named = ", ".join(f"{names[i]} and {names[j]}" for i, j in pairs[:5])
+        message = (
+            f"{who} cannot pass through two values in the same place: {named}; {remedy}, ask for coincident='merge', "
+            "or select one of them"
+        )
+        raise SingularSystem(message)
+
+
+def weighted(values: NDArray[np.float64], near: NDArray[np.intp], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sums of each point's few stations times their weights, shape (slices, points).
+
+    Parameters
+    ----------
+    values
+        Shape (slices, stations); what is missing must have no weight.
+    near, weights
+        Stations of each point and their weights, shape (points, few).
+    """
+    rows = np.repeat(np.arange(len(near)), near.shape[1])
+    matrix = sparse.csr_array((weights.ravel(), (rows, near.ravel())), shape=(len(near), values.shape[1]))
+    # No weight times NaN is NaN: give what is missing a number.
+    return np.asarray((matrix @ np.nan_to_num(values).T).T)
+
+
+class WithoutVariance:
+    """A field of a method that knows no variance of its estimates."""
+
+    method: str
+
+    def variance(self, targets: Targets) -> NDArray[np.float64]:
+        """Raise InvalidQuery: there is none.
+
+        Raises
+        ------
+        InvalidQuery
+            Always; the method's row says `has_variance=False`, so that a query is refused before this.
+        """
+        message = f"{self.method} has no variance; ask for it with a kriging method (got {targets.count} points)"
+        raise InvalidQuery(message)

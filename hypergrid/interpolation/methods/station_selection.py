@@ -1,0 +1,164 @@
+"""Which stations a step uses as what: those in one place, and those far outside the grid."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
+from hypergrid.core.geodesy import RADIUS_M
+from hypergrid.core.parameters import Parameter
+from hypergrid.interpolation.points.distance import COINCIDENT_M, on_sphere, straight_radius
+from hypergrid.interpolation.points.points import Stations
+
+Floats = NDArray[np.float64]
+
+Coincident = Literal["refuse", "merge", "keep"]
+"""What becomes of stations in one place."""
+
+FAR_DIAGONALS, FAR_RANGES, FAR_MEDIANS = 10.0, 5.0, 10.0
+"""A station is far beyond all three: diagonals of the grid, ranges of the variogram, medians of the network.
+
+The median distance of the stations from the grid keeps networks whole that are wide as a network: a grid of a few cells
+in the middle of a country needs the country's stations, and only what lies ten times farther out than half of them
+(zeros in place of a position, longitude and latitude exchanged) is another network. At least half of the stations stay.
+"""
+
+SHOWN = 10
+"""Stations that a note or a message names."""
+
+PARAMETERS = (
+    Parameter("distance", "text", "auto, plane or great_circle", required=False),
+    Parameter("coincident", "text", "refuse, merge or keep stations in one place", required=False),
+    Parameter("merge_within_m", "number", "stations this near to each other are one place", unit="m", required=False),
+    Parameter("ignore_beyond_m", "number", "stations farther from the grid are not used", unit="m", required=False),
+)
+"""What every method of interpolation takes beside its own parameters."""
+
+
+def parse_selection(who: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of `PARAMETERS` that are given; those that are absent are left out.
+
+    Parameters
+    ----------
+    who
+        The step's method, for messages.
+    given
+        All four, bound, None where absent.
+
+    Raises
+    ------
+    NotFound
+        No such way to treat coincident stations.
+    InvalidQuery
+        A distance below zero, or a distance to merge within where stations are not to be merged.
+    """
+    chosen = {item.name: given[item.name] for item in PARAMETERS if given[item.name] is not None}
+    coincident = chosen.get("coincident")
+    if coincident is not None and coincident not in get_args(Coincident):
+        raise NotFound.among(kind="way to treat stations in one place", given=coincident, existing=get_args(Coincident))
+    for name in ("merge_within_m", "ignore_beyond_m"):
+        # Written so that NaN is refused as well.
+        if name in chosen and not chosen[name] >= 0:
+            message = f"{who} needs {name!r} of zero or more; got {chosen[name]:g}"
+            raise InvalidQuery(message)
+    if "merge_within_m" in chosen and coincident not in (None, "merge"):
+        message = f"{who} got merge_within_m together with coincident={coincident!r}; leave one of them out"
+        raise InvalidQuery(message)
+    return chosen
+
+
+def far_limit_m(distance_m: Floats, *, diagonal_m: float, range_m: float) -> float:
+    """Return how far from the grid a station may be [m] to be used where nothing is asked.
+
+    Parameters
+    ----------
+    distance_m
+        Distances of all stations from the whole grid, whatever is clipped from it, 0 inside; shape (stations,).
+    diagonal_m
+        The grid's diagonal.
+    range_m
+        Effective range of the variogram, 0 where there is none; infinite where it is unbounded: every station counts.
+    """
+    median = float(np.median(distance_m)) if len(distance_m) else 0.0
+    return max(FAR_DIAGONALS * diagonal_m, FAR_RANGES * range_m, FAR_MEDIANS * median)
+
+
+def treat_coincident(
+    who: str, stations: Stations, values: Floats, given: Mapping[str, Any]
+) -> tuple[Stations, Floats, tuple[str, ...]]:
+    """Return stations and values (slices, stations) as asked where several are in one place, and notes of it.
+
+    Merged stations are one station in the middle of their places, whose value in a slice is the mean of those that
+    report in it; it counts as one station. Where nothing is asked they are kept, each with its own error, and the
+    method refuses them where it cannot tell them apart.
+
+    Parameters
+    ----------
+    given
+        `coincident` and `merge_within_m` of `parse_selection`.
+
+    Raises
+    ------
+    SingularSystem
+        Stations in one place, where `coincident` is "refuse".
+    """
+    within_m = given.get("merge_within_m")
+    asked = given.get("coincident") or ("merge" if within_m is not None else None)
+    labels = _places(stations, max(within_m or 0.0, COINCIDENT_M))
+    together = [np.flatnonzero(labels == label) for label in np.flatnonzero(np.bincount(labels) > 1)]
+    if not together:
+        return stations, values, ()
+    named = some(" and ".join(stations.names[i] for i in members) for members in together)
+    if asked == "refuse":
+        message = f"{who} got stations in one place: {named}; use coincident='merge', or select one of them"
+        raise SingularSystem(message)
+    if asked == "merge":
+        return *_merged(stations, values, labels), (f"stations in one place are one, of their mean: {named}",)
+    return stations, values, (f"stations in one place are used each with its own error: {named}",)
+
+
+def some(names: Iterable[str]) -> str:
+    """Return names for a message, the first few where there are many."""
+    listed = list(names)
+    more = len(listed) - SHOWN
+    return ", ".join(listed[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _places(stations: Stations, within_m: float) -> NDArray[np.intp]:
+    """Return the place of each station, counted in order of their first stations, shape (stations,)."""
+    count = stations.count
+    if not count:
+        return np.zeros(0, dtype=np.intp)
+    reach = max(straight_radius(within_m, stations.positions_m), COINCIDENT_M)
+    pairs = cKDTree(stations.positions_m).query_pairs(reach, output_type="ndarray")
+    if not len(pairs):
+        return np.arange(count)
+    near = sparse.coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+    return np.asarray(connected_components(near, directed=False)[1], dtype=np.intp)
+
+
+def _merged(stations: Stations, values: Floats, labels: NDArray[np.intp]) -> tuple[Stations, Floats]:
+    shape = (len(labels), int(labels.max()) + 1)
+    members = sparse.csr_array((np.ones(len(labels)), (np.arange(len(labels)), labels)), shape=shape)
+    positions = _mean(stations.positions_m.T, members).T
+    if on_sphere(positions):
+        # The middle of a chord lies below the surface.
+        positions *= RADIUS_M / np.linalg.norm(positions, axis=1, keepdims=True)
+    names: list[list[str]] = [[] for _ in range(shape[1])]
+    for name, label in zip(stations.names, labels, strict=True):
+        names[label].append(name)
+    covariates = {name: _mean(known[None], members)[0] for name, known in stations.covariates.items()}
+    return Stations(positions, tuple("+".join(each) for each in names), covariates), _mean(values, members)
+
+
+def _mean(values: Floats, members: sparse.csr_array) -> Floats:
+    """Return means of what is known over the stations of each place, shape (rows, places), of (rows, stations)."""
+    known = np.isfinite(values)
+    count = (members.T @ known.T.astype(np.float64)).T
+    total = (members.T @ np.where(known, values, 0.0).T).T
+    return np.asarray(np.where(count > 0, total / np.maximum(count, 1.0), np.nan))

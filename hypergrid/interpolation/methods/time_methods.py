@@ -1,0 +1,116 @@
+"""Methods of interpolation in time, one row each, and how a query's names find their rows over space and time."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.parameters import Parameter
+from hypergrid.core.times import DAY_NS, format_duration, parse_duration
+from hypergrid.interpolation.methods.in_time import Estimate, linear, nearest, spline
+from hypergrid.interpolation.methods.registry import METHODS, Method, Over
+from hypergrid.interpolation.points.points import Stations
+
+IN_TIME: Final = "_in_time"
+"""Ending of the rows over time: "linear" with time=… in a query is the row `linear_in_time`."""
+
+INTERVALS_IN_GAP: Final = 3
+"""Maximum gap where none is given, in intervals of the series: two readings that follow each other may be lost."""
+
+LONGEST_GAP_NS: Final = 10 * 366 * DAY_NS
+"""The longest maximum gap that can be asked for [ns]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeMethod(Method):
+    """A way to interpolate each series for itself, from its readings before and after an instant."""
+
+    over: Over = "time"
+    estimate: Estimate
+    """Readings to values and counts."""
+    most: int
+    """Readings that an estimate uses at most."""
+    reach: float
+    """How far from an instant a reading may matter, in maximum gaps."""
+
+    def gap_of(self, interval_ns: int) -> int:
+        """Return the maximum gap of a series, where none is given, from the interval between its readings [ns]."""
+        return min(INTERVALS_IN_GAP * interval_ns, LONGEST_GAP_NS)
+
+
+def method_over(over: Over, name: str) -> Method:
+    """Return the row of a method over space or over time.
+
+    Parameters
+    ----------
+    over
+        What is interpolated over.
+    name
+        As a query gives it; over time "linear" means `linear_in_time`.
+
+    Raises
+    ------
+    NotFound
+        There is none of this name over this dimension.
+    """
+    row = METHODS.get(f"{name}{IN_TIME}") if over == "time" else None
+    row = row or METHODS.get(name)
+    if row is None or row.over != over:
+        names = [row.name.removesuffix(IN_TIME) for row in METHODS.values() if row.over == over]
+        found = NotFound.among(kind=f"interpolation method over {over}", given=name, existing=names)
+        other = "; it is a method over " + ("time: give time='10min'" if over == "space" else "space: give a grid")
+        message = f"{found}{other if row else ''}"
+        raise NotFound(message)
+    return row
+
+
+def method_in_time(name: str) -> TimeMethod:
+    """Return the row of a method over time; raises NotFound where there is none."""
+    row = method_over("time", name)
+    if not isinstance(row, TimeMethod):
+        message = f"{row.name} says that it is over time, and is no TimeMethod"
+        raise TypeError(message)
+    return row
+
+
+def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
+    gap = given["max_gap"]
+    length = None if gap is None else parse_duration(gap)
+    if length is not None and length > LONGEST_GAP_NS:
+        message = f"'max_gap' needs a duration of up to {format_duration(LONGEST_GAP_NS)}; got {gap!r}"
+        raise InvalidQuery(message)
+    return {"max_gap_ns": length}
+
+
+def _refuse(name: str) -> Callable[[Stations, object, Mapping[str, Any]], NoReturn]:
+    def prepare(_stations: Stations, _values: object, _given: Mapping[str, Any]) -> NoReturn:
+        message = f"{name} interpolates in time, not between stations; give time='10min', or a method over space"
+        raise InvalidQuery(message)
+
+    return prepare
+
+
+_MAX_GAP = Parameter(
+    "max_gap", "text", f"longest time between two readings that is filled; {INTERVALS_IN_GAP} intervals where absent",
+    required=False,
+)  # fmt: skip
+
+
+def _add(name: str, summary: str, estimate: Estimate, *, most: int, reach: float) -> None:
+    full = f"{name}{IN_TIME}"
+    row = TimeMethod(
+        name=full, summary=summary, parameters=(_MAX_GAP,), linear=True, has_variance=False, parse=_parse,
+        prepare=_refuse(full), estimate=estimate, most=most, reach=reach,
+    )  # fmt: skip
+    METHODS.add(full, row)
+
+
+_add("nearest", "The reading nearest in time, within half the maximum gap.", nearest, most=1, reach=0.5)
+_add("linear", "Straight line between the readings before and after.", linear, most=2, reach=1.0)
+_add(
+    "spline",
+    "Smooth cubic through the readings before and after, with slopes from two more (Bessel).",
+    spline,
+    most=4,
+    reach=2.0,
+)

@@ -1,0 +1,1 @@
+"""Data points and estimation points, and the distances between them."""

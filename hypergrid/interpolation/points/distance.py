@@ -1,0 +1,78 @@
+"""Distances between places: straight on a plane, over the sphere for places from the earth's centre."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.geodesy import FAR_CHORD, RADIUS_M, arc_m, chord_m
+
+COINCIDENT_M = 1e-6
+"""Up to this distance [m] two places are one: an estimate is at its station, two stations are at one mast.
+
+Degrees in 64 bits projected to metres, or put on the sphere, are off by some 1e-9 m; PyKrige takes 1e-10 m, in metres.
+"""
+
+Floats = NDArray[np.float64]
+
+
+def on_sphere(places_m: Floats) -> bool:
+    """Return whether places are on the sphere, shape (..., 3), and not on a plane, shape (..., 2)."""
+    return bool(places_m.shape[-1] == 3)
+
+
+def separations(first_m: Floats, second_m: Floats) -> Floats:
+    """Return the distance [m] of each of some places to each of others.
+
+    Parameters
+    ----------
+    first_m, second_m
+        x, y on a plane [m], shape (..., n, 2) and (..., m, 2), or places on the sphere from its centre [m], shape
+        (..., n, 3) and (..., m, 3); leading dimensions are independent of each other and broadcast.
+
+    Returns
+    -------
+    Shape (..., n, m): Euclidean on a plane, great-circle on the sphere.
+    """
+    straight = _straight(first_m, second_m)
+    if not on_sphere(first_m):
+        return straight
+    arc = arc_m(straight)
+    if straight.size and straight.max() > FAR_CHORD * RADIUS_M:
+        arc = np.where(straight > FAR_CHORD * RADIUS_M, np.pi * RADIUS_M - arc_m(_straight(first_m, -second_m)), arc)
+    return arc
+
+
+def _straight(first_m: Floats, second_m: Floats) -> Floats:
+    if first_m.ndim == second_m.ndim == 2:
+        return np.asarray(cdist(first_m, second_m))
+    # A coordinate at a time: the differences of all of them at once would be two or three times as large.
+    each = (first_m[..., :, None, i] - second_m[..., None, :, i] for i in range(first_m.shape[-1]))
+    square = next(each) ** 2
+    for difference in each:
+        square += difference**2
+    return np.asarray(np.sqrt(square, out=square))
+
+
+def straight_radius(radius_m: float, places_m: Floats) -> float:
+    """Return the straight-line distance [m] that a search tree over these places needs for a radius [m] along them.
+
+    Order by straight line is order by arc, so a nearest neighbour needs no such change.
+    """
+    return chord_m(radius_m) if on_sphere(places_m) else radius_m
+
+
+def refuse_sphere(who: str, places_m: Floats) -> None:
+    """Refuse places on the sphere for what needs a plane.
+
+    Raises
+    ------
+    InvalidQuery
+        Names the plane as the remedy.
+    """
+    if on_sphere(places_m):
+        message = (
+            f"{who} needs places on a plane; this network is so wide that its places are on the sphere; use "
+            "ordinary_kriging, inverse_distance or nearest, or ask for distance='plane' and accept its distortion"
+        )
+        raise InvalidQuery(message)

@@ -1,0 +1,355 @@
+"""Kriging on all stations: one system for every slice, whichever stations report.
+
+Kriging is consistent with itself: stations that are missing from a slice are first kriged from those present, after
+which the estimate from ALL stations is exactly that from those present (design section 5). With P the inverse of the
+full bordered matrix, M the missing and A the present stations: `z_M = -inv(P_MM) P_MA z_A`; and the variance grows from
+that of all stations by `w_M' inv(P_MM) w_M`, w the weights from all stations (Schur complement). This holds for every
+drift, as long as the stations present determine its coefficients.
+
+Estimates are taken in the dual form: P times the values once, then one product with the right-hand sides of the
+targets. That leaves out the weights of each target, which cost a product of stations by stations a target.
+"""
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.blas import threads_for
+from hypergrid.core.errors import SingularSystem
+from hypergrid.core.pacing import give_way, ranges
+from hypergrid.interpolation.kernels.covariance import FEW_COLUMNS, WORTH_COMPILED
+from hypergrid.interpolation.kernels.tiled_cholesky import decompose, solve
+from hypergrid.interpolation.kernels.tiles import TILE, multiply
+from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.solvers.drift import Drift
+from hypergrid.interpolation.solvers.factored import FactoredSystem
+from hypergrid.interpolation.solvers.masks import groups
+from hypergrid.interpolation.solvers.system import System
+from hypergrid.interpolation.variograms.variogram import Variogram
+from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
+
+Floats = NDArray[np.float64]
+
+BATCH_FLOATS = 2**21
+"""Numbers in one batch of small systems (16 MiB)."""
+PIECE_PAIRS = 2_000_000
+"""Pairs of a target and a station whose right-hand sides are made and used at once (16 MB)."""
+TARGETS_AT_ONCE = 2048
+"""Targets whose variances are grown together: their weights for some tens of stations stay in the cache."""
+
+WORTH_TILES = 3 * TILE
+"""Rows of a system from which its inverse is made tile by tile: some tens of milliseconds of work."""
+
+
+def is_factored(size: int) -> bool:
+    """Return whether a system of so many rows is factored, and inverted only where it must be.
+
+    What is too large to be kept for the next query is not worth the three times as much work of an inverse.
+    """
+    return not WEIGHTS.takes(8 * size * size)
+
+
+def inverse_of(system: System, who: str) -> Floats:
+    """Return the inverse of a system; that of a large one by its factor: a quarter of the work, and it gives way.
+
+    Raises
+    ------
+    SingularSystem
+        The system has no unique solution.
+    """
+    if system.size >= WORTH_TILES:
+        try:
+            return FactoredSystem(system, who=who).inverse
+        except SingularSystem:
+            # A model that is no variogram at these places has no factor; it may have an inverse.
+            pass
+    return system.inverted(who)
+
+
+def solved_by_tiles(block: Floats, side: Floats) -> Floats:
+    """Return what solves a symmetric matrix, by its factor where it has one, for a right-hand side."""
+    try:
+        factor = block.copy()
+        decompose(factor)
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.solve(block, side))
+    sides: Floats = side[None].copy()
+    solve(factor, sides)
+    return np.asarray(sides[0])
+
+
+class KrigingField:
+    """The kriged field of many slices over one network, asked for at targets."""
+
+    notes: tuple[str, ...] = ()
+    """What a reader of the result should know, such as the variogram that was fitted."""
+    is_assumed: bool = False
+    """Whether the variogram stands in for one that could not be fitted, so that no variance is known."""
+
+    def __init__(
+        self,
+        stations: Stations,
+        values: Floats,
+        *,
+        model: Variogram,
+        drift: Drift | None = None,
+        who: str = "ordinary_kriging",
+        noise_free: bool = False,
+    ) -> None:
+        self.system = System.of(who, stations, model, drift or Drift())
+        self.system.drift.refuse_undetermined(who, stations)
+        self.noise_free = noise_free
+        self._job_pairs, self._keep = 0, True
+        self.mean = self.system.drift.drift.mean or 0.0
+        """The known mean of simple kriging, else 0."""
+        covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)
+        self._key = key_of(stations.positions_m, model, drift, *covariates)
+        self.factored: FactoredSystem | None = None
+        """Of a network whose inverse is too large to be kept: its factor."""
+        self._inverse: Floats | None = None
+        if is_factored(self.system.size):
+            self.factored = FactoredSystem(self.system, who=who)
+        else:
+            self._inverse = WEIGHTS.get(self._key, lambda: inverse_of(self.system, who))
+        self.present = np.isfinite(values)
+        """Which station is used in which slice, shape (slices, stations); none where they are too few."""
+        self._drop_undetermined()
+        self._values = np.asarray(values, dtype=np.float64)
+
+    @property
+    def inverse(self) -> Floats:
+        """Inverse P of the bordered matrix, shape (stations + functions, the same); nobody may write to it."""
+        if self._inverse is not None:
+            return self._inverse
+        if self.factored is None:
+            message = "a field has an inverse or a factor"
+            raise TypeError(message)
+        return self.factored.inverse
+
+    @cached_property
+    def complete(self) -> Floats:
+        """Values of every station in every slice, the missing ones kriged, NaN where too few stations report."""
+        return self._fill(self._values - self.mean) + self.mean
+
+    @property
+    def counts(self) -> NDArray[np.int32]:
+        """Stations used in each slice, shape (slices,)."""
+        return np.asarray(self.present.sum(axis=1), dtype=np.int32)
+
+    def at(self, targets: Targets, *, out: Floats | None = None) -> Floats:
+        """Return estimates, shape (slices, targets), into `out` where given; NaN where too few stations report."""
+        return self.carry(self._dual, targets, out=out)
+
+    @cached_property
+    def _dual(self) -> Floats:
+        return self.dual(self.complete)
+
+    def dual(self, values: Floats) -> Floats:
+        """Return the dual form of values of all stations, shape (stations + functions, slices).
+
+        Parameters
+        ----------
+        values
+            `complete`, or weighted means of it over slices: shape (slices, stations), a row NaN as a whole or not at
+            all.
+        """
+        if self.factored is not None:
+            return self.factored.dual(values - self.mean)
+        return multiply(self.inverse[:, : self.system.stations.count], (values - self.mean).T)
+
+    def carry(self, dual: Floats, targets: Targets, *, out: Floats | None = None) -> Floats:
+        """Return the estimates of a dual form, shape (slices, targets)."""
+        if dual.shape[1] <= FEW_COLUMNS and targets.parts == 1 and not self._is_kept(targets):
+            result = self.system.carried(dual, targets, job_pairs=self._job_pairs)
+        else:
+            result = np.empty((dual.shape[1], targets.count)) if out is None else out
+            self._multiply(np.ascontiguousarray(dual.T), targets, result)
+        if self.mean:
+            result += self.mean
+        return result
+
+    def _multiply(self, columns: Floats, targets: Targets, result: Floats) -> None:
+        """Put the products of a dual form with the right-hand sides of targets into `result`."""
+
+        def piece(here: slice) -> None:
+            np.matmul(columns, self.sides(targets.take(here)).T, out=result[:, here])
+
+        stations = self.system.stations.count
+        step = max(1, PIECE_PAIRS // (stations * targets.parts))
+        pieces = [slice(start, min(start + step, targets.count)) for start in range(0, targets.count, step)]
+        if len(pieces) > 1 and self._job_pairs * targets.parts > WORTH_COMPILED:
+            # Each thread makes right-hand sides and uses them while they are in its cache. A job this large loads the
+            # compiled loops anyway.
+            from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
+
+            share(piece, pieces)
+        else:
+            with threads_for(stations * result.size):
+                piece(slice(0, targets.count))
+
+    def sides(self, targets: Targets) -> Floats:
+        """Return the right-hand sides of targets, shape (targets, stations + functions); nobody may write to them.
+
+        Those of a small job are kept for the next query: the next slice of a map that grows took 11 ms with them made
+        anew, 1 ms without. Those of a large one are not: its compiled loops take about a nanosecond a pair, as long as
+        reading it.
+        """
+        if not self._is_kept(targets):
+            return self.system.sides(targets, job_pairs=self._job_pairs)
+        key = key_of(self._key, targets.key)
+        return WEIGHTS.get(key, lambda: self.system.sides(targets, job_pairs=self._job_pairs))
+
+    def _is_kept(self, targets: Targets) -> bool:
+        pairs = max(len(targets.positions_m) * self.system.stations.count, self._job_pairs)
+        return self._keep and pairs <= WORTH_COMPILED
+
+    def expect(self, places: int, _slices: int, *, keep: bool = True) -> None:
+        """Say how many places will be asked for in all, so that a part of a large job is done as large jobs are.
+
+        Parameters
+        ----------
+        keep
+            Whether right-hand sides may be kept for slices to come.
+        """
+        self._job_pairs, self._keep = places * self.system.stations.count, keep
+
+    def variance(self, targets: Targets) -> Floats:
+        """Return the kriging variance of each slice's estimates, shape (slices, targets).
+
+        Of the observable value, or where the field is `noise_free` of the value without the noise that a measurement
+        error nugget stands for. NaN where the variogram is assumed.
+        """
+        if self.is_assumed:
+            return np.full((len(self.present), targets.count), np.nan)
+        sides = self.sides(targets)
+        grows = self.present.any(axis=1) & ~self.present.all(axis=1)
+        if self.factored is not None and not grows.any():
+            # No weights are needed: half of the work, and no inverse.
+            reduced, result = self.factored.reduction(sides), np.zeros((len(self.present), len(sides)))
+            result[~self.present.any(axis=1)] = np.nan
+        else:
+            solved = multiply(sides, self.inverse)
+            reduced, result = np.einsum("ps,ps->p", solved, sides), self.growth(solved)
+        full = self.system.within(targets) - reduced
+        if self.noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
+            full = full - self.system.model.nugget
+        result += full
+        # A rounding below zero at a station is zero; NaN stays NaN.
+        np.maximum(result, 0.0, out=result)
+        return result
+
+    def growth(self, solved: Floats) -> Floats:
+        """Return by how much missing stations let variances grow, shape (slices, targets); NaN where none reports.
+
+        Parameters
+        ----------
+        solved
+            Weights of all stations, shape (targets, stations or more): `sides @ inverse`.
+        """
+        result = np.zeros((len(self.present), len(solved)))
+        result[~self.present.any(axis=1)] = np.nan
+        weights = np.ascontiguousarray(solved.T)
+        for start in range(0, len(solved), TARGETS_AT_ONCE):
+            give_way()
+            here = slice(start, start + TARGETS_AT_ONCE)
+            inside = weights[:, here]
+            for missing, roots, slices, which in self._losses:
+                half = roots @ inside[missing]
+                grown = np.einsum("mct,mct->mt", half, half)
+                result[slices, here] = grown[which]
+        return result
+
+    @cached_property
+    def _losses(self) -> list[tuple[NDArray[np.intp], Floats, NDArray[np.intp], NDArray[np.intp]]]:
+        """What the variance grows by, in batches of sets that lack equally many stations.
+
+        Missing stations of each set, shape (sets, lacking); inverted Cholesky factors of their part of P, shape (sets,
+        lacking, lacking), of whose products with the weights of a target the squares sum to the growth; slices, and
+        the number of the set that each of them has.
+        """
+        by_count: dict[int, list[tuple[NDArray[np.intp], NDArray[np.intp]]]] = {}
+        for mask, slices in groups(self.present):
+            if mask.any() and not mask.all():
+                missing = np.flatnonzero(~mask)
+                by_count.setdefault(len(missing), []).append((missing, slices))
+        batches = []
+        for count, sets in by_count.items():
+            step = max(1, BATCH_FLOATS // (count * max(count, TARGETS_AT_ONCE)))
+            for start in range(0, len(sets), step):
+                give_way()
+                part = sets[start : start + step]
+                missing = np.stack([missing for missing, _ in part])
+                blocks = self.inverse[missing[:, :, None], missing[:, None, :]]
+                which = np.repeat(np.arange(len(part)), [len(slices) for _, slices in part])
+                slices = np.concatenate([slices for _, slices in part])
+                batches.append((missing, np.linalg.inv(np.linalg.cholesky(blocks)), slices, which))
+        return batches
+
+    def _drop_undetermined(self) -> None:
+        """Take slices whose stations do not determine the estimate as slices without any."""
+        needed = self.system.drift.drift.needed()
+        self.present[self.present.sum(axis=1) < needed] = False
+        if needed > 1 and self.present.size:
+            columns = self.system.drift.columns(self.system.stations)
+            for mask, slices in groups(self.present):
+                if mask.any() and not self.system.drift.determined((columns * mask[:, None])[None])[0]:
+                    self.present[slices] = False
+
+    def _fill(self, values: Floats) -> Floats:
+        """Krige the missing stations of each slice from those present."""
+        filled = np.ascontiguousarray(np.where(self.present, values, 0.0))
+        heard = self.present.any(axis=1)
+        filled[~heard] = np.nan
+        left = np.flatnonzero(heard & ~self.present.all(axis=1))
+        # The loops take a copy of the inverse, which a large network has no room for.
+        if self._job_pairs > WORTH_COMPILED and len(left) and self.factored is None:
+            left = left[~self._fill_compiled(filled)[left]]
+        self._fill_batches(filled, left)
+        return filled
+
+    def _fill_compiled(self, filled: Floats) -> NDArray[np.bool_]:
+        """Do it one slice after the other, a third of the time of batches; return which slices are done."""
+        from hypergrid.interpolation.kernels import imputation  # noqa: PLC0415
+        from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
+
+        stations = filled.shape[1]
+        core = np.ascontiguousarray(self.inverse[:stations, :stations])
+        present = np.ascontiguousarray(self.present)
+        solved = np.zeros(len(filled), dtype=bool)
+        edges = np.linspace(0, len(filled), 5).astype(int).tolist()
+
+        def piece(rows: slice) -> None:
+            for first, stop in ranges(rows.stop - rows.start):
+                imputation.fill(core, present, filled, solved, rows.start + first, rows.start + stop)
+
+        share(piece, [slice(first, stop) for first, stop in zip(edges[:-1], edges[1:], strict=True)])
+        return solved
+
+    def _fill_batches(self, filled: Floats, slices: NDArray[np.intp]) -> None:
+        """Do it in batches of slices with equally many missing stations.
+
+        At 200 stations, 1,000 slices and 700 masks a loop over masks took 70 ms, most of it outside LAPACK.
+        """
+        if not len(slices):
+            return
+        stations = filled.shape[1]
+        core = self.inverse[:stations, :stations]
+        carried = multiply(filled, core)
+        lacking = stations - self.present[slices].sum(axis=1)
+        for count in np.unique(lacking):
+            alike = slices[lacking == count]
+            step = max(1, BATCH_FLOATS // int(count) ** 2)
+            for start in range(0, len(alike), step):
+                give_way()
+                self._fill_batch(filled, carried, core, alike[start : start + step], int(count))
+
+    def _fill_batch(self, filled: Floats, carried: Floats, core: Floats, slices: NDArray[np.intp], count: int) -> None:
+        missing = np.nonzero(~self.present[slices])[1].reshape(len(slices), count)
+        right = np.take_along_axis(carried[slices], missing, axis=1)
+        if count >= WORTH_TILES:
+            for number, lacking in enumerate(missing):
+                filled[slices[number], lacking] = -solved_by_tiles(core[np.ix_(lacking, lacking)], right[number])
+            return
+        blocks = core[missing[:, :, None], missing[:, None, :]]
+        filled[slices[:, None], missing] = -np.linalg.solve(blocks, right[:, :, None])[:, :, 0]

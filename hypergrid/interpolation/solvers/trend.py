@@ -1,0 +1,277 @@
+"""How values change with elevation: a lapse rate, or a vertical profile in which inversions have their place.
+
+In mountains most of the difference between two stations is one of elevation, which no variogram of horizontal distance
+knows. A trend is taken off the values of the stations, what is left is interpolated, and the trend at the elevation of
+each target is added again (Dodson and Marks 1997, Climate Research 8; with profiles that need not be straight, Frei
+2014, International Journal of Climatology 34, section 3.1).
+
+A profile is piecewise linear between knots at quantiles of the stations' elevations. Least squares are held by a ridge
+on how much the slope changes from piece to piece, so that few stations do not make it oscillate; a straight profile has
+none of that and is reproduced exactly. Beyond the lowest and the highest station it goes on with the slope of its last
+piece or with the slice's overall lapse rate, whichever is less steep, and level where the two disagree in sign: either
+of them may be that of an inversion some tens of metres deep. Above the stations of the sample network temperature was
+off by 0.21 K so, by 0.32 K with the overall lapse rate.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.parameters import Parameter
+from hypergrid.core.units import parse_number
+
+Floats = NDArray[np.float64]
+Kind = Literal["lapse_rate", "profile", "fixed", "auto"]
+
+ELEVATION: Final = "elevation"
+"""Name of the covariate (and the layer) that trends are over [m]."""
+
+STATIONS_A_KNOT: Final = 4
+"""Stations for each knot of a profile, so that every piece is held by several."""
+
+MOST_KNOTS: Final = 6
+LEAST_STATIONS_OF_PROFILE: Final = 8
+LEAST_STATIONS_OF_LAPSE_RATE: Final = 4
+LEAST_SPAN_M: Final = 50.0
+"""Elevation that the reporting stations must span [m]: over less, noise of 0.2 K is a lapse rate of 4 K/km."""
+
+RIDGE: Final = 0.01
+"""Weight of the changes of slope against the squared misfit of a station."""
+
+ROUNDING: Final = 1e-13
+"""Share of the largest value below which what is left of values is nothing: no variogram is fitted to rounding."""
+
+PARAMETER: Final = Parameter(
+    "trend",
+    "trend",
+    "profile, lapse_rate, {'lapse_rate': change per km}, none, or auto (by cross-validation): what is taken off "
+    "before, and added after",
+    required=False,
+)
+
+
+NETWORK_M: Final = "elevations_of_network"
+"""What a method is given beside its parameters: elevations of all stations of a network [m], heard or not."""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Which trend is wanted."""
+
+    token_name: ClassVar[str] = "Trend"
+
+    kind: Kind
+    rate_per_km: float = 0.0
+    """Change of the value per km of elevation [the variable's unit km-1], where it is given (kind "fixed")."""
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the values of all slices together decide which trend it is, or none (`trend_choice.py`)."""
+        return self.kind == "auto"
+
+    def __str__(self) -> str:
+        """Return it as a query writes it."""
+        return f"{self.rate_per_km:g} per km" if self.kind == "fixed" else self.kind
+
+    def to_json(self) -> object:
+        """Return the form that `parse_trend` reads."""
+        return {"lapse_rate": self.rate_per_km} if self.kind == "fixed" else self.kind
+
+
+def parse_trend(value: object) -> Trend | None:
+    """Return a trend from what a query says; None for "none".
+
+    Raises
+    ------
+    NotFound, InvalidQuery, InvalidUnit
+        Neither "profile", "lapse_rate", "auto" nor {"lapse_rate": number}.
+    """
+    if value is None or isinstance(value, Trend):
+        return value
+    if isinstance(value, Mapping):
+        if set(value) != {"lapse_rate"}:
+            message = f"trend needs the one key lapse_rate, the change per km; got {sorted(map(str, value))}"
+            raise InvalidQuery(message)
+        return Trend("fixed", parse_number(value["lapse_rate"], "", who="lapse_rate of a trend"))
+    kinds: dict[object, Trend | None] = {
+        "profile": Trend("profile"), "lapse_rate": Trend("lapse_rate"), "auto": Trend("auto"), "none": None,
+    }  # fmt: skip
+    if isinstance(value, str) and value in kinds:
+        return kinds[value]
+    raise NotFound.among(kind="trend", given=value, existing=("profile", "lapse_rate", "auto", "none"))
+
+
+def trend_of(given: Mapping[str, Any]) -> Trend | None:
+    """Return the trend of a method's parameters; None where there is none."""
+    found = given.get("trend")
+    return found if isinstance(found, Trend) else None
+
+
+class FittedTrend:
+    """A trend fitted to every slice of a network.
+
+    It is nothing at the mean elevation of the network, so that the level of a slice stays with what is interpolated.
+
+    Parameters
+    ----------
+    trend
+        Which one.
+    elevation_m
+        Of the stations [m], shape (stations,); no NaN.
+    values
+        Shape (slices, stations), NaN where missing.
+    network_m
+        Elevations of all stations of the network [m], also of those without any value, so that what is made of a slice
+        does not depend on which other slices there are; absent: those of the stations.
+    """
+
+    def __init__(self, trend: Trend, elevation_m: Floats, values: Floats, network_m: Floats | None = None) -> None:
+        network_m = elevation_m if network_m is None else network_m
+        self.trend = trend
+        self._elevation_m = elevation_m
+        self._knots_m = _knots(network_m, trend.kind)
+        self._reference_m = float(network_m.mean())
+        present = np.isfinite(values)
+        self.coefficients = np.zeros((len(values), len(self._knots_m) + 2))
+        """Value at each knot, slope below the first and above the last; shape (slices, knots + 2)."""
+        self.without, self.straight, self.slices = 0, 0, int(present.any(axis=1).sum())
+        """Slices without a trend, with a lapse rate in place of a profile, and with values at all."""
+        if trend.kind == "fixed":
+            self._put_straight(np.arange(len(values)), np.full(len(values), trend.rate_per_km / 1000.0))
+        else:
+            self._fit(present, np.where(present, values, 0.0))
+
+    @property
+    def knots_m(self) -> Floats:
+        """Elevations between which the trend is straight [m], shape (knots,)."""
+        return self._knots_m
+
+    @property
+    def range_m(self) -> tuple[float, float]:
+        """Lowest and highest elevation of the stations [m]."""
+        return float(self._elevation_m.min()), float(self._elevation_m.max())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the result should know: in how many slices something simpler was taken."""
+        few = f"too few stations report, or they span less than {LEAST_SPAN_M:g} m of elevation"
+        found = []
+        if self.straight:
+            found.append(
+                f"trend: in {self.straight} of {self.slices} slices a lapse rate in place of a profile ({few})"
+            )
+        if self.without:
+            found.append(f"trend: in {self.without} of {self.slices} slices none ({few})")
+        return tuple(found)
+
+    def columns(self, elevation_m: Floats) -> Floats:
+        """Return what the coefficients are multiplied by at some elevations [m], shape (places, knots + 2)."""
+        columns: Floats = self._raw(elevation_m) - self._raw(np.array([self._reference_m]))
+        return columns
+
+    def at_stations(self) -> Floats:
+        """Return the trend at the stations, shape (slices, stations)."""
+        return np.asarray(self.coefficients @ self.columns(self._elevation_m).T)
+
+    def outside(self, elevation_m: Floats) -> NDArray[np.bool_]:
+        """Return which elevations [m] lie outside those of the stations."""
+        low, high = self.range_m
+        return np.asarray((elevation_m < low) | (elevation_m > high))
+
+    def _raw(self, elevation_m: Floats) -> Floats:
+        knots = self._knots_m
+        clipped = np.clip(elevation_m, knots[0], knots[-1])
+        columns = np.zeros((len(elevation_m), len(knots) + 2))
+        if len(knots) > 1:
+            piece = np.clip(np.searchsorted(knots, clipped, side="right") - 1, 0, len(knots) - 2)
+            share = (clipped - knots[piece]) / (knots[piece + 1] - knots[piece])
+            rows = np.arange(len(elevation_m))
+            columns[rows, piece], columns[rows, piece + 1] = 1.0 - share, share
+        columns[:, -2] = np.minimum(elevation_m - knots[0], 0.0)
+        columns[:, -1] = np.maximum(elevation_m - knots[-1], 0.0)
+        return columns
+
+    def _put_straight(self, slices: NDArray[np.intp], slopes: Floats) -> None:
+        self.coefficients[slices, :-2] = slopes[:, None] * (self._knots_m - self._reference_m)
+        self.coefficients[slices, -2:] = slopes[:, None]
+
+    def _fit(self, present: NDArray[np.bool_], filled: Floats) -> None:
+        """Fit every slice by its normal equations: matrix products over stations, and small systems in one batch."""
+        count = present.sum(axis=1)
+        height = np.where(present, self._elevation_m, np.nan)
+        heard = count > 0
+        span = np.zeros(len(count))
+        span[heard] = np.nanmax(height[heard], axis=1) - np.nanmin(height[heard], axis=1)
+        enough = span >= LEAST_SPAN_M
+        straight = np.flatnonzero(enough & (count >= LEAST_STATIONS_OF_LAPSE_RATE))
+        self._put_straight(straight, self._slopes(present[straight].astype(np.float64), filled[straight]))
+        self.without = self.slices - len(straight)
+        if self.trend.kind == "profile":
+            curved = np.flatnonzero(enough & (count >= LEAST_STATIONS_OF_PROFILE))
+            self.straight = len(straight) - len(curved)
+            if len(curved):
+                self._put_profiles(curved, present[curved].astype(np.float64), filled[curved])
+
+    def _slopes(self, present: Floats, filled: Floats) -> Floats:
+        height = self._elevation_m - self._reference_m
+        count = present.sum(axis=1)
+        mean_height, mean_value = present @ height / count, filled.sum(axis=1) / count
+        squares = present @ height**2 - count * mean_height**2
+        return np.asarray((filled @ height - count * mean_height * mean_value) / squares)
+
+    def _put_profiles(self, slices: NDArray[np.intp], present: Floats, filled: Floats) -> None:
+        knots = len(self._knots_m)
+        basis = self._raw(self._elevation_m)[:, :-2]
+        # Around the slice's lapse rate, so that of what is straight nothing is left to solve for.
+        overall = self.coefficients[slices, -1]
+        line = overall[:, None] * (self._elevation_m - self._reference_m)
+        left = np.where(present > 0, filled - line, 0.0)
+        products = (basis[:, :, None] * basis[:, None, :]).reshape(len(basis), knots * knots)
+        normal = (present @ products).reshape(-1, knots, knots) + present.sum(axis=1)[:, None, None] * self._ridge()
+        around = np.linalg.solve(normal, (left @ basis)[:, :, None])[:, :, 0]
+        values = self.coefficients[slices, :-2] + around
+        self.coefficients[slices, :-2] = values
+        below = (values[:, 1] - values[:, 0]) / (self._knots_m[1] - self._knots_m[0])
+        above = (values[:, -1] - values[:, -2]) / (self._knots_m[-1] - self._knots_m[-2])
+        self.coefficients[slices, -2], self.coefficients[slices, -1] = _least(below, overall), _least(above, overall)
+
+    def _ridge(self) -> Floats:
+        """Return the quadratic form of the changes of slope, in values over the mean distance of knots."""
+        knots = self._knots_m
+        step = np.diff(knots)
+        bends = np.zeros((max(len(knots) - 2, 0), len(knots)))
+        for row in range(len(bends)):
+            bends[row, row : row + 3] = 1 / step[row], -1 / step[row] - 1 / step[row + 1], 1 / step[row + 1]
+        bends *= step.mean() if len(step) else 1.0
+        return np.asarray(RIDGE * bends.T @ bends)
+
+
+def less(values: Floats, part: Floats) -> Floats:
+    """Return values less a part of them, 0 where that is only their rounding; shapes broadcast, NaN stays NaN."""
+    left = values - part
+    largest = np.nanmax(np.abs(values), initial=0.0, where=np.isfinite(values))
+    return np.where(np.abs(left) < ROUNDING * largest, 0.0, left)
+
+
+def _least(slope: Floats, other: Floats) -> Floats:
+    """Return the less steep of two slopes, 0 where they disagree in sign."""
+    return np.asarray(np.where(slope * other > 0, np.sign(slope) * np.minimum(np.abs(slope), np.abs(other)), 0.0))
+
+
+def _knots(elevation_m: Floats, kind: Kind) -> Floats:
+    """Return the knots [m]: the ends and, for a profile, quantiles between them that are not too close."""
+    low, high = float(elevation_m.min()), float(elevation_m.max())
+    if low == high:
+        return np.array([low])
+    count = min(MOST_KNOTS, len(elevation_m) // STATIONS_A_KNOT) if kind == "profile" else 2
+    inner = np.quantile(elevation_m, np.linspace(0.0, 1.0, max(count, 2)))[1:-1]
+    apart = (high - low) / (3.0 * max(count, 2))
+    kept = [low]
+    for knot in inner:
+        if knot - kept[-1] >= apart and high - knot >= apart:
+            kept.append(float(knot))
+    return np.array([*kept, high])

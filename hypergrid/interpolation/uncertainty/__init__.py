@@ -1,0 +1,1 @@
+"""Errors of means over space and time, and simulated fields."""

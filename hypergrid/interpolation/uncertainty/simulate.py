@@ -1,0 +1,193 @@
+"""Simulation of Gaussian fields: at any places, through time, and given the values of stations.
+
+A conditional realisation is the kriged field plus the kriging error of an unconditional one (Journel 1974): its spread
+is the kriging variance at each target, and its values go together from target to target as those of the field do.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.spatial import cKDTree
+
+from hypergrid.core.errors import InvalidQuery, TooLarge
+from hypergrid.interpolation.points.distance import COINCIDENT_M, separations
+from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.uncertainty.mean_variance import Correlation
+from hypergrid.interpolation.variograms.variogram import Variogram
+
+Floats = NDArray[np.float64]
+
+MOST_PLACES: Final = 8_000
+"""Places of one simulation: their covariances take 512 MB, and factoring them some seconds."""
+ROUNDING: Final = 1e-10
+"""Share of the variance by which a covariance matrix may be off from being one."""
+
+
+class Simulator:
+    """Realisations of a Gaussian field of mean 0 at some places."""
+
+    def __init__(self, places_m: Floats, model: Variogram) -> None:
+        """Factor the covariances of the places.
+
+        Parameters
+        ----------
+        places_m
+            Shape (places, 2), or (places, 3) on the sphere [m]; places may coincide.
+        model
+            The variogram. A micro-scale nugget is part of the field, measurement error is not. Without a sill only
+            differences between places have a meaning: the field is 0 at the first place.
+
+        Raises
+        ------
+        TooLarge
+            More than `MOST_PLACES` different places.
+        InvalidQuery
+            The variogram is none at these places, as a Gaussian one over the sphere may be.
+        """
+        _, first, self._which = np.unique(_same(places_m), return_index=True, return_inverse=True)
+        if len(first) > MOST_PLACES:
+            who, what = "simulate", "places (cells and stations)"
+            remedy = "simulate on a coarser grid, or on a part of it by clip"
+            raise TooLarge(who, what, len(first), MOST_PLACES, remedy)
+        self._factor = _factor(_covariance(model.isotropic(places_m[first]), model))
+
+    def draw(self, count: int, generator: np.random.Generator) -> Floats:
+        """Return independent realisations, shape (count, places)."""
+        noise = generator.standard_normal((count, self._factor.shape[1]))
+        return np.asarray((noise @ self._factor.T)[:, self._which])
+
+    def draw_through(
+        self, times_s: Floats, count: int, generator: np.random.Generator, *, correlation: Correlation
+    ) -> Floats:
+        """Return realisations through time, shape (count, times, places), separable in space and time.
+
+        Parameters
+        ----------
+        times_s
+            Increasing [s], shape (times,).
+        count
+            How many realisations.
+        generator
+            Where chance comes from.
+        correlation
+            Between times.
+        """
+        fields = self.draw(count * len(times_s), generator).reshape(count, len(times_s), -1)
+        return _correlated(fields, times_s, correlation)
+
+
+Krige = Callable[[Floats], Floats]
+"""Values at stations, shape (slices, stations), NaN where missing, to estimates at targets, shape (slices, targets)."""
+
+
+def simulate_given(
+    stations: Stations,
+    values: Floats,
+    targets: Targets,
+    *,
+    model: Variogram,
+    estimate: Floats,
+    krige: Krige,
+    times_s: Floats,
+    count: int,
+    generator: np.random.Generator,
+    correlation: Correlation,
+) -> Floats:
+    """Return realisations of the field given the readings, shape (count, slices, targets), NaN without stations.
+
+    Parameters
+    ----------
+    stations, values
+        Readings, shape (slices, stations), NaN where missing.
+    targets
+        Points where the field is wanted, or cells by their parts.
+    model
+        The variogram that `krige` uses.
+    estimate
+        What the method of interpolation makes of the readings, shape (slices, targets).
+    krige
+        The same method for a field of mean 0, applied to what is simulated in place of the readings.
+    times_s
+        Of the slices, increasing [s].
+    count
+        How many realisations, above zero.
+    generator
+        Where chance comes from: the same state gives the same realisations.
+    correlation
+        Of the field between slices.
+
+    Raises
+    ------
+    InvalidQuery
+        Not a single realisation is wanted.
+    TooLarge
+        Too many places.
+    """
+    if count < 1:
+        message = f"simulate needs a count of one or more; got {count}"
+        raise InvalidQuery(message)
+    # The mean of a cell has no micro-scale nugget in it, however few points stand for the cell: only stations do.
+    is_apart = targets.parts > 1 and model.nugget_is == "micro-scale"
+    field = replace(model, nugget_is="measurement error") if is_apart else model
+    simulator = Simulator(np.concatenate([stations.positions_m, targets.positions_m]), field)
+    result = np.empty((count, *estimate.shape))
+    for number in range(count):
+        drawn = simulator.draw_through(times_s, 1, generator, correlation=correlation)[0]
+        read, truth = drawn[:, : stations.count], targets.mean(drawn[:, stations.count :].T).T
+        if field.nugget_is == "measurement error":
+            own = np.sqrt(model.nugget) * generator.standard_normal((1, *read.shape))
+            read = read + (_correlated(own, times_s, correlation) if is_apart else own)[0]
+        read = np.where(np.isfinite(values), read, np.nan)
+        result[number] = estimate + truth - krige(read)
+    return result
+
+
+def _correlated(fields: Floats, times_s: Floats, correlation: Correlation) -> Floats:
+    """Give independent fields (count, times, places) a correlation in time, in place."""
+    for number, before in enumerate(correlation.at(np.diff(times_s)).tolist(), start=1):
+        fields[:, number] *= np.sqrt(1.0 - before**2)
+        fields[:, number] += before * fields[:, number - 1]
+    return fields
+
+
+def _same(places_m: Floats) -> NDArray[np.intp]:
+    """Return a number of each place, equal where places are the same to `COINCIDENT_M`; shape (places,)."""
+    pairs = cKDTree(places_m).query_pairs(COINCIDENT_M, output_type="ndarray")
+    linked = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(places_m),) * 2)
+    return np.asarray(sparse.csgraph.connected_components(linked, directed=False)[1], dtype=np.intp)
+
+
+def _covariance(isotropic_m: Floats, model: Variogram) -> Floats:
+    gamma = model.semivariance(separations(isotropic_m, isotropic_m))
+    diagonal = np.arange(len(gamma))
+    if model.nugget_is == "measurement error":
+        gamma -= model.nugget
+    gamma[diagonal, diagonal] = 0.0
+    if model.is_bounded:
+        sill = model.sill - (model.nugget if model.nugget_is == "measurement error" else 0.0)
+        return np.asarray(sill - gamma)
+    # The covariance of differences from the first place.
+    return np.asarray(gamma[:, :1] + gamma[:1, :] - gamma)
+
+
+def _factor(covariance: Floats) -> Floats:
+    """Return B with B B' the covariance, shape (places, rank)."""
+    if not len(covariance):
+        return covariance
+    try:
+        return np.asarray(np.linalg.cholesky(covariance))
+    except np.linalg.LinAlgError:
+        # Smooth fields at close places have so small eigenvalues that rounding makes them negative.
+        values, vectors = np.linalg.eigh(covariance)
+    if values[0] < -ROUNDING * len(values) * values[-1]:
+        message = (
+            f"the variogram is none at these places (its least eigenvalue is {values[0] / values[-1]:.1g} of the "
+            "greatest); use the exponential or spherical model"
+        )
+        raise InvalidQuery(message)
+    kept = values > 0
+    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))

@@ -1,0 +1,1 @@
+"""Cross-validation, scores and comparison of methods."""

@@ -1,0 +1,165 @@
+"""Methods beside each other on a user's own values: who would have estimated them best."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import HyperGridError
+from hypergrid.interpolation.methods.registry import METHODS
+from hypergrid.interpolation.points.samples import Samples
+from hypergrid.interpolation.validation.cross_validate import By, CrossValidation, cross_validate
+from hypergrid.interpolation.validation.scores import Score, score
+from hypergrid.interpolation.variograms.variogram import Variogram
+
+Floats = NDArray[np.float64]
+Candidates = Mapping[str, tuple[str, Mapping[str, object]]]
+"""Label of a candidate to its method and parameters."""
+
+QUICK: Candidates = {
+    "nearest": ("nearest", {}),
+    "inverse distance": ("inverse_distance", {}),
+    "inverse distance, power 3": ("inverse_distance", {"power": 3.0}),
+    "inverse distance, 8 nearest": ("inverse_distance", {"neighbours": 8}),
+    "linear": ("linear", {}),
+    "thin plate spline": ("radial_basis", {}),
+    "thin plate spline, smoothed": ("radial_basis", {"smoothing": 100.0}),
+    "linear kernel": ("radial_basis", {"kernel": "linear"}),
+}
+"""What is compared where nothing is named, in this order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """One method beside the others."""
+
+    label: str
+    method: str
+    validation: CrossValidation | None
+    """None where the method could not be used."""
+    common: Score | None
+    """Score on the values that every method could estimate: what the order goes by."""
+    problem: str | None = None
+    """Why the method could not be used."""
+    notes: tuple[str, ...] = ()
+    """What speaks against the variogram that it was used with."""
+
+    @property
+    def scored_on(self) -> str:
+        """On how many of the values the order goes by; empty where the method could not be used."""
+        if self.common is None or self.validation is None:
+            return ""
+        count, values = self.common.count, self.validation.score.count + self.validation.score.missed
+        if count == values:
+            return f"scored on all {values:,} values"
+        return f"scored on the {count:,} of {values:,} values that every method estimates"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "label": self.label,
+            "method": self.method,
+            "problem": self.problem,
+            "notes": list(self.notes),
+            "scored_on": self.scored_on,
+            "common": None if self.common is None else self.common.to_json(),
+            "validation": None if self.validation is None else self.validation.to_json(),
+        }
+
+
+def compare_methods(
+    values: Floats,
+    positions_m: Floats,
+    elevation_m: Floats | None = None,
+    *,
+    methods: Candidates | None = None,
+    variogram: Variogram | None = None,
+    doubts: tuple[str, ...] = (),
+    no_variogram: str | None = None,
+    names: tuple[str, ...] | None = None,
+    unit: str = "",
+    by: By = "station",
+) -> list[Comparison]:
+    """Cross-validate methods on the same values, best first.
+
+    Methods miss different values (a linear surface ends at the hull of the stations), so the order goes by the error
+    on the values that all of them estimate. A method that cannot be used says why, and comes last.
+
+    Parameters
+    ----------
+    values
+        Shape (slices, stations), NaN where missing.
+    positions_m, elevation_m
+        Shape (stations, 2) and (stations,) [m].
+    methods
+        Candidates by label; `candidates(variogram)` where absent.
+    variogram
+        Of the values, for the methods that need one.
+    doubts
+        What speaks against that variogram: a note of each method that is used with it.
+    no_variogram
+        Why there is none: the problem of each method that needs one, where no candidates are named.
+    names, unit
+        Of the stations, and of the values.
+    by
+        "station" or "region", as for `cross_validate`.
+
+    Raises
+    ------
+    InvalidQuery
+        Shapes that do not fit.
+    """
+    samples = Samples.of(values, positions_m, elevation_m, names=names, unit=unit)
+    found = []
+    for label, (method, parameters) in (candidates(variogram) if methods is None else methods).items():
+        try:
+            validation = cross_validate(samples, method, parameters=parameters, by=by)
+        except HyperGridError as error:
+            found.append(Comparison(label, method, None, None, str(error)))
+            continue
+        if validation.score.count:
+            fitted = variogram is not None and parameters.get("variogram") is variogram
+            found.append(Comparison(label, method, validation, None, notes=doubts if fitted else ()))
+        else:
+            found.append(Comparison(label, method, None, None, f"{method} estimates none of the values left out"))
+    if methods is None and variogram is None and no_variogram is not None:
+        found += [Comparison(label, name, None, None, no_variogram) for label, name in _kriging().items()]
+    return _ordered(found)
+
+
+def candidates(variogram: Variogram | None) -> Candidates:
+    """Return what is compared where nothing is named: with a variogram also every method that needs nothing else."""
+    if variogram is None:
+        return QUICK
+    return {**QUICK, **{label: (name, {"variogram": variogram}) for label, name in _kriging().items()}}
+
+
+def _kriging() -> dict[str, str]:
+    """Return the methods that need a variogram and nothing else, by label."""
+    return {
+        row.name.replace("_", " "): row.name
+        for row in METHODS.values()
+        if {item.name for item in row.parameters if item.required} == {"variogram"}
+    }
+
+
+def _ordered(found: list[Comparison]) -> list[Comparison]:
+    validated = [item.validation for item in found if item.validation is not None]
+    if not validated:
+        return found
+    everywhere = np.all([np.isfinite(validation.estimate) for validation in validated], axis=0)
+    shared = np.where(everywhere, validated[0].samples.values, np.nan)
+    scored = [
+        item
+        if item.validation is None
+        else replace(item, common=score(shared, item.validation.estimate, item.validation.variance))
+        for item in found
+    ]
+    return sorted(scored, key=_rank)
+
+
+def _rank(item: Comparison) -> tuple[bool, float]:
+    known = item.common is not None and np.isfinite(item.common.rmse)
+    return not known, item.common.rmse if item.common is not None and known else 0.0

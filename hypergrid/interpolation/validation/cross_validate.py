@@ -1,0 +1,235 @@
+"""Cross-validation of a method on a user's own values: what it says of stations that it was not shown.
+
+Three ways to leave out. By station: each is estimated from all others. By region: all stations of a region at once,
+which is what a map is asked for where no station stands. By block of time: parameters are fitted on the other blocks,
+then each station of the block is estimated from the others; with fixed parameters an estimate uses its own slice
+alone, so leaving other times out would change nothing, and is refused.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.parameters import bind
+from hypergrid.interpolation.methods.registry import METHODS
+from hypergrid.interpolation.points.samples import Samples
+from hypergrid.interpolation.validation.folds import blocks_of, regions_of
+from hypergrid.interpolation.validation.leave_one_out import (
+    Estimates,
+    has_closed_form,
+    leave_out,
+    leave_out_in_closed_form,
+)
+from hypergrid.interpolation.validation.scores import Score, by_elevation, by_station, score
+from hypergrid.interpolation.variograms.variogram import Variogram
+
+Floats = NDArray[np.float64]
+By = Literal["station", "region", "time_block"]
+WAYS: tuple[By, ...] = ("station", "region", "time_block")
+
+
+@dataclass(frozen=True, eq=False)
+class CrossValidation:
+    """What a method said of what it was not shown."""
+
+    method: str
+    given: tuple[Mapping[str, Any], ...]
+    """Parameters: of each block of time, else one for all."""
+    by: By
+    in_closed_form: bool
+    samples: Samples
+    """What was estimated."""
+    not_used: tuple[str, ...]
+    """Stations without a position, or without a value."""
+    estimate: Floats
+    """Shape (slices, stations), NaN where there is none."""
+    variance: Floats | None
+    """Variance of the errors as the method states it, same shape; None: it knows none."""
+    score: Score
+    stations: pd.DataFrame
+    """Score of each station."""
+    bands: pd.DataFrame
+    """Score of each band of elevation."""
+
+    def __repr__(self) -> str:
+        """Return the scores in a line, and those of the bands of elevation below it."""
+        total = self.score
+        unit = f" {self.samples.unit}" if self.samples.unit else ""
+        parts = [
+            f"CrossValidation of {self.method} by {self.by}: {total.count:,} of {total.count + total.missed:,} values",
+            f"RMSE {total.rmse:.4g}{unit}",
+            f"bias {total.bias:+.3g}{unit}",
+        ]
+        if np.isfinite(total.coverage_95):
+            parts.append(f"{total.coverage_95:.1%} in the 95 % interval")
+        lines = [", ".join(parts)]
+        for low, high, count, rmse, bias in self.bands[["low_m", "high_m", "count", "rmse", "bias"]].itertuples(
+            index=False
+        ):
+            band = f"{low:,.0f} to {high:,.0f} m" if np.isfinite(low) else "elevation unknown"
+            lines.append(f"  {band}: {count:,} values, RMSE {rmse:.4g}{unit}, bias {bias:+.3g}{unit}")
+        return "\n".join(lines)
+
+    def to_dataset(self) -> xr.Dataset:
+        """Return value, estimate, error (estimate minus value) and variance; dimensions slice and station."""
+        dims, unit = ("slice", "station"), {"units": self.samples.unit}
+        data: dict[str, Any] = {
+            "value": (dims, self.samples.values, unit),
+            "estimate": (dims, self.estimate, unit),
+            "error": (dims, self.estimate - self.samples.values, unit),
+        }
+        if self.variance is not None:
+            data["variance"] = (dims, self.variance, {"units": f"({self.samples.unit})2"})
+        coords = {
+            "station": ("station", list(self.samples.names)),
+            "x": ("station", self.samples.positions_m[:, 0], {"units": "m"}),
+            "y": ("station", self.samples.positions_m[:, 1], {"units": "m"}),
+            "elevation": ("station", self.samples.elevation_m, {"units": "m"}),
+        }
+        return xr.Dataset(data, coords, {"method": self.method, "left_out_by": self.by})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form: the score, by station and by band."""
+        return {
+            "method": self.method,
+            "parameters": [_plain(given) for given in self.given],
+            "by": self.by,
+            "in_closed_form": self.in_closed_form,
+            "unit": self.samples.unit,
+            "not_used": list(self.not_used),
+            "score": self.score.to_json(),
+            "stations": _records(self.stations.reset_index()),
+            "bands": _records(self.bands),
+        }
+
+
+def cross_validate(
+    samples: Samples,
+    method: str,
+    *,
+    parameters: Mapping[str, object] | None = None,
+    by: By = "station",
+    parts: NDArray[np.intp] | None = None,
+    fit: Callable[[Floats], Mapping[str, object]] | None = None,
+    edges_m: Floats | None = None,
+) -> CrossValidation:
+    """Estimate values from others, and score the estimates.
+
+    Parameters
+    ----------
+    samples
+        Values at stations.
+    method
+        Name of a method of interpolation.
+    parameters
+        The method's parameters, as a query writes them; with `fit`, those that it does not return.
+    by
+        What is left out at once: "station", "region" or "time_block".
+    parts
+        Region of each station, shape (stations,), or block of each slice, shape (slices,); four of about as many
+        stations, or of as many consecutive slices, where absent.
+    fit
+        Values (slices, stations) of the other blocks of time, stations as in `samples`, to parameters. For
+        "time_block" alone.
+    edges_m
+        Edges of the bands of elevation [m]; quartiles of the stations where absent.
+
+    Raises
+    ------
+    NotFound
+        No such method, parameter, or way to leave out.
+    InvalidQuery, SingularSystem
+        Parameters or stations that the method refuses, here with one part left out; parts that do not fit; a covariate
+        that the samples do not have.
+    """
+    row = METHODS[method]
+    if by not in WAYS:
+        raise NotFound.among(kind="way to leave out", given=by, existing=WAYS)
+    if (fit is None) == (by == "time_block"):
+        message = (
+            "cross-validation by time_block needs fit=…, a function of the other blocks' values to parameters: with "
+            "fixed parameters an estimate uses its own slice alone; leave out by station or by region"
+            if fit is None
+            else f"cross-validation by {by} takes fixed parameters; got fit=…, which belongs to by='time_block'"
+        )
+        raise InvalidQuery(message)
+    usable = samples.usable
+    used = samples.take(usable)
+    _refuse_few(method, used, by)
+
+    def parsed(more: Mapping[str, object]) -> dict[str, Any]:
+        given = {**(parameters or {}), **more}
+        return row.parse(bind(method, row.parameters, given, variable_unit=samples.unit))
+
+    alone = np.arange(len(used.names))
+    if fit is None:
+        labels = alone if by == "station" else regions_of(samples, parts)
+        given: tuple[dict[str, Any], ...] = (parsed({}),)
+        estimate, variance = _estimates(method, given[0], used, labels)
+    else:
+        blocks = blocks_of(samples, parts)
+        estimate = np.full(used.values.shape, np.nan)
+        variance = np.full(used.values.shape, np.nan) if row.has_variance else None
+        given = ()
+        for block in np.unique(blocks):
+            held = blocks == block
+            given = (*given, parsed(fit(samples.values[~held])))
+            inside = replace(used, values=used.values[held])
+            estimate[held], found = _estimates(method, given[-1], inside, alone)
+            if variance is not None and found is not None:
+                variance[held] = found
+    return CrossValidation(
+        method,
+        given,
+        by,
+        all(has_closed_form(method, one, len(used.names)) for one in given),
+        used,
+        tuple(name for name, kept in zip(samples.names, usable, strict=True) if not kept),
+        estimate,
+        variance,
+        score(used.values, estimate, variance),
+        by_station(used.values, estimate, variance, used.names),
+        by_elevation(used.values, estimate, variance, used.elevation_m, edges_m=edges_m),
+    )
+
+
+def _estimates(method: str, given: Mapping[str, Any], samples: Samples, parts: NDArray[np.intp]) -> Estimates:
+    known = samples.stations.covariates
+    for name in METHODS[method].covariates(given):
+        if name not in known:
+            message = (
+                f"cross-validation of {method} needs the covariate {name!r} at the stations; known are "
+                f"{', '.join(known)}; give data that have a layer of that name, or leave it out of drift"
+            )
+            raise InvalidQuery(message)
+    closed = has_closed_form(method, given, len(samples.names))
+    left = leave_out_in_closed_form if closed else leave_out
+    return left(method, given, samples.stations, samples.values, parts)
+
+
+def _refuse_few(method: str, samples: Samples, by: By) -> None:
+    if len(samples.names) < 2:
+        message = (
+            f"cross-validation of {method} by {by} needs at least two stations with a position and values; got "
+            f"{len(samples.names)}; give more stations, or a longer time"
+        )
+        raise InvalidQuery(message)
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.to_json() if isinstance(value, Variogram) else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    rows = table.to_dict("records")
+    return [{str(name): None if pd.isna(value) else value for name, value in row.items()} for row in rows]

@@ -1,0 +1,1 @@
+"""Variograms: models, empirical estimates, fits, and conversion to other programs' conventions."""

@@ -1,0 +1,338 @@
+"""Variograms fitted to an empirical one by weighted least squares.
+
+Given the ranges (and the smoothness or exponent), the semivariance is linear in nugget and partial sills: these are
+solved exactly, none below zero, for each try of the others (variable projection, Golub and Pereyra 1973). What is
+left to search has one or two dimensions: a coarse table of starts, and scipy's `least_squares` from the best of them.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
+from numpy.typing import ArrayLike
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.interpolation.variograms.empirical import Binning, Bins, empirical_variogram
+from hypergrid.interpolation.variograms.fit_quality import reasons_for_doubt
+from hypergrid.interpolation.variograms.models import MODELS, Floats
+from hypergrid.interpolation.variograms.structure import Structure
+from hypergrid.interpolation.variograms.variogram import Variogram
+
+Weights = Literal["pairs/distance^2", "pairs/semivariance^2", "pairs", "equal"]
+"""Weights of the bins: gstat's fit.method 7 (its default), 2 (Cressie 1985), 1 and 6."""
+
+STARTS = 24
+"""Ranges in the coarse table, from the least to the greatest; a nested sum takes fewer of each."""
+
+POLISHED = 4
+"""How many of the best starts are followed to the end."""
+
+ALIKE = 1e-9
+"""Share of their mean up to which the bins' differences are rounding."""
+REWEIGHTED = 50
+"""Rounds at most in which weights that depend on the fit are renewed."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What a fit may not choose freely.
+
+    Raises
+    ------
+    InvalidQuery
+        A nugget below zero, or ranges that are no interval above zero.
+    """
+
+    nugget: float | None = None
+    """Fixed nugget [square of the variable's unit]; fitted where absent."""
+    smoothness: float | None = None
+    """Fixed smoothness of matern terms; fitted where absent."""
+    exponent: float | None = None
+    """Fixed exponent of a power term; fitted where absent."""
+    range_m: tuple[float, float] | None = None
+    """Least and greatest range [m]; half the shortest distance and ten times the cutoff where absent."""
+
+    def __post_init__(self) -> None:
+        low, high = self.range_m or (1.0, 2.0)
+        # Written so that NaN is refused as well.
+        if not (0 < low < high < math.inf and 0 <= (self.nugget or 0.0) < math.inf):
+            message = (
+                "a fit needs a nugget of zero or more, and the least range above zero and below the greatest; got "
+                f"nugget {self.nugget}, range_m {self.range_m}"
+            )
+            raise InvalidQuery(message)
+
+
+@dataclass(frozen=True, eq=False)
+class VariogramFit:
+    """A fitted variogram, what it was fitted to, and how well."""
+
+    variogram: Variogram
+    bins: Bins
+    weights: Weights
+    weighted_residual: float
+    """Sum over the bins of weight times squared misfit (gstat's SSErr)."""
+    explained: float
+    """Share of the weighted variation between bins that the fit explains; a pure nugget explains 0."""
+    reasons: tuple[str, ...]
+    """Why the fit is poor, a sentence each; empty where it is not."""
+
+    @property
+    def poor(self) -> bool:
+        """Whether to look at the picture before using the variogram."""
+        return bool(self.reasons)
+
+    @property
+    def warning(self) -> str:
+        """What to tell the user; empty where the fit is not poor."""
+        return f"the fit of the variogram is poor: {'; '.join(self.reasons)}" if self.reasons else ""
+
+
+def fit_variogram(
+    positions_m: Floats,
+    values: Floats,
+    *,
+    model: str | Sequence[str] = "exponential",
+    weights: Weights = "pairs/distance^2",
+    binning: Binning | None = None,
+    constraints: Constraints | None = None,
+) -> VariogramFit:
+    """Fit a variogram to stations' values, all slices together.
+
+    Parameters
+    ----------
+    positions_m
+        Stations (x, y) [m], shape (stations, 2).
+    values
+        Values, NaN where missing, shape (slices, stations); a single slice may have shape (stations,).
+    model
+        A model's name, or several for a nested sum.
+    weights
+        How the bins are weighted.
+    binning, constraints
+        How pairs are sorted by distance, and what is not free.
+
+    Raises
+    ------
+    NotFound
+        No such model, or no such weights.
+    InvalidQuery
+        No pairs, fewer bins than parameters, or values that do not vary.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> places = rng.uniform(0, 1000, (60, 2))
+    >>> fit = fit_variogram(places, np.sin(places[:, 0] / 300), model="gaussian")
+    >>> fit.poor, fit.variogram.model
+    (True, 'gaussian')
+    """
+    how = binning or Binning()
+    bins = empirical_variogram(positions_m, values, binning=how)
+    found = fit_bins(bins, model=model, weights=weights, constraints=constraints)
+    return replace(found, variogram=replace(found.variogram, anisotropy=how.anisotropy))
+
+
+def fit_variogram_by_group(
+    positions_m: Floats,
+    values: Floats,
+    *,
+    groups: ArrayLike,
+    model: str | Sequence[str] = "exponential",
+    weights: Weights = "pairs/distance^2",
+    binning: Binning | None = None,
+    constraints: Constraints | None = None,
+) -> dict[object, VariogramFit]:
+    """Fit a variogram to each group of slices.
+
+    Parameters
+    ----------
+    groups
+        What each slice belongs to, such as its hour of day, its season, or its own number; shape (slices,).
+    positions_m, values, model, weights, binning, constraints
+        As in `fit_variogram`.
+
+    Returns
+    -------
+    Mapping of each group, in order, to its fit. A group that cannot be fitted gets the fit to all slices, which then is
+    poor for that reason.
+
+    Raises
+    ------
+    NotFound, InvalidQuery
+        Not even all slices together can be fitted, or the groups do not match the slices.
+    """
+    labels, lines = np.asarray(groups), np.atleast_2d(np.asarray(values, dtype=np.float64))
+    if labels.shape != (len(lines),):
+        message = f"a fit by group needs one label a slice: shape ({len(lines)},); got shape {labels.shape}"
+        raise InvalidQuery(message)
+
+    def fit(chosen: Floats) -> VariogramFit:
+        return fit_variogram(
+            positions_m, chosen, model=model, weights=weights, binning=binning, constraints=constraints
+        )
+
+    pooled = fit(lines)
+    result: dict[object, VariogramFit] = {}
+    for label in np.unique(labels):
+        try:
+            result[label.item()] = fit(lines[labels == label])
+        except InvalidQuery as error:
+            reason = f"group {label} could not be fitted, and has the variogram of all slices ({error})"
+            result[label.item()] = replace(pooled, reasons=(*pooled.reasons, reason))
+    return result
+
+
+def fit_bins(
+    bins: Bins,
+    *,
+    model: str | Sequence[str] = "exponential",
+    weights: Weights = "pairs/distance^2",
+    constraints: Constraints | None = None,
+) -> VariogramFit:
+    """Fit a variogram to an empirical one.
+
+    Raises
+    ------
+    NotFound
+        No such model, or no such weights.
+    InvalidQuery
+        Fewer bins than parameters, or values that do not vary.
+    """
+    names = (model,) if isinstance(model, str) else tuple(model)
+    free = constraints or Constraints()
+    if weights not in get_args(Weights):
+        raise NotFound.among(kind="weights of a fit", given=weights, existing=get_args(Weights))
+    problem = _Problem(names, bins, free)
+    if problem.parameters > len(bins.pairs):
+        message = (
+            f"fitting {' + '.join(names)} needs {problem.parameters} bins that hold pairs, one a parameter; got "
+            f"{len(bins.pairs)}; raise bins or cutoff_m, or take a simpler model"
+        )
+        raise InvalidQuery(message)
+    if not (bins.semivariance > 0).any():
+        message = "fitting a variogram needs values that vary; all pairs are equal; give the variogram, or more slices"
+        raise InvalidQuery(message)
+    weight = _weights(weights, bins, bins.semivariance)
+    found = problem.solve(weight)
+    if weights == "pairs/semivariance^2":
+        for _ in range(REWEIGHTED):
+            before, weight = found, _weights(weights, bins, found.semivariance(bins.distance_m))
+            found = problem.solve(weight)
+            if np.allclose(
+                found.semivariance(bins.distance_m), before.semivariance(bins.distance_m), rtol=1e-10, atol=0
+            ):
+                break
+    misfit = bins.semivariance - found.semivariance(bins.distance_m)
+    residual = float(weight @ misfit**2)
+    centre = float(weight @ bins.semivariance / weight.sum())
+    variation = float(weight @ (bins.semivariance - centre) ** 2)
+    # Bins that are alike but for rounding do not differ: how well that is met says nothing, and changes by machine.
+    explained = 1.0 - residual / variation if variation > ALIKE**2 * centre**2 * weight.sum() else 0.0
+    reasons = reasons_for_doubt(found, bins, explained=explained, weight=weight, free=problem.parameters)
+    return VariogramFit(found, bins, weights, residual, explained, reasons)
+
+
+def _weights(name: Weights, bins: Bins, semivariance: Floats) -> Floats:
+    pairs = bins.pairs.astype(np.float64)
+    if name == "pairs/distance^2":
+        return np.asarray(pairs / bins.distance_m**2)
+    if name == "pairs/semivariance^2":
+        # A bin whose semivariance is nothing would weigh infinitely much.
+        floor = 1e-6 * float(bins.semivariance.max())
+        return np.asarray(pairs / np.maximum(semivariance, floor) ** 2)
+    return pairs if name == "pairs" else np.ones_like(pairs)
+
+
+class _Unknown(NamedTuple):
+    """One number that is searched for: of which term, its name, and its bounds; ranges by their logarithm."""
+
+    term: int
+    name: str
+    low: float
+    high: float
+
+
+class _Problem:
+    """The terms of the sum with what is known of them, and what is not."""
+
+    def __init__(self, names: tuple[str, ...], bins: Bins, free: Constraints) -> None:
+        if not names:
+            message = "fitting a variogram needs the name of a model; got none"
+            raise InvalidQuery(message)
+        self._bins, self._nugget = bins, free.nugget
+        low, high = free.range_m or (float(bins.distance_m[0]) / 2, bins.cutoff_m * 10)
+        self._unknowns: list[_Unknown] = []
+        self._known: list[dict[str, float]] = []
+        self._names = names
+        for term, name in enumerate(names):
+            row = MODELS[name]
+            # An unbounded model has no range of its own: its partial sill is what it gains up to the cutoff.
+            self._known.append({"range_m": bins.cutoff_m})
+            if row.is_bounded and name != "nugget":
+                self._unknowns.append(_Unknown(term, "range_m", math.log(low), math.log(high)))
+            if row.parameter:
+                given = getattr(free, row.parameter)
+                if given is None:
+                    self._unknowns.append(_Unknown(term, row.parameter, *row.bounds))
+                else:
+                    self._known[term][row.parameter] = given
+        self.parameters = len(self._unknowns) + sum(name != "nugget" for name in names) + (self._nugget is None)
+
+    def solve(self, weight: Floats) -> Variogram:
+        """Return the variogram of least weighted squares."""
+        root = np.sqrt(weight / weight.max())
+        if not self._unknowns:
+            return self._variogram(np.empty(0), root)[0]
+
+        def misfit(tried: Floats) -> Floats:
+            return self._variogram(tried, root)[1]
+
+        scored = sorted((float(np.sum(misfit(start) ** 2)), tuple(start)) for start in self._starts())
+        low, high = (np.array([getattr(unknown, end) for unknown in self._unknowns]) for end in ("low", "high"))
+        ends = [_polish(misfit, np.array(start), low, high) for _, start in scored[:POLISHED]]
+        best = np.array(min(ends, key=lambda end: end[0])[1])
+        return self._variogram(best, root)[0]
+
+    def _starts(self) -> list[Floats]:
+        each = max(4, round(STARTS ** (1 / max(1, len(self._unknowns) - 1)))) if len(self._unknowns) > 2 else STARTS
+        inner = [np.linspace(u.low, u.high, (each if u.name == "range_m" else 6) + 2)[1:-1] for u in self._unknowns]
+        return [np.array(start) for start in itertools.product(*inner)]
+
+    def _variogram(self, tried: Floats, root: Floats) -> tuple[Variogram, Floats]:
+        """Return the best variogram with the unknowns as tried, and its weighted misfit, shape (bins,)."""
+        given = [dict(known) for known in self._known]
+        for unknown, value in zip(self._unknowns, tried, strict=True):
+            bounded = float(np.clip(value, unknown.low, unknown.high))
+            given[unknown.term][unknown.name] = math.exp(bounded) if unknown.name == "range_m" else bounded
+        shapes = [Structure(n, float(n != "nugget"), **g) for n, g in zip(self._names, given, strict=True)]
+        columns = [shape.semivariance(self._bins.distance_m) for shape in shapes]
+        wanted = self._bins.semivariance - (self._nugget or 0.0)
+        if self._nugget is None:
+            columns.append(np.ones_like(wanted))
+        # scipy's solver is unsure of numbers far from one.
+        unit = float(self._bins.semivariance.max())
+        matrix = np.stack(columns, axis=1) * root[:, None]
+        sills, _ = scipy.optimize.nnls(matrix, wanted / unit * root)
+        nugget = float(sills[-1] * unit) if self._nugget is None else self._nugget
+        first, *others = [
+            replace(shape, psill=float(sill * unit) if shape.psill else 0.0)
+            for shape, sill in zip(shapes, sills, strict=False)
+        ]
+        found = Variogram(
+            first.model, first.psill, first.range_m, nugget, first.smoothness, first.exponent, nested=tuple(others)
+        )
+        return found, np.asarray((matrix @ sills - wanted / unit * root), dtype=np.float64)
+
+
+def _polish(
+    misfit: Callable[[Floats], Floats], start: Floats, low: Floats, high: Floats
+) -> tuple[float, tuple[float, ...]]:
+    end = scipy.optimize.least_squares(
+        misfit, start, bounds=(low, high), xtol=1e-12, ftol=1e-14, gtol=1e-14, max_nfev=200
+    )
+    return float(end.cost), tuple(map(float, end.x))

@@ -1,0 +1,1 @@
+"""Layers: static fields such as elevation, read from rasters and interpolated onto regular cells."""

@@ -1,0 +1,245 @@
+"""Layers: fields that do not change with time, such as elevation, known at the centres of regular cells."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hypergrid.core.errors import InvalidLayer
+from hypergrid.core.tokens import token
+from hypergrid.core.units import DIMENSIONLESS_TEXT, check_unit, convert
+from hypergrid.topology.space import System
+
+Floats = NDArray[np.float64]
+
+UNITS: Final[Mapping[str, str]] = {"elevation": "m"}
+"""Layers that are kept in one unit, because stations carry the same quantity in it."""
+
+_UNEVEN: Final = 1e-4
+"""Share of a cell by which a centre may lie off its place: coordinates kept in 32 bits are no better."""
+_ROUNDING: Final = 1e-8
+"""Share of a cell within which a place is taken to be a centre: degrees in 64 bits are good to about 1e-10 of one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A field at the centres of cells, rows from the south (or the least y), columns from the west; immutable."""
+
+    name: str
+    """Name in queries, for example "elevation"."""
+    x: Floats
+    """Centres of the columns, longitude [degree] or projected x [m], ascending and regular, shape (columns,)."""
+    y: Floats
+    """Centres of the rows, latitude [degree] or projected y [m], ascending and regular, shape (rows,)."""
+    values: Floats
+    """Values [unit], NaN where nothing is known, shape (rows, columns)."""
+    unit: str = "unknown"
+    system: System = "lonlat"
+    description: str = ""
+    """Where it is from: source, coordinate reference system, how it was resampled."""
+
+    def __post_init__(self) -> None:
+        """Copy the arrays and check them.
+
+        Raises
+        ------
+        InvalidLayer
+            A name that is empty, fewer than two rows or columns, centres that are not regular and ascending, shapes
+            that do not go together, infinite values, or none at all.
+        InvalidUnit
+            The unit is unknown.
+        """
+        if not self.name:
+            message = "a layer needs a name; got an empty one; name what it holds, for example 'elevation'"
+            raise InvalidLayer(message)
+        check_unit(self.unit)
+        for field in ("x", "y", "values"):
+            array = np.array(getattr(self, field), np.float64, order="C")
+            array[np.isnan(array)] = np.nan  # one NaN, so that equal layers have equal bytes
+            array.setflags(write=False)
+            object.__setattr__(self, field, array)
+        self._check_centres("x", self.x)
+        self._check_centres("y", self.y)
+        if self.values.shape != (len(self.y), len(self.x)):
+            needed = f"values of shape (rows, columns) = {(len(self.y), len(self.x))}"
+            message = f"layer {self.name!r} needs {needed}; got {self.values.shape}; transpose or crop them"
+            raise InvalidLayer(message)
+        if np.isinf(self.values).any():
+            message = f"layer {self.name!r} needs finite values, or NaN where unknown; got infinity; mark it NaN"
+            raise InvalidLayer(message)
+        if np.isnan(self.values).all():
+            message = f"layer {self.name!r} holds no value: each cell is NaN; check its extent and its no-data value"
+            raise InvalidLayer(message)
+
+    def _check_centres(self, axis: str, centres: Floats) -> None:
+        words = f"layer {self.name!r} needs two or more {axis} centres, ascending and evenly spaced"
+        if centres.ndim != 1 or len(centres) < 2:
+            message = f"{words}; got the shape {centres.shape}; give a larger part of the field"
+            raise InvalidLayer(message)
+        steps = np.diff(centres)
+        step = (centres[-1] - centres[0]) / (len(centres) - 1)
+        even = np.abs(centres - np.linspace(centres[0], centres[-1], len(centres))) <= _UNEVEN * abs(step)
+        if not (step > 0.0 and even.all()):
+            message = f"{words}; got steps from {steps.min():g} to {steps.max():g}; resample it to even steps"
+            raise InvalidLayer(message)
+
+    @cached_property
+    def token(self) -> str:
+        """Content token: of the cells, the values and the unit, whatever the name and the description."""
+        return token("layer", self.x, self.y, self.values, self.unit, self.system)
+
+    @property
+    def step(self) -> tuple[float, float]:
+        """Sides of a cell along x and y [degree or m]."""
+        return (
+            float((self.x[-1] - self.x[0]) / (len(self.x) - 1)),
+            float((self.y[-1] - self.y[0]) / (len(self.y) - 1)),
+        )
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """Outer edges of the cells [degree or m]: west, south, east, north."""
+        across, along = self.step
+        return (
+            float(self.x[0] - across / 2),
+            float(self.y[0] - along / 2),
+            float(self.x[-1] + across / 2),
+            float(self.y[-1] + along / 2),
+        )
+
+    def at(self, points: ArrayLike) -> Floats:
+        """Return the values at places, bilinear between the centres of the cells.
+
+        Within half a cell outside the outermost centres the value is that of the edge; a layer of all longitudes has no
+        such edge in the east and the west.
+
+        Parameters
+        ----------
+        points
+            x and y in the coordinates of the layer [degree or m], shape (points, 2). Longitudes may count from -180 or
+            from 0.
+
+        Returns
+        -------
+        Values [unit], shape (points,); NaN outside the cells, where a place is NaN, and where any of the four centres
+        around it that has a weight is NaN.
+        """
+        places = np.asarray(points, np.float64).reshape(-1, 2)
+        places = np.where(np.isfinite(places), places, np.nan)
+        column, row = self._columns(places[:, 0]), self._rows(places[:, 1])
+        return bilinear(self.values, row=row, column=column, closes=self._closes)
+
+    def covers(self, *, x: Floats, y: Floats) -> bool:
+        """Return whether any place, of each x with each y [degree or m], lies in the cells, known there or not."""
+        inside = (_between(self._columns(x), len(self.x) - 1)[2], _between(self._rows(y), len(self.y) - 1)[2])
+        return bool(inside[0].any() and inside[1].any())
+
+    def _columns(self, x: Floats) -> Floats:
+        if self.system == "lonlat":
+            x = x - 360.0 * np.rint((x - (self.x[0] + self.x[-1]) / 2) / 360.0)
+        return np.asarray((x - self.x[0]) / self.step[0])
+
+    def _rows(self, y: Floats) -> Floats:
+        return np.asarray((y - self.y[0]) / self.step[1])
+
+    @property
+    def _closes(self) -> bool:
+        """Whether the cells go once around the earth, so that the first column follows the last."""
+        across = self.step[0]
+        return self.system == "lonlat" and abs(len(self.x) * across - 360.0) <= _UNEVEN * across
+
+
+def bilinear(values: Floats, *, row: Floats, column: Floats, closes: bool = False) -> Floats:
+    """Return a field between the centres of its cells.
+
+    Parameters
+    ----------
+    values
+        Shape (rows, columns), two or more of each, NaN where unknown.
+    row, column
+        Places, counted in cells from the centre of the first one, shape (places,).
+    closes
+        Whether the first column follows the last: then no column is outside.
+
+    Returns
+    -------
+    Values, shape (places,): those of the edge within half a cell outside the outermost centres, NaN further out, and
+    where any of the four centres around a place that has a weight is NaN.
+    """
+    below, above, inside_rows = _between(row, values.shape[0] - 1)
+    columns = values.shape[1]
+    left, right, inside_columns = _between(column % columns if closes else column, columns - (0 if closes else 1))
+    found = np.zeros(row.shape)
+    for corner_row, row_share in ((below, 1.0 - above), (below + 1, above)):
+        for corner_column, column_share in ((left, 1.0 - right), (left + 1, right)):
+            share = row_share * column_share
+            # A corner without a weight may be missing.
+            found += np.where(share > 0.0, share * values[corner_row, corner_column % columns], 0.0)
+    return np.where(inside_rows & inside_columns, found, np.nan)
+
+
+def _between(position: Floats, last: int) -> tuple[NDArray[np.intp], Floats, NDArray[np.bool_]]:
+    """Return for each place the centre before it, the share of the one after it, and whether it is in a cell at all."""
+    nearest = np.rint(position)
+    position = np.where(np.abs(position - nearest) < _ROUNDING, nearest, position)
+    inside = (position >= -0.5 - _ROUNDING) & (position <= last + 0.5 + _ROUNDING)
+    clamped = np.clip(np.where(inside, position, 0.0), 0.0, last)
+    before = np.minimum(clamped.astype(np.intp), last - 1)
+    return before, clamped - before, inside
+
+
+def make_layer(
+    name: str,
+    *,
+    x: ArrayLike,
+    y: ArrayLike,
+    values: ArrayLike,
+    unit: str | None = None,
+    system: System = "lonlat",
+    description: str = "",
+) -> Layer:
+    """Return a layer from cells in either order, in the unit that layers of its name are kept in.
+
+    Parameters
+    ----------
+    name
+        Its name in queries; "elevation" is kept in metres.
+    x, y
+        Centres, evenly spaced, ascending or descending [degree or m], shapes (columns,) and (rows,).
+    values
+        Shape (rows, columns), NaN where nothing is known.
+    unit
+        Unit of the values; None or "unknown": that in which layers of this name are kept, or unknown.
+    system
+        What the centres are: lonlat, or metres.
+    description
+        Where it is from.
+
+    Raises
+    ------
+    InvalidLayer
+        As for `Layer`.
+    InvalidUnit
+        The unit is unknown, or does not convert to the one in which layers of this name are kept.
+
+    Examples
+    --------
+    >>> ground = make_layer("elevation", x=[0, 100], y=[100, 0], values=[[1, 2], [3, 4]], unit="km", system="metres")
+    >>> ground.unit, float(ground.at([[50.0, 0.0]])[0])
+    ('m', 3500.0)
+    """
+    columns, rows, field = (np.asarray(each, np.float64) for each in (x, y, values))
+    if _descends(columns) and field.ndim == 2:
+        columns, field = columns[::-1], field[:, ::-1]
+    if _descends(rows) and field.ndim == 2:
+        rows, field = rows[::-1], field[::-1]
+    stated = "unknown" if unit is None or unit in DIMENSIONLESS_TEXT[:1] else unit
+    kept = UNITS.get(name, stated)
+    return Layer(name, columns, rows, convert(field, stated, kept), kept, system, description)
+
+
+def _descends(centres: Floats) -> bool:
+    return centres.ndim == 1 and len(centres) > 1 and bool(centres[0] > centres[-1])

@@ -1,0 +1,314 @@
+"""Which aggregates fit which values and cells: refused before anything runs, by what a function's row says."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.perspective.functions.aggregates import AggregateRow
+from hypergrid.perspective.sources.interval_spans import has_intervals
+from hypergrid.perspective.tree.operators import Aggregate, Base, Call, Convert
+from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.build.timestamps import are_instants
+from hypergrid.core.times import SECOND_NS, format_duration
+from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis
+from hypergrid.core.units import is_amount
+
+
+def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspective) -> None:
+    """Refuse an aggregate of values that it has no meaning for.
+
+    Raises
+    ------
+    InvalidQuery
+        Dimensions that the function cannot be taken over; a mean of maxima; a mean of directions; amounts of time over
+        values that stand for none; a counter that is none, or a mean of one.
+    """
+    _refuse_dimensions(row, dimensions)
+    kinds = [] if row.of_extremes else sorted(here.extremes)
+    if kinds:
+        message = (
+            f"a {row.name} of {kinds[0]} values is not the {row.name} of the readings; "
+            f"{_other_statistics(here, without=('max', 'min'))}"
+        )
+        raise InvalidQuery(message)
+    if not row.of_directions and row.idempotent:
+        refuse_direction_extremes(row.name, here)
+    elif not row.of_directions:
+        refuse_directions(f"a {row.name} of directions", here, instead="circular_mean, ")
+    if row.lasting:
+        _refuse_unknown_lengths(row, here)
+    if row.prepare is not None:
+        _refuse_no_counter(row, here)
+    counters = [] if row.of_counters else sorted(here.counters)
+    if counters:
+        message = (
+            f"a {row.name} of {counters[0]!r} has no meaning: its readings are those of an ever-growing counter; use "
+            "rain_accumulation first, or last; where they are amounts already, give the array another name"
+        )
+        raise InvalidQuery(message)
+
+
+def _other_statistics(here: Perspective, *, without: tuple[str, ...]) -> str:
+    """Return how to select series of other statistics, in words, with what there is."""
+    there = sorted({kind for base in here.bases() for kind in base.operator.source.statistics})  # type: ignore[union-attr]
+    fitting = [kind for kind in there if kind not in without]
+    if not fitting:
+        return f"there are series of {' and '.join(there)} alone: use min, max, first or last"
+    chosen = fitting[0] if len(fitting) == 1 else tuple(fitting)
+    return f"select others with .select(statistic={chosen!r}); there are {', '.join(there)}"
+
+
+def refuse_odd_totals(row: AggregateRow, time: TimeAxis, here: Perspective) -> None:
+    """Refuse sums of totals over even cells that are no multiple of the totals' intervals: some would be cut."""
+    space = here.topology.space
+    if row.weigh != "share" or not isinstance(time, Regular) or not isinstance(space, SeriesAxis):
+        return
+    lengths_ns = {round(series.interval_s * SECOND_NS) for series in space.series if series.statistic == "total"}
+    odd = sorted(length for length in lengths_ns if length > 0 and time.length % length)
+    if odd:
+        message = (
+            f"time cells of {_in_words(time.length)} hold no whole number of totals of {_in_words(odd[0])}: "
+            f"a {row.name} would cut some of them; choose a multiple, or .select(interval_s=…) totals that fit"
+        )
+        raise InvalidQuery(message)
+
+
+def refuse_direction_extremes(name: str, here: Perspective) -> None:
+    """Refuse the largest or smallest of directions: they go round, and none is."""
+    if here.unit == "degree":
+        message = (
+            f"a {name} of directions has no meaning: they go round, and 359 degree is next to 1; use circular_mean, or "
+            "sample, first or last for single readings"
+        )
+        raise InvalidQuery(message)
+
+
+def refuse_longer(time: TimeAxis, here: Perspective, min_coverage: float) -> None:
+    """Refuse windows of which none holds as much of its source as is asked for: every value would be missing.
+
+    Cells that are partial are computed, and say so by their counts; where no window, as it lies, can have what is asked
+    of it, there is nothing to compute. Months and given edges are there whatever was read, and are kept.
+    """
+    source = _extent(here)
+    if source is None or not isinstance(time, Regular):
+        return
+    length_ns, extent_ns = time.length, source.stop_ns - source.start_ns
+    # One of so many lies within the source as a whole.
+    if extent_ns >= length_ns + time.step or any(
+        _holds_enough(time, source, interval_ns, min_coverage) for interval_ns in source.intervals_ns
+    ):
+        return
+    what = (
+        f"are longer than the {_in_words(extent_ns)} that there are"
+        if length_ns > extent_ns
+        else f"lie across the edges of the {_in_words(extent_ns)} that there are"
+    )
+    message = (
+        f"time cells of {_in_words(length_ns)} {what}: none can hold the {min_coverage:.0%} that min_coverage asks "
+        "for, and every value would be missing; choose shorter cells, or min_coverage=0 to take what there is"
+    )
+    raise InvalidQuery(message)
+
+
+def _holds_enough(time: Regular, source: "_Extent", interval_ns: int, min_coverage: float) -> bool:
+    """Return whether some cell may hold what is asked for of values so far apart."""
+    # What a cell holds grows with its start until it lies within the source, and shrinks from there on: no cell holds
+    # more than those next to the two turning points, and none of the others, which may be 10^13, need be listed.
+    turns = (source.start_ns - time.origin, source.stop_ns - time.length - time.origin)
+    near = np.array([turn // time.step + more for turn in turns for more in (0, 1)], dtype=np.int64)
+    starts = time.origin + np.clip(near, 0, time.count - 1) * time.step
+    held_ns = np.minimum(starts + time.length, source.stop_ns) - np.maximum(starts, source.start_ns)
+    # A cell's first value may lie anywhere within an interval.
+    most = np.where(held_ns > 0, held_ns // interval_ns + (0 if source.is_aligned else 1), 0)
+    needed = min_coverage * max(time.length // interval_ns, 1) * (1 - 1e-12)
+    return bool((most >= needed).any())
+
+
+def _in_words(length_ns: int) -> str:
+    return format_duration(round(length_ns / SECOND_NS) * SECOND_NS) if length_ns > SECOND_NS else f"{length_ns}ns"
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """From where to where a source has values, and how far apart they are."""
+
+    start_ns: int
+    stop_ns: int
+    intervals_ns: tuple[int, ...]
+    is_aligned: bool
+    """Whether values are cells, of which only whole ones count."""
+
+
+def _extent(here: Perspective) -> _Extent | None:
+    """Return where the values of a source lie; None where how many a cell may hold is not known."""
+    space, time = here.topology.space, here.topology.time
+    if not here.holds_readings:
+        if not isinstance(time, Regular) or are_instants(time) or time.step != time.length:
+            return None
+        return _Extent(time.origin, time.stop, (time.step,), is_aligned=True)
+    base = here.bases()[0].operator
+    intervals_s = {series.interval_s for series in space.series} if isinstance(space, SeriesAxis) else set()
+    if not isinstance(base, Base) or not intervals_s or min(intervals_s) <= 0:
+        return None
+    intervals_ns = tuple(sorted(round(interval * SECOND_NS) for interval in intervals_s))
+    return _Extent(base.window.start_ns, base.window.stop_ns, intervals_ns, is_aligned=False)
+
+
+def coverage_unknown(here: Perspective) -> str:
+    """Return why an aggregate cannot hold its values against `min_coverage`, in words; empty where it can."""
+    operator, source = here.operator, here.sources[0] if here.sources else None
+    if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
+        return ""
+    space, of_array = source.topology.space, isinstance(source.topology.time, Instants)
+    asked = " is not asked" if operator.min_coverage else ""
+    if of_array and isinstance(space, SeriesAxis) and not any(item.interval_s > 0 for item in space.series):
+        return (
+            (
+                f"coverage is not known, and min_coverage={operator.min_coverage:g}{asked}: the instants of the array "
+                "are not evenly spaced (90 % of the spacings within 10 % of their median), so that how many a "
+                "cell could have is unknown"
+            )
+            if operator.row.min_coverage or operator.min_coverage
+            else ""
+        )
+    if not operator.min_coverage or not (source.holds_readings or of_array):
+        return ""
+    held = space.series if isinstance(space, SeriesAxis) else ()
+    unknown = [series.station for series in held if not series.interval_s > 0]
+    if not unknown:
+        return ""
+    return (
+        f"the coverage of {len(unknown)} of {len(held)} series cannot be judged, and min_coverage="
+        f"{operator.min_coverage:g} is not asked of them: their interval is unknown ({_few(unknown)})"
+    )
+
+
+def odd_cells(here: Perspective) -> str:
+    """Return that time cells hold no whole number of the intervals of readings, in words; empty where they do."""
+    operator, time, source = here.operator, here.topology.time, here.sources[0] if here.sources else None
+    if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
+        return ""
+    space = source.topology.space
+    counts_intervals = source.holds_readings or has_intervals(source.topology.time, space)
+    # One cell alone is of what there is, and is not laid out by a length.
+    if not isinstance(time, Regular) or time.count == 1 or not isinstance(space, SeriesAxis) or not counts_intervals:
+        return ""
+    lengths_ns = [round(series.interval_s * SECOND_NS) for series in space.series]
+    odd = [length for length in lengths_ns if 0 < length < time.length and time.length % length]
+    if not odd:
+        return ""
+    several = ", ".join(_in_words(length) for length in sorted(set(odd))[:3]) + (", …" if len(set(odd)) > 3 else "")
+    return (
+        f"time cells of {_in_words(time.length)} hold no whole number of intervals of {several} ({len(odd)} of "
+        f"{len(lengths_ns)} series): count_possible is how many fit wholly, and count may be one more"
+    )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+def longest_interval_ns(here: Perspective) -> int:
+    """Return how far values of the slowest series lie apart [ns]: of instants the median; 0 where it is not known."""
+    space, time = here.topology.space, here.topology.time
+    if here.holds_readings:
+        held = space.series if isinstance(space, SeriesAxis) else ()
+        return round(max((series.interval_s for series in held), default=0.0) * SECOND_NS)
+    if isinstance(time, Regular):
+        return time.step
+    if isinstance(time, Bins):
+        return int(time.lengths.max())
+    return round(np.median(np.diff(time.times_ns))) if isinstance(time, Instants) and time.count > 1 else 0
+
+
+def declared_of(row: AggregateRow, here: Perspective, given: Mapping[str, Any]) -> dict[str, float]:
+    """Return the declared resolution and rollover of a counter, where the query gives none.
+
+    They are those of the readings themselves, and are multiplied where a convert before the aggregate multiplies these.
+    """
+    bases = [item for item in here.chain() if isinstance(item.operator, Base)]
+    factors = [_factor(item) for item in here.chain() if not isinstance(item.operator, Base | Aggregate)]
+    if row.prepare is None or len(bases) != 1 or not all(factor > 0 for factor in factors):
+        return {}
+    variable, factor = bases[0].operator.source.variable, math.prod(factors)  # type: ignore[union-attr]
+    held = {"resolution": variable.resolution, "rollover": variable.rollover}
+    return {name: value * factor for name, value in held.items() if value is not None and given.get(name) is None}
+
+
+def _factor(here: Perspective) -> float:
+    """Return what a step multiplies values by; NaN where it does anything else to them."""
+    if not isinstance(here.operator, Convert):
+        return math.nan
+    factors = [1.0 if call.name == "valid_range" else _factor_of(call) for call in here.operator.calls]
+    return math.prod(factors)
+
+
+def _factor_of(call: Call) -> float:
+    is_multiple = call.name == "scale" and call.given["offset"] == 0
+    return float(call.given["factor"]) if is_multiple else math.nan
+
+
+def refuse_directions(what: str, here: Perspective, *, instead: str = "") -> None:
+    """Refuse directions, where 350 and 10 degree are near: `what` says what was to be done, `instead` what may be."""
+    if here.unit == "degree":
+        message = (
+            f"{what} has no meaning: 350 and 10 degree would give 180; "
+            f"use {instead}sample, first or last, and look at single instants"
+        )
+        raise InvalidQuery(message)
+
+
+def _refuse_dimensions(row: AggregateRow, dimensions: tuple[str, ...]) -> None:
+    along = [name for name in dimensions if name != "time"]
+    if row.over == "any" or ("time" in dimensions and (row.over == "with time" or not along)):
+        return
+    if row.rank is not None:
+        message = f"{row.name} chooses a value in time; over {', '.join(along)} use mean, min, max, sum or count"
+    elif row.over == "with time":
+        message = f"{row.name} needs time; got {', '.join(along)} alone: add time='all', or another length"
+    else:
+        message = (
+            f"{row.name} follows each place in time; got {', '.join(dimensions)}: take it over time, and then the mean "
+            f"over {', '.join(along)}"
+        )
+    raise InvalidQuery(message)
+
+
+def _refuse_unknown_lengths(row: AggregateRow, here: Perspective) -> None:
+    space = here.topology.space
+    if not here.holds_readings:
+        if are_instants(here.topology.time):
+            message = (
+                f"{row.name} needs how long each value stands for, and instants stand for none; aggregate before it, "
+                "for example aggregate('mean', time='1h')"
+            )
+            raise InvalidQuery(message)
+        return
+    held = space.series if isinstance(space, SeriesAxis) else ()
+    unknown = [series.station for series in held if not series.interval_s > 0]
+    if unknown:
+        message = (
+            f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of {len(held)} series "
+            f"is not known ({_few(unknown)}); aggregate before it, for example aggregate('mean', time='1h')"
+        )
+        raise InvalidQuery(message)
+
+
+def _refuse_no_counter(row: AggregateRow, here: Perspective) -> None:
+    """Refuse values that are no readings of a counter: what one grew by already, or no amounts."""
+    if here.is_accumulated:
+        message = (
+            f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "
+            f"a counter grew by: use sum, or {_other_statistics(here, without=('total', 'mean', 'max', 'min'))}"
+        )
+        raise InvalidQuery(message)
+    if not is_amount(here.unit):
+        message = (
+            f"{row.name} needs the readings of an ever-growing counter, such as rain in 'mm'; got values in "
+            f"{here.unit!r}, which cannot be amassed; use mean, or trend"
+        )
+        raise InvalidQuery(message)

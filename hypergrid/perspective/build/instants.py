@@ -1,0 +1,94 @@
+"""The step that interpolates in time: stations' values at whole multiples of a step (thesis 5.5.3.3)."""
+
+import numpy as np
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.interpolation import method_in_time
+from hypergrid.core.parameters import bind
+from hypergrid.perspective.tree.operators import InterpolateInTime
+from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.build.restrict import restrict
+from hypergrid.perspective.build.timestamps import INSTANT_NS, of_no_instant
+from hypergrid.perspective.spec.query_spec import Step
+from hypergrid.core.times import Window, format_duration, format_instant, parse_duration
+from hypergrid.topology import Bands, Bins, Periodic, Points, Regular, SeriesAxis, Topology, aligned
+
+
+def interpolate_in_time(step: Step, here: Perspective, window: Window | None) -> Perspective:
+    """Return the perspective of the instants.
+
+    Instants are whole multiples of the step since midnight UTC, the first and the last as for the cells of an
+    aggregate. Each is a cell of one nanosecond, so that a mean over an hour and an instant are never taken for each
+    other.
+
+    Parameters
+    ----------
+    step
+        An interpolation with `time`.
+    here
+        Readings of stations, or time cells of stations.
+    window
+        Instants outside it are not wanted; what they need around it is read all the same. None: all are wanted.
+
+    Raises
+    ------
+    HyperGridError
+        A source without values of instants, a method, parameter or duration that does not exist, no maximum gap where
+        the intervals of the series are not known.
+    """
+    space, time = here.topology.space, here.topology.time
+    row = method_in_time(step.name)
+    if not isinstance(space, SeriesAxis):
+        kind = {Bands: "made of bands", Points: "at points"}.get(type(space), "a grid")
+        message = f"its source is {kind}; interpolate in time first, station by station, and then in space"
+        raise InvalidQuery(message)
+    if isinstance(time, Periodic):
+        message = (
+            f"its source has cells of {time.describe()}, which come again and again: there is no instant between them"
+        )
+        raise InvalidQuery(message)
+    whole = of_no_instant(here)
+    if whole is not None:
+        message = (
+            f"its source holds {whole}, which belong to intervals and have no value at an instant between them; "
+            "use a mean or samples, or an aggregate over longer time cells"
+        )
+        raise InvalidQuery(message)
+    length_ns = parse_duration(dict(step.cells)["time"])
+    given = row.parse(bind(row.name, row.parameters, dict(step.params), variable_unit=here.unit))
+    gap_ns: int | None = given["max_gap_ns"]
+    if gap_ns is None and not here.holds_readings:
+        if isinstance(time, Regular):
+            gap_ns = row.gap_of(time.step)
+        elif isinstance(time, Bins):
+            gap_ns = row.gap_of(int(max(np.diff(time.starts).max(initial=0), time.lengths.max())))
+    if gap_ns is None:
+        _refuse_unknown(space)
+    operator = InterpolateInTime(row.name, gap_ns)
+    instants = aligned("time", time.origin, time.stop, step=length_ns, length=INSTANT_NS, quantum="ns")
+    made = Perspective((here,), Topology(instants, space), operator, here.unit)
+    return made if window is None else restrict(made, _inside(instants, window))
+
+
+def _refuse_unknown(space: SeriesAxis) -> None:
+    """Refuse series whose intervals are not known: how long a gap may be cannot be derived."""
+    unknown = [series.station for series in space.series if not series.interval_s > 0]
+    if unknown:
+        names = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
+        message = (
+            f"the interval between readings of {len(unknown)} of {space.count} series is not known ({names}); say how "
+            "long a gap may be filled, for example max_gap='1h'"
+        )
+        raise InvalidQuery(message)
+
+
+def _inside(instants: Regular, window: Window) -> slice:
+    first, stop = (-((instants.origin - edge) // instants.step) for edge in (window.start_ns, window.stop_ns))
+    first, stop = max(first, 0), min(stop, instants.count)
+    if first >= stop:
+        message = (
+            f"none of the instants, one every {format_duration(instants.step)}, lies in "
+            f"{format_instant(window.start_ns)} to {format_instant(window.stop_ns)}; choose a shorter step"
+        )
+        raise InvalidQuery(message)
+    return slice(first, stop)

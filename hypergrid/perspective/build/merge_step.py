@@ -1,0 +1,208 @@
+"""The step that merges: the cells that all sources have, and a refusal that names the cells where there are none."""
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.perspective.build.common_time import common_bins, common_cycle
+from hypergrid.perspective.sources.station_matching import common_stations
+from hypergrid.perspective.functions.merges import MERGES, MergeRow
+from hypergrid.perspective.tree.operators import Base, Merge, Recur
+from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.build.restrict import restrict
+from hypergrid.core.times import format_duration, format_instant
+from hypergrid.topology import (
+    Bands,
+    Bins,
+    Grid,
+    Periodic,
+    Points,
+    Regular,
+    SeriesAxis,
+    Space,
+    TimeAxis,
+    Topology,
+    ZoneCells,
+    levels_words,
+    recurring,
+)
+from hypergrid.topology.axes import PER_UNIT
+
+NONE: Final[frozenset[int]] = frozenset()
+NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def check_sources(name: str, others: int) -> None:
+    """Refuse a merge of the wrong number of sources.
+
+    Raises
+    ------
+    InvalidQuery
+        The function takes more or fewer; the message says which, in order.
+    """
+    row = MERGES[name]
+    needed = len(row.roles) - 1
+    if others != needed:
+        count = "one other query" if needed == 1 else f"{needed} other queries"
+        order = ", then ".join(row.roles)
+        message = f"merge {name!r} takes {count} in 'with' (it is of {order}, the first being this query); got {others}"
+        raise InvalidQuery(message)
+
+
+def merge(
+    name: str, sources: tuple[Perspective, ...], *, normal: frozenset[int] = NONE, given: Mapping[str, Any] = NOTHING
+) -> Perspective:
+    """Return a merge of perspectives, each narrowed to the time cells that all have.
+
+    Parameters
+    ----------
+    name, given
+        The function, and its parameters, checked.
+    sources
+        In the order that the function takes.
+    normal
+        Which of them, counted from 0, are climatologies: each cell of the others takes the one that it lies in.
+
+    Raises
+    ------
+    InvalidQuery
+        Sources are readings, or have different cells; the message names those of both. Or a cell lies in no cell of a
+        climatology, or in several.
+    InvalidUnit
+        Units that do not go together.
+    """
+    row = MERGES[name]
+    if any(source.holds_readings for source in sources):
+        message = "its sources are readings with clocks of their own; align both with an aggregate over time first"
+        raise InvalidQuery(message)
+    time = sources[0].topology.time
+    for first, second in pairwise(source for number, source in enumerate(sources) if number not in normal):
+        time = _common_time(name, time, first, second)
+    space = sources[0].topology.space
+    for other in sources[1:]:
+        space = _common_space(row, space, sources[0], other)
+    narrowed = tuple(
+        _recurring(source, time) if number in normal else restrict(source, _within(source.topology.time, time))
+        for number, source in enumerate(sources)
+    )
+    unit = row.unit(*(source.unit for source in narrowed))
+    return Perspective(narrowed, Topology(time, space), Merge(name, tuple(sorted(given.items()))), unit)
+
+
+def _recurring(normal: Perspective, time: TimeAxis) -> Perspective:
+    """Return what is normal in each of some time cells."""
+    recurring(normal.topology.time, time)
+    return Perspective((normal,), Topology(time, normal.topology.space), Recur(), normal.unit)
+
+
+def _common_time(name: str, common: TimeAxis, first: Perspective, second: Perspective) -> TimeAxis:
+    """Return the time cells of `common`, those of all sources up to `first`, that the second has as well."""
+    other = second.topology.time
+    if isinstance(common, Regular) and isinstance(other, Regular):
+        same = common.step == other.step and common.length == other.length
+        if same and (common.origin - other.origin) % common.step == 0:
+            start = max(common.origin, other.origin)
+            last = min(common.origin + common.step * common.count, other.origin + other.step * other.count)
+            if start < last:
+                return Regular("time", start, common.step, (last - start) // common.step, common.length)
+            message = (
+                f"its sources have no time cell in common: {_both(first, second, time_words)}; choose times that both "
+                "have, with .clip(time=…)"
+            )
+            raise InvalidQuery(message)
+    elif isinstance(common, Bins) and isinstance(other, Bins):
+        return common_bins(common, other)
+    elif isinstance(common, Periodic) and isinstance(other, Periodic) and common.cycle == other.cycle:
+        return common_cycle(common, other)
+    elif type(common) is type(other) and Topology(common, first.topology.space).token() == (
+        Topology(other, first.topology.space).token()
+    ):
+        return common
+    message = f"its sources have different time cells: {_both(first, second, time_words)}; "
+    if _may_be_normal(common) and not _may_be_normal(other):
+        message += (
+            "swap them: a climatology comes after what has the cells of the result, for example "
+            f"hourly.merge({name!r}, normal)"
+        )
+    else:
+        message += "aggregate both to the same step and length first, for example .aggregate('mean', time='1h') on each"
+    raise InvalidQuery(message)
+
+
+def _may_be_normal(time: TimeAxis) -> bool:
+    """Return whether time cells are all of time, or come again, as those of a climatology."""
+    return isinstance(time, Periodic) or (isinstance(time, Regular) and time.count == 1)
+
+
+def _common_space(row: MergeRow, common: Space, first: Perspective, second: Perspective) -> Space:
+    other = second.topology.space
+    if row.matched and isinstance(common, SeriesAxis) and isinstance(other, SeriesAxis):
+        return common_stations(common, other)
+    if common.token() != other.token() and not _same_stations(common, other):
+        message = (
+            f"its sources have different cells in space: {_both(first, second, space_words)}; interpolate both to one "
+            "grid, or use stations that have both"
+        )
+        raise InvalidQuery(message)
+    return common
+
+
+def _same_stations(one: Space, other: Space) -> bool:
+    if not isinstance(one, SeriesAxis) or not isinstance(other, SeriesAxis):
+        return False
+    return [series.station for series in one.series] == [series.station for series in other.series]
+
+
+def _within(axis: TimeAxis, part: TimeAxis) -> slice:
+    """Return where a part lies on its axis; arithmetic, however many cells there are."""
+    first = 0
+    if isinstance(axis, Regular):
+        first = (part.origin - axis.origin) // axis.step
+    elif isinstance(axis, Bins):
+        first = int(np.searchsorted(axis.starts, part.origin))
+    return slice(first, first + part.count)
+
+
+def _both(first: Perspective, second: Perspective, words: Callable[[Perspective], str]) -> str:
+    return f"the first ({_variable(first)}) has {words(first)}, the other ({_variable(second)}) has {words(second)}"
+
+
+def _variable(here: Perspective) -> str:
+    base = here.bases()[0].operator
+    return base.source.variable.name if isinstance(base, Base) else type(base).__name__
+
+
+def time_words(here: Perspective) -> str:
+    """Return the time cells of a perspective in words."""
+    axis = here.topology.time
+    first = format_instant(axis.origin)
+    if not isinstance(axis, Regular):
+        kind = "instant" if hasattr(axis, "times_ns") else f"{axis.name} cell"
+        return f"{axis.count:,} {kind}{'s' if axis.count > 1 else ''} from {first}"
+    step = "" if axis.step == axis.length or axis.count == 1 else f" every {format_duration(axis.step)}"
+    return f"{axis.count:,} x {format_duration(axis.length)}{step} from {first}"
+
+
+def space_words(here: Perspective) -> str:
+    """Return the cells in space of a perspective in words."""
+    space = here.topology.space
+    if isinstance(space, Grid):
+        levels = f" on {levels_words(space.z)}" if space.z else ""
+        sides = " x ".join(f"{axis.step / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
+        corner = ", ".join(f"{axis.name} {axis.origin / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
+        return f"{space.y.count} x {space.x.count} cells of {sides} from {corner}{levels}"
+    if isinstance(space, Points):
+        levels = f" on {levels_words(space.z)}" if space.z else ""
+        first = ", ".join(f"{float(one[0]):.6g}" for one in (space.x, space.y))
+        plural = "s" if len(space.at) > 1 else ""
+        return f"{len(space.at)} point{plural} from {first}{levels}"
+    if isinstance(space, Bands):
+        return f"bands, {levels_words(space.z)}"
+    if isinstance(space, ZoneCells):
+        names, kind = list(space.zones.names), "zone" if space.count == 1 else "zones"
+    else:
+        names, kind = [series.station for series in space.series], "series"
+    return f"{len(names)} {kind} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"

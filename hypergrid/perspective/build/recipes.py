@@ -1,0 +1,234 @@
+"""Recipes: how each variable of a mountain network is best interpolated, written as the perspectives that do it.
+
+`interpolate("recipe", …)` stands for the steps below, which `explain()` shows. What is interpolated is what varies
+smoothly in space: dew point in place of relative humidity, components in place of a direction, the share of the clear
+sky in place of radiation; around a trend in elevation where cross-validation on the stations favours one. Wind speed
+and rain are interpolated as they are: the length of kriged components, and the square of a kriged root, are too low by
+what kriging smooths away (a quarter of the speed in light winds, a fifth of the rain).
+
+Parameters of the step: `by`, the method (ordinary_kriging); everything that the method takes (its variogram is fitted
+to the stations where none is given); `parts`, the same by part of the recipe, such as {"dew_point": {"variogram": …}};
+and `turbidity` (solar_radiation).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.interpolation import METHODS
+from hypergrid.perspective.functions.rows import AGGREGATES
+from hypergrid.perspective.build.data_sources import ARRAY
+from hypergrid.perspective.spec.query_spec import RECIPE, Question, Step, items
+
+METHOD: Final = "ordinary_kriging"
+LARGEST_INDEX: Final = 1.3
+"""Clear-sky index beyond which no cloud edge brings it for the length of a reading (Gueymard 2017)."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one variable is interpolated."""
+
+    summary: str
+    parts: tuple[str, ...]
+    """What is interpolated, by name."""
+    expand: "Callable[[_Ingredients], Question]"
+    companion: str | None = None
+    """The other variable that it needs."""
+    own: tuple[str, ...] = ()
+    """Parameters of its own."""
+
+
+@dataclass(frozen=True)
+class _Ingredients:
+    """What a recipe is made of."""
+
+    before: Question
+    """The question up to the step."""
+    step: Step
+    recipe: Recipe
+    params: Mapping[str, Any]
+
+    def interpolated(self, question: Question, part: str, **defaults: object) -> Question:
+        """Return a question with the interpolation of one part."""
+        given = {name: value for name, value in self.params.items() if name not in ("parts", *self.recipe.own)}
+        given.update((self.params.get("parts") or {}).get(part, {}))
+        method = given.pop("by", METHOD)
+        known = {parameter.name for parameter in METHODS[method].parameters}
+        if "variogram" in known:
+            given.setdefault("variogram", "fit")
+        if "drift" not in known:
+            given = {**defaults, **given}
+        # Null is how a part goes without what the others have.
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return question.then(Step("interpolate", method, items(chosen), self.step.cells))
+
+    @property
+    def trend(self) -> str:
+        """Trend in elevation of what is interpolated; on levels estimates differ by their trend alone."""
+        return "profile" if dict(self.step.cells).get("z") is not None else "auto"
+
+    def own(self) -> tuple[tuple[str, Any], ...]:
+        """Return the recipe's own parameters."""
+        return items({name: self.params[name] for name in self.recipe.own if name in self.params})
+
+    def companion(self) -> Question:
+        """Return the question of the other variable: the one that is given, or one aligned as this one is."""
+        if self.step.others:
+            return self.step.others[0]
+        name = self.recipe.companion
+        question = self.before
+        if name is None or (question.snapshot or "").startswith(ARRAY):
+            message = (
+                f"the recipe of {question.variable!r} also needs {name!r}: give its query as well, aligned alike, "
+                f".interpolate('recipe', {name}, grid=…)"
+            )
+            raise InvalidQuery(message)
+        low, high = PLAUSIBLE[name]
+        clean = Step("convert", "valid_range", items({"low": low, "high": high}))
+        aligned = tuple(_aligned(step, name) for step in question.steps if step.op == "aggregate" or step.is_in_time)
+        select = tuple(pair for pair in question.select if pair[0] == "station")
+        return replace(question, variable=name, steps=(clean, *aligned), select=select)
+
+
+PLAUSIBLE: Final[Mapping[str, tuple[str, str]]] = {
+    "air_temperature": ("-80 degC", "60 degC"),
+    "wind_direction": ("0 degree", "360 degree"),
+    "wind_speed": ("0 m s-1", "100 m s-1"),
+}
+"""Values that a companion may have; what is outside is a fault."""
+
+
+def _aligned(step: Step, variable: str) -> Step:
+    # A mean of directions has no meaning: the direction is taken at one instant of the cell.
+    if variable != "wind_direction":
+        return step
+    if step.is_in_time:
+        return replace(step, name="nearest")
+    if not AGGREGATES[step.name].of_directions:
+        return replace(step, name="sample", params=())
+    return step
+
+
+def _merged(first: Question, function: str, second: Question) -> Question:
+    return first.then(Step("merge", function, others=(second,)))
+
+
+def _converted(question: Question, function: str, params: tuple[tuple[str, Any], ...] = ()) -> Question:
+    return question.then(Step("convert", function, params))
+
+
+def _temperature(given: _Ingredients) -> Question:
+    return given.interpolated(given.before, "temperature", trend=given.trend)
+
+
+def _humidity(given: _Ingredients) -> Question:
+    temperature = given.companion()
+    dew_point = _merged(given.before, "dew_point", temperature)
+    return _merged(
+        given.interpolated(dew_point, "dew_point", trend=given.trend),
+        "relative_humidity",
+        given.interpolated(temperature, "temperature", trend=given.trend),
+    )
+
+
+def _not_negative(given: _Ingredients) -> Question:
+    # Truth is never below 0, so that 0 is nearer to it than any estimate below.
+    on_levels = {"trend": given.trend} if given.trend == "profile" else {}
+    found = given.interpolated(given.before, given.recipe.parts[0], **on_levels)
+    return _converted(found, "limit", items({"low": 0.0}))
+
+
+def _wind_direction(given: _Ingredients) -> Question:
+    # A trend in each component would turn the wind with height.
+    speed, direction = given.companion(), given.before
+    east, north = (_merged(speed, function, direction) for function in ("eastward_wind", "northward_wind"))
+    return _merged(given.interpolated(east, "eastward"), "wind_direction", given.interpolated(north, "northward"))
+
+
+def _radiation(given: _Ingredients) -> Question:
+    # Fog and stratus below an inversion, and the horizon of valleys, go by elevation.
+    index = given.interpolated(_converted(given.before, "clear_sky_index", given.own()), "index", trend=given.trend)
+    limited = _converted(index, "limit", items({"low": 0.0, "high": LARGEST_INDEX}))
+    return _converted(limited, "from_clear_sky_index", given.own())
+
+
+_TEMPERATURE = Recipe(
+    "Around the trend in elevation that cross-validation favours, inversions included.", ("temperature",), _temperature
+)
+_RAIN = Recipe("The amount itself, 0 or more.", ("amount",), _not_negative)
+
+RECIPES: Final[Mapping[str, Recipe]] = {
+    "air_temperature": _TEMPERATURE,
+    "surface_temperature": _TEMPERATURE,
+    "dew_point": _TEMPERATURE,
+    "dew_point_temperature": _TEMPERATURE,
+    "relative_humidity": Recipe(
+        "From dew point and temperature, each around the trend that cross-validation favours.",
+        ("dew_point", "temperature"),
+        _humidity,
+        companion="air_temperature",
+    ),
+    "wind_speed": Recipe("The speed itself, 0 or more.", ("speed",), _not_negative),
+    "wind_direction": Recipe(
+        "From the components towards east and north.", ("eastward", "northward"), _wind_direction, "wind_speed"
+    ),
+    "solar_radiation": Recipe(
+        "Share of the clear sky's irradiance, around a trend where cross-validation favours one, times that at the "
+        "cell; 0 at night.",
+        ("index",),
+        _radiation,
+        own=("turbidity",),
+    ),
+    "rain": _RAIN,
+    "rain_meter": _RAIN,
+    "precipitation": _RAIN,
+}
+"""Recipes by variable."""
+
+
+def expanded(question: Question) -> Question:
+    """Return a question with the perspectives that its recipes stand for; itself where it has none.
+
+    Raises
+    ------
+    NotFound
+        There is no recipe for the variable, or no such part or method.
+    InvalidQuery
+        The recipe needs another query, which is not there.
+    """
+    steps = tuple(_others_expanded(step) for step in question.steps)
+    for number, step in enumerate(steps):
+        if step.op == "interpolate" and step.name == RECIPE:
+            before = replace(question, steps=steps[:number], clip=(), variance=False, correlation_time=None)
+            cooked = _cooked(before, step)
+            cooked = replace(cooked, steps=(*cooked.steps, *steps[number + 1 :]))
+            return replace(
+                cooked, clip=question.clip, variance=question.variance, correlation_time=question.correlation_time
+            )
+    return replace(question, steps=steps)
+
+
+def _others_expanded(step: Step) -> Step:
+    return replace(step, others=tuple(expanded(other) for other in step.others)) if step.others else step
+
+
+def _cooked(before: Question, step: Step) -> Question:
+    if before.variable not in RECIPES:
+        message = f"{NotFound.among(kind='recipe of', given=before.variable, existing=RECIPES)}; use a method by name"
+        raise NotFound(message)
+    recipe, params = RECIPES[before.variable], dict(step.params)
+    needed = 1 if recipe.companion else 0
+    if len(step.others) > needed:
+        message = f"the recipe of {before.variable!r} takes {needed} other queries; got {len(step.others)}"
+        raise InvalidQuery(message)
+    parts = params.get("parts")
+    parts = {} if parts is None else parts
+    if not isinstance(parts, Mapping) or not all(isinstance(each, Mapping) for each in parts.values()):
+        message = f"'parts' of a recipe needs parameters by part, such as {{'{recipe.parts[0]}': {{…}}}}; got {parts!r}"
+        raise InvalidQuery(message)
+    for part in parts:
+        if part not in recipe.parts:
+            raise NotFound.among(kind=f"part of the recipe of {before.variable}", given=part, existing=recipe.parts)
+    return recipe.expand(_Ingredients(before, step, recipe, params))

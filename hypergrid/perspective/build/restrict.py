@@ -1,0 +1,183 @@
+"""The same perspective with fewer cells, and only what they need below: clips and windows moved towards the base."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from hypergrid.perspective.sources.interval_spans import before_ns, has_intervals
+from hypergrid.perspective.tree.operators import Aggregate, Base, Interpolate, InterpolateInTime, Recur
+from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.perspective.build.timestamps import standing_instants_ns
+from hypergrid.core.times import SECOND_NS, Window
+from hypergrid.topology import (
+    Bins,
+    Periodic,
+    Regular,
+    SeriesAxis,
+    TimeAxis,
+    Topology,
+    along,
+    axes_of,
+    blocks_of,
+)
+
+ALL = slice(None)
+
+
+def restrict(here: Perspective, time: slice, space: tuple[slice, ...] = ()) -> Perspective:
+    """Return the perspective of these cells alone; every cell keeps its value.
+
+    Parameters
+    ----------
+    here
+        What is narrowed.
+    time
+        Which time cells; each range holds at least one cell.
+    space
+        Which cells along each axis of the space, in their order; all where nothing is given.
+    """
+    space = space or (ALL,) * len(axes_of(here.topology.space))
+    topology = _part(here.topology, time, space)
+    if topology.shape == here.topology.shape:
+        return here
+    operator = here.operator
+    if isinstance(operator, Base):
+        axis = topology.time
+        inside = operator.window.intersect(Window(axis.origin, axis.stop))
+        return replace(here, topology=topology, operator=replace(operator, window=inside or operator.window))
+    if isinstance(operator, Aggregate):
+        sources: tuple[Perspective, ...] = (_below_aggregate(here, operator, topology, time, space),)
+    elif isinstance(operator, Interpolate):
+        sources = (restrict(here.source, time),)
+    elif isinstance(operator, InterpolateInTime):
+        sources = (_around_instants(here.source, operator, topology.time),)
+    elif isinstance(operator, Recur):
+        # What is normal is so because of all times, whichever are asked for.
+        sources = (restrict(here.source, ALL, space),)
+    else:
+        sources = tuple(restrict(source, time, space) for source in here.sources)
+    return replace(here, topology=topology, sources=sources)
+
+
+def narrowed(here: Perspective) -> Perspective:
+    """Return an aggregate on what its cells need of its source, and no more."""
+    if not isinstance(here.operator, Aggregate):
+        message = f"{type(here.operator).__name__} is no aggregate"
+        raise TypeError(message)
+    every = (ALL,) * len(axes_of(here.topology.space))
+    return replace(here, sources=(_below_aggregate(here, here.operator, here.topology, ALL, every),))
+
+
+def _part(topology: Topology, time: slice, space: tuple[slice, ...]) -> Topology:
+    parts = [axis.part(*_ends(s, axis.count)) for axis, s in zip(axes_of(topology.space), space, strict=True)]
+    return Topology(topology.time.part(*_ends(time, topology.time.count)), along(topology.space, parts))
+
+
+def _ends(part: slice, count: int) -> tuple[int, int]:
+    first, stop, _ = part.indices(count)
+    return first, stop
+
+
+def _below_aggregate(
+    here: Perspective, operator: Aggregate, topology: Topology, time: slice, parts: tuple[slice, ...]
+) -> Perspective:
+    source = here.source
+    if "time" in operator.dimensions:
+        start_ns, stop_ns = topology.time.origin - operator.reach_ns, topology.time.stop + operator.reach_ns
+        if source.holds_readings:
+            return restrict_readings(source, Window(start_ns, stop_ns))
+        # A value whose interval begins in the last cell may be stamped after it.
+        late_ns = latest_stamp_ns(source) if isinstance(topology.space, SeriesAxis) else 0
+        time = _covered(source.topology.time, topology.time, late_ns)
+        if operator.reach_ns:
+            edges = _storable(start_ns, stop_ns)
+            first, stop = (int(edge) for edge in np.searchsorted(source.topology.time.corners, edges))
+            time = slice(min(time.start, first), max(time.stop, stop))
+    space, below = topology.space, source.topology.space
+    if type(space) is not type(below):
+        # Any cell below may lie in a zone or a band.
+        return restrict(source, time)
+    axes = zip(axes_of(below), axes_of(space), parts, strict=True)
+    return restrict(source, time, tuple(_covered(b, a) if a.name in operator.dimensions else s for b, a, s in axes))
+
+
+def latest_stamp_ns(here: Perspective) -> int:
+    """Return how far after the start of its interval a value of an array may be stamped [ns]; 0 for all others."""
+    time, space = here.topology.time, here.topology.space
+    if not isinstance(space, SeriesAxis) or not has_intervals(time, space):
+        return 0
+    return int(before_ns(space).max())
+
+
+def _around_instants(source: Perspective, operator: InterpolateInTime, instants: TimeAxis) -> Perspective:
+    """Return what lies near enough to the instants to matter, also where it is of another time than they are."""
+    space, time = source.topology.space, source.topology.time
+    if not isinstance(space, SeriesAxis):
+        message = "an interpolation in time has series"
+        raise TypeError(message)
+    reach_ns = operator.reach_ns(space)
+    start, stop = instants.origin - reach_ns, instants.stop + reach_ns
+    if source.holds_readings:
+        # Readings are read by the start of their intervals, and stand within these.
+        longest_ns = max((round(series.interval_s * SECOND_NS) for series in space.series), default=0)
+        return restrict_readings(source, Window(start - longest_ns, stop))
+    if isinstance(time, Regular):
+        start, stop = start - time.length // 2, stop - time.length // 2
+        first, end = (min(max(-((time.origin - edge) // time.step), 0), time.count) for edge in (start, stop))
+    else:
+        first, end = (int(edge) for edge in np.searchsorted(standing_instants_ns(time), _storable(start, stop)))
+    first = min(first, time.count - 1)
+    return restrict(source, slice(first, max(end, first + 1)))
+
+
+def _covered(source: TimeAxis, target: TimeAxis, late_ns: int = 0) -> slice:
+    """Return the source cells from the first to the last target cell; arithmetic, however many cells there are.
+
+    Instants so long after the last target cell are taken, too [ns].
+
+    Where there is none (a gap), the nearest one is kept: it lies in no target cell, so the targets stay empty.
+    """
+    if isinstance(source, Periodic):
+        return ALL
+    if isinstance(source, Regular):
+        first = max(-(-(target.origin - source.origin) // source.step), 0)
+        stop = min((target.stop - source.length - source.origin) // source.step + 1, source.count)
+    else:
+        edges = _storable(target.origin, target.stop + late_ns)
+        first = int(np.searchsorted(source.corners, edges[0]))
+        ends = blocks_of(source)[1] if isinstance(source, Bins) else source.corners + 1
+        stop = int(np.searchsorted(ends, edges[1], side="right"))
+    first = min(first, source.count - 1)
+    return slice(first, max(stop, first + 1))
+
+
+def _storable(*edges: int) -> tuple[int, ...]:
+    """Return edges as near as 64 bits can hold them."""
+    return tuple(min(max(edge, -(2**63)), 2**63 - 1) for edge in edges)
+
+
+def restrict_readings(here: Perspective, window: Window) -> Perspective:
+    """Return readings (a base, or converts of it) whose intervals start in a window.
+
+    Where the base has none of it, one slice is kept, as in `_covered`.
+    """
+    operator = here.operator
+    if not isinstance(operator, Base):
+        source = restrict_readings(here.source, window)
+        return replace(here, sources=(source,), topology=source.topology)
+    start = operator.window.start_ns
+    inside = operator.window.intersect(window) or Window(start, start + 1)
+    axis = operator.source.time_axis(inside)
+    if axis is None:
+        message = f"{operator.source.variable.name} is an array, not readings"
+        raise TypeError(message)
+    return replace(here, topology=Topology(axis, here.topology.space), operator=replace(operator, window=inside))
+
+
+def readings_around(here: Perspective, reach_ns: int) -> Perspective:
+    """Return readings (a base, or converts of it) with those that begin so long before or after; the same cells."""
+    operator = here.operator
+    if not isinstance(operator, Base):
+        return replace(here, sources=(readings_around(here.source, reach_ns),))
+    window = Window(operator.window.start_ns - reach_ns, operator.window.stop_ns + reach_ns)
+    return replace(here, operator=replace(operator, window=window))

@@ -1,0 +1,95 @@
+"""Which variances are known: of an interpolated estimate, and of means and sums of such estimates."""
+
+import re
+from typing import Literal
+
+from hypergrid.core.errors import InvalidQuery, InvalidTime
+from hypergrid.perspective.tree.operators import Aggregate, Interpolate
+from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.core.times import SECOND_NS, parse_duration
+
+Memory = float | Literal["estimate"] | None
+"""E-folding time of errors between slices [s]; to be estimated from the readings; or not known."""
+
+_NOTHING = re.compile(r"\s*\+?0+(\.0+)?\s*[a-z]+\s*")
+_NOT_ALL = ("neighbours", "radius_m", "octants")
+"""Parameters under which a method does not use all stations."""
+
+
+def parse_memory(value: object) -> Memory:
+    """Return a correlation time as a user writes it: "6h", "0s" (independent slices), "estimate", or None.
+
+    Raises
+    ------
+    InvalidTime
+        Nothing of these.
+    """
+    if value is None:
+        return None
+    if value == "estimate":
+        return "estimate"
+    if isinstance(value, str) and _NOTHING.fullmatch(value):
+        # Which unit it is nothing of must be a unit all the same.
+        parse_duration(value.replace("0", "1"))
+        return 0.0
+    try:
+        return parse_duration(value) / SECOND_NS
+    except InvalidTime as error:
+        message = f"correlation_time needs a duration such as '6h', '0s' for independent slices, or 'estimate'; {error}"
+        raise InvalidTime(message) from error
+
+
+def averaged(perspective: Perspective) -> tuple[Perspective, tuple[Perspective, ...]]:
+    """Return the step below the aggregates that end a query, and these aggregates, lowest first."""
+    steps: list[Perspective] = []
+    here = perspective
+    while isinstance(here.operator, Aggregate) and here.source.is_interpolated:
+        steps.append(here)
+        here = here.source
+    return here, tuple(reversed(steps))
+
+
+def check_variance(perspective: Perspective) -> None:
+    """Refuse a variance that is not known.
+
+    Raises
+    ------
+    InvalidQuery
+        There is no interpolation, or what follows it is no mean or sum; or a mean of estimates that do not use all
+        stations; or a correlation in time without a mean over time.
+    """
+    here, aggregates = averaged(perspective)
+    operator = here.operator
+    if not isinstance(operator, Interpolate):
+        where = f"ends with {type(operator).__name__.lower()} after it" if here.is_interpolated else "has none"
+        message = (
+            f"variance belongs to an interpolated estimate, and to means and sums of such; this query {where}; ask for "
+            "it where interpolate, or aggregates after it, are the last steps"
+        )
+        raise InvalidQuery(message)
+    for item in aggregates:
+        aggregate = item.operator
+        if isinstance(aggregate, Aggregate) and not aggregate.row.linear:
+            message = (
+                f"the variance of a {aggregate.function} of interpolated values is not known; ask for that of a mean "
+                "or sum, or take it from simulated fields (hg.simulate)"
+            )
+            raise InvalidQuery(message)
+    _check_method(operator, here.source.topology.space.count, is_averaged=bool(aggregates))
+    over_time = any(isinstance(a.operator, Aggregate) and "time" in a.operator.dimensions for a in aggregates)
+    if operator.memory is not None and not over_time:
+        message = "correlation_time is for means over time; this query has none after its interpolation: leave it out"
+        raise InvalidQuery(message)
+
+
+def _check_method(operator: Interpolate, stations: int, *, is_averaged: bool) -> None:
+    given = operator.given
+    used = [name for name in _NOT_ALL if given.get(name) is not None]
+    if used == ["neighbours"] and given["neighbours"] >= stations:
+        used = []
+    if is_averaged and used:
+        message = (
+            f"the variance of a mean is known for {operator.method} from all stations only; leave out "
+            f"{', '.join(used)}, or ask for the variance of the single estimates"
+        )
+        raise InvalidQuery(message)

@@ -1,0 +1,164 @@
+"""Heights of stations and cells: what interpolates onto levels, and what a band of elevation holds."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.interpolation.solvers.trend import ELEVATION
+from hypergrid.perspective.tree.operators import Source
+from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.core.readings import Series
+from hypergrid.topology import PER_UNIT, Bands, Grid, Levels, SeriesAxis, levels, levels_words
+from hypergrid.layers.layer import Layer
+
+FAR_M: Final = 5_000.0
+"""How far above or below all stations a level may be [m]: a trend in height is of the troposphere at best."""
+
+
+def layers_on_levels(method: str, names: tuple[str, ...], stations: SeriesAxis, source: Source) -> tuple[str, ...]:
+    """Return the layers that an interpolation onto levels needs: that of elevation only for stations that need it.
+
+    Cells have the height of their level. A station has the elevation that its deployment gives, or that of the ground.
+
+    Parameters
+    ----------
+    method, names
+        The method, and the covariates that it uses.
+    stations, source
+        What it interpolates, and where layers are.
+
+    Raises
+    ------
+    InvalidQuery
+        The method does not look at heights, or none of the stations has one.
+    """
+    if ELEVATION not in names:
+        message = (
+            f"{method} does not look at heights, so that every level of the grid would be alike; give it "
+            "trend='lapse_rate' or 'profile', or use external_drift_kriging; or leave z out of the grid"
+        )
+        raise InvalidQuery(message)
+    unknown = np.isnan(stations.elevation_m) & np.isfinite(stations.x) & np.isfinite(stations.y)
+    if not unknown.any():
+        return tuple(name for name in names if name != ELEVATION)
+    try:
+        source.layer(ELEVATION)
+    except NotFound:
+        if np.isnan(stations.elevation_m).all():
+            _refuse_no_heights("interpolating onto levels", stations)
+        return tuple(name for name in names if name != ELEVATION)
+    return names
+
+
+def bands_of(along: Mapping[str, Any], here: Perspective) -> Bands:
+    """Return the bands of elevation of an aggregate over z of stations, or of a grid on the ground.
+
+    Raises
+    ------
+    InvalidQuery, NotFound
+        Other dimensions beside z, readings, no height of anything, no layer of elevation, or cells that are none.
+    """
+    space = here.topology.space
+    if len(along) > 1:
+        others = ", ".join(name for name in along if name != "z")
+        message = f"bands of elevation are cells in place of {others}; give one or the other"
+        raise InvalidQuery(message)
+    if here.holds_readings:
+        message = "an aggregate over z needs values in time cells; align the readings with an aggregate over time first"
+        raise InvalidQuery(message)
+    if isinstance(space, SeriesAxis):
+        refuse_alike(space)
+        refuse_moved(space)
+        heights_m, terrain = space.elevation_m, ""
+        if np.isnan(heights_m).all():
+            _refuse_no_heights("an aggregate over z", space)
+    elif isinstance(space, Grid):
+        try:
+            layer = here.bases()[0].operator.source.layer(ELEVATION)  # type: ignore[union-attr]
+        except NotFound as error:
+            message = f"{error}; bands of a grid on the ground are those of its cells' elevation"
+            raise NotFound(message) from error
+        heights_m, terrain = layer.at(space.centres(np.arange(space.count))), layer.token
+        if np.isnan(heights_m).all():
+            message = f"layer {ELEVATION!r} knows the height of no cell of the grid; give a layer of the grid's area"
+            raise InvalidQuery(message)
+    else:
+        message = "an aggregate over z needs stations or a grid"
+        raise TypeError(message)
+    known = np.rint(heights_m[np.isfinite(heights_m)] * PER_UNIT["mm"])
+    # A band does not hold its upper edge.
+    bands = Bands(levels(along["z"], (int(known.min()), int(known.max()) + 1)), space, heights_m, terrain)
+    if (bands.band < 0).all():
+        kind = "stations" if isinstance(space, SeriesAxis) else "cells"
+        message = (
+            f"no band holds any of the {kind}, which lie from {np.nanmin(heights_m):.7g} to {np.nanmax(heights_m):.7g} "
+            f"m; the bands are {levels_words(bands.z)}: give bands of their heights"
+        )
+        raise InvalidQuery(message)
+    return bands
+
+
+def refuse_far_levels(axis: Levels, stations: SeriesAxis, ground: Layer | None) -> None:
+    """Refuse levels farther than `FAR_M` above the highest station, or below the lowest.
+
+    Parameters
+    ----------
+    axis
+        The levels of a grid.
+    stations
+        What is interpolated.
+    ground
+        Where stations without an elevation have theirs from.
+    """
+    heights_m, unknown = stations.elevation_m, np.isnan(stations.elevation_m)
+    if ground is not None and unknown.any():
+        heights_m = np.where(unknown, ground.at(np.stack([stations.x, stations.y], axis=1)), heights_m)
+    if np.isnan(heights_m).all():
+        return
+    low, high = float(np.nanmin(heights_m)), float(np.nanmax(heights_m))
+    far = (axis.centres < low - FAR_M) | (axis.centres > high + FAR_M)
+    if far.any():
+        named = ", ".join(f"{height:.7g}" for height in axis.centres[far][:4]) + (", …" if far.sum() > 4 else "")
+        message = (
+            f"{far.sum()} of {axis.count} levels ({named} m) are more than {FAR_M / 1000:g} km above or below all "
+            f"stations, which lie from {low:.7g} to {high:.7g} m: a trend of these says nothing there; heights are in "
+            "metres above sea level"
+        )
+        raise InvalidQuery(message)
+
+
+def _refuse_no_heights(what: str, stations: SeriesAxis) -> None:
+    message = (
+        f"{what} needs to know how high stations lie; none of the {stations.count} has an elevation: give elevation_m "
+        "in the deployment file, or the coordinate 'elevation' [m] of the array"
+    )
+    raise InvalidQuery(message)
+
+
+def refuse_moved(stations: SeriesAxis) -> None:
+    """Refuse stations that moved in the time that is asked for: their values are not of one place."""
+    if stations.moved:
+        message = (
+            f"stations moved while these readings were taken: {', '.join(stations.moved)}; clip the time so that it "
+            "ends before or begins after the move, or leave them out with .select(station=…)"
+        )
+        raise InvalidQuery(message)
+
+
+def refuse_alike(stations: SeriesAxis) -> None:
+    """Refuse several series of one station: heights, statistics or feeds of one place would be blended."""
+    by_station: dict[str, list[Series]] = {}
+    for series in stations.series:
+        by_station.setdefault(series.station, []).append(series)
+    twice = next((several for several in by_station.values() if len(several) > 1), None)
+    if twice is not None:
+        names = ("height_m", "statistic", "replicate", "interval_s", "source")
+        differing = [name for name in names if len({getattr(series, name) for series in twice}) > 1] or ["source"]
+        offers = "; ".join(", ".join(f"{name}={getattr(series, name)!r}" for name in differing) for series in twice[:4])
+        message = (
+            f"station {twice[0].station!r} has {len(twice)} series of this variable ({offers}); "
+            f"choose one of each station, for example .select({differing[0]}={getattr(twice[0], differing[0])!r})"
+        )
+        raise InvalidQuery(message)

@@ -1,0 +1,189 @@
+"""Formulas of aggregates that are no single fold: spread, quantiles, directions, degree days, trends.
+
+All are of arrays and numbers alone. What a cell keeps while it is folded is a tuple of arrays, one number a cell.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidUnit
+from hypergrid.core.units import DIMENSIONLESS_TEXT, difference_of
+from hypergrid.perspective.functions.ragged import Floats, Listing, Members
+
+Counts = NDArray[np.int64]
+Given = Mapping[str, Any]
+States = tuple[Floats, ...]
+
+CALM: Final = 1e-9
+"""Length of the mean unit vector below which directions cancel, and have no mean."""
+
+DAYS_IN: Final = {"day": 1.0, "year": 365.25, "decade": 3652.5}
+"""Days in what a trend is given for; the year is the Julian one, as pint has it."""
+
+_SAME_TIME_DAYS: Final = 1e-9
+"""Spread of times below which values all stand at one time [day]: rounding alone makes some 1e-12."""
+
+
+def spread_of(members: Members, _given: Given) -> States:
+    """Return the mean of each cell, and the sum of squared deviations from it.
+
+    Two passes, with the rounding of the first mean taken out (Chan, Golub and LeVeque, 1983, equation 1.7), so that
+    a small spread far from 0 is not lost.
+    """
+    mean = members.mean(members.value)
+    off = members.value - members.spread(mean)
+    rest = members.mean(off)
+    return mean + rest, np.maximum(members.total(off**2) - members.sizes * rest**2, 0.0)
+
+
+def merged_spread(states: States, count: Counts, cells: Listing) -> States:
+    """Return mean and squared deviations of cells from those of their parts (Chan and others, 1983, section 3)."""
+    means, squares = states
+    mean = _pooled(means, count, cells)
+    off = means - cells.spread(mean)
+    return mean, cells.total(squares + count * off**2)
+
+
+def _pooled(means: Floats, count: Counts, cells: Listing) -> Floats:
+    """Return the mean of all values from the means and counts of parts, as exact as the parts are."""
+    whole = np.maximum(cells.total(count.astype(np.float64)), 1.0)
+    rough = cells.total(count * means) / whole
+    return rough + cells.total(count * (means - cells.spread(rough))) / whole
+
+
+def variance(states: States, count: Counts, _given: Given) -> Floats:
+    """Return the sample variance; missing below two values."""
+    return np.where(count > 1, states[1] / np.maximum(count - 1, 1), np.nan)
+
+
+def standard_deviation(states: States, count: Counts, given: Given) -> Floats:
+    """Return the square root of the sample variance; missing below two values."""
+    return np.sqrt(variance(states, count, given))
+
+
+def quantile(members: Members, given: Given) -> Floats:
+    """Return a quantile of each cell by linear interpolation between its ordered values, as numpy; NaN where empty."""
+    found = np.full(len(members.sizes), np.nan)
+    some = np.flatnonzero(members.sizes)
+    ordered = members.ordered()
+    place = given["q"] * (members.sizes[some] - 1)
+    low = np.floor(place).astype(np.int64)
+    first = (np.cumsum(members.sizes) - members.sizes)[some]
+    below = ordered[first + low]
+    above = ordered[first + np.minimum(low + 1, members.sizes[some] - 1)]
+    share, step = place - low, above - below
+    # From the nearer end, so that equal values give themselves.
+    found[some] = np.where(share < 0.5, below + share * step, above - (1 - share) * step)
+    return found
+
+
+def median(members: Members, _given: Given) -> Floats:
+    """Return the median of each cell; NaN where empty."""
+    return quantile(members, {"q": 0.5})
+
+
+def eastward(values: Floats, _for_days: Floats | None, _given: Given) -> Floats:
+    """Return the sine of directions [degree]."""
+    east: Floats = np.sin(np.radians(values))
+    return east
+
+
+def northward(values: Floats, _for_days: Floats | None, _given: Given) -> Floats:
+    """Return the cosine of directions [degree]."""
+    north: Floats = np.cos(np.radians(values))
+    return north
+
+
+def direction(states: States, count: Counts, _given: Given) -> Floats:
+    """Return the direction of the sum of unit vectors [degree], 0 <= direction < 360; missing where they cancel."""
+    east, north = states
+    found = np.mod(np.rad2deg(np.arctan2(east, north)), 360.0)
+    # The remainder of a tiny negative angle rounds up to 360.
+    found = np.where(found >= 360.0, 0.0, found)
+    return np.where((count > 0) & (np.hypot(east, north) >= CALM * count), found, np.nan)
+
+
+def exceeds(values: Floats, _for_days: Floats | None, given: Given) -> Floats:
+    """Return 1 for values beyond the threshold, on the side that was asked for, else 0."""
+    compare = np.greater if given["side"] == "above" else np.less
+    return np.asarray(compare(values, given["threshold"]), dtype=np.float64)
+
+
+def degree_days(values: Floats, for_days: Floats | None, given: Given) -> Floats:
+    """Return how far each value lies above the base, up to the upper limit, times the days that it stands for."""
+    if for_days is None:
+        message = "degree days need how long each value stands for"
+        raise TypeError(message)
+    upper = given.get("upper")
+    capped = values if upper is None else np.minimum(values, upper)
+    warm: Floats = np.maximum(capped - given["base"], 0.0)
+    return warm * for_days
+
+
+def trend_of(members: Members, _given: Given) -> States:
+    """Return mean time [day], mean value, squared deviations of the times, and products of the two's deviations."""
+    if members.standing is None:
+        message = "a trend needs the times of the values"
+        raise TypeError(message)
+    times = members.standing.at_days
+    mean_time, mean = members.mean(times), members.mean(members.value)
+    late, off = times - members.spread(mean_time), members.value - members.spread(mean)
+    rest_time, rest = members.mean(late), members.mean(off)
+    squares = members.total(late**2) - members.sizes * rest_time**2
+    products = members.total(late * off) - members.sizes * rest_time * rest
+    return mean_time + rest_time, mean + rest, np.maximum(squares, 0.0), products
+
+
+def merged_trend(states: States, count: Counts, cells: Listing) -> States:
+    """Return the four numbers of cells from those of their parts."""
+    times, means, squares, products = states
+    mean_time, mean = _pooled(times, count, cells), _pooled(means, count, cells)
+    late, off = times - cells.spread(mean_time), means - cells.spread(mean)
+    return mean_time, mean, cells.total(squares + count * late**2), cells.total(products + count * late * off)
+
+
+def slope(states: States, count: Counts, given: Given) -> Floats:
+    """Return the least-squares slope; missing below three values, or where all stand at one time."""
+    _, _, squares, products = states
+    known = (count > 2) & (squares > count * _SAME_TIME_DAYS**2)
+    return np.where(known, products / np.where(known, squares, 1.0), np.nan) * DAYS_IN[given["per"]]
+
+
+def difference_unit(unit: str) -> str:
+    """Return the unit of a difference of values: one of temperatures in degC is no temperature."""
+    return difference_of(unit)
+
+
+def _plain_difference(unit: str) -> str:
+    """Return the unit of a difference, to be multiplied with others: K for degC."""
+    try:
+        difference = difference_of(unit)
+    except InvalidUnit:
+        # A word of a unit need not be one by itself.
+        return unit
+    return "K" if difference == "delta_degC" else difference
+
+
+def squared_unit(unit: str) -> str:
+    """Return the unit of a squared difference of values."""
+    if unit in DIMENSIONLESS_TEXT:
+        return unit
+    return " ".join(_squared(_plain_difference(word)) for word in unit.split())
+
+
+def _squared(word: str) -> str:
+    name = word.rstrip("0123456789")
+    power = word[len(name) :] or "1"
+    name, sign = (name[:-1], "-") if name.endswith("-") else (name, "")
+    # A name with more than letters takes no power where units are read.
+    return f"{name}{sign}{2 * int(power)}" if name.isalpha() else f"{word} {word}"
+
+
+def rate_unit(unit: str, per: str) -> str:
+    """Return the unit of a change per day, year or decade."""
+    if unit in DIMENSIONLESS_TEXT:
+        return unit if unit == "unknown" else f"{per}-1"
+    return f"{_plain_difference(unit)} {per}-1"

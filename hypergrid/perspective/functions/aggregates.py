@@ -1,0 +1,441 @@
+"""Aggregates as rows: how the values of a cell become one, and what the engine may assume of it.
+
+An executor knows no function by name; it looks at which of these a row gives:
+
+* `parts`: numbers kept by ufuncs, each step and merge in one (sum, mean, min, a mean direction);
+* `step` and `merge`: numbers that are made of all values of a cell at once, and merged by a formula (variance, trend);
+* `whole`: one value from all values of a cell, which nothing merges (quantiles);
+* `rank`: which of the readings in time is taken (first, last, sample).
+
+All but the last end with `finish`. A row of `parts`, or of `step` and `merge`, is decomposable: parts of a cell can be
+folded on their own, over time and over space, and merged.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidQuery, InvalidUnit
+from hypergrid.core.parameters import Parameter
+from hypergrid.core.registry import Registry
+from hypergrid.core.times import DAY_NS, format_duration, parse_duration
+from hypergrid.core.units import DIMENSIONLESS_TEXT, convert, counter_fault
+from hypergrid.perspective.functions import aggregate_formulas as formulas
+from hypergrid.perspective.functions.aggregate_formulas import Counts, Given, States
+from hypergrid.perspective.functions.ragged import Floats, Listing, Members
+from hypergrid.physics.counters import Increments, increments, span_ns
+
+Hashes = NDArray[np.uint64]
+
+LEAST_GAP_NS: Final = DAY_NS // 24
+GAP_INTERVALS: Final = 3
+"""A counter is followed over a gap of so many intervals, and over the least gap in any case: two missing readings."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One number kept while folding the values of a cell."""
+
+    fold: np.ufunc
+    """Step and merge in one: folds two such numbers."""
+    empty: float
+    """What a cell without values holds; the fold's identity."""
+    lift: Callable[[Floats, Floats | None, Given], Floats] | None = None
+    """Values, the days that each stands for (broadcasts; None where not known) and parameters to what is folded; None:
+    the values themselves. Gets NaN where a value is missing."""
+
+
+@dataclass(frozen=True)
+class AggregateRow:
+    """One value for the values of a cell."""
+
+    name: str
+    summary: str
+    min_coverage: float = 0.0
+    """Share of the possible readings below which the result is missing, unless the query says otherwise."""
+    parameters: tuple[Parameter, ...] = ()
+    parts: tuple[Part, ...] = ()
+    """What is folded by ufuncs."""
+    step: Callable[[Members, Given], States] | None = None
+    """Values of cells to what is kept of each, finite also for a cell without values."""
+    merge: Callable[[States, Counts, Listing], States] | None = None
+    """What is kept of parts of cells, listed cell by cell, and their counts to what is kept of the cells."""
+    finish: Callable[[States, Counts, Given], Floats] | None = None
+    """What is kept, and counts, to values; counts may be 0."""
+    whole: Callable[[Members, Given], Floats] | None = None
+    """All values of cells to one value a cell, NaN where there is none."""
+    rank: Callable[[Hashes, Counts], Counts] | None = None
+    """For a row that chooses: hash of the cell and its count (above 0) to the rank of the reading in time."""
+    prepare: Callable[[Floats, Counts, NDArray[Any], Given], Increments] | None = None
+    """Values that are not missing, their times [ns] and whose they are (series or cells of space), in the order of
+    time within each, to what is aggregated in their place; NaN is missing."""
+    settle: Callable[[Given, int], Mapping[str, Any]] | None = None
+    """Parameters, and how far values lie apart [ns] (0 where that is not known), to parameters without gaps."""
+    reach_ns: Callable[[Given], int] | None = None
+    """How far before and after a cell values have a say in it [ns]; None: not at all."""
+    dtype: type[np.generic] = np.float64
+    """Type of what is kept and of the result."""
+    linear: bool = False
+    """Whether it is a linear map of the values, so that it commutes with an interpolation."""
+    of_extremes: bool = True
+    """Whether it makes sense over values that are themselves maxima or minima."""
+    of_directions: bool = True
+    """Whether it makes sense over directions, where 350 and 10 degree are near."""
+    of_counters: bool = True
+    """Whether it makes sense over the readings of an ever-growing counter."""
+    of_instants: bool = True
+    """Whether its result may stand for an instant within the cell; an amount or a spread is of the whole cell."""
+    timed: bool = False
+    """Whether it takes where in time values stand."""
+    lasting: bool = False
+    """Whether it takes how long each value stands for."""
+    idempotent: bool = False
+    """Whether a value that is taken twice changes nothing."""
+    weigh: Literal["area", "share"] | None = None
+    """For a row of sums, how it weighs cells over space: by their true area inside the new cell, or by the share of
+    each that is inside; None: each cell that belongs to the new one counts alike."""
+    over: Literal["any", "with time", "time"] = "any"
+    """Dimensions that it can be taken over: any, time with others perhaps, or time alone."""
+    unit: Callable[[str, Mapping[str, Any]], str] = lambda unit, _: unit
+    """Unit of the result from the source's unit and the parameters; raises InvalidUnit or InvalidQuery where they do
+    not fit."""
+    cell_method: str = ""
+    """What CF calls it among its cell methods; empty where CF has no word for it."""
+    long_name: str = ""
+    """What the result is, for people, where it is no longer what its source is; `{0}` stands for the source's name,
+    a parameter's name in braces for the parameter with its unit."""
+    standard_name: str | None = None
+    """CF standard name of what `long_name` says."""
+
+    @property
+    def decomposable(self) -> bool:
+        """Whether parts of a cell can be folded on their own and merged."""
+        return bool(self.parts) or self.merge is not None
+
+    @property
+    def tiles(self) -> bool:
+        """Whether it takes of readings whose intervals overlap those that tile a cell; what looks back needs all."""
+        return self.prepare is None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may take readings whose intervals overlap: a value that is there twice is not added up."""
+        return self.idempotent or self.rank is not None
+
+
+AGGREGATES: Registry[AggregateRow] = Registry("aggregate function")
+
+
+def _add(name: str, summary: str, **row: Any) -> None:  # noqa: ANN401 - the fields of a row
+    AGGREGATES.add(name, AggregateRow(name, summary, **row))
+
+
+def _mean(states: States, count: Counts, _given: Given) -> Floats:
+    with np.errstate(invalid="ignore"):
+        return states[0] / np.where(count > 0, count, np.nan)
+
+
+def _share(states: States, count: Counts, given: Given) -> Floats:
+    # Weights that add up to the count do so but for rounding.
+    return np.minimum(_mean(states, count, given), 1.0)
+
+
+def _where_any(states: States, count: Counts, _given: Given) -> Floats:
+    return np.where(count > 0, states[0], np.nan)
+
+
+_SUM = Part(np.add, 0.0)
+_AMOUNT = {"linear": True, "of_extremes": False, "of_directions": False, "of_counters": False}
+
+_add(
+    "mean",
+    "Arithmetic mean.",
+    min_coverage=0.8,
+    parts=(_SUM,),
+    finish=_mean,
+    weigh="area",
+    cell_method="mean",
+    **_AMOUNT,
+)
+_add(
+    "sum",
+    "Sum; one of temperatures in degC is of what they lie above 0 degC, in K.",
+    min_coverage=1.0,
+    parts=(_SUM,),
+    finish=_where_any,
+    weigh="share",
+    of_instants=False,
+    unit=lambda unit, _: formulas.difference_unit(unit),
+    cell_method="sum",
+    **_AMOUNT,
+)
+_add(
+    "min",
+    "Smallest value.",
+    parts=(Part(np.minimum, np.inf),),
+    finish=_where_any,
+    idempotent=True,
+    of_directions=False,
+    of_instants=False,
+    cell_method="minimum",
+)
+_add(
+    "max",
+    "Largest value.",
+    parts=(Part(np.maximum, -np.inf),),
+    finish=_where_any,
+    idempotent=True,
+    of_directions=False,
+    of_instants=False,
+    cell_method="maximum",
+)
+_add(
+    "count",
+    "Number of values.",
+    parts=(_SUM,),
+    finish=lambda _states, count, _given: count.astype(np.float64),
+    of_instants=False,
+    unit=lambda _unit, _given: "1",
+    cell_method="sum",
+    long_name="number of values of {0}",
+)
+
+_CHOSEN = {"over": "time", "cell_method": "point"}
+_add("first", "Earliest value.", rank=lambda _, count: np.zeros_like(count), **_CHOSEN)
+_add("last", "Latest value.", rank=lambda _, count: count - 1, **_CHOSEN)
+_add(
+    "sample",
+    "One value that a hash of the cell picks: the same every time.",
+    rank=lambda hashes, count: (hashes % count.astype(np.uint64)).astype(np.int64),
+    **_CHOSEN,
+)
+
+_SPREAD = {
+    "min_coverage": 0.8, "step": formulas.spread_of, "merge": formulas.merged_spread, "of_extremes": False,
+    "of_directions": False, "of_counters": False, "of_instants": False,
+}  # fmt: skip
+_add(
+    "variance",
+    "Sample variance (over n - 1); missing below two values.",
+    finish=formulas.variance,
+    unit=lambda unit, _: formulas.squared_unit(unit),
+    cell_method="variance",
+    long_name="variance of {0}",
+    **_SPREAD,
+)
+_add(
+    "standard_deviation",
+    "Sample standard deviation (over n - 1); missing below two values.",
+    finish=formulas.standard_deviation,
+    unit=lambda unit, _: formulas.difference_unit(unit),
+    cell_method="standard_deviation",
+    long_name="standard deviation of {0}",
+    **_SPREAD,
+)
+
+
+def _quantile_unit(unit: str, given: Given) -> str:
+    if not 0 <= given["q"] <= 1:
+        message = f"quantile needs a share 'q' from 0 to 1 (0.9: nine of ten values lie below); got {given['q']:g}"
+        raise InvalidQuery(message)
+    return unit
+
+
+_RANKED = {"min_coverage": 0.8, "of_extremes": False, "of_directions": False, "of_counters": False}
+_add(
+    "median",
+    "The value in the middle, or the mean of the two.",
+    whole=formulas.median,
+    cell_method="median",
+    **_RANKED,
+)
+_add(
+    "quantile",
+    "The value below which a share q of the values lies, interpolated linearly between them.",
+    parameters=(Parameter("q", "number", "share of the values, 0 to 1", unit="1"),),
+    whole=formulas.quantile,
+    unit=_quantile_unit,
+    of_instants=False,
+    long_name="{q} quantile of {0}",
+    **_RANKED,
+)
+
+
+def _direction_unit(unit: str, _given: Given) -> str:
+    if unit != "degree":
+        message = f"circular_mean needs directions in 'degree'; got values in {unit!r}; use mean, or scale(…, unit=…)"
+        raise InvalidUnit(message)
+    return unit
+
+
+_add(
+    "circular_mean",
+    "Mean direction by unit vectors; missing where they cancel. A mean wind is that of its components: merge "
+    "eastward_wind and northward_wind, take the mean of each, and merge wind_direction or wind_speed.",
+    min_coverage=0.8,
+    parts=(Part(np.add, 0.0, formulas.eastward), Part(np.add, 0.0, formulas.northward)),
+    finish=formulas.direction,
+    of_extremes=False,
+    unit=_direction_unit,
+    cell_method="mean",
+)
+
+
+def _one_of(function: str, name: str, given: Given, choices: tuple[str, ...]) -> None:
+    if given[name] not in choices:
+        message = f"{name!r} of {function} needs one of {', '.join(map(repr, choices))}; got {given[name]!r}"
+        raise InvalidQuery(message)
+
+
+def _share_unit(_unit: str, given: Given) -> str:
+    _one_of("exceedance", "side", given, ("above", "below"))
+    return "1"
+
+
+_add(
+    "exceedance",
+    "Share of the values that lie above, or below, a threshold; one that equals it does not.",
+    min_coverage=0.8,
+    parameters=(
+        Parameter("threshold", "number", "what values are compared with", unit="variable"),
+        Parameter("side", "text", "'above' or 'below'", required=False, default="above"),
+    ),
+    parts=(Part(np.add, 0.0, formulas.exceeds),),
+    finish=_share,
+    of_instants=False,
+    weigh="area",
+    unit=_share_unit,
+    cell_method="mean",
+    long_name="share of {0} {side} {threshold}",
+)
+
+
+def _degree_days_unit(unit: str, given: Given) -> str:
+    try:
+        if unit in DIMENSIONLESS_TEXT:
+            raise InvalidUnit(unit)
+        convert(0.0, unit, "degC")
+    except InvalidUnit as error:
+        message = f"degree_days needs temperatures, for example in 'degC'; got values in {unit!r}"
+        raise InvalidUnit(message) from error
+    upper = given["upper"]
+    if upper is not None and upper <= given["base"]:
+        message = f"degree_days needs 'upper' above 'base'; got {upper:g} and {given['base']:g} {unit}"
+        raise InvalidQuery(message)
+    difference = formulas.difference_unit(unit)
+    return "K day" if float(convert(1.0, difference, "K")) == 1.0 else f"{difference} day"
+
+
+_add(
+    "degree_days",
+    "How far values lie above a base (up to an upper limit), times the time that each stands for, summed.",
+    min_coverage=1.0,
+    parameters=(
+        Parameter("base", "number", "temperature from which it counts", unit="variable"),
+        Parameter("upper", "number", "temperature beyond which no more is counted", unit="variable", required=False),
+    ),
+    parts=(Part(np.add, 0.0, formulas.degree_days),),
+    finish=_where_any,
+    of_extremes=False,
+    of_directions=False,
+    of_instants=False,
+    lasting=True,
+    over="time",
+    unit=_degree_days_unit,
+    cell_method="sum",
+    long_name="degree days of {0} above {base}",
+)
+
+
+def _trend_unit(unit: str, given: Given) -> str:
+    _one_of("trend", "per", given, tuple(formulas.DAYS_IN))
+    return formulas.rate_unit(unit, given["per"])
+
+
+_add(
+    "trend",
+    "Least-squares slope of the values on their time; missing below three values.",
+    min_coverage=0.8,
+    parameters=(
+        Parameter(
+            "per", "text", "'day', 'year' (of 365.25 days) or 'decade'", required=False, default="day"
+        ),
+    ),
+    step=formulas.trend_of,
+    merge=formulas.merged_trend,
+    finish=formulas.slope,
+    of_directions=False,
+    of_instants=False,
+    timed=True,
+    over="with time",
+    unit=_trend_unit,
+    long_name="trend of {0} per {per}",
+)  # fmt: skip
+
+
+def _gap_ns(given: Given) -> int:
+    return parse_duration(given["max_gap"])
+
+
+def _counter_reach_ns(given: Given) -> int:
+    # Of the window that a reading lies in, and as much around it, an increment may need the other end.
+    return 2 * span_ns(_gap_ns(given))
+
+
+def _counter_unit(unit: str, given: Given) -> str:
+    if given["max_gap"] is not None:
+        _gap_ns(given)
+    fault = counter_fault(given["resolution"], given["rollover"])
+    if fault:
+        raise InvalidQuery(fault)
+    return unit
+
+
+def _counted(values: Floats, at_ns: Counts, group: NDArray[Any], given: Given) -> Increments:
+    """Return what counters grew by, by the parameters of a rain accumulation."""
+    declared = {"resolution": given.get("resolution"), "rollover": given.get("rollover")}
+    return increments(values, at_ns, group, _gap_ns(given), **declared)
+
+
+def _bridged(given: Given, interval_ns: int) -> Mapping[str, Any]:
+    if given["max_gap"] is not None:
+        return given
+    return {**given, "max_gap": format_duration(max(LEAST_GAP_NS, GAP_INTERVALS * interval_ns))}
+
+
+_add(
+    "rain_accumulation",
+    "What an ever-growing counter grew by: the sum of the increments between readings. A fall to near zero is a reset, "
+    "one at the rollover a rollover, a large lasting one an emptying; smaller ones are noise or evaporation, balanced "
+    "with what rises within a day. An increment belongs to the cell of its later reading; none is known over a gap "
+    "longer than max_gap, where absent three intervals of the slowest series, at least 1h.",
+    min_coverage=0.8,
+    parameters=(
+        Parameter(
+            "max_gap", "text", "longest time between two readings that is bridged", required=False
+        ),
+        Parameter(
+            "resolution", "number", "step of the counter; absent: as declared, or the smallest change around",
+            unit="variable", required=False,
+        ),
+        Parameter(
+            "rollover", "number", "content at which it starts again from zero; absent: as declared, or none",
+            unit="variable", required=False,
+        ),
+    ),
+    parts=(_SUM,),
+    finish=_where_any,
+    prepare=_counted,
+    settle=_bridged,
+    reach_ns=_counter_reach_ns,
+    of_extremes=False,
+    of_directions=False,
+    of_instants=False,
+    over="time",
+    unit=_counter_unit,
+    cell_method="sum",
+    long_name="what {0} grew by",
+)  # fmt: skip

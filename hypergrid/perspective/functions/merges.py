@@ -1,0 +1,175 @@
+"""Merges as rows: one value from the values of several sources in the same cell."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidUnit
+from hypergrid.core.parameters import Parameter
+from hypergrid.core.registry import Registry
+from hypergrid.core.units import convert, is_offset
+from hypergrid.perspective.functions.aggregate_formulas import difference_unit
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MergeRow:
+    """One value from the values of several sources in the same cell."""
+
+    name: str
+    summary: str
+    apply: Callable[..., Floats]
+    """One array a source, and the parameters by name, to values; NaN out means missing."""
+    unit: Callable[..., str]
+    """Unit of the result from the unit of each source; raises InvalidUnit where they do not go together."""
+    alike: bool
+    """Whether the other sources are converted to the first one's unit."""
+    parameters: tuple[Parameter, ...] = ()
+    spreads: tuple[int, ...] = ()
+    """Which sources, counted from 0, are differences of values where all are alike: 1 K and not 1 degC."""
+    takes: tuple[str, ...] | None = None
+    """Units that the sources are converted to, for a formula of different variables."""
+    matched: bool = False
+    """Whether sources with different stations are merged on the stations that all have."""
+    counts_first: bool = False
+    """Whether the first source alone says how many values are behind a result; else the least of all."""
+    roles: tuple[str, ...] = ("first", "second")
+    """What each source is, in order, for people."""
+    long_name: str = ""
+    """What the result is, for people; `{0}` and `{1}` stand for the names of the sources."""
+    standard_name: str | None = None
+    """CF standard name of the result; `{0}` stands for that of the first source."""
+
+    def needed(self, units: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the units that values [units] are converted to before the function sees them."""
+        if self.takes or not self.alike:
+            return self.takes or units
+        return tuple(difference_unit(units[0]) if at in self.spreads else units[0] for at in range(len(units)))
+
+
+MERGES: Registry[MergeRow] = Registry("merge function")
+
+
+def unit_of_formula(name: str, roles: tuple[str, ...], takes: tuple[str, ...], result: str) -> Callable[..., str]:
+    """Return what checks the units of a formula's sources and returns that of its result.
+
+    Raises
+    ------
+    InvalidUnit
+        By what is returned: a unit that does not convert, or a number alone where a percentage is needed; the message
+        says what the function takes, in order.
+    """
+
+    def unit(*units: str) -> str:
+        for given, needed in zip(units, takes, strict=True):
+            if given == "1" and needed == "%":
+                # A number alone is taken as it is, and a share taken for a percentage is wrong by a hundred.
+                message = f"{name} needs values in '%'; got '1'; say which with scale(factor=100, unit='%')"
+                raise InvalidUnit(message)
+            try:
+                convert(0.0, given, needed)
+            except InvalidUnit as error:
+                order = ", then ".join(f"{role} [{unit}]" for role, unit in zip(roles, takes, strict=True))
+                message = f"{error}; {name} takes {order}"
+                raise InvalidUnit(message) from error
+        return result
+
+    return unit
+
+
+def _same_unit(first: str, second: str) -> str:
+    convert(0.0, second, first)
+    return first
+
+
+def _difference_unit(first: str, second: str) -> str:
+    # A difference of temperatures is not a temperature: 20 degC less 19 degC is 1 K, not 1 degC.
+    return difference_unit(_same_unit(first, second))
+
+
+def _ratio_unit(first: str, second: str) -> str:
+    for unit in (first, second):
+        if is_offset(unit):
+            message = (
+                f"a ratio needs values whose 0 is nothing; got {unit!r}, of which 20 is not twice 10; take both in K, "
+                "from degC by scale(factor=1, offset=273.15, unit='K'), or their difference"
+            )
+            raise InvalidUnit(message)
+    return "1" if first == second else f"{first} ({second})-1"
+
+
+def _ratio(first: Floats, second: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quotient = first / second
+    return np.where(np.isfinite(quotient), quotient, np.nan)
+
+
+def _standardised(first: Floats, normal: Floats, spread: Floats) -> Floats:
+    return _ratio(first - normal, spread)
+
+
+def _standardised_unit(first: str, normal: str, spread: str) -> str:
+    convert(0.0, spread, difference_unit(_same_unit(first, normal)))
+    return "1"
+
+
+ANOMALIES: Final = ("air_temperature", "surface_temperature", "air_pressure", "geopotential_height")
+"""CF standard names that have one of an anomaly."""
+
+MERGES.add(
+    "difference",
+    MergeRow(
+        "difference",
+        "The first source less the second.",
+        np.subtract,
+        _difference_unit,
+        alike=True,
+        long_name="{0} less {1}",
+    ),
+)
+MERGES.add(
+    "ratio",
+    MergeRow(
+        "ratio",
+        "The first source over the second; missing where the second is 0. Not of temperatures in degC, whose 0 is not "
+        "nothing: in K.",
+        _ratio,
+        _ratio_unit,
+        alike=False,
+        long_name="{0} over {1}",
+    ),
+)
+MERGES.add(
+    "anomaly",
+    MergeRow(
+        "anomaly",
+        "The first source less what is normal in the same cell, or in the hour or month that it lies in, as a "
+        "difference (K for temperatures).",
+        np.subtract,
+        _difference_unit,
+        alike=True,
+        # How many values stand behind an anomaly is what is known of now, not how long the normal was watched.
+        counts_first=True,
+        roles=("values", "normal"),
+        long_name="anomaly of {0}",
+        standard_name="{0}_anomaly",
+    ),
+)
+MERGES.add(
+    "standardised_anomaly",
+    MergeRow(
+        "standardised_anomaly",
+        "The first source less what is normal, over its standard deviation; missing where that is 0.",
+        _standardised,
+        _standardised_unit,
+        alike=True,
+        spreads=(2,),
+        counts_first=True,
+        roles=("values", "normal", "standard deviation"),
+        long_name="standardised anomaly of {0}",
+    ),
+)

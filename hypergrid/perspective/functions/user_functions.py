@@ -1,0 +1,419 @@
+"""Functions that users add, by decorator or by the entry point group "hypergrid.functions".
+
+::
+
+    @hg.convert_function("heat_stress", unit="1", takes="degC")
+    def heat_stress(values, limit=30.0):
+        '''Share of the way from the limit to 10 degrees above it.'''
+        return np.clip((values - limit) / 10, 0, 1)
+
+    archive["air_temperature"].convert("heat_stress", limit=28)
+
+What is added behaves as what HyperGrid brings, in queries, their JSON, `explain()` and provenance. A package offers its
+functions by an entry point that names the module in which they are decorated.
+"""
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from types import FunctionType
+from typing import Any, Final, TypeVar, get_args
+
+from hypergrid.core.errors import InvalidFunction, InvalidUnit, NotFound
+from hypergrid.core.parameters import Kind as ParameterKind
+from hypergrid.core.parameters import Parameter
+from hypergrid.core.registry import Registry
+from hypergrid.core.units import check_unit, convert
+from hypergrid.perspective.functions.merges import MERGES, MergeRow, unit_of_formula
+from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS, AggregateRow, ConvertRow
+from hypergrid.perspective.functions.user_function_calls import all_cells, cell_by_cell, elementwise
+from hypergrid.perspective.functions.user_function_identity import ADDED, Added, Kind, plain, source_text
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Unit = str | Callable[..., str] | None
+
+GROUP: Final = "hypergrid.functions"
+"""Entry point group of packages that bring functions."""
+
+_TABLES: Final[Mapping[Kind, Registry[Any]]] = {"convert": CONVERTS, "aggregate": AGGREGATES, "merge": MERGES}
+_TAKEN: Final = (
+    "function", "others", "self", "time", "lon", "lat", "x", "y", "zones", "min_coverage", "values",
+)  # fmt: skip
+"""Names that a parameter cannot have: a step has them for its own."""
+
+
+def convert_function(
+    name: str,
+    *,
+    unit: Unit = None,
+    takes: str | None = None,
+    parameters: Sequence[Parameter] | None = None,
+    long_name: str = "",
+    standard_name: str | None = None,
+    version: str = "",
+) -> Callable[[Function], Function]:
+    """Add an element-wise function: `function(values, **parameters)` to as many values.
+
+    Parameters
+    ----------
+    name
+        Name in queries: letters, digits and underscores.
+    unit
+        Unit of the result: the source's where None; or a function of the source's.
+    takes
+        Unit that the source must have; any where None.
+    parameters
+        What a query may say. Where None, the function's own arguments: a default that is a number or text says what
+        it takes, one without a default is a number that is needed, and all others keep their defaults.
+    long_name, standard_name
+        What the result is, for people, and the CF standard name of it.
+    version
+        Given by the author; what the function calls in other packages is known by it alone.
+
+    Returns
+    -------
+    A decorator that gives the function back. The function gets a one-dimensional array, NaN where a value is missing,
+    and each result must depend on its own value alone. Its docstring's first line is the summary.
+
+    Raises
+    ------
+    InvalidFunction
+        By the decorator: the name is taken or no name, or parameters do not fit the function.
+    InvalidUnit
+        A unit is unknown.
+    """
+
+    def add(function: Function) -> Function:
+        listed = _parameters("convert", name, function, parameters, arrays=1)
+        declared = (_text(unit), takes, listed, long_name, standard_name)
+        _check("convert", name, unit, (takes,))
+
+        def unit_of(source: str, _given: Mapping[str, Any]) -> str:
+            return _unit_of("convert", name, unit, takes, source)
+
+        def apply(values: Any, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as the row's
+            return elementwise(f"convert function {name!r}", function, (values,), given)
+
+        row = ConvertRow(
+            name, _summary(function), listed, apply, unit_of, long_name=long_name, standard_name=standard_name
+        )
+        _add(Added("convert", name, function, version, declared, source_text("convert", name, function, version)), row)
+        return function
+
+    return add
+
+
+def aggregate_function(
+    name: str,
+    *,
+    unit: Unit = None,
+    takes: str | None = None,
+    parameters: Sequence[Parameter] | None = None,
+    vectorised: bool = False,
+    min_coverage: float = 0.0,
+    of_extremes: bool = True,
+    long_name: str = "",
+    standard_name: str | None = None,
+    version: str = "",
+) -> Callable[[Function], Function]:
+    """Add an aggregate: `function(values, **parameters)`, the values of a cell to a number.
+
+    Parameters
+    ----------
+    name, unit, takes, parameters, version
+        As for `convert_function`.
+    long_name, standard_name
+        What the result is, for people, and the CF standard name of it; where absent, the function's name "of" what the
+        source is, and none.
+    vectorised
+        False: the function gets the values of one cell in order of time, shape (members,), none missing, and gives one
+        number; it is called once for each cell that holds a value. True: it gets those of many cells, shape
+        (members, cells), NaN where there is none, and gives shape (cells,); much faster where there are many cells.
+    min_coverage
+        Share of the possible readings below which a cell is missing, unless the query says otherwise.
+    of_extremes
+        Whether it makes sense of values that are themselves maxima or minima.
+
+    Raises
+    ------
+    InvalidFunction, InvalidUnit
+        As for `convert_function`.
+    """
+
+    def add(function: Function) -> Function:
+        listed = _parameters("aggregate", name, function, parameters, arrays=1)
+        declared: tuple[object, ...] = (_text(unit), takes, listed, vectorised, min_coverage, of_extremes)
+        declared = (*declared, long_name, standard_name) if long_name or standard_name else declared
+        _check("aggregate", name, unit, (takes,))
+        if not 0 <= min_coverage <= 1:
+            message = f"aggregate function {name!r} needs a min_coverage from 0 to 1; got {min_coverage!r}"
+            raise InvalidFunction(message)
+
+        def unit_of(source: str, _given: Mapping[str, Any] | None = None) -> str:
+            return _unit_of("aggregate", name, unit, takes, source)
+
+        whole = partial(all_cells if vectorised else cell_by_cell, f"aggregate function {name!r}", function)
+        row = AggregateRow(
+            name=name, summary=_summary(function), min_coverage=float(min_coverage), of_extremes=of_extremes,
+            whole=whole, parameters=listed, unit=unit_of, standard_name=standard_name,
+            long_name=_no_template(long_name) if long_name else f"{name.replace('_', ' ')} of {{0}}",
+        )  # fmt: skip
+        text = source_text("aggregate", name, function, version)
+        _add(Added("aggregate", name, function, version, declared, text), row)
+        return function
+
+    return add
+
+
+def merge_function(
+    name: str,
+    *,
+    unit: Unit = None,
+    takes: Sequence[str] | None = None,
+    parameters: Sequence[Parameter] | None = None,
+    matched: bool = True,
+    long_name: str = "",
+    standard_name: str | None = None,
+    version: str = "",
+) -> Callable[[Function], Function]:
+    """Add a merge: `function(first, second, …, **parameters)`, an array a source, to one value for each cell.
+
+    Parameters
+    ----------
+    name, long_name, standard_name, version
+        As for `convert_function`.
+    unit
+        Unit of the result: the first source's where None; or a function of the units of all sources.
+    takes
+        Units that the sources are converted to, one each; where None they come as they are.
+    parameters
+        As for `convert_function`; a number with the unit "variable" is in that of the first source. Where None, the
+        arguments that have a default or are given by name alone (behind `*`).
+    matched
+        Whether sources with different stations are merged on the stations that all have; else they are refused.
+
+    Returns
+    -------
+    A decorator that gives the function back. The function's arguments say how many sources there are, and what they are
+    called: all that are no parameters, which come after them. It gets one-dimensional arrays of one length.
+
+    Raises
+    ------
+    InvalidFunction, InvalidUnit
+        As for `convert_function`.
+    """
+
+    def add(function: Function) -> Function:
+        roles = _roles(name, function, parameters)
+        listed = _parameters("merge", name, function, parameters, arrays=len(roles))
+        units = tuple(takes) if takes is not None else None
+        declared: tuple[object, ...] = (_text(unit), units, roles, matched, long_name, standard_name)
+        declared = (*declared, listed) if listed else declared
+        _check("merge", name, unit, units or ())
+        if units is not None and len(units) != len(roles):
+            message = f"merge function {name!r} takes {len(roles)} sources ({', '.join(roles)}); got units {units}"
+            raise InvalidFunction(message)
+
+        def unit_of(*sources: str) -> str:
+            if units is not None:
+                unit_of_formula(name, roles, units, "")(*sources)
+            return _unit_of("merge", name, unit, None, *(units or sources))
+
+        def apply(*arrays: Any, **given: Any) -> Any:  # noqa: ANN401 - as the row's
+            return elementwise(f"merge function {name!r}", function, arrays, given)
+
+        row = MergeRow(
+            name, _summary(function), apply, unit_of, alike=False, parameters=listed, takes=units, matched=matched,
+            roles=roles, long_name=_no_template(long_name), standard_name=standard_name,
+        )  # fmt: skip
+        _add(Added("merge", name, function, version, declared, source_text("merge", name, function, version)), row)
+        return function
+
+    return add
+
+
+def forget_function(name: str) -> None:
+    """Remove what users added under a name: a convert, an aggregate and a merge alike.
+
+    Raises
+    ------
+    InvalidFunction
+        HyperGrid brings the function.
+    NotFound
+        There is no such function; the message says which users added.
+    """
+    kinds = [kind for kind in _TABLES if (kind, name) in ADDED]
+    if not kinds and any(name in table for table in _TABLES.values()):
+        message = f"{name!r} is a function of HyperGrid itself; only functions that were added can be forgotten"
+        raise InvalidFunction(message)
+    if not kinds:
+        raise NotFound.among(kind="added function", given=name, existing=(held for _, held in ADDED))
+    for kind in kinds:
+        _TABLES[kind].remove(name)
+        del ADDED[kind, name]
+
+
+def load_entry_points() -> None:
+    """Load the functions of installed packages; one that cannot be loaded is warned of by name, and left out."""
+    for point in entry_points(group=GROUP):
+        try:
+            loaded = point.load()
+            if point.attr and not any(added.function is loaded for added in ADDED.values()):
+                message = f"{point.value} is no function below one of HyperGrid's decorators"
+                raise InvalidFunction(message)
+        except Exception as error:  # noqa: BLE001 - whatever another package raises must not stop this one
+            _warn(point, error)
+
+
+def _warn(point: EntryPoint, error: Exception) -> None:
+    package = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
+    message = (
+        f"entry point {point.name!r} = {point.value!r}{package} (group {GROUP!r}) brings no functions: "
+        f"{type(error).__name__}: {error}; mend or remove that package"
+    )
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _load_once() -> None:
+    for table in _TABLES.values():
+        table.fill_later(_nothing)
+    load_entry_points()
+
+
+def _nothing() -> None:
+    """Do nothing: another table has loaded the functions of all."""
+
+
+for _table in _TABLES.values():
+    _table.fill_later(_load_once)
+
+
+def _add(added: Added, row: object) -> None:
+    """Add a row, in place of the one that the same place of a program added before."""
+    key, table = (added.kind, added.name), _TABLES[added.kind]
+    before = ADDED.get(key)
+    if before is not None:
+        if (before.module, before.qualname) != (added.module, added.qualname):
+            message = (
+                f"{added.kind} function {added.name!r} exists already, as {before.module}:{before.qualname}; choose "
+                f"another name, or hg.forget_function({added.name!r}) first"
+            )
+            raise InvalidFunction(message)
+        table.remove(added.name)
+        del ADDED[key]
+    elif table.holds(added.name):
+        message = f"{added.kind} function {added.name!r} is one of HyperGrid itself; choose another name"
+        raise InvalidFunction(message)
+    table.add(added.name, row)
+    ADDED[key] = added
+
+
+def _check(kind: Kind, name: object, unit: Unit, takes: Sequence[str | None]) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
+        message = f"a {kind} function needs a name of letters, digits and underscores; got {name!r}"
+        raise InvalidFunction(message)
+    for text in (unit, *takes):
+        if isinstance(text, str):
+            check_unit(text)
+
+
+def _unit_of(kind: Kind, name: str, unit: Unit, takes: str | None, *sources: str) -> str:
+    if takes is not None and convert([0.0, 1.0], sources[0], takes).tolist() != [0.0, 1.0]:
+        message = f"{name} needs values in {takes!r}; got {sources[0]!r}; convert them with scale(factor=…, unit=…)"
+        raise InvalidUnit(message)
+    if unit is None or isinstance(unit, str):
+        return sources[0] if unit is None else unit
+    made: object = unit(*sources)
+    if not isinstance(made, str):
+        message = f"the unit of {kind} function {name!r} must be text; for {', '.join(sources)} it gave {made!r}"
+        raise InvalidFunction(message)
+    return check_unit(made)
+
+
+def _text(unit: Unit) -> str | None:
+    return unit if unit is None or isinstance(unit, str) else "of the source"
+
+
+def _no_template(text: str) -> str:
+    """Return what a row has for a name for people: what stands in braces stays as it is."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _summary(function: Callable[..., Any]) -> str:
+    lines = (inspect.getdoc(function) or "").strip().splitlines()
+    return lines[0] if lines else "Added by a user."
+
+
+def _signature(function: object) -> list[inspect.Parameter] | None:
+    """Return a function's parameters; None where it does not tell them."""
+    try:
+        return list(inspect.signature(function).parameters.values())  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _parameters(
+    kind: Kind, name: str, function: object, declared: Sequence[Parameter] | None, *, arrays: int
+) -> tuple[Parameter, ...]:
+    """Return the parameters of a function, checked against its signature."""
+    who, found = f"{kind} function {name!r}", _signature(function)
+    listed = tuple(declared or ())
+    if found is not None:
+        if len([p for p in found if p.kind in _POSITIONAL or p.kind is p.VAR_POSITIONAL]) < arrays:
+            message = f"{who} needs a function that takes values first, 'def {name}(values, …)'"
+            raise InvalidFunction(message)
+        own = [p for p in found[arrays:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in found)
+        if declared is None:
+            listed = tuple(_guessed(parameter) for parameter in own if _is_plain(function, parameter))
+        missing = [p.name for p in own if p.default is p.empty and p.name not in {each.name for each in listed}]
+        unknown = [p.name for p in listed if not takes_any and p.name not in {each.name for each in own}]
+        if missing or unknown:
+            what = f"does not say what {missing[0]!r} is" if missing else f"declares {unknown[0]!r}, which it lacks"
+            message = f"{who} {what}: parameters=[…] and the function's arguments must have the same names"
+            raise InvalidFunction(message)
+    for parameter in listed:
+        if parameter.name in _TAKEN or not parameter.name.isidentifier():
+            message = f"{who} cannot have a parameter {parameter.name!r}; choose another name"
+            raise InvalidFunction(message)
+        if parameter.kind not in get_args(ParameterKind):
+            kinds = ", ".join(get_args(ParameterKind))
+            message = f"{who}: parameter {parameter.name!r} needs a kind among {kinds}; got {parameter.kind!r}"
+            raise InvalidFunction(message)
+    return listed
+
+
+def _is_plain(function: object, parameter: inspect.Parameter) -> bool:
+    """Return whether a query can say an argument that was not declared: those of numpy's own loops it cannot."""
+    default = parameter.default
+    known = default is parameter.empty or (isinstance(default, int | float | str) and not isinstance(default, bool))
+    return known and isinstance(plain(function), FunctionType)  # type: ignore[arg-type]
+
+
+def _guessed(parameter: inspect.Parameter) -> Parameter:
+    """Return what a query may say for an argument: a number, or text where its default is that."""
+    default, text = parameter.default, f"argument {parameter.name}"
+    if default is parameter.empty:
+        return Parameter(parameter.name, "number", text)
+    kind: ParameterKind = "text" if isinstance(default, str) else "number"
+    return Parameter(parameter.name, kind, text, required=False, default=default)
+
+
+def _roles(name: str, function: object, declared: Sequence[Parameter] | None) -> tuple[str, ...]:
+    """Return what the sources of a merge are called: the function's first arguments, up to its parameters."""
+    found, known = _signature(function), {parameter.name for parameter in declared or ()}
+    sources = [p for p in found or () if p.kind in _POSITIONAL and p.default is p.empty and p.name not in known]
+    first = list(found or ())[: len(sources)]
+    several = any(p.kind is p.VAR_POSITIONAL for p in found or ())
+    if found is None or several or first != sources or len(sources) < 2:
+        message = (
+            f"merge function {name!r} needs a function of two or more arrays without defaults, one a source, then its "
+            "parameters, such as 'def name(temperature, humidity, *, limit=30.0)'"
+        )
+        raise InvalidFunction(message)
+    return tuple(p.name.replace("_", " ") for p in sources)

@@ -1,0 +1,1 @@
+"""Sources of readings: archives at a snapshot, and arrays in memory."""

@@ -1,0 +1,284 @@
+"""An array in memory as a base: what `hg.base` takes."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.times import FIRST_YEAR, LAST_YEAR, Window
+from hypergrid.core.tokens import token
+from hypergrid.core.units import KNOWN_VARIABLES, Variable, check_unit, counter_fault
+from hypergrid.layers.layer import Layer
+from hypergrid.perspective.sources.array_intervals import array_series
+from hypergrid.perspective.sources.array_layers import UNIT_OF, array_layers, coordinate
+from hypergrid.perspective.sources.interval_spans import before_ns, span_of
+from hypergrid.perspective.sources.series_selection import Select, selected_series
+from hypergrid.topology import Instants, SeriesAxis, usual_spacing_ns
+from hypergrid.topology.space import System
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """Readings that share a clock: shape (instants, series), NaN where missing."""
+
+    variable: Variable
+    token: str
+    times_ns: NDArray[np.int64]
+    values: NDArray[np.float64]
+    axis: SeriesAxis
+    layers: Mapping[str, Layer] = field(default_factory=dict)
+    interval_ns: int = 0
+    """How far apart the instants usually lie [ns]; 0 where they do not agree on it."""
+    snapshot: None = None
+
+    @property
+    def carries_intervals(self) -> bool:
+        """Whether it is known of some series how often they report, so that coverage can be asked of them."""
+        return any(item.interval_s > 0 for item in self.axis.series)
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Statistics of all series, each once."""
+        return tuple(sorted({item.statistic for item in self.axis.series}))
+
+    @property
+    def extent(self) -> Window | None:
+        """From where the first interval begins to where the last one ends, of samples to just after the last."""
+        return span_of(self.times_ns, self.axis) if len(self.times_ns) else None
+
+    def time_axis(self, window: Window) -> Instants | None:
+        """Return the stamps of what begins or is stamped in a window; None where there is none."""
+        first, stop = self._range(Window(window.start_ns, window.stop_ns + int(before_ns(self.axis).max(initial=0))))
+        return Instants("time", self.times_ns[first:stop], self.interval_ns) if stop > first else None
+
+    def series_axis(self, _window: Window) -> SeriesAxis:
+        """Return the series; an array's stations do not move."""
+        return self.axis
+
+    def read(self, window: Window, unread: tuple[int, ...] = ()) -> NDArray[np.float64]:
+        """Return the values that are stamped in a window, shape (instants, series)."""
+        first, stop = self._range(window)
+        values = self.values[first:stop]
+        if unread:
+            values = values.copy()
+            values[:, list(unread)] = np.nan
+        return values
+
+    def selected(self, select: Select) -> "ArraySource":
+        """Return the same with the selected series alone.
+
+        Raises
+        ------
+        InvalidQuery
+            No series has what is asked for.
+        """
+        # Who gives an array has selected: of its statistics all are read.
+        every = (("statistic", self.statistics),) if "statistic" not in dict(select) else ()
+        chosen = selected_series(self.variable.name, self.axis.series, (*select, *every))
+        if len(chosen) == self.axis.count:
+            return self
+        axis = replace(
+            self.axis, series=tuple(self.axis.series[i] for i in chosen), x=self.axis.x[chosen], y=self.axis.y[chosen],
+            elevation_m=self.axis.elevation_m[chosen],
+        )  # fmt: skip
+        return replace(self, token=token(self.token, select), values=self.values[:, chosen], axis=axis)
+
+    def layer(self, name: str) -> Layer:
+        """Return one of the layers that came with the array."""
+        if name not in self.layers:
+            found = NotFound.among(kind="layer", given=name, existing=self.layers)
+            message = f"{found}; give one with hg.base(…, layers={{{name!r}: dataarray}})"
+            raise NotFound(message)
+        return self.layers[name]
+
+    def _range(self, window: Window) -> tuple[int, int]:
+        first, stop = np.searchsorted(self.times_ns, [window.start_ns, window.stop_ns])
+        return int(first), int(stop)
+
+
+def _refuse_off_globe(lon: NDArray[np.float64], lat: NDArray[np.float64], labels: Sequence[str]) -> None:
+    """Refuse positions that no place on earth has; a missing one is a station without a position.
+
+    Raises
+    ------
+    InvalidQuery
+        Names the first stations of them.
+    """
+    off = np.flatnonzero((np.abs(lat) > 90.0) | (lon < -180.0) | (lon > 360.0))
+    if len(off):
+        shown = ", ".join(f"{labels[i]} at lon {lon[i]:g}, lat {lat[i]:g}" for i in off[:3])
+        more = f" and {len(off) - 3} more" if len(off) > 3 else ""
+        message = (
+            f"hg.base needs longitudes within -180 to 360 and latitudes within -90 to 90 degrees; got {shown}{more}; "
+            "check whether lon and lat are swapped, or give x and y [m]"
+        )
+        raise InvalidQuery(message)
+
+
+def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = None) -> ArraySource:
+    """Return an array as a source of readings.
+
+    Parameters
+    ----------
+    array
+        Dimensions time and station (or series); coordinates lon and lat [degree], or x and y [m], of the stations,
+        perhaps elevation [m]; where these have `attrs["units"]`, they are converted. Each station is there once.
+        Perhaps `statistic`, `interval_s` [s] and `stamp` of each, as of a series of an archive; an interval that is
+        not given, 0, or shorter than the array's steps, is that of the values that are there (`array_intervals.py`).
+        `attrs["units"]`, its name is the variable; of a counter perhaps `attrs["resolution"]` and
+        `attrs["rollover"]` [its unit]. Times without a zone are UTC.
+    layers
+        Layers by name, as `array_layers` takes them; None: none.
+
+    Raises
+    ------
+    InvalidQuery
+        Dimensions or coordinates that are missing, times that are missing, unordered or repeated, no station or one
+        twice, a layer in other coordinates.
+    InvalidLayer, InvalidUnit
+        A layer's cells cannot be one, or a unit not be used.
+    """
+    joint = next((dim for dim in ("station", "series") if dim in array.dims), None)
+    if joint is None or set(array.dims) != {"time", joint}:
+        message = f"hg.base needs the dimensions (time, station) or (time, series); got {tuple(map(str, array.dims))}"
+        raise InvalidQuery(message)
+    # Variables alone: each look-up by name would build an array with all its coordinates.
+    known = array.coords.variables
+    if "time" not in known:
+        message = f"hg.base needs a coordinate 'time' of datetime64; got {sorted(map(str, array.coords))}"
+        raise InvalidQuery(message)
+    system: System = "lonlat" if "lon" in known and "lat" in known else "metres"
+    names = ("lon", "lat") if system == "lonlat" else ("x", "y")
+    if any(name not in known or known[name].dims != (joint,) for name in names):
+        message = (
+            f"hg.base needs coordinates lon and lat [degree], or x and y [m], along {joint!r}; "
+            f"got {sorted(map(str, array.coords))}"
+        )
+        raise InvalidQuery(message)
+    times = _instants(known["time"])
+    variable = _variable(array)
+    values = np.ascontiguousarray(_numbers(array.variable.transpose("time", joint).to_numpy(), "values"))
+    x, y = (coordinate(known[name], name, UNIT_OF[system]) for name in names)
+    if system == "lonlat":
+        _refuse_off_globe(x, y, _labels(array, joint))
+    series = array_series(array, joint, _labels(array, joint), variable.name, times, values)
+    axis = SeriesAxis(series, x, y, _elevation(array, joint), system)
+    beside = array_layers(layers or {}, axis.system)
+    # One array with other layers is another source: queries that merge the two must not take the one for the other.
+    tokens = ({name: layer.token for name, layer in beside.items()},) if beside else ()
+    return ArraySource(
+        variable,
+        token(times, values, axis.token(), variable, *tokens),
+        times,
+        values,
+        axis,
+        beside,
+        usual_spacing_ns(times),
+    )
+
+
+def _numbers(values: NDArray[Any], what: str) -> NDArray[np.float64]:
+    """Return values as numbers; neither texts nor instants nor complex numbers are any."""
+    kind = values.dtype.kind
+    if kind in "biuf" or kind == "O":
+        try:
+            return values.astype(np.float64)
+        except (TypeError, ValueError):
+            pass
+    message = f"hg.base needs {what} that are real numbers; got {values.dtype}; convert them, missing ones to NaN"
+    raise InvalidQuery(message)
+
+
+def _variable(array: xr.DataArray) -> Variable:
+    name = str(array.name or "value")
+    known = KNOWN_VARIABLES.get(name)
+    unit = check_unit(str(array.attrs.get("units", known.unit if known else "unknown")))
+    text: dict[str, Any] = {"standard_name": known.standard_name, "long_name": known.long_name} if known else {}
+    declared = {key: _declared(array, key) for key in ("resolution", "rollover")}
+    fault = counter_fault(**declared)
+    if fault:
+        message = f"hg.base: {fault}; set array.attrs['resolution'] and ['rollover'] in {unit!r}"
+        raise InvalidQuery(message)
+    return Variable(name, unit, **text, resolution=declared["resolution"], rollover=declared["rollover"])
+
+
+def _declared(array: xr.DataArray, key: str) -> float | None:
+    """Return what an array's attributes declare of a counter [the array's unit]; None where they do not."""
+    given = array.attrs.get(key)
+    if given is None:
+        return None
+    try:
+        return float(given)
+    except (TypeError, ValueError) as error:
+        message = f"hg.base: the {key} of a counter needs a number, in the array's unit; got {given!r}"
+        raise InvalidQuery(message) from error
+
+
+def _instants(times: xr.Variable) -> NDArray[np.int64]:
+    """Return instants [ns since 1970 UTC], shape (instants,); times of a zone are turned to UTC."""
+    index = times.to_index()
+    if index.dtype.kind == "O" and all(isinstance(one, datetime) for one in index):
+        index = pd.to_datetime(index, utc=True)
+    if not isinstance(index, pd.DatetimeIndex):
+        message = (
+            f"hg.base needs a coordinate 'time' of datetime64; got {index.dtype}; convert it, for example with "
+            "pandas.to_datetime"
+        )
+        raise InvalidQuery(message)
+    index = index if index.tz is None else index.tz_convert("UTC").tz_localize(None)
+    missing = np.flatnonzero(index.isna())
+    if len(missing):
+        message = (
+            f"hg.base needs a time for every row; {len(missing)} of {len(index)} are NaT, the first is number "
+            f"{missing[0]}; drop them, for example with array.sel(time=array.time.notnull())"
+        )
+        raise InvalidQuery(message)
+    if len(index) and not (index.year.min() >= FIRST_YEAR and index.year.max() <= LAST_YEAR):
+        message = (
+            f"hg.base needs times between {FIRST_YEAR} and {LAST_YEAR}, which nanoseconds can count; got "
+            f"{index.min()} to {index.max()}; leave the others out"
+        )
+        raise InvalidQuery(message)
+    found = index.to_numpy().astype("datetime64[ns]").astype(np.int64)
+    if not len(found) or np.any(np.diff(found) <= 0):
+        message = "hg.base needs times in strictly increasing order, at least one; sort them, or drop the repeated"
+        raise InvalidQuery(message)
+    return found
+
+
+def _labels(array: xr.DataArray, joint: str) -> list[str]:
+    """Return the names of the stations, at least one, no two alike."""
+    names = next((name for name in (joint, "station") if _is_along(array, name, joint)), None)
+    labels = [
+        str(label)
+        for label in (range(array.sizes[joint]) if names is None else array.coords.variables[names].to_numpy())
+    ]
+    if not labels:
+        message = f"hg.base needs at least one {joint}; the array has none"
+        raise InvalidQuery(message)
+    twice = [label for label, count in Counter(labels).items() if count > 1]
+    if twice:
+        message = (
+            f"hg.base needs each {joint} once; {', '.join(map(repr, twice[:5]))} come{'s' * (len(twice) == 1)} more "
+            f"than once: take one of each, for example with .isel({joint}=…), or name them apart"
+        )
+        raise InvalidQuery(message)
+    return labels
+
+
+def _is_along(array: xr.DataArray, name: str, joint: str) -> bool:
+    return name in array.coords and array.coords.variables[name].dims == (joint,)
+
+
+def _elevation(array: xr.DataArray, joint: str) -> NDArray[np.float64]:
+    for name in ("elevation", "elevation_m"):
+        if _is_along(array, name, joint):
+            return coordinate(array.coords.variables[name], name, "m")
+    return np.full(array.sizes[joint], np.nan)

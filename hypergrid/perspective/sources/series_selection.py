@@ -1,0 +1,60 @@
+"""Which series a question reads: those that have what it selects by."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.readings import Series
+
+SELECTED_BY_DEFAULT: Final[Mapping[str, Any]] = {"statistic": ("sample", "mean")}
+"""Series that a query reads unless it selects."""
+
+MOST_OFFERED: Final = 5
+"""How many values of a property a refusal names in a selection."""
+
+Select = tuple[tuple[str, Any], ...]
+
+
+def selected_series(variable: str, series: tuple[Series, ...], select: Select) -> NDArray[np.intp]:
+    """Return the numbers of the series that are selected, shape (selected,), at least one.
+
+    Raises
+    ------
+    InvalidQuery
+        None has what is asked for; the message says what there is.
+    """
+    wanted = {**SELECTED_BY_DEFAULT, **dict(select)}
+    chosen = np.array([i for i, item in enumerate(series) if _matches(item, wanted)], dtype=np.intp)
+    if not len(chosen):
+        asked = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+        offers = _offers(series, ("statistic", *dict(select)))
+        message = f"no series of {variable!r} has {asked}; there are: {offers}{_remedy(series, wanted)}"
+        raise InvalidQuery(message)
+    return chosen
+
+
+def _matches(series: Series, wanted: Mapping[str, Any]) -> bool:
+    def fits(value: object, choice: object) -> bool:
+        return value in choice if isinstance(choice, tuple | list) else value == choice
+
+    return all(fits(getattr(series, name), choice) for name, choice in wanted.items())
+
+
+def _remedy(series: tuple[Series, ...], wanted: Mapping[str, Any]) -> str:
+    """Return how to select what there is of the properties that no series has as asked for; empty if there is none."""
+    calls = []
+    for name, choice in wanted.items():
+        there = {getattr(one, name): None for one in series}
+        if there and not there.keys() & set(choice if isinstance(choice, tuple | list) else (choice,)):
+            several = tuple(sorted(there, key=str)[:MOST_OFFERED])
+            calls.append(f"{name}={(several[0] if len(several) == 1 else several)!r}")
+    return f"; choose with .select({', '.join(calls)})" if calls else ""
+
+
+def _offers(series: tuple[Series, ...], names: tuple[str, ...]) -> str:
+    """Return what the series have of the properties that were asked for."""
+    values = {name: sorted({str(getattr(one, name)) for one in series}) for name in dict.fromkeys(names)}
+    return "; ".join(f"{name} {', '.join(several[:20])}" for name, several in values.items()) if series else "no series"

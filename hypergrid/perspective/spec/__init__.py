@@ -1,0 +1,1 @@
+"""Query specifications: what a user writes, parsed and frozen."""

@@ -1,0 +1,161 @@
+"""Cell specifications of aggregates ("10min", {"length": …, "step": …}, "all") to axes."""
+
+import numpy as np
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.times import Window, format_instant
+from hypergrid.perspective.spec.time_specs import Edges, Rule, parse_cells
+from hypergrid.topology import (
+    Bins,
+    Calendar,
+    Cycle,
+    Instants,
+    Levels,
+    Periodic,
+    Regular,
+    SeriesAxis,
+    TimeAxis,
+    TimeCells,
+    aligned,
+    bins_over,
+    is_location_consistent,
+    levels,
+    periodic,
+    quanta,
+)  # fmt: skip
+
+
+def time_cells(  # noqa: PLR0913 - what the cells are of, and what they are over
+    spec: object, source: TimeAxis, whole: Window, *, exact: bool, stations: SeriesAxis | None = None
+) -> TimeCells:
+    """Return the time cells of an aggregate.
+
+    Cells lie over the source, those at its edges are partial; cells longer than the source are one partial cell, whose
+    count of what is possible says so. Given edges are kept all, also where the source has nothing. Cells that come
+    again are all there, cut at the edges of `whole`.
+
+    Parameters
+    ----------
+    spec
+        "all", or what `time_specs.py` reads: a duration, `{"length": …, "step": …}` (sliding windows), "month", ….
+    source
+        The source's time axis.
+    whole
+        What "all" means, and what cells that come again are cut at.
+    exact
+        Whether the source is readings with their exact times, which no cell can cut.
+    stations
+        Whose mean longitude solar time is of.
+
+    Raises
+    ------
+    InvalidQuery, InvalidTime, NotFound
+        A specification that makes no cells, or cells that cut the source's.
+    """
+    if isinstance(source, Periodic):
+        message = (
+            f"its source has cells of {source.describe()}, each of many times at once, so that nothing in time is left "
+            "to aggregate; put it before the aggregate that makes these, or leave it out"
+        )
+        raise InvalidQuery(message)
+    free = exact or isinstance(source, Instants)
+    if spec == "all":
+        target = _one(whole.start_ns, whole.stop_ns)
+        whole_cells = free or is_location_consistent(source, target)
+        return target if whole_cells else _one(*_widened(source, whole))
+    made = _made(
+        parse_cells(spec, stations), source, (whole.start_ns, whole.stop_ns) if free else _widened(source, whole)
+    )
+    if not exact:
+        _refuse_cut(spec, source, made)
+    return made
+
+
+def _made(rule: Rule, source: TimeAxis, window: tuple[int, int]) -> TimeCells:
+    if isinstance(rule, Cycle):
+        return periodic(rule, *window)
+    if isinstance(rule, Calendar):
+        return bins_over(rule, source.origin, source.stop)
+    if isinstance(rule, Edges):
+        edges = np.array(rule.edges, dtype=np.int64)
+        if rule.edges[-1] <= source.origin or rule.edges[0] >= source.stop:
+            first, last, start, stop = map(format_instant, (*rule.edges[:: len(edges) - 1], source.origin, source.stop))
+            message = (
+                f"no time cell lies where its source does: edges run from {first} to {last}, the source from "
+                f"{start} to {stop}"
+            )
+            raise InvalidQuery(message)
+        return Bins("time", edges[:-1], edges[1:])
+    return aligned(
+        "time", source.origin, source.stop, step=rule.step, length=rule.length, quantum="ns", offset=rule.offset
+    )
+
+
+def _one(start: int, stop: int) -> Regular:
+    return Regular("time", start, stop - start, 1, stop - start)
+
+
+def _widened(source: TimeAxis, whole: Window) -> tuple[int, int]:
+    """Return the least range around a window that cuts no source cell: those at its edge are partial, and say so."""
+    start, stop = whole.start_ns, whole.stop_ns
+    if isinstance(source, Bins):
+        first = int(np.searchsorted(source.starts, start, side="right")) - 1
+        last = int(np.searchsorted(source.ends, stop, side="left"))
+        if first >= 0 and start < source.ends[first]:
+            start = int(source.starts[first])
+        if last < source.count and stop > source.starts[last]:
+            stop = int(source.ends[last])
+        return start, stop
+    if not isinstance(source, Regular):
+        return start, stop
+    begin, end = ((edge - source.origin) % source.step for edge in (start, stop))
+    if source.length <= source.step:
+        # What lies between two cells, or two instants, belongs to none of them.
+        start -= begin if begin < source.length else 0
+        return start, stop - end + source.length if 0 < end < source.length else stop
+    start -= begin
+    steps = max(-(-(stop - start - source.length) // source.step), 0)
+    return start, start + steps * source.step + source.length
+
+
+def _refuse_cut(spec: object, source: TimeAxis, target: TimeCells) -> None:
+    if is_location_consistent(source, target):
+        return
+    if isinstance(source, Regular):
+        have = f"step {source.step / 1e9:g} s, length {source.length / 1e9:g} s"
+    else:
+        have = source.describe() if isinstance(source, Bins | Periodic) else "instants"
+    message = f"time cells of {spec!r} would cut the source's cells ({have}); "
+    if isinstance(target, Regular) and isinstance(source, Regular):
+        message += "choose multiples of the source's step"
+    else:
+        message += "aggregate the readings themselves, or cells into which both fit"
+    raise InvalidQuery(message)
+
+
+def space_cells(name: str, spec: object, source: Levels) -> Levels:
+    """Return the cells of an aggregate along lon, lat, x, y or z: a length, or "all"; along z what `levels` reads.
+
+    Raises
+    ------
+    InvalidQuery, NotFound
+        A specification that makes no cells, or cells that cut the source's.
+    """
+    target: Levels
+    if name == "z":
+        target = levels(spec, (source.origin, source.stop))
+    elif spec == "all":
+        length = source.stop - source.origin
+        target = Regular(name, source.origin, length, 1, length, source.quantum)
+    else:
+        step = quanta(spec, source.quantum, f"cells of {name}")
+        if step <= 0:
+            message = f"cells of {name!r} need a length above zero; got {spec!r}"
+            raise InvalidQuery(message)
+        target = aligned(name, source.origin, source.stop, step=step, length=step, quantum=source.quantum)
+    if not is_location_consistent(source, target):
+        message = (
+            f"cells of {spec!r} along {name!r} would cut the grid's cells; choose a multiple that starts where they do"
+        )
+        raise InvalidQuery(message)
+    return target

@@ -1,0 +1,200 @@
+"""Questions put together word by word: what a query in this process and one of a server have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Self
+
+import numpy as np
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.times import parsed_timedelta
+from hypergrid.perspective.spec.query_spec import Question, Step, items, where_to_interpolate
+from hypergrid.topology.points import Points, cells_json
+from hypergrid.topology.space import Grid
+from hypergrid.topology.zones import zones as read_zones
+
+
+class Fluent(ABC):
+    """A frozen question, and methods that return another with one word more.
+
+    Who inherits holds the question, and says how another is held.
+    """
+
+    question: Question
+
+    @abstractmethod
+    def _with(self, question: Question) -> Self:
+        """Return the same about another question."""
+
+    def _joined(self, query: Self, others: tuple[Self, ...]) -> Self:  # noqa: ARG002 - for those who inherit
+        """Return a query that also reads what others read."""
+        return query
+
+    def convert(self, function: str, **params: object) -> Self:
+        """Apply an element-wise function (`valid_range`, `scale`, …) to the values."""
+        return self._then(Step("convert", function, items(params)))
+
+    def aggregate(
+        self,
+        function: str,
+        *,
+        time: object = None,
+        lon: object = None,
+        lat: object = None,
+        x: object = None,
+        y: object = None,
+        z: object = None,
+        zones: object = None,
+        **params: object,
+    ) -> Self:
+        """Take one value (`mean`, `max`, `sum`, …) for the cells that each new cell covers.
+
+        Parameters
+        ----------
+        function
+            Name of an aggregate.
+        time
+            "10min", {"length": "15min", "step": "5min"}, or "all"; "month", "season", "year", "hydrological_year" (from
+            October on, {"hydrological_year": 9} from September on), {"edges": [instants…]}; a duration or a name with
+            an offset or a zone, {"step": "1day", "offset": "6h"}, {"step": "month", "zone": "Europe/Zurich"}. Cells
+            that come again: "hour_of_day", "day_of_week" (Monday is 1), "day_of_year" (29 February is 60, 1 March 61 in
+            every year), "month_of_year", "season_of_year" (DJF is 1); {"periodic": "hour_of_day", "zone": …} or
+            {…, "solar": True} (mean solar time of the stations' mean longitude); {"periodic": "6h", "within": "1day",
+            "phase": "3h"}. The dimension of the result has their name, and no aggregate over time can follow.
+        lon, lat, x, y
+            New cells along an axis of a grid: a length, or "all".
+        z
+            The same along the levels of a grid; of stations, or a grid on the ground with a layer "elevation", bands of
+            elevation, each of what lies in it: 500 (metres, from whole multiples of it), {"edges": [0, 800, 1500]}, or
+            {"start": 400, "stop": 2400, "step": 500}.
+        zones
+            Polygons as new cells of a grid, in place of these: `hg.zones(…)`, or what it takes.
+        params
+            The function's own (`hypergrid functions` lists them), and `min_coverage`: share of the possible readings
+            below which a cell is missing. Where absent 1 for sum and degree_days, 0 (any reading is enough) for min,
+            max, count, first, last and sample, 0.8 for all others.
+        """
+        polygons = None if zones is None else read_zones(zones).to_json()
+        cells = {"time": _duration(time), "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
+        return self._then(Step("aggregate", function, items(params), items(_given(cells))))
+
+    def interpolate(
+        self,
+        method: str,
+        *others: Self,
+        grid: Grid | Points | Mapping[str, Any] | None = None,
+        time: object = None,
+        **params: object,
+    ) -> Self:
+        """Estimate values between the stations, or between the readings of each station.
+
+        Parameters
+        ----------
+        method
+            Name of a method: over space with a grid, over time ("nearest", "linear", "spline") with `time`. "recipe"
+            stands for what is best for the variable (`perspective/recipes.py`); `explain()` shows it.
+        others
+            For a recipe of two variables the query of the other one, aligned alike; the archive's where absent.
+        grid
+            Cells of a grid, `hg.grid(…)`, or points, `hg.points(…)`.
+        time
+            Step between instants, such as "10min"; they are whole multiples of it since midnight UTC.
+        params
+            The method's. Over time `max_gap`: the longest time between two readings that is filled ("1h"), three
+            intervals of the series where absent.
+
+        Raises
+        ------
+        InvalidQuery, NotFound
+            Neither a grid nor a time, or both; no such method over it.
+        """
+        where = where_to_interpolate(None if grid is None else _grid_json(grid), _duration(time))
+        step = Step("interpolate", method, items(_given(params)), items(where), _questions(others))
+        return self._joined(self._then(step), others)
+
+    def merge(self, function: str, *others: Self, **params: object) -> Self:
+        """Combine with other queries of the same cells (`difference`, `anomaly`, `vapour_pressure_deficit`, …).
+
+        A function says which sources it takes, and in which order; this query is the first. One over "all", or over
+        cells that come again ("hour_of_day", "month_of_year"), is a climatology where this query has other cells: each
+        of these takes the one that it lies in. It is of all readings, whatever the surface is clipped to, or of those
+        in its own clip: `hourly.merge("anomaly", normal.clip(time=("1991", "2021")))`.
+        """
+        step = Step("merge", function, items(_given(params)), others=_questions(others))
+        return self._joined(self._then(step), others)
+
+    def clip(self, **bounds: object) -> Self:
+        """Keep the cells whose corner is in bounds: time, lon, lat, x, y or z = (start, stop), stop not included."""
+        listed = []
+        for name, pair in bounds.items():
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                message = f"clip of {name!r} needs a start and a stop, ('2007-10-01', '2007-10-04'); got {pair!r}"
+                raise InvalidQuery(message)
+            listed.append((name, (pair[0], pair[1])))
+        twice = sorted(set(bounds) & set(dict(self.question.clip)))
+        if twice:
+            message = f"{', '.join(twice)} is clipped already; give one clip, with the narrower bounds"
+            raise InvalidQuery(message)
+        return self._with(replace(self.question, clip=(*self.question.clip, *listed)))
+
+    def select(self, **properties: object) -> Self:
+        """Read only series with these properties: station, height_m, replicate, statistic, interval_s, source."""
+        return self._with(replace(self.question, select=items({**dict(self.question.select), **properties})))
+
+    def accept_flags(self, *flags: int) -> Self:
+        """Read only readings with these QARTOD flags (default 1 and 2); the values of an array have none."""
+        return self._with(replace(self.question, accept_flags=flags))
+
+    def with_variance(self, *, correlation_time: str | None = None) -> Self:
+        """Ask for the variance of the estimates, or of their means and sums, as well.
+
+        Parameters
+        ----------
+        correlation_time
+            For a mean over time: the time after which errors have lost all but 1/e of their correlation ("6h"), "0s"
+            where slices are independent, or "estimate" from what each station's neighbours do not know of it. Where
+            absent, `variance` is the greatest and `variance_low` the least over all of them.
+        """
+        return self._with(replace(self.question, variance=True, correlation_time=correlation_time))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the query's JSON form."""
+        return self.question.to_json()
+
+    def _then(self, step: Step) -> Self:
+        return self._with(self.question.then(step))
+
+
+def _duration(time: object) -> object:
+    """Return a duration as a query writes it; anything else as it is."""
+    if isinstance(time, np.timedelta64):
+        return parsed_timedelta(time)
+    return parsed_timedelta(np.timedelta64(time)) if isinstance(time, timedelta) else time
+
+
+def _questions(queries: tuple[object, ...]) -> tuple[Question, ...]:
+    questions = []
+    for query in queries:
+        if not isinstance(query, Fluent):
+            message = (
+                f"merge and interpolate take queries, such as archive['air_temperature']; got {query!r}; a plain "
+                "number is a parameter of a convert function"
+            )
+            raise InvalidQuery(message)
+        questions.append(query.question)
+    return tuple(questions)
+
+
+def _given(values: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _grid_json(grid: object) -> dict[str, Any]:
+    if isinstance(grid, Mapping):
+        return dict(grid)
+    if not isinstance(grid, Grid | Points):
+        message = f"interpolate needs grid=hg.grid(…), or grid=hg.points(…); got {grid!r}"
+        raise InvalidQuery(message)
+    return cells_json(grid)

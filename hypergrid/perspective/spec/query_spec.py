@@ -1,0 +1,352 @@
+"""What a user writes: the steps of a query, frozen, equal by content, and their JSON form (design section 4)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+
+import numpy as np
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.flags import ACCEPTED_BY_DEFAULT, MEANINGS
+from hypergrid.core.times import format_instant, parse_instant
+from hypergrid.interpolation import Variogram, method_over
+from hypergrid.perspective.functions.merges import MERGES
+from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
+
+Operation = Literal["convert", "aggregate", "interpolate", "merge"]
+
+DIMENSIONS = ("time", "lon", "lat", "x", "y", "z")
+"""Dimensions that an aggregate may change, and a clip may bound."""
+
+CELL_KEYS = (*DIMENSIONS, "zones")
+"""What new cells of an aggregate are given by."""
+
+GRID_KEYS = ("lon", "lat", "x", "y", "step", "shape", "z", "points")
+"""Keys of the grid of an interpolation."""
+
+RECIPE = "recipe"
+"""In place of a method: what is best for the variable, as `recipes.py` says."""
+
+SELECTABLE = ("station", "height_m", "replicate", "statistic", "interval_s", "source")
+"""What tells series apart."""
+
+MOST_STEPS = 100
+"""Steps that a query may have, those of merged queries included."""
+
+DEEPEST_MERGE = 8
+"""How deep queries may be merged into queries."""
+
+_TABLES: dict[str, Mapping[str, object]] = {
+    "convert": CONVERTS, "aggregate": AGGREGATES, "merge": MERGES,
+}  # fmt: skip
+_STEP_KEYS = {
+    "convert": {"op", "function", "params"},
+    "aggregate": {"op", "function", "params", *CELL_KEYS},
+    "interpolate": {"op", "method", "grid", "time", "params", "with"},
+    "merge": {"op", "function", "params", "with"},
+}
+_QUERY_KEYS = {"variable", "snapshot", "steps", "clip", "accept_flags", "select", "variance", "as_of"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator as the user wrote it: names are known, values are checked when the query meets its data."""
+
+    op: Operation
+    name: str
+    """Function or method."""
+    params: tuple[tuple[str, Any], ...] = ()
+    """Parameters, ordered by name."""
+    cells: tuple[tuple[str, Any], ...] = ()
+    """An aggregate's cells by dimension, or an interpolation's grid by key or its step in time, as JSON values."""
+    others: tuple["Question", ...] = ()
+    """Other queries of a merge, or of a recipe of two variables."""
+
+    def __post_init__(self) -> None:
+        if self.op == "interpolate" and self.name == RECIPE and not self.is_in_time:
+            return
+        if self.op == "interpolate":
+            method_over("time" if self.is_in_time else "space", self.name)
+        else:
+            _TABLES[self.op][self.name]
+
+    @property
+    def is_in_time(self) -> bool:
+        """Whether it interpolates in time."""
+        return self.op == "interpolate" and [name for name, _ in self.cells] == ["time"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        key = "method" if self.op == "interpolate" else "function"
+        document: dict[str, Any] = {"op": self.op, key: self.name}
+        if self.op == "interpolate" and not self.is_in_time:
+            document["grid"] = _plain(dict(self.cells))
+        else:
+            document.update({name: _plain(value) for name, value in self.cells})
+        if self.params:
+            document["params"] = {name: _plain(value) for name, value in self.params}
+        if self.others:
+            document["with"] = [other.to_json() for other in self.others]
+        return document
+
+
+@dataclass(frozen=True)
+class Question:
+    """A whole query as the user wrote it."""
+
+    variable: str
+    steps: tuple[Step, ...] = ()
+    snapshot: str | None = None
+    clip: tuple[tuple[str, tuple[Any, Any]], ...] = ()
+    """Bounds by dimension: start, and stop (not included)."""
+    accept_flags: tuple[int, ...] = ACCEPTED_BY_DEFAULT
+    select: tuple[tuple[str, Any], ...] = ()
+    """What series must have; default: statistics sample and mean."""
+    variance: bool = False
+    correlation_time: str | None = None
+    """E-folding time of errors ("6h", "0s", "estimate") where the variance of a mean over time is asked for."""
+    as_of: str | None = None
+    """Instant by which readings must have arrived to be known; None: all are."""
+
+    def __post_init__(self) -> None:
+        if not self.accept_flags or not set(self.accept_flags) <= set(MEANINGS):
+            message = f"accept_flags needs QARTOD flags (1, 2, 3, 4); got {list(self.accept_flags)}"
+            raise InvalidQuery(message)
+        if self.length > MOST_STEPS:
+            message = f"a query takes up to {MOST_STEPS} steps, those of merged queries included; got {self.length}"
+            raise InvalidQuery(message)
+        # Equal questions are equal however they are written, so that they share what is computed.
+        object.__setattr__(self, "accept_flags", tuple(sorted(set(self.accept_flags))))
+        if self.as_of is not None:
+            object.__setattr__(self, "as_of", format_instant(parse_instant(self.as_of)))
+        object.__setattr__(self, "select", tuple((name, _choice(name, value)) for name, value in self.select))
+        for name, _ in self.select:
+            if name not in SELECTABLE:
+                raise NotFound.among(kind="property of a series to select by", given=name, existing=SELECTABLE)
+        for name, _ in self.clip:
+            if name not in DIMENSIONS:
+                raise NotFound.among(kind="dimension to clip", given=name, existing=DIMENSIONS)
+
+    @property
+    def in_words(self) -> str:
+        """The variable and the names of the steps, in a line."""
+        steps = "".join(f" > {step.name}" for step in self.steps)
+        return f"{self.variable}{steps}{', with variance' if self.variance else ''}"
+
+    @property
+    def length(self) -> int:
+        """Steps, those of merged queries included."""
+        return len(self.steps) + sum(other.length for step in self.steps for other in step.others)
+
+    def then(self, step: Step) -> "Question":
+        """Return the query with one step more.
+
+        Raises
+        ------
+        InvalidQuery
+            The query is clipped already: the clip belongs to the surface, so it comes last.
+        """
+        if self.clip:
+            message = f"{step.op} {step.name!r} comes after a clip; a clip bounds the surface: put it last"
+            raise InvalidQuery(message)
+        return replace(self, steps=(*self.steps, step))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; keys at their defaults are left out, except `snapshot`."""
+        document: dict[str, Any] = {"variable": self.variable, "snapshot": self.snapshot}
+        document["steps"] = [step.to_json() for step in self.steps]
+        if self.clip:
+            document["clip"] = {name: _plain(bounds) for name, bounds in self.clip}
+        if self.accept_flags != ACCEPTED_BY_DEFAULT:
+            document["accept_flags"] = list(self.accept_flags)
+        if self.select:
+            document["select"] = {name: _plain(value) for name, value in self.select}
+        if self.variance:
+            known = self.correlation_time is not None
+            document["variance"] = {"correlation_time": self.correlation_time} if known else True
+        if self.as_of is not None:
+            document["as_of"] = self.as_of
+        return document
+
+
+def _choice(name: str, value: object) -> object:
+    """Return what a property may be in one way of writing: numbers as float, several in order."""
+    if isinstance(value, tuple | list) and value:
+        single = (_choice(name, None if isinstance(item, tuple | list) else item) for item in value)
+        return tuple(sorted(set(single), key=str))
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        # Larger than any height, interval or number of a replicate, and safe to turn into a float.
+        if -1e15 < value < 1e15:
+            return float(value)
+    message = f"select needs text, a number or a list of them for {name!r}; got {value!r}"
+    raise InvalidQuery(message)
+
+
+def _plain(value: object) -> object:
+    """Return a value as JSON knows it."""
+    if isinstance(value, Variogram):
+        return value.to_json()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, datetime | np.datetime64):
+        return format_instant(parse_instant(value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads JSON forms; `where` names the place for messages."""
+
+    where: str = field(default="query")
+    depth: int = 0
+    """How many merges lie around it."""
+
+    def mapping(self, value: object, known: set[str], required: set[str]) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            message = f"{self.where} needs a JSON object; got {type(value).__name__}"
+            raise InvalidQuery(message)
+        for key in value:
+            if key not in known:
+                raise NotFound.among(kind=f"key of {self.where}", given=key, existing=known)
+        for key in sorted(required - set(value)):
+            message = f"{self.where} needs the key {key!r}; got {sorted(map(str, value))}"
+            raise InvalidQuery(message)
+        return value
+
+    def step(self, value: object) -> Step:
+        op = value.get("op") if isinstance(value, Mapping) else None
+        if not isinstance(op, str) or op not in _STEP_KEYS:
+            raise NotFound.among(kind=f"operator of {self.where}", given=op, existing=_STEP_KEYS)
+        key = "method" if op == "interpolate" else "function"
+        required = {"op", key} | ({"with"} if op == "merge" else set())
+        document = self.mapping(value, _STEP_KEYS[op], required)
+        params = _Reader(f"params of {self.where}").any_mapping(document.get("params"))
+        cells: Mapping[str, Any] = {name: document[name] for name in CELL_KEYS if name in document}
+        if isinstance(cells.get("zones"), str):
+            # Whoever sends a query must not have files of this machine read.
+            message = (
+                f"{self.where} ({op}): zones are given as GeoJSON itself; a file can be named by hg.zones and in a "
+                'query file only, there as {"file": "catchments.geojson"}, beside the query file'
+            )
+            raise InvalidQuery(message)
+        if op == "interpolate":
+            grid = document.get("grid")
+            known = None if grid is None else _Reader(f"grid of {self.where}").any_mapping(grid)
+            cells = where_to_interpolate(known, document.get("time"))
+        others = tuple(
+            _question(other, f"query {number} in 'with' of {self.where}", self.depth + 1)
+            for number, other in enumerate(_listed(document.get("with", []), self.where))
+        )
+        try:
+            return Step(op, document[key], items(params), items(cells), others)  # type: ignore[arg-type]
+        except NotFound as error:
+            message = f"{self.where} ({op}): {error}"
+            raise NotFound(message) from error
+
+    def any_mapping(self, value: object) -> Mapping[str, Any]:
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping) or any(not isinstance(key, str) for key in value):
+            message = f"{self.where} needs a JSON object; got {value!r}"
+            raise InvalidQuery(message)
+        return value
+
+
+def items(mapping: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return a mapping as pairs ordered by name, lists as tuples, so that a step is hashable where its values are."""
+    return tuple(sorted((key, _frozen(value)) for key, value in mapping.items()))
+
+
+def where_to_interpolate(grid: Mapping[str, Any] | None, time: object) -> Mapping[str, Any]:
+    """Return the cells of an interpolation: a grid by key, or a step in time.
+
+    Raises
+    ------
+    InvalidQuery, NotFound
+        Neither, both, or a grid with the key "time".
+    """
+    if (grid is None) == (time is None):
+        came = "neither" if grid is None else "both"
+        message = f"interpolate needs a grid (over space), or time such as '10min' (over time); got {came}"
+        raise InvalidQuery(message)
+    if grid is None:
+        return {"time": time}
+    if "time" in grid:
+        raise NotFound.among(kind="key of a grid", given="time", existing=GRID_KEYS)
+    return grid
+
+
+def _frozen(value: object) -> object:
+    return tuple(_frozen(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def _listed(value: object, where: str) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        message = f"{where} needs a list; got {type(value).__name__}"
+        raise InvalidQuery(message)
+    return list(value)
+
+
+def question_from_json(document: object) -> Question:
+    """Return the query that a JSON form says.
+
+    Raises
+    ------
+    InvalidQuery, NotFound
+        A key, operator, function or method that does not exist or is missing; the message names the place.
+    """
+    return _question(document, "query", 0)
+
+
+def _question(document: object, where: str, depth: int) -> Question:
+    if depth > DEEPEST_MERGE:
+        message = f"queries can be merged into queries {DEEPEST_MERGE} deep; this one goes deeper"
+        raise InvalidQuery(message)
+    given = _Reader(where).mapping(document, _QUERY_KEYS, {"variable"})
+    if not isinstance(given["variable"], str):
+        message = f"{where} needs the name of a variable; got {given['variable']!r}"
+        raise InvalidQuery(message)
+    snapshot = given.get("snapshot")
+    if snapshot is not None and (not isinstance(snapshot, str) or not snapshot):
+        message = f"{where} needs the id of a snapshot, or null; got {snapshot!r}"
+        raise InvalidQuery(message)
+    steps = tuple(
+        _Reader(f"step {number} of {where}", depth).step(step)
+        for number, step in enumerate(_listed(given.get("steps", []), f"'steps' of {where}"), start=1)
+    )
+    clip = _Reader(f"clip of {where}").any_mapping(given.get("clip"))
+    for name, bounds in clip.items():
+        if len(_listed(bounds, f"clip of {name!r} of {where}")) != 2:
+            message = f"clip of {name!r} of {where} needs a start and a stop; got {bounds!r}"
+            raise InvalidQuery(message)
+    flags = _listed(given.get("accept_flags", ACCEPTED_BY_DEFAULT), f"'accept_flags' of {where}")
+    if any(not isinstance(flag, int) or isinstance(flag, bool) for flag in flags):
+        message = f"'accept_flags' of {where} needs QARTOD flags, whole numbers; got {flags!r}"
+        raise InvalidQuery(message)
+    select = _Reader(f"select of {where}").any_mapping(given.get("select"))
+    variance, memory = _variance(given.get("variance", False), where)
+    as_of = given.get("as_of")
+    if as_of is not None and not isinstance(as_of, str):
+        message = f"{where} needs 'as_of' as an instant such as '2007-10-01T06:00Z', or null; got {as_of!r}"
+        raise InvalidQuery(message)
+    return Question(
+        given["variable"], steps, snapshot, tuple((k, tuple(v)) for k, v in clip.items()), tuple(flags), items(select),
+        variance, memory, as_of,
+    )  # fmt: skip
+
+
+def _variance(value: object, where: str) -> tuple[bool, str | None]:
+    if isinstance(value, bool):
+        return value, None
+    memory = (
+        value.get("correlation_time") if isinstance(value, Mapping) and set(value) == {"correlation_time"} else None
+    )
+    if not isinstance(memory, str):
+        message = f"'variance' of {where} needs true, false, or {{'correlation_time': '6h'}}; got {value!r}"
+        raise InvalidQuery(message)
+    return True, memory

@@ -1,0 +1,227 @@
+"""What a user writes for time cells ("month", {"step": "1day", "zone": …}, "hour_of_day") to rules that make cells."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound
+from hypergrid.core.times import DAY_NS, format_duration, parse_duration, parse_instant
+from hypergrid.topology import CYCLES, HOUR_OF_DAY, Calendar, Clock, Cycle, SeriesAxis, Unit, check_zone
+
+HYDROLOGICAL_YEAR: Final = "hydrological_year"
+FIRST_MONTH: Final = 10
+"""Month with which a hydrological year begins where none is given: October, as in most of Europe and America."""
+
+UNITS: Final = {
+    "month": Unit(months=1),
+    "season": Unit(months=3, first_month=12),
+    "year": Unit(months=12),
+    HYDROLOGICAL_YEAR: Unit(months=12, first_month=FIRST_MONTH),
+}
+"""Units of the calendar by name; a December belongs to the winter of the next year."""
+
+LONGEST_IN_ZONE_NS: Final = 366 * DAY_NS
+
+EXAMPLES: Final = (
+    "a duration such as '10min', {'length': …, 'step': …}, {'step': '1day', 'zone': 'Europe/Zurich'}, "
+    "{'edges': […]}, {'periodic': '6h', 'within': '1day'} or a name"
+)
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Cells of one length at whole multiples of a step, an offset later [ns each]."""
+
+    step: int
+    length: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Cells from each edge to the next [ns since 1970 UTC]."""
+
+    edges: tuple[int, ...]
+
+
+Rule = Sliding | Calendar | Edges | Cycle
+
+
+def is_periodic(spec: object) -> bool:
+    """Return whether a specification asks for cells that come again."""
+    return spec in CYCLES if isinstance(spec, str) else isinstance(spec, Mapping) and "periodic" in spec
+
+
+def comes_as(spec: object, other: object) -> bool:
+    """Return whether two specifications, one of cells that come again, ask for the same cells, however written.
+
+    Solar time is taken for the same clock; whether it is, the longitudes of the stations say.
+    """
+    if not is_periodic(spec) or not is_periodic(other):
+        return False
+    try:
+        one, two = (parse_cells(_without_solar(cells)) for cells in (spec, other))
+    except HyperGridError:
+        # What cannot be read is refused with its step, when that is built.
+        return spec == other
+    return one == two and _is_solar(spec) == _is_solar(other)
+
+
+def _is_solar(spec: object) -> object:
+    return isinstance(spec, Mapping) and spec.get("solar", False)
+
+
+def _without_solar(spec: object) -> object:
+    return {**spec, "solar": False} if isinstance(spec, Mapping) else spec
+
+
+def parse_cells(spec: object, stations: SeriesAxis | None = None) -> Rule:
+    """Return the rule that a specification of time cells says.
+
+    Parameters
+    ----------
+    spec
+        As written, except "all".
+    stations
+        Whose mean longitude solar time is of.
+
+    Raises
+    ------
+    InvalidQuery, InvalidTime, NotFound
+        A key, a name or a zone that does not exist, a duration or an instant that cannot be read, edges that do not
+        increase.
+    """
+    if isinstance(spec, Mapping):
+        return _mapping(spec, stations)
+    if not isinstance(spec, str):
+        message = f"time cells need {EXAMPLES}; got {spec!r}"
+        raise InvalidQuery(message)
+    if spec in UNITS:
+        return Calendar(spec, UNITS[spec])
+    if spec in CYCLES:
+        return CYCLES[spec]
+    if not any(letter.isdigit() for letter in spec):
+        raise NotFound.among(kind="time cells", given=spec, existing=["all", "10min", *UNITS, *CYCLES])
+    length = parse_duration(spec)
+    return Sliding(length, length)
+
+
+def _mapping(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Rule:
+    if "periodic" in spec:
+        return _cycle(spec, stations)
+    if "edges" in spec:
+        _check_keys(spec, {"edges"})
+        return _edges(spec["edges"])
+    if HYDROLOGICAL_YEAR in spec:
+        _check_keys(spec, {HYDROLOGICAL_YEAR, "zone", "offset"})
+        first = spec[HYDROLOGICAL_YEAR]
+        if not isinstance(first, int) or isinstance(first, bool) or not 1 <= first <= 12:
+            message = f"a hydrological year needs the month that it begins with, 1 to 12; got {first!r}"
+            raise InvalidQuery(message)
+        name = HYDROLOGICAL_YEAR if first == FIRST_MONTH else f"{HYDROLOGICAL_YEAR} from month {first} on"
+        return Calendar(name, Unit(months=12, first_month=first), _clock(spec))
+    _check_keys(spec, {"step", "length", "zone", "offset"})
+    if "step" not in spec:
+        message = f"time cells need a 'step', such as {{'length': '15min', 'step': '5min'}}; got {sorted(spec)}"
+        raise InvalidQuery(message)
+    return _stepped(spec)
+
+
+def _stepped(spec: Mapping[str, Any]) -> Rule:
+    step, clock = spec["step"], _clock(spec)
+    if isinstance(step, str) and step in UNITS:
+        _check_keys(spec, {"step", "zone", "offset"})
+        return Calendar(step, UNITS[step], clock)
+    step_ns = parse_duration(step)
+    if clock.zone is None:
+        return Sliding(step_ns, parse_duration(spec.get("length", step)), clock.offset_ns)
+    if step_ns % DAY_NS or step_ns > LONGEST_IN_ZONE_NS or "length" in spec:
+        message = (
+            f"time cells by a zone need whole days, up to 366, or 'month', 'season', 'year', and no 'length'; got "
+            f"{dict(spec)!r}; leave out the zone for others"
+        )
+        raise InvalidQuery(message)
+    return Calendar(format_duration(step_ns), Unit(step_ns), clock)
+
+
+def _cycle(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Cycle:
+    name = spec["periodic"]
+    if spec.get("zone") == "UTC":
+        # Cells are equal however they are written.
+        spec = {**spec, "zone": None}
+    if isinstance(name, str) and name in CYCLES:
+        _check_keys(spec, {"periodic", "zone", "solar"})
+        return CYCLES[name].by(_clock(spec, stations))
+    if "within" not in spec:
+        if isinstance(name, str) and any(letter.isdigit() for letter in name):
+            message = f"periodic cells of {name!r} need the period that they come again in, such as 'within': '1day'"
+            raise InvalidQuery(message)
+        raise NotFound.among(kind="periodic cells", given=name, existing=CYCLES)
+    _check_keys(spec, {"periodic", "within", "phase", "zone", "solar"})
+    length, period = parse_duration(name), parse_duration(spec["within"])
+    phase = parse_duration(spec["phase"]) % period if spec.get("phase") is not None else 0
+    if period % length or period == length:
+        message = (
+            f"periodic cells need a length that fits into their period twice or more, without a rest; got {name!r} "
+            f"within {spec['within']!r}"
+        )
+        raise InvalidQuery(message)
+    clock = _clock({**spec, "offset": None}, stations)
+    if (length, period, phase) == (DAY_NS // 24, DAY_NS, 0):
+        return HOUR_OF_DAY.by(clock)
+    calendar = Calendar(format_duration(length), Unit(length), Clock(clock.zone, clock.solar_lon, phase))
+    cycle = Cycle(f"part_of_{format_duration(period)}", calendar, period // length)
+    return replace(cycle, within="days") if period == DAY_NS else cycle
+
+
+def _clock(spec: Mapping[str, Any], stations: SeriesAxis | None = None) -> Clock:
+    offset = parse_duration(spec["offset"]) if spec.get("offset") is not None else 0
+    zone, solar = spec.get("zone"), spec.get("solar", False)
+    if not isinstance(solar, bool):
+        message = f"'solar' needs true or false; got {solar!r}"
+        raise InvalidQuery(message)
+    if zone is not None and solar:
+        message = f"time cells are by a zone or by solar time; got both, zone {zone!r}; leave out one"
+        raise InvalidQuery(message)
+    if solar:
+        return Clock(solar_lon=_mean_longitude(stations), offset_ns=offset)
+    return Clock(None if zone is None else check_zone(zone), offset_ns=offset)
+
+
+def _mean_longitude(stations: SeriesAxis | None) -> float:
+    """Return the direction of the stations' mean, so that those on both sides of 180 degrees are neighbours."""
+    if stations is None or stations.system != "lonlat":
+        message = "solar time needs stations with lon and lat [degree]; give a zone instead"
+        raise InvalidQuery(message)
+    known = stations.x[np.isfinite(stations.x)]
+    if not len(known):
+        message = "solar time needs the longitude of at least one station; none has a position; give a zone instead"
+        raise InvalidQuery(message)
+    mean = np.exp(1j * np.radians(known)).mean()
+    if abs(mean) < 1e-9:
+        message = "solar time needs stations with a mean longitude; these lie all around the earth; give a zone instead"
+        raise InvalidQuery(message)
+    return float(np.degrees(np.angle(mean)))
+
+
+def _edges(given: object) -> Edges:
+    if not isinstance(given, list | tuple) or len(given) < 2:
+        message = f"'edges' of time cells needs two instants or more, in order; got {given!r}"
+        raise InvalidQuery(message)
+    edges = tuple(parse_instant(edge) for edge in given)
+    for number, (edge, after) in enumerate(zip(edges, edges[1:], strict=False), start=2):
+        if after <= edge:
+            message = (
+                f"'edges' of time cells need instants that increase; number {number}, {given[number - 1]}, is not "
+                f"after {given[number - 2]}; order them, and drop repeated ones"
+            )
+            raise InvalidTime(message)
+    return Edges(edges)
+
+
+def _check_keys(spec: Mapping[str, Any], known: set[str]) -> None:
+    for key in spec:
+        if key not in known:
+            raise NotFound.among(kind="key of time cells", given=key, existing=known)

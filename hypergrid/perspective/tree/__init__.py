@@ -1,0 +1,1 @@
+"""Operators, perspectives and surfaces: the tree that a query means."""

@@ -1,0 +1,230 @@
+"""The best method's map with its uncertainty beside it, from a comparison of methods at the stations."""
+
+import textwrap
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from hypergrid.analysis.geostatistics import at_stations
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.times import format_instant, parse_instant
+from hypergrid.interpolation import Comparison, Variogram
+from hypergrid.layers.layer import Layer
+from hypergrid.perspective import Base
+from hypergrid.plots.picture import Picture
+from hypergrid.plots.plot import FIELD_COLOURS, HALO
+from hypergrid.plots.variogram import described
+from hypergrid.query import Query, base
+from hypergrid.topology import Grid, grid
+
+ERROR_COLOURS = "magma_r"
+"""Light where the map is sure of itself; perceptually uniform as well."""
+
+CELLS = 300
+"""Cells along the longer side of the map."""
+
+NOTE_WIDTH = 140
+"""Letters after which a note below the picture is broken."""
+
+MARGIN = 0.04
+"""Share of the stations' extent that the map goes beyond it on every side."""
+
+
+@dataclass(frozen=True, eq=False)
+class BestMap:
+    """One time of the best method that knows its uncertainty and can be mapped, and what it was made from."""
+
+    dataset: xr.Dataset
+    """Its value and variance on a grid, one time."""
+    values: xr.DataArray
+    """What the stations reported, shape (series,), with their coordinates."""
+    chosen: Comparison
+    rank: int
+    """Its place in the comparison, 1 for the least error of all."""
+    compared: int
+    """How many methods could be compared."""
+
+
+def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, time: str | None = None) -> BestMap:
+    """Compute one time of the best method that knows its uncertainty.
+
+    Parameters
+    ----------
+    data
+        What was compared: a query, of which the steps at the stations count, or an array.
+    compared
+        The comparison, best first.
+    time
+        Instant of the time cell; the middle one of those with the most values where absent.
+
+    Raises
+    ------
+    InvalidQuery
+        No method that could be used knows its uncertainty, or the time is none that there is.
+    """
+    ranked = [each for each in compared if each.validation is not None]
+    known = [each for each in ranked if each.validation is not None and each.validation.variance is not None]
+    if not known:
+        why = "; ".join(f"{each.label}: {each.problem}" for each in compared if each.problem)
+        message = (
+            "the picture shows the best method that knows its uncertainty, and none that could be used does"
+            f"{f' ({why})' if why else ': compare a kriging method as well'}"
+        )
+        raise InvalidQuery(message)
+    query = at_stations(data if isinstance(data, Query) else base(data))
+    layers = _layers(query)
+    values = query.compute()["value"].rename(query.question.variable)
+    here = values.isel(time=[_time_of(values, time)])
+    region, refused = _grid_around(here), ""
+    for chosen in known:
+        asked = base(here, layers=layers).interpolate(chosen.method, grid=region, **_parameters(chosen)).with_variance()
+        try:
+            return BestMap(asked.compute(), here[0], chosen, ranked.index(chosen) + 1, len(ranked))
+        except (InvalidQuery, NotFound) as error:
+            # Stations know their elevation where a grid may not: the next best can do without.
+            refused = refused or f"{chosen.label}: {error}"
+    message = f"none of the methods that know their uncertainty can be mapped: {refused}"
+    raise InvalidQuery(message)
+
+
+def _layers(query: Query) -> dict[str, Layer]:
+    """Return the terrain where a query's readings come from, if there is one."""
+    operator = query.surface().perspective.bases()[0].operator
+    if isinstance(operator, Base):
+        with suppress(NotFound):
+            return {"elevation": operator.source.layer("elevation")}
+    return {}
+
+
+def plot_comparison(best: BestMap) -> Figure:
+    """Draw the map with the stations' own values on it, and beside it the standard error of each cell."""
+    value = best.dataset["value"][0]
+    error = np.sqrt(best.dataset["variance"][0].to_numpy())
+    lonlat = "lon" in best.dataset.dims
+    y, x = (_edges(best.dataset, str(name)) for name in value.dims)
+    stretch = 1 / np.cos(np.radians(float(y.mean()))) if lonlat else 1.0
+    shape = (y[-1] - y[0]) * stretch / (x[-1] - x[0])
+    height = float(np.clip(5.0 * shape, 3.2, 6.2))
+    figure = Picture(figsize=(2 * height / shape + 2.4, height + 1.7), dpi=140, layout="constrained")
+    left, right = figure.subplots(1, 2, sharex=True, sharey=True)
+    unit = str(value.attrs.get("units", "1"))
+    name = str(value.attrs.get("long_name", "value"))
+    measured = best.values.to_numpy()
+    together = np.concatenate([value.to_numpy().ravel(), measured])
+    norm = Normalize(float(np.nanmin(together)), float(np.nanmax(together)))
+    _panel(figure, left, (x, y), value.to_numpy(), FIELD_COLOURS, f"{name} [{unit}]", norm)
+    _contours(left, (x, y), value.to_numpy())
+    _panel(figure, right, (x, y), error, ERROR_COLOURS, f"standard error [{unit}]", None)
+    east, north = (best.values[key].to_numpy() for key in (("lon", "lat") if lonlat else ("x", "y")))
+    told = np.isfinite(measured)
+    edge: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.7, "zorder": 3}
+    left.scatter(east[told], north[told], c=measured[told], s=34, cmap=FIELD_COLOURS, norm=norm, **edge)
+    right.scatter(east[told], north[told], c="white", s=16, **edge)
+    left.set_title("Estimate; circles: what the stations measured", fontsize=9, loc="left")
+    right.set_title("Standard error; circles: the stations that reported", fontsize=9, loc="left")
+    for axes in (left, right):
+        axes.set_aspect(stretch)
+        axes.set_xlabel("longitude [degree east]" if lonlat else "x [m]")
+        axes.ticklabel_format(useOffset=False)
+        axes.locator_params(axis="both", nbins=6)
+    left.set_ylabel("latitude [degree north]" if lonlat else "y [m]")
+    instant = str(best.dataset["time"].to_numpy()[0].astype("datetime64[m]")).replace("T", " ")
+    figure.suptitle(f"{name}, {instant} UTC, by {best.chosen.label}", fontsize=12, x=0.01, ha="left")
+    figure.supxlabel(_told(best, unit), fontsize=7.5, color="0.3", x=0.01, ha="left")
+    return figure
+
+
+def _panel(
+    figure: Figure,
+    axes: Axes,
+    edges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
+    values: np.ndarray[Any, Any],
+    colours: str,
+    label: str,
+    norm: Normalize | None,
+) -> None:
+    image = axes.pcolormesh(*edges, np.ma.masked_invalid(values), cmap=colours, norm=norm, rasterized=True)
+    axes.set_facecolor("0.85")
+    figure.colorbar(image, ax=axes, label=label, orientation="horizontal", shrink=0.75, aspect=32, pad=0.02)
+
+
+def _contours(
+    axes: Axes, edges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]], values: np.ndarray[Any, Any]
+) -> None:
+    """Draw lines of equal value, so that the map reads without its colours."""
+    if np.ptp(values[np.isfinite(values)]) == 0:
+        return
+    centres = [(edge[:-1] + edge[1:]) / 2 for edge in edges]
+    lines = axes.contour(*centres, np.ma.masked_invalid(values), levels=10, colors="black", linewidths=0.5, alpha=0.6)
+    for text in axes.clabel(lines, fontsize=7, fmt="%g"):
+        text.set_path_effects(list(HALO))
+
+
+def _told(best: BestMap, unit: str) -> str:
+    """Return the lines below: by which test the method was chosen, and how honest its error was in it."""
+    score = best.chosen.common
+    if score is None:
+        return ""
+    why = "" if best.rank == 1 else ", the first that knows its uncertainty and needs no more than the stations"
+    covered = f"; its 95 % intervals hold {score.coverage_95:.1%}" if np.isfinite(score.coverage_95) else ""
+    model = best.chosen.validation.given[0].get("variogram") if best.chosen.validation else None
+    fitted = f"\nVariogram fitted to all slices: {described(model, *_scale(model))}" if model is not None else ""
+    doubts = "".join("\n" + textwrap.fill(f"Note: {note}", NOTE_WIDTH) for note in best.chosen.notes)
+    return (
+        f"Leave-one-out by station, {best.chosen.scored_on}: root-mean-square error {score.rmse:.3g} {unit}{covered}.\n"
+        f"Rank {best.rank} of {best.compared} methods{why}.{fitted}{doubts}"
+    )
+
+
+def _scale(model: Variogram) -> tuple[float, str]:
+    return (1000.0, "km") if max(term.range_m for term in model.structures) >= 5000 else (1.0, "m")
+
+
+def _parameters(chosen: Comparison) -> dict[str, Any]:
+    """Return a method's parameters as a query writes them."""
+    if chosen.validation is None:
+        return {}
+    return dict(chosen.validation.to_json()["parameters"][0])
+
+
+def _time_of(values: xr.DataArray, time: str | None) -> int:
+    if time is None:
+        heard = np.isfinite(values.to_numpy()).sum(axis=1)
+        full = np.flatnonzero(heard == heard.max())
+        return int(full[len(full) // 2])
+    times = values["time"].to_numpy()
+    wanted = np.datetime64(parse_instant(time), "ns")
+    found = np.flatnonzero(times == wanted)
+    if not len(found):
+        first, last = (format_instant(int(each.astype("datetime64[ns]").astype(np.int64))) for each in times[[0, -1]])
+        message = f"there is no time cell {time}; they go from {first} to {last}"
+        raise InvalidQuery(message)
+    return int(found[0])
+
+
+def _grid_around(values: xr.DataArray) -> Grid:
+    lonlat = "lon" in values.coords
+    told = np.isfinite(values.to_numpy()).any(axis=0)
+    x, y = (values[key].to_numpy()[told] for key in (("lon", "lat") if lonlat else ("x", "y")))
+    x, y = x[np.isfinite(x)], y[np.isfinite(y)]
+    # A degree of longitude is shorter: the side that is longer on the ground gets the cells.
+    wide, tall = np.ptp(x), np.ptp(y)
+    step = max(wide * (np.cos(np.radians(y.mean())) if lonlat else 1.0), tall) * (1 + 2 * MARGIN) / CELLS
+    step = float(f"{step:.2g}")
+    west, south = (float(np.floor((v.min() - MARGIN * np.ptp(v)) / step) * step) for v in (x, y))
+    shape = tuple(int(np.ceil((v.max() + MARGIN * np.ptp(v) - low) / step)) for v, low in ((y, south), (x, west)))
+    if lonlat:
+        return grid(lon=round(west, 6), lat=round(south, 6), step=step, shape=shape)
+    return grid(x=round(west, 3), y=round(south, 3), step=step, shape=shape)
+
+
+def _edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    bounds = dataset[f"{name}_bounds"].to_numpy()
+    return np.append(bounds[:, 0], bounds[-1, 1])

@@ -1,0 +1,326 @@
+"""A result as a picture: the kind follows from what the result is, or is named.
+
+matplotlib's object interface only: no global state, so that a server's threads can draw.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patheffects import withStroke
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.readings import Station
+from hypergrid.core.registry import Registry
+from hypergrid.plots.picture import Picture
+
+Draw = Callable[[Figure, Axes, xr.Dataset, Sequence[Station]], str]
+
+KINDS: Registry[Draw] = Registry("kind of picture")
+"""Kinds of pictures by name; each draws, and returns its title."""
+
+HALO = (withStroke(linewidth=1.6, foreground="white"),)
+"""What keeps a label readable on any colour."""
+
+FIELD_COLOURS = "viridis"
+"""Perceptually uniform, and readable without colour vision."""
+
+
+LINE_COLOURS = tuple(f"C{number}" for number in range(10))
+"""Of one line after the other; where they come again, another of the looks goes with them."""
+
+LOOKS = (("-", "o"), ("--", "s"), (":", "^"))
+"""Dashes of lines, and marks of single values."""
+
+NAMED = len(LINE_COLOURS) * len(LOOKS)
+"""Lines that can be told apart, and are named in a legend."""
+
+
+def plot(
+    dataset: xr.Dataset,
+    *,
+    kind: str | None = None,
+    time: int = 0,
+    level: int = 0,
+    stations: Sequence[Station] = (),
+    title: str | None = None,
+) -> Picture:
+    """Draw a result.
+
+    Parameters
+    ----------
+    dataset
+        What a query computed.
+    kind
+        "map", "day_by_hour" or "lines"; chosen by the result's dimensions where absent.
+    time
+        Which time cell of a map, counted from 0.
+    level
+        Which level of a map of a grid with z, counted from 0, the lowest; the title says it.
+    stations
+        Stations to mark on a map.
+    title
+        In place of the one made from the result.
+
+    Raises
+    ------
+    InvalidQuery
+        The result has no value to draw, or no such time cell or level.
+    """
+    if not isinstance(dataset, xr.Dataset) or "value" not in dataset:
+        got = (
+            f"the variables {sorted(map(str, dataset))}" if isinstance(dataset, xr.Dataset) else type(dataset).__name__
+        )
+        message = f"hg.plot needs a result, the dataset that compute() returns, with the variable 'value'; got {got}"
+        raise InvalidQuery(message)
+    chosen = KINDS[kind or _kind(dataset)]
+    if not np.isfinite(dataset["value"].to_numpy()).any():
+        message = "the result holds no value, only missing cells; there is nothing to draw (look at its counts)"
+        raise InvalidQuery(message)
+    along = _time_dimension(dataset)
+    if not 0 <= time < dataset.sizes[along]:
+        message = f"time cell {time} does not exist; the result has {dataset.sizes[along]}, counted from 0"
+        raise InvalidQuery(message)
+    if not 0 <= level < _levels(dataset):
+        message = f"level {level} does not exist; the result has {_levels(dataset)}, counted from 0"
+        raise InvalidQuery(message)
+    figure = Picture(figsize=_size(dataset), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
+    axes = figure.add_subplot()
+    drawn = dataset.isel({along: slice(time, time + 1)}) if chosen is _map else dataset
+    where = ""
+    if chosen is _map and _is_map(dataset) and "z" in dataset.dims:
+        drawn, where = drawn.isel(z=level), f", {_level(dataset, level)}"
+    made = chosen(figure, axes, drawn, stations)
+    axes.set_title(f"{title or made}{where}\n{_period(drawn)}", fontsize=10, loc="left")
+    # A strip at the bottom, which the layout keeps out of, says how the picture was made.
+    figure.text(0.99, 0.008, _made_by(dataset), fontsize=6.5, color="0.35", ha="right", va="bottom")
+    return figure
+
+
+def picture_bytes(dataset: xr.Dataset, *, time: int = 0, level: int = 0) -> bytes:
+    """Return the result's picture as PNG: of a map one time cell, on one level, each counted from 0."""
+    return plot(dataset, time=time, level=level).png()
+
+
+def part_shown(dataset: xr.Dataset) -> str:
+    """Return which part of a result `picture_bytes` shows, in words; empty where all is there."""
+    if not _is_map(dataset):
+        return ""
+    kinds = (("first", "time cells", len(dataset["value"])), ("lowest", "levels", _levels(dataset)))
+    return ", ".join(f"the {which} of {count} {what}" for which, what, count in kinds if count > 1)
+
+
+def _size(dataset: xr.Dataset) -> tuple[float, float]:
+    """Return the size of the picture [inch]: that of a map follows the shape of its region."""
+    if not _is_map(dataset):
+        return 7.2, 5.6
+    y, x = (dataset[f"{name}_bounds"].to_numpy() for name in dataset["value"].dims[-2:])
+    stretch = 1 / np.cos(np.radians(y.mean())) if "lat" in dataset.dims else 1.0
+    ratio = float((x.max() - x.min()) / ((y.max() - y.min()) * stretch))
+    return float(np.clip(4.4 * ratio + 2.2, 4.5, 10.0)), 5.6
+
+
+def _is_map(dataset: xr.Dataset) -> bool:
+    return bool({"lat", "y"} & set(dataset.dims))
+
+
+def _levels(dataset: xr.Dataset) -> int:
+    """Return on how many levels a map is; 1 where there are none."""
+    return dataset.sizes["z"] if _is_map(dataset) and "z" in dataset.dims else 1
+
+
+def _bands(dataset: xr.Dataset) -> list[str]:
+    """Return the cells along height in words."""
+    return [f"{low:.7g} to {high:.7g} m" for low, high in dataset["z_bounds"].to_numpy()]
+
+
+def _level(dataset: xr.Dataset, level: int) -> str:
+    """Return which level a map shows: the height of its estimates, or what it is made of."""
+    made = _bands(dataset)[level]
+    is_made_of_levels = re.search(r"(^| )z: (?!point|area: point)", str(dataset["value"].attrs.get("cell_methods", "")))
+    return made if is_made_of_levels else f"at {float(dataset['z'][level]):.7g} m (level {made})"
+
+
+def place_names(dataset: xr.Dataset) -> list[str]:
+    """Return the names of the places of a result that is no map: stations, zones, points, or bands of elevation."""
+    if "point" in dataset.dims:
+        x, y = ("lon", "lat") if "lon" in dataset.coords else ("x", "y")
+        at = [f"{one:.7g}, {other:.7g}" for one, other in zip(dataset[x].values, dataset[y].values, strict=True)]
+        levels = [f" at {height:.7g} m" for height in dataset["z"].values] if "z" in dataset.dims else [""]
+        return [one + level for level in levels for one in at]
+    if "z" in dataset.dims:
+        return _bands(dataset)
+    return [str(name) for name in dataset["zone" if "zone" in dataset.dims else "station"].to_numpy()]
+
+
+def _places(dataset: xr.Dataset) -> str:
+    """Return what the places of a result are."""
+    if _is_map(dataset):
+        return "cells"
+    return next(
+        (kind for name, kind in (("zone", "zones"), ("point", "points"), ("z", "bands")) if name in dataset.dims),
+        "series",
+    )
+
+
+def _kind(dataset: xr.Dataset) -> str:
+    if _is_map(dataset):
+        return "map"
+    return "day_by_hour" if _is_hourly(dataset) and dataset.sizes["time"] >= 48 else "lines"
+
+
+def _time_dimension(dataset: xr.Dataset) -> str:
+    """Return the dimension of the time cells: time, or for cells that come again hour_of_day, …."""
+    return str(dataset["time"].dims[0])
+
+
+def _is_hourly(dataset: xr.Dataset) -> bool:
+    if _time_dimension(dataset) != "time":
+        return False
+    steps = np.diff(dataset["time"].to_numpy())
+    return bool(len(steps)) and bool((steps == np.timedelta64(1, "h")).all())
+
+
+def _name(dataset: xr.Dataset) -> str:
+    return str(dataset["value"].attrs.get("long_name", "value"))
+
+
+def _label(dataset: xr.Dataset) -> str:
+    return f"{_name(dataset)} [{dataset['value'].attrs.get('units', '1')}]"
+
+
+def _instant(value: np.datetime64) -> str:
+    return str(value.astype("datetime64[m]")).replace("T", " ")
+
+
+def _period(dataset: xr.Dataset) -> str:
+    bounds = dataset["time_bounds"].to_numpy() if "time_bounds" in dataset else None
+    if "climatology_bounds" in dataset:
+        along = _time_dimension(dataset)
+        # A cell without a block of time in the window has bounds of no length.
+        held = dataset["climatology_bounds"].to_numpy()
+        numbers = dataset[along].to_numpy()
+        which = f"{along.replace('_', ' ')} {numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
+        return f"{which}, {_instant(held[:, 0].min())} to {_instant(held[:, 1].max())} UTC"
+    first = dataset["time"].to_numpy()[0]
+    last = bounds[-1, 1] if bounds is not None else dataset["time"].to_numpy()[-1]
+    return f"{_instant(first)} to {_instant(last)} UTC"
+
+
+def _made_by(dataset: xr.Dataset) -> str:
+    parts = [str(dataset.attrs.get("title", "")).partition(": ")[2], dataset.attrs.get("source", "")]
+    snapshot = dataset.attrs.get("hypergrid_snapshot", "")
+    if snapshot and snapshot != "array":
+        parts.append(f"snapshot {snapshot[:8]}")
+    return " · ".join(part for part in parts if part)
+
+
+@KINDS.register("map")
+def _map(figure: Figure, axes: Axes, dataset: xr.Dataset, stations: Sequence[Station]) -> str:
+    if not _is_map(dataset):
+        message = "a map needs a result on a grid; interpolate, or draw 'lines'"
+        raise InvalidQuery(message)
+    y, x = dataset["value"].dims[-2:]
+    values = dataset["value"][0]
+    edges = {name: _edges(dataset, str(name)) for name in (y, x)}
+    image = axes.pcolormesh(edges[x], edges[y], np.ma.masked_invalid(values.to_numpy()), cmap=FIELD_COLOURS)
+    axes.set_facecolor("0.85")
+    figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
+    _mark(figure, axes, stations, edges[x], edges[y])
+    if x == "lon":
+        axes.set_aspect(1 / np.cos(np.radians(float(dataset[y].mean()))))
+        axes.set_xlabel("longitude [degree east]")
+        axes.set_ylabel("latitude [degree north]")
+    else:
+        axes.set_aspect(1)
+        axes.set_xlabel("x [m]")
+        axes.set_ylabel("y [m]")
+    axes.ticklabel_format(useOffset=False)
+    axes.locator_params(axis="x", nbins=5)
+    return _name(dataset)
+
+
+def _edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    bounds = dataset[f"{name}_bounds"].to_numpy()
+    return np.append(bounds[:, 0], bounds[-1, 1])
+
+
+def _mark(
+    figure: Figure, axes: Axes, stations: Sequence[Station], x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]
+) -> None:
+    inside = [s for s in stations if x[0] <= s.position.lon <= x[-1] and y[0] <= s.position.lat <= y[-1]]
+    if not inside:
+        return
+    lon, lat = ([getattr(s.position, key) for s in inside] for key in ("lon", "lat"))
+    look: dict[str, Any] = {
+        "markersize": 4,
+        "markerfacecolor": "white",
+        "markeredgecolor": "black",
+        "linestyle": "none",
+    }
+    axes.plot(lon, lat, "o", label="station", **look)
+    for station, place in zip(inside, zip(lon, lat, strict=True), strict=True):
+        axes.annotate(station.id, place, (3, 3), textcoords="offset points", fontsize=6, path_effects=HALO)
+    # Beside the map: a station may lie in any corner.
+    figure.legend(loc="outside upper right", fontsize=7, frameon=False)
+
+
+@KINDS.register("day_by_hour")
+def _day_by_hour(figure: Figure, axes: Axes, dataset: xr.Dataset, _: Sequence[Station]) -> str:
+    if not _is_hourly(dataset):
+        message = "a picture of days by hours needs hourly cells; aggregate with time='1h'"
+        raise InvalidQuery(message)
+    values = dataset["value"].mean([name for name in dataset["value"].dims if name != "time"], skipna=True).to_numpy()
+    times = dataset["time"].to_numpy()
+    days = times.astype("datetime64[D]")
+    first, count = days[0], int((days[-1] - days[0]) / np.timedelta64(1, "D")) + 1
+    table = np.full((24, count), np.nan)
+    hours, columns = (times - days) / np.timedelta64(1, "h"), (days - first) / np.timedelta64(1, "D")
+    table[hours.astype(int), columns.astype(int)] = values
+    edges = first + np.arange(count + 1) * np.timedelta64(1, "D")
+    image = axes.pcolormesh(edges, np.arange(25), np.ma.masked_invalid(table), cmap=FIELD_COLOURS)
+    axes.set_facecolor("0.85")
+    figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
+    axes.set_yticks(range(0, 25, 3))
+    axes.set_ylabel("hour of the day (UTC)")
+    _dates(axes)
+    return f"{_name(dataset)}, hourly, mean of {dataset['value'][0].size} {_places(dataset)}"
+
+
+@KINDS.register("lines")
+def _lines(figure: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) -> str:
+    along = _time_dimension(dataset)
+    others = [name for name in dataset["value"].dims if name != along]
+    values = dataset["value"].stack(place=others).transpose(along, "place").to_numpy()
+    names = None if _is_map(dataset) else place_names(dataset)
+    kind = {"zones": "zone", "bands": "band", "points": "point"}.get(_places(dataset), "station")
+    is_named = names is not None and values.shape[1] <= NAMED
+    for column in range(values.shape[1]):
+        label = f"{kind} {names[column]}" if names is not None and is_named else None
+        dashes, marker = LOOKS[column // len(LINE_COLOURS) % len(LOOKS)]
+        look: dict[str, Any] = {"color": LINE_COLOURS[column % len(LINE_COLOURS)], "linestyle": dashes}
+        look["marker"] = marker if len(values) < 3 else None
+        axes.plot(dataset[along].to_numpy(), values[:, column], linewidth=0.9, label=label, **look)
+    if is_named:
+        # Beside the curves, never on them.
+        figure.legend(loc="outside right upper", fontsize=7)
+    axes.set_ylabel(_label(dataset))
+    axes.grid(visible=True, alpha=0.3)
+    if along == "time":
+        _dates(axes)
+    else:
+        axes.set_xlabel(str(dataset[along].attrs.get("long_name", along)))
+    return f"{_name(dataset)}, {values.shape[1]} {_places(dataset)}"
+
+
+def _dates(axes: Axes) -> None:
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    axes.set_xlabel("time (UTC)")

@@ -1,1 +1,0 @@
-"""Slow, obvious oracles and made-up networks, for tests."""

@@ -1,0 +1,114 @@
+"""Metres between places: on a plane where the stations lie near each other, over the sphere where they do not."""
+
+import math
+from functools import lru_cache
+from typing import Final, Literal, get_args
+
+import numpy as np
+import pyproj
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.geodesy import RADIUS_M, places_m
+from hypergrid.topology.space import SeriesAxis
+
+Floats = NDArray[np.float64]
+Distance = Literal["auto", "plane", "great_circle"]
+"""How distances are measured; "auto" chooses by the extent of the stations."""
+
+DISTANCES: Final[tuple[str, ...]] = get_args(Distance)
+
+PLANE_TO = 5e-3
+"""How far distances on a plane may be off, as a share: as far as those on a sphere are from those on the ellipsoid.
+
+Beyond, the plane is the worse of the two. It is reached where the farthest station is 1,100 km from the middle.
+"""
+
+
+class Metres:
+    """Positions in metres: on a plane that touches the earth at the stations' middle, or on the sphere.
+
+    The plane is the azimuthal equidistant projection of WGS84 (pyproj): distances are exact from the middle, and
+    elsewhere too long by t/sin(t) at most, with t the angle from the middle to the farthest station (Snyder 1987,
+    equation 25-1): 1e-4 at 160 km. Wider networks are measured on the sphere of the earth's mean radius, over great
+    circles. Projected coordinates pass unchanged. The choice and the plane depend on the stations alone, so that
+    clipping a grid never changes an estimate.
+
+    Parameters
+    ----------
+    axis
+        Stations, at least one of them with a position.
+    distance
+        "auto", or how distances are measured whatever the extent.
+
+    Raises
+    ------
+    NotFound
+        No such way to measure.
+    InvalidQuery
+        Great circles between projected coordinates.
+    """
+
+    def __init__(self, axis: SeriesAxis, distance: str = "auto") -> None:
+        if distance not in DISTANCES:
+            raise NotFound.among(kind="way to measure distance", given=distance, existing=DISTANCES)
+        if axis.system == "metres":
+            if distance == "great_circle":
+                message = "great-circle distances need stations with lon and lat; these have x and y in metres"
+                raise InvalidQuery(message)
+            self._transformer: pyproj.Transformer | None = None
+            self.on_sphere = False
+            """Whether positions are on the sphere."""
+            self.description = "projected coordinates as given"
+            """How distances are measured, for people."""
+            return
+        known = np.isfinite(axis.x) & np.isfinite(axis.y)
+        lon, lat = _middle_longitude(axis.x[known]), float(axis.y[known].mean())
+        crs = f"+proj=aeqd +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m"
+        self._transformer = _transformer(crs)
+        off = _distortion(_on_plane(self._transformer, np.stack([axis.x[known], axis.y[known]], axis=1)))
+        self.on_sphere = distance == "great_circle" or (distance == "auto" and not off <= PLANE_TO)
+        self.description = (
+            f"great circles on a sphere of radius {RADIUS_M:.1f} m"
+            if self.on_sphere
+            else f"azimuthal equidistant plane around {lon:.6f} E, {lat:.6f} N (WGS84), off by at most {_share(off)}"
+        )
+
+    @property
+    def is_given(self) -> bool:
+        """Whether positions are in metres already."""
+        return self._transformer is None and not self.on_sphere
+
+    def of(self, points: Floats) -> Floats:
+        """Return points (x, y) [degree or m] in metres: shape (points, 2) on a plane, (points, 3) on the sphere."""
+        if self.on_sphere:
+            return places_m(points[:, 0], points[:, 1])
+        return points if self._transformer is None else _on_plane(self._transformer, points)
+
+
+@lru_cache(maxsize=64)
+def _transformer(crs: str) -> pyproj.Transformer:
+    """Return what takes degrees to a plane: 10 ms to make, and a query asks for the same one several times.
+
+    One serves all threads: it keeps what is not safe to share apart for each of them.
+    """
+    return pyproj.Transformer.from_crs("EPSG:4326", crs, always_xy=True)
+
+
+def _on_plane(transformer: pyproj.Transformer, points: Floats) -> Floats:
+    return np.stack(transformer.transform(points[:, 0], points[:, 1]), axis=1)
+
+
+def _distortion(plane_m: Floats) -> float:
+    """Return by how much distances between places on the plane are too long at most, as a share."""
+    angle = float(np.linalg.norm(plane_m, axis=1).max()) / RADIUS_M
+    return angle / math.sin(angle) - 1.0 if 0.0 < angle < math.pi else (math.inf if angle else 0.0)
+
+
+def _share(off: float) -> str:
+    return f"{100.0 * off:.2g} %" if off >= 1e-6 else "0.0001 %"
+
+
+def _middle_longitude(lon: Floats) -> float:
+    """Return the mean longitude of stations that lie within half a turn, also across the date line."""
+    return float(lon[0] + np.mean((lon - lon[0] + 180.0) % 360.0 - 180.0))

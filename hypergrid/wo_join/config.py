@@ -1,0 +1,227 @@
+"""What is known of the streams beforehand, and what a join is told to be."""
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.wo_join.state_layout import (
+    ALLOWED,
+    ASSEMBLING,
+    CEILING,
+    DROPS_WHOLE,
+    FORM,
+    IDLE,
+    INNER,
+    JUMP,
+    KNOWN_DISORDER,
+    KNOWN_DISPLACED,
+    KNOWN_REPEATED,
+    POLICY,
+    PROGRESS,
+    PUBLISHED,
+    WINDOW,
+    WINDOW_COUNT,
+    WINDOW_TIME,
+    Ints,
+)
+from hypergrid.wo_join.state_layout import ENTRY_BYTES as ENTRY_BYTES_AT
+from hypergrid.wo_join.state_layout import RARE as RARE_AT
+from hypergrid.wo_join.state_layout import SLOT_BYTES as SLOT_BYTES_AT
+from hypergrid.wo_join.state_layout import Known as KnownArrays
+
+Policy = Literal["window", "published", "progress"]
+Form = Literal["inner", "assembling"]
+Strategy = Literal["msf", "dbf", "hybrid"]
+
+POLICIES = ("window", "published", "progress")
+FORMS = ("inner", "assembling")
+STRATEGIES = ("msf", "dbf", "hybrid")
+SPILLING = ("dbf", "hybrid")
+"""Strategies that write to disk."""
+SLOT_BYTES = 32
+"""A tuple that is held: row, payload, and four links of 4 bytes; 8 more where its arrival is kept."""
+ENTRY_BYTES = 32
+"""A key of which a tuple is held: the key, four links, two buckets; and 4 for each stream."""
+ROW_BYTES = 24
+"""A tuple that waits in memory before it is joined: key, row, payload."""
+RARE = 1000
+"""Monitored disorder is its quantile of 1 - 1/1000 by default."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """Parameters known beforehand; what is None is monitored.
+
+    The model counts r_i k_j / r_j arrivals of stream i while k_j of stream j arrive (equation 3.6). Where arrivals come
+    in bursts beyond that, the excess belongs to the lag.
+    """
+
+    scrambling_factor: tuple[int, ...] | None = None
+    """Of each stream [tuples], for policy "published"."""
+    rate_hz: tuple[float, ...] | None = None
+    """Of each stream [Hz], for policy "published"."""
+    lag: tuple[tuple[float, ...], ...] | None = None
+    """Greatest lag from each stream (row) to each other (column) [tuples], for policy "published"."""
+    disorder: tuple[int, ...] | None = None
+    """How far a key of each stream may lie below the greatest before it [key units], for policy "progress"."""
+    multiplicity: tuple[int, ...] | None = None
+    """The most tuples of one key in each stream, for policy "progress": a key that all streams have brought so often is
+    dropped at once. Where the disorder is known and this is not, no key is, so that nothing can be lost."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a join is, valid once built; `WoJoin` explains each."""
+
+    streams: int
+    policy: Policy = "progress"
+    form: Form = "inner"
+    allowed_bytes: int | None = None
+    known: Known | None = None
+    window: int | datetime.timedelta | None = None
+    idle_s: float | None = None
+    jump: int | None = None
+    rare: int = RARE
+    strategy: Strategy | None = None
+    spill_folder: str | None = None
+    in_order: bool = True
+
+    def __post_init__(self) -> None:
+        self._check_kinds()
+        if not 2 <= self.streams <= 1024:
+            _refuse(f"2 to 1024 streams; got {self.streams}")
+        if self.policy not in POLICIES:
+            _refuse(f"a policy among {', '.join(POLICIES)}; got {self.policy!r}")
+        if self.form not in FORMS:
+            _refuse(f"a form among {', '.join(FORMS)}; got {self.form!r}")
+        if (self.window is not None) != (self.policy == "window"):
+            _refuse(f"window= with policy 'window', and only there; got policy {self.policy!r}, window {self.window!r}")
+        if self.window is not None and self.window_number < 1:
+            _refuse(f"a window of at least one tuple or nanosecond; got {self.window!r}")
+        if self.idle_s is not None and not 0 < self.idle_s < 1e9:
+            _refuse(f"idle_s above 0 and below 1e9; got {self.idle_s!r}")
+        if self.jump is not None and self.jump < 1:
+            _refuse(f"a jump of at least one key unit; got {self.jump!r}")
+        if self.rare < 1:
+            _refuse(f"rare= of at least 1; got {self.rare!r}")
+        if not self.in_order and (self.form != "assembling" or self.policy != "progress" or self.strategy is not None):
+            _refuse(
+                "in_order=False with form 'assembling', policy 'progress' and no strategy; got "
+                f"{self.form!r}, {self.policy!r}, {self.strategy!r}"
+            )
+        self._check_strategy()
+        self._check_known()
+
+    def _check_kinds(self) -> None:
+        whole: tuple[tuple[str, object], ...] = (
+            ("streams", self.streams),
+            ("allowed_bytes", self.allowed_bytes),
+            ("jump", self.jump),
+            ("rare", self.rare),
+        )
+        for name, number in whole:
+            if number is not None and not isinstance(number, int | np.integer):
+                _refuse(f"{name}= as a whole number; got {number!r}")
+        window: object = self.window
+        if window is not None and not isinstance(window, int | np.integer | datetime.timedelta):
+            _refuse(f"window= as a whole number of tuples, or a datetime.timedelta; got {window!r}")
+        known: object = self.known
+        if known is not None and not isinstance(known, Known):
+            _refuse(f"known= as Known(…); got {known!r}")
+
+    def _check_strategy(self) -> None:
+        if self.strategy is not None and self.strategy not in STRATEGIES:
+            _refuse(f"a strategy among {', '.join(STRATEGIES)}, or None; got {self.strategy!r}")
+        if self.strategy is not None and self.policy == "window":
+            _refuse(
+                f"policy 'progress' or 'published' with a strategy; got {self.strategy!r} with policy 'window', which "
+                "says itself what is held: choose a smaller window"
+            )
+        if self.spill_folder is not None and self.strategy not in SPILLING:
+            _refuse(f"spill_folder= with strategy {' or '.join(SPILLING)} only; got strategy {self.strategy!r}")
+
+    def _check_known(self) -> None:
+        known, n = self.known or Known(), self.streams
+        columns: tuple[tuple[str, Sequence[object] | None], ...] = (
+            ("scrambling_factor", known.scrambling_factor),
+            ("rate_hz", known.rate_hz),
+            ("lag", known.lag),
+            ("disorder", known.disorder),
+            ("multiplicity", known.multiplicity),
+        )
+        for name, column in columns:
+            if column is not None and len(column) != n:
+                _refuse(f"known.{name} of {n} streams; got {len(column)}")
+        if known.lag is not None and any(len(row) != n for row in known.lag):
+            _refuse(f"known.lag of {n} rows and columns")
+        numbers = [*(known.scrambling_factor or ()), *(known.disorder or ())]
+        if any(number < 0 for number in numbers) or any(not rate > 0 for rate in known.rate_hz or ()):
+            _refuse("known scrambling factors and disorder of 0 or more, and rates above 0")
+        if min(known.multiplicity or (1,)) < 1:
+            _refuse(f"known multiplicities of 1 or more; got {known.multiplicity}")
+
+    @property
+    def window_number(self) -> int:
+        """The window in tuples, or in nanoseconds where it is a time; 0 where there is none."""
+        if isinstance(self.window, datetime.timedelta):
+            return round(self.window.total_seconds() * 1e9)
+        return self.window or 0
+
+    @property
+    def policy_number(self) -> int:
+        """The policy as the loops count it."""
+        if self.policy == "window":
+            return WINDOW_TIME if isinstance(self.window, datetime.timedelta) else WINDOW_COUNT
+        return PUBLISHED if self.policy == "published" else PROGRESS
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a tuple that is held."""
+        return SLOT_BYTES + (8 if self.policy_number == WINDOW_TIME else 0)
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of a key of which a tuple is held."""
+        return ENTRY_BYTES + 4 * self.streams
+
+    @property
+    def one_each_bytes(self) -> int:
+        """Bytes of one tuple of each stream, with one key."""
+        return self.streams * self.slot_bytes + self.entry_bytes
+
+    @property
+    def sorting_bytes(self) -> int:
+        """Bytes of the tuples that wait to be sorted with "msf", by known scrambling factors; 0 where they are not."""
+        factors = self.known.scrambling_factor if self.known and self.strategy == "msf" else None
+        return 0 if factors is None or self.policy != "published" else sum(factors) * ROW_BYTES
+
+    def tell(self, whole: Ints, per: Ints) -> None:
+        """Write it into a state."""
+        known = self.known or Known()
+        whole[POLICY], whole[FORM] = self.policy_number, INNER if self.form == "inner" else ASSEMBLING
+        whole[WINDOW], whole[RARE_AT], whole[JUMP] = self.window_number, self.rare, self.jump or 0
+        whole[IDLE] = CEILING if self.idle_s is None else round(self.idle_s * 1e9)
+        whole[ALLOWED] = CEILING if self.allowed_bytes is None else self.allowed_bytes
+        whole[SLOT_BYTES_AT], whole[ENTRY_BYTES_AT] = self.slot_bytes, self.entry_bytes
+        per[:, KNOWN_DISPLACED] = -1 if known.scrambling_factor is None else known.scrambling_factor
+        per[:, KNOWN_DISORDER] = -1 if known.disorder is None else known.disorder
+        per[:, KNOWN_REPEATED] = -1 if known.multiplicity is None else known.multiplicity
+        believed = known.disorder is None or known.multiplicity is not None
+        whole[DROPS_WHOLE] = self.policy == "progress" and (self.form == "inner" or not self.in_order) and believed
+
+    def known_arrays(self) -> KnownArrays:
+        """Return what is known beforehand of rates and lags."""
+        known, n = self.known or Known(), self.streams
+        return KnownArrays(
+            rate=np.array(known.rate_hz or [np.nan] * n, np.float64),
+            lag=np.array(known.lag or np.full((n, n), np.nan), np.float64),
+        )
+
+
+def _refuse(needed: str) -> None:
+    message = f"a join of streams needs {needed}"
+    raise InvalidQuery(message)

@@ -1,0 +1,122 @@
+"""The memory cost model of the thesis: buffers of one join (3.3), of pipelined joins (3.4), and shares of memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hypergrid.core.errors import TooLarge
+
+
+@dataclass(frozen=True)
+class StreamParameters:
+    """What the model asks of a stream."""
+
+    scrambling_factor: float
+    """[tuples]"""
+    rate_hz: float
+    multiplicity: float = 1.0
+    """The most tuples with one key."""
+
+
+def buffer_bounds(scrambling_factor: ArrayLike, rate_hz: ArrayLike, lag: ArrayLike) -> NDArray[np.float64]:
+    """Return the tuples of each stream that a join may have to hold (equations 3.6 to 3.8), shape (n,).
+
+    Parameters
+    ----------
+    scrambling_factor, rate_hz
+        Of each stream [tuples], [Hz], shape (n,). Where a rate is NaN (unknown), the bound is inf if another stream is
+        out of order, since nobody can tell how long that takes.
+    lag
+        From each stream (row) to each other (column) [tuples], shape (n, n); 0 to 1 where they are synchronised.
+
+    Examples
+    --------
+    >>> buffer_bounds([4, 10], [1.0, 2.0], [[0, 3], [-50, 0]]).tolist()
+    [12.0, 1.0]
+    """
+    k, r = np.asarray(scrambling_factor, np.float64), np.asarray(rate_hz, np.float64)
+    lags = np.asarray(lag, np.float64)
+    with np.errstate(invalid="ignore"):
+        during = np.where(k[None, :] > 0, r[:, None] * k[None, :] / r[None, :], 0.0)
+    pairs = k[:, None] + np.where(np.isnan(during), np.inf, during) + lags
+    np.fill_diagonal(pairs, -np.inf)
+    bounds: NDArray[np.float64] = np.maximum(1.0, np.ceil(pairs.max(axis=1) - 1e-9))
+    return bounds
+
+
+def joined(inputs: Sequence[StreamParameters]) -> StreamParameters:
+    """Return bounds of the parameters of a join's results, on the key that they were joined on (theorem 3.4.1).
+
+    Rate and scrambling factor are those of equations 3.9 and 3.10; a key has at most as many results as the product of
+    the multiplicities.
+    """
+    multiplicities = np.array([one.multiplicity for one in inputs])
+    partners = multiplicities.prod() / multiplicities
+    return StreamParameters(
+        scrambling_factor=float(sum(one.scrambling_factor * p for one, p in zip(inputs, partners, strict=True))),
+        rate_hz=float(sum(one.rate_hz * p for one, p in zip(inputs, partners, strict=True))),
+        multiplicity=float(multiplicities.prod()),
+    )
+
+
+def on_another_key(
+    parameters: StreamParameters, dependent: float, multiplicity: float | None = None
+) -> StreamParameters:
+    """Return bounds of a stream's parameters on another key (theorem 3.4.2).
+
+    Parameters
+    ----------
+    dependent
+        The dependent scrambling factor from the first key to the other [tuples].
+    multiplicity
+        On the other key; None: as on the first.
+    """
+    repeated = parameters.multiplicity if multiplicity is None else multiplicity
+    return StreamParameters(2.0 * parameters.scrambling_factor + dependent, parameters.rate_hz, repeated)
+
+
+def admit(who: str, needed_bytes: float, allowed_bytes: float) -> None:
+    """Refuse a join that cannot fit.
+
+    Raises
+    ------
+    TooLarge
+        With both numbers.
+    """
+    if needed_bytes > allowed_bytes:
+        raise TooLarge(who, "bytes", needed_bytes, allowed_bytes, "allow more, or join fewer or better ordered streams")
+
+
+def shares(needed_bytes: Sequence[float], least_bytes: Sequence[float], allowed_bytes: float) -> list[int]:
+    """Share memory among joins by their need.
+
+    Parameters
+    ----------
+    needed_bytes
+        What each join needs by `buffer_bounds`.
+    least_bytes
+        What each cannot do without.
+
+    Returns
+    -------
+    list of int
+        Bytes for each, together at most what is allowed: what each needs where that fits, else its least and of the
+        rest a part in proportion to what it needs beyond.
+
+    Raises
+    ------
+    TooLarge
+        Not even the least fits.
+
+    Examples
+    --------
+    >>> shares([100.0, 300.0], [10.0, 10.0], 220.0)
+    [57, 162]
+    """
+    admit(f"{len(needed_bytes)} joins together", sum(least_bytes), allowed_bytes)
+    beyond = [max(0.0, need - least) for need, least in zip(needed_bytes, least_bytes, strict=True)]
+    spare = allowed_bytes - sum(least_bytes)
+    part = min(1.0, spare / sum(beyond)) if sum(beyond) > 0 else 0.0
+    return [int(least + part * more) for least, more in zip(least_bytes, beyond, strict=True)]

@@ -1,0 +1,511 @@
+"""Pipelines of joins: results of joins are the streams of others (thesis 3.4), as in queries 1 to 3 of section 3.6."""
+
+import datetime
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.wo_join import state
+from hypergrid.wo_join.batches import batch_of, keys_of, ticks
+from hypergrid.wo_join.config import Known, Policy
+from hypergrid.wo_join.faults import BufferFull, KeysDoNotGrow
+from hypergrid.wo_join.hash_table import number_rows
+from hypergrid.wo_join.join import WoJoin
+from hypergrid.wo_join.memory.cost import StreamParameters, admit, joined, on_another_key
+from hypergrid.wo_join.memory.shares import SharedMemory, Shares
+from hypergrid.wo_join.monitors import DependentMonitor
+from hypergrid.wo_join.results import Late, Matches
+
+MAGIC = b"HyperGrid pipeline\x00"
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One join of a pipeline."""
+
+    output: str
+    """Name of the stream of its results."""
+    inputs: tuple[str, ...]
+    """Names of its streams: outputs of earlier stages, or streams that are pushed."""
+    key_of: tuple[str, ...] | None = None
+    """None: the key is that of the streams pushed. Else, for each input, the pushed stream whose other key is taken."""
+
+
+QUERY_1 = (Stage("results", ("S1", "S2", "S3")),)
+"""One join of three streams (figure 3.6)."""
+QUERY_2 = (
+    Stage("S7", ("S1", "S2", "S3")),
+    Stage("S8", ("S4", "S5", "S6")),
+    Stage("results", ("S7", "S8")),
+)
+"""Two joins of three, and one of their results, all on one key."""
+QUERY_3 = (*QUERY_2[:2], Stage("results", ("S7", "S8"), key_of=("S1", "S4")))
+"""The same, with the last join on another key."""
+
+
+@dataclass(frozen=True)
+class _Tuples:
+    """Tuples of one stream of a pipeline, each made of tuples of the streams pushed (its leaves)."""
+
+    at: Ints
+    """Number of the arrival that brought each about, shape (m,)."""
+    arrival: Ints
+    key: Ints
+    rows: Ints
+    """Of each leaf, shape (m, leaves)."""
+    payloads: Floats
+    others: Ints
+    """Their other keys, shape (m, leaves)."""
+
+    def take(self, chosen: NDArray[np.intp] | Ints | slice) -> "_Tuples":
+        return _Tuples(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+
+
+class _Parts(NamedTuple):
+    """What tuples are made of: rows, payloads and other keys of each leaf, shape (m, leaves) each."""
+
+    rows: Ints
+    payloads: Floats
+    others: Ints
+
+    def take(self, chosen: NDArray[np.intp] | Ints | slice) -> "_Parts":
+        return _Parts._make(column[chosen] for column in self)
+
+
+class _Fed(NamedTuple):
+    """Tuples that a join is to be fed, in order of arrival, each column of shape (m,)."""
+
+    stream: NDArray[np.int32]
+    key: Ints
+    at: Ints
+    arrival: Ints
+
+    def take(self, chosen: NDArray[np.intp] | slice) -> "_Fed":
+        return _Fed._make(column[chosen] for column in self)
+
+    @classmethod
+    def of(cls, parts: Sequence["_Fed"]) -> "_Fed":
+        return cls._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
+
+
+_NONE = _Fed(np.zeros(0, np.int32), *(np.zeros(0, np.int64),) * 3)
+
+
+class _Kept:
+    """What a join's input is made of, for as long as the join holds it."""
+
+    def __init__(self, leaves: int) -> None:
+        several = np.zeros((0, leaves), np.int64)
+        self.parts = _Parts(several, several.astype(np.float64), several)
+        self.first = 0
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.parts.rows)
+
+    @property
+    def bytes(self) -> int:
+        return sum(column.nbytes for column in self.parts)
+
+    def add(self, tuples: _Tuples) -> None:
+        new = (tuples.rows, tuples.payloads, tuples.others)
+        self.parts = _Parts._make(map(np.concatenate, zip(self.parts, new, strict=True)))
+
+    def of(self, rows: Ints) -> _Parts:
+        return self.parts.take(rows - self.first)
+
+    def forget(self, below: int) -> None:
+        # A copy, so that the memory is given back.
+        self.parts = _Parts._make(column[below - self.first :].copy() for column in self.parts)
+        self.first = below
+
+
+class Pipeline:
+    """Joins whose results are the streams of others.
+
+    Parameters
+    ----------
+    stages
+        In an order in which each comes after those that it reads. The last one's results are the pipeline's.
+    policy, known, window, idle_s
+        As in `WoJoin`; known parameters by the output of the stage.
+    allowed_bytes
+        Limit of what is held together, results that wait for partners included. It is shared among the joins by what
+        equation 3.8 asks for, anew after each push, and where a join is full while others have memory to spare.
+
+    Raises
+    ------
+    InvalidQuery
+        Stages that do not make a tree.
+    TooLarge
+        The limit is below one tuple a stream, or below what known parameters ask for.
+
+    Notes
+    -----
+    The streams that are pushed are numbered in the order in which the stages name them (`leaves`). Late results of
+    inner stages are counted in the statistics of the stage that they came late for; `late` has those of the streams
+    pushed. There is no strategy: what inner results are made of stays in memory in any case.
+
+    Examples
+    --------
+    >>> pipeline = Pipeline(QUERY_2)
+    >>> pipeline.push(stream=range(6), key=[1] * 6, payload=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]).rows.tolist()
+    [[0, 0, 0, 0, 0, 0]]
+    """
+
+    _allowed_bytes: int | None
+    _memory: SharedMemory | None
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        *,
+        policy: Policy = "progress",
+        known: dict[str, Known] | None = None,
+        window: int | datetime.timedelta | None = None,
+        allowed_bytes: int | None = None,
+        idle_s: float | None = None,
+    ) -> None:
+        self._begin(stages)
+        for name in known or {}:
+            if name not in self._unfed:
+                raise NotFound.among("output of a stage", name, self._unfed)  # noqa: EM101 - a kind, no message
+        for stage in self.stages:
+            own = (known or {}).get(stage.output)
+            self.joins[stage.output] = WoJoin(len(stage.inputs), policy=policy, known=own, window=window, idle_s=idle_s)
+        if allowed_bytes is not None:
+            self._memory = SharedMemory(allowed_bytes)
+            for name, join in self.joins.items():
+                self._memory.admit(name, join)
+        self._allowed_bytes = allowed_bytes
+
+    def _begin(self, stages: Sequence[Stage]) -> None:
+        self.stages = tuple(stages)
+        outputs = [stage.output for stage in self.stages]
+        self.leaves = tuple(name for stage in self.stages for name in stage.inputs if name not in outputs)
+        """Names of the streams that are pushed."""
+        self._check(outputs)
+        self._below: dict[str, tuple[str, ...]] = {name: (name,) for name in self.leaves}
+        for stage in self.stages:
+            self._below[stage.output] = tuple(itertools.chain(*(self._below[name] for name in stage.inputs)))
+        self.joins: dict[str, WoJoin] = {}
+        """The join of each stage, by its output."""
+        self._kept = {
+            (stage.output, name): _Kept(len(self._below[name])) for stage in self.stages for name in stage.inputs
+        }
+        self._unfed = dict.fromkeys(outputs, _NONE)
+        keyed = {name for stage in self.stages for name in stage.key_of or ()}
+        self._dependent = {name: DependentMonitor() for name in self.leaves if name in keyed}
+        self._brought = np.zeros(len(self.leaves), np.int64)
+        self._ticking: bool | None = None
+        self._allowed_bytes, self._memory = None, None
+
+    def _check(self, outputs: list[str]) -> None:
+        read = [name for stage in self.stages for name in stage.inputs]
+        known = set(self.leaves)
+        wrong = ""
+        if not self.stages or len(set(outputs)) < len(outputs) or len(set(read)) < len(read):
+            wrong = "that each stream is written once and read once"
+        for stage in self.stages:
+            if not set(stage.inputs) <= known:
+                wrong = f"that {stage.output!r} comes after all that it reads"
+            if stage.key_of is not None and (
+                len(stage.key_of) != len(stage.inputs) or not set(stage.key_of) <= set(self.leaves)
+            ):
+                wrong = f"one pushed stream for each input in key_of of {stage.output!r}"
+            known.add(stage.output)
+        if not wrong and set(outputs[:-1]) - set(read):
+            wrong = "that every stage but the last is read"
+        if wrong:
+            message = f"a pipeline needs {wrong}; got {', '.join(map(str, self.stages))}"
+            raise InvalidQuery(message)
+
+    def push(
+        self,
+        stream: ArrayLike,
+        key: ArrayLike,
+        payload: ArrayLike,
+        arrival: ArrayLike | None = None,
+        *,
+        other_key: ArrayLike | None = None,
+    ) -> Matches:
+        """Take tuples in order of arrival; return the results of the last stage.
+
+        Parameters
+        ----------
+        stream
+            Number of each tuple's stream among `leaves`, shape (m,).
+        key, payload, arrival
+            As in `WoJoin.push`.
+        other_key
+            The key that stages with `key_of` join on, shape (m,).
+
+        Raises
+        ------
+        InvalidQuery
+            As in `WoJoin.push`; or other keys are needed and were not given. Nothing was taken.
+        KeysDoNotGrow
+            As in `WoJoin.push`; all was taken, and `matches` are what was found.
+        BufferFull
+            All joins together need more than is allowed. All was taken; what could not be joined waits, and is tried
+            again with the next push, as after `allow`.
+        """
+        if other_key is None and self._dependent:
+            message = f"joins on another key (of {', '.join(self._dependent)}) need other_key="
+            raise InvalidQuery(message)
+        batch = batch_of(
+            len(self.leaves), stream, key, payload, self._ticks(stream) if arrival is None else arrival, None
+        )
+        others = batch.key if other_key is None else keys_of("other_key", other_key).astype(np.int64)
+        if others.shape != batch.key.shape:
+            message = f"a push needs columns of one length; got {batch.key.shape} and other_key of {others.shape}"
+            raise InvalidQuery(message)
+        if len(others) and self._ticking not in (None, arrival is None):
+            message = "a pipeline needs arrivals with every push, or with none; got both"
+            raise InvalidQuery(message)
+        if len(others):
+            self._ticking = arrival is None
+        first = int(self._brought.sum())
+        numbers = np.arange(first, first + len(others), dtype=np.int64)
+        rows = number_rows(batch.stream, self._brought)
+        columns = (rows[:, None], batch.payload[:, None], others[:, None])
+        all_of = _Tuples(numbers, batch.arrival, batch.key, *columns)
+        here: dict[str, _Tuples] = {}
+        for number, name in enumerate(self.leaves):
+            here[name] = all_of.take(np.flatnonzero(batch.stream == number))
+            if name in self._dependent:
+                self._dependent[name].observe(here[name].key, here[name].others[:, 0])
+        late: list[Late] = []
+        still: list[KeysDoNotGrow] = []
+        for stage in self.stages:
+            here[stage.output] = self._join(stage, here, late, still)
+        found = here[self.stages[-1].output]
+        order = [self._below[self.stages[-1].output].index(name) for name in self.leaves]
+        matches = Matches(found.rows[:, order], found.payloads[:, order], found.key, found.at, _together(late))
+        self._share()
+        unfed = any(len(fed.key) for fed in self._unfed.values())
+        if self._allowed_bytes is not None and (unfed or self.held_bytes > self._allowed_bytes):
+            # What waits takes a tuple and a key each, where it is joined.
+            more = sum(len(self._unfed[name].key) * join.tuple_bytes for name, join in self.joins.items())
+            who = "a pipeline of joins"
+            raise BufferFull(who, self.held_bytes + more, self._allowed_bytes, matches, len(others))
+        if still:
+            raise KeysDoNotGrow(str(still[0]), matches)
+        return matches
+
+    def _ticks(self, stream: ArrayLike) -> Ints:
+        return ticks(int(self._brought.sum()), np.size(stream))
+
+    def _join(self, stage: Stage, here: dict[str, _Tuples], late: list[Late], still: list[KeysDoNotGrow]) -> _Tuples:
+        """Push what came into a stage's join, and what could not be pushed before; return its results."""
+        join, came = self.joins[stage.output], []
+        for number, name in enumerate(stage.inputs):
+            tuples = here[name]
+            self._kept[stage.output, name].add(tuples)
+            column = None if stage.key_of is None else self._below[name].index(stage.key_of[number])
+            keys = tuples.key if column is None else tuples.others[:, column]
+            came.append(_Fed(np.full(len(keys), number, np.int32), keys, tuples.at, tuples.arrival))
+        new = _Fed.of(came)
+        fed = _Fed.of([self._unfed[stage.output], new.take(np.argsort(new.at, kind="stable"))])
+        before = int(join.brought.sum())
+        found, taken = self._feed(join, fed, still)
+        self._unfed[stage.output] = fed.take(slice(taken, None))
+        rows = np.concatenate([matches.rows for matches in found])
+        brought_by = fed.take(np.concatenate([matches.at for matches in found]) - before)
+        members, next_rows, least = [], join.brought, join.least_rows()
+        for number, name in enumerate(stage.inputs):
+            kept = self._kept[stage.output, name]
+            members.append(kept.of(rows[:, number]))
+            if name in self.leaves:
+                late += [_of_leaf(one.late, number, self.leaves.index(name), kept) for one in found]
+            kept.forget(min(int(next_rows[number]), kept.end if least[number] is None else int(least[number] or 0)))
+        columns = (np.concatenate(several, axis=1) for several in zip(*members, strict=True))
+        # A result comes with the arrival that it was found at, be that earlier than what could be joined only now.
+        keys = np.concatenate([matches.key for matches in found])
+        return _Tuples(brought_by.at, brought_by.arrival, keys, *columns)
+
+    def _feed(self, join: WoJoin, fed: _Fed, still: list[KeysDoNotGrow]) -> tuple[list[Matches], int]:
+        """Push tuples into a join, with all memory that the others leave where it is short; return how many went."""
+        found, start = [], 0
+        while True:
+            stream, key, _, arrival = fed.take(slice(start, None))
+            try:
+                found.append(join.push(stream, key, np.zeros(len(key)), arrival))
+            except KeysDoNotGrow as error:
+                found.append(error.matches)
+                still.append(error)
+            except BufferFull as error:
+                found.append(error.matches)
+                start += error.taken
+                if self._lend(join):
+                    continue
+                return found, start
+            return found, len(fed.key)
+
+    def _lend(self, join: WoJoin) -> bool:
+        """Give a join all memory that is left; return whether it got any more."""
+        if self._allowed_bytes is None:
+            return False
+        others = sum(max(one.held_bytes, one.least_bytes) for one in self.joins.values() if one is not join)
+        room, before = self._allowed_bytes - self.kept_bytes - others, join.statistics().allowed_bytes or 0
+        if room <= before:
+            return False
+        join.allow(room)
+        return True
+
+    def advance(self, clock_ns: int) -> None:
+        """Let the clock go on without an arrival [ns]: streams may fall asleep, so that nothing is held for them."""
+        for join in self.joins.values():
+            join.advance(clock_ns)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of what inputs of joins are made of, and of what could not be joined yet."""
+        unfed = sum(column.nbytes for fed in self._unfed.values() for column in fed)
+        return unfed + sum(kept.bytes for kept in self._kept.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all that is held, which `allowed_bytes` limits."""
+        return self.kept_bytes + sum(join.held_bytes for join in self.joins.values())
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes of one tuple of each stream of each join."""
+        return sum(join.least_bytes for join in self.joins.values())
+
+    @property
+    def needed_bytes(self) -> float:
+        """Bytes that equation 3.8 asks all joins to hold; the least as long as nothing is known."""
+        return float(sum(join.needed_bytes for join in self.joins.values()))
+
+    def statistics(self) -> Shares | None:
+        """Return who holds, needs and may hold how much, by outputs; None where no limit is shared."""
+        return None if self._memory is None else self._memory.statistics()
+
+    def allow(self, allowed_bytes: int) -> None:
+        """Change the limit of what is held together; what waits is tried again with the next push.
+
+        Raises
+        ------
+        TooLarge
+            It is below one tuple a stream.
+        """
+        admit("the joins of a pipeline with one tuple a stream", self.least_bytes, allowed_bytes)
+        self._allowed_bytes = allowed_bytes
+        if self._memory is None:
+            self._memory = SharedMemory(allowed_bytes)
+            self._memory.hold(self.joins)
+        self._share()
+
+    def predictions(self) -> dict[str, StreamParameters]:
+        """Return what theorems 3.4.1 and 3.4.2 say of each stream that a stage reads, from the streams pushed.
+
+        Parameters of the streams pushed are the monitored ones; of a stream that is joined on another key, those on it.
+        """
+        found: dict[str, StreamParameters] = {}
+        for stage in self.stages:
+            told = self.joins[stage.output].statistics().streams
+            for number, name in enumerate(stage.inputs):
+                if name in self.leaves:
+                    one = told[number]
+                    found[name] = StreamParameters(one.scrambling_factor, one.rate_hz, max(1, one.multiplicity))
+                elif stage.key_of is not None:
+                    found[name] = on_another_key(
+                        found[name],
+                        self._dependent[stage.key_of[number]].scrambling_factor,
+                        max(1, told[number].multiplicity),
+                    )
+            found[stage.output] = joined([found[name] for name in stage.inputs])
+        return found
+
+    def predicted_bounds(self) -> dict[str, NDArray[np.float64]]:
+        """Return the tuples of each input that equation 3.8 asks a stage to hold, by `predictions` and the lags."""
+        found = self.predictions()
+        bounds = {}
+        for stage in self.stages:
+            inputs = [found[name] for name in stage.inputs]
+            factors, rates = [one.scrambling_factor for one in inputs], [one.rate_hz for one in inputs]
+            bounds[stage.output] = self.joins[stage.output].bounds(factors, rates)
+        return bounds
+
+    def _share(self) -> None:
+        """Give each join its part of the memory."""
+        if self._memory is None or self._allowed_bytes is None:
+            return
+        # What is held already cannot be taken back.
+        held = sum(max(join.held_bytes, join.least_bytes) for join in self.joins.values())
+        self._memory.allow(max(self._allowed_bytes - self.kept_bytes, held))
+
+    def snapshot(self) -> bytes:
+        """Return all that the pipeline remembers; `resume` goes on from it, equal to the last bit."""
+        header: dict[str, object] = {
+            "stages": [[stage.output, stage.inputs, stage.key_of] for stage in self.stages],
+            "allowed_bytes": self._allowed_bytes,
+            "ticking": self._ticking,
+            "first": [kept.first for kept in self._kept.values()],
+        }
+        columns = {"brought": self._brought}
+        for name, join in self.joins.items():
+            columns[f"{name}/join"] = np.frombuffer(join.snapshot(), np.uint8)
+            columns |= {f"{name}/{column}": values for column, values in self._unfed[name]._asdict().items()}
+        for (output, name), kept in self._kept.items():
+            columns |= {f"{output}/{name}/{column}": values for column, values in kept.parts._asdict().items()}
+        for name, monitor in self._dependent.items():
+            columns |= {f"{name}/{column}": values for column, values in monitor.columns().items()}
+        return state.packed(MAGIC, header, columns)
+
+    @classmethod
+    def resume(cls, data: bytes) -> Self:
+        """Return the pipeline that `snapshot` kept.
+
+        Raises
+        ------
+        InvalidQuery
+            The bytes are no snapshot of a pipeline, were damaged, or were made by another version.
+        """
+        found, body = state.header_of(data, MAGIC, "a pipeline")
+        header: dict[str, Any] = dict(found)
+        columns = state.columns_of(header, body)
+        pipeline = cls.__new__(cls)
+        pipeline._begin(
+            [
+                Stage(output, tuple(inputs), None if key_of is None else tuple(key_of))
+                for output, inputs, key_of in header["stages"]
+            ]
+        )
+        pipeline._ticking, pipeline._brought = header["ticking"], columns["brought"]
+        for stage in pipeline.stages:
+            name = stage.output
+            pipeline.joins[name] = WoJoin.resume(columns[f"{name}/join"].tobytes())
+            pipeline._unfed[name] = _Fed._make(columns[f"{name}/{column}"] for column in _Fed._fields)
+        for ((output, name), kept), first in zip(pipeline._kept.items(), header["first"], strict=True):
+            kept.parts = _Parts._make(columns[f"{output}/{name}/{column}"] for column in _Parts._fields)
+            kept.first = first
+        for name, monitor in pipeline._dependent.items():
+            monitor.restore({column: columns[f"{name}/{column}"] for column in monitor.columns()})
+        if header["allowed_bytes"] is not None:
+            pipeline._allowed_bytes = header["allowed_bytes"]
+            pipeline._memory = SharedMemory(header["allowed_bytes"])
+            pipeline._memory.hold(pipeline.joins)
+            pipeline._share()
+        return pipeline
+
+
+def _of_leaf(late: Late, input_number: int, leaf: int, kept: _Kept) -> Late:
+    mine = late.stream == input_number
+    rows = late.row[mine]
+    payload = kept.of(rows).payloads[:, 0]
+    return Late(np.full(len(rows), leaf, np.int64), rows, late.key[mine], payload, late.reason[mine])
+
+
+def _together(parts: Sequence[Late]) -> Late:
+    names = ("stream", "row", "key", "payload", "reason")
+    return Late(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

@@ -1,0 +1,97 @@
+"""What a push gives: results in columns, and tuples that came late."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from hypergrid.wo_join.state_layout import CLOSED, QUARANTINED, Floats, Ints, Written
+
+LATE_ROWS = 256
+"""Late tuples that there is room for at first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Late:
+    """Tuples that may have missed results: none is lost, all are told here, in order of arrival."""
+
+    stream: Ints
+    """Shape (l,)."""
+    row: Ints
+    """Number in its stream, from 0; shape (l,)."""
+    key: Ints
+    """Shape (l,)."""
+    payload: Floats
+    """Shape (l,)."""
+    reason: Ints
+    """0 (`Late.CLOSED`): what it could have met was dropped, or its slice closed. 1 (`Late.QUARANTINED`): its key is so
+    far off that its clock must have jumped; it took no part in anything. Shape (l,)."""
+
+    CLOSED = CLOSED
+    QUARANTINED = QUARANTINED
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """Results of a push, in the order in which they were made."""
+
+    rows: Ints
+    """Number of each tuple in its stream, from 0; -1 where there is none (assembling form); shape (m, n)."""
+    payloads: Floats
+    """Payload of each, NaN where there is none; shape (m, n)."""
+    key: Ints
+    """The key of each result; shape (m,)."""
+    at: Ints
+    """Number, from 0 over all pushes, of the arrival that brought each result about; shape (m,)."""
+    late: Late
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def written(capacity: int, streams: int, late: int = LATE_ROWS) -> Written:
+    """Return room for so many results and late tuples."""
+    return Written(
+        rows=np.empty((capacity, streams), np.int64),
+        payloads=np.empty((capacity, streams), np.float64),
+        key=np.empty(capacity, np.int64),
+        at=np.empty(capacity, np.int64),
+        late=np.empty((late, 4), np.int64),
+        late_payload=np.empty(late, np.float64),
+    )
+
+
+def enlarged(out: Written, results: int, late: int) -> Written:
+    """Return the same with room for so many results and late tuples."""
+    larger = written(results, out.rows.shape[1], late)
+    for before, after in zip(out, larger, strict=True):
+        size = min(len(before), len(after))
+        after[:size] = before[:size]
+    return larger
+
+
+def matches_of(out: Written, results: int, late: int) -> Matches:
+    """Return what was written; arrays much larger than that are let go."""
+    wasteful = results < len(out.key) // 2
+    rows, payloads, key, at = out.rows[:results], out.payloads[:results], out.key[:results], out.at[:results]
+    if wasteful:
+        rows, payloads, key, at = rows.copy(), payloads.copy(), key.copy(), at.copy()
+    stream, row, late_key, reason = out.late[:late].T.copy()
+    return Matches(rows, payloads, key, at, Late(stream, row, late_key, out.late_payload[:late].copy(), reason))
+
+
+def joined_matches(parts: Sequence[Matches]) -> Matches:
+    """Return all results, one part after the other, and all late tuples; at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    late = Late(*(np.concatenate([getattr(part.late, field.name) for part in parts]) for field in fields(Late)))
+    return Matches(
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.payloads for part in parts]),
+        np.concatenate([part.key for part in parts]),
+        np.concatenate([part.at for part in parts]),
+        late,
+    )

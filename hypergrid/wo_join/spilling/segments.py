@@ -1,0 +1,202 @@
+"""Segments of sorted tuples on disk: Arrow files in a folder that is removed at the end.
+
+A snapshot of a join names its segments and holds none of them. So a segment that the last snapshot names stays until
+the next one, and the folder stays where a join ends without `finish`. A join that is resumed has a folder of its own
+with links to these segments; so joins never disturb one another, and the old folder goes once nobody needs it.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.wo_join.spilling.runs import Columns
+
+PREFIX = "hypergrid-join-"
+OWNER, NAMED = "owner", "named"
+"""Files of a folder: locked as long as its join lives; there once a snapshot names segments of it."""
+IO_WEIGHT = 0.2
+"""Of the newest segment in the mean time of writing and reading one."""
+
+
+class Segments:
+    """A folder of segments, and what they cost.
+
+    Parameters
+    ----------
+    parent
+        Where the folder is made; None: where the system keeps temporary files.
+    seconds
+        A clock [s], by which disk time is measured.
+    """
+
+    def __init__(self, parent: str | os.PathLike[str] | None, seconds: Callable[[], float] = time.perf_counter) -> None:
+        self._seconds = seconds
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        except OSError as error:
+            message = (
+                f"a join that spills needs a folder to write to; {parent or tempfile.gettempdir()}: {error.strerror}"
+            )
+            raise InvalidQuery(message) from error
+        owner = os.open(self.folder / f"{OWNER}.new", os.O_CREAT | os.O_RDWR)
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        (self.folder / f"{OWNER}.new").rename(self.folder / OWNER)
+        self._named: set[str] = set()
+        self._before: Path | None = None
+        self._sizes: dict[str, int] = {}
+        self._unsynced: set[str] = set()
+        self._count = 0
+        self._write_s = self._read_s = 0.0
+        self.io_s = 0.0
+        """Time spent with the disk so far [s]."""
+        self.written = 0
+        """Segments written so far."""
+        self._end = weakref.finalize(self, _leave, self.folder, owner, self._named)
+        _sweep_orphans(self.folder.parent)
+
+    @property
+    def segment_s(self) -> float:
+        """What it takes to write a segment and read it again [s], mean of the last ones; 0 before the first."""
+        return self._write_s + self._read_s
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of all segments that are still needed."""
+        return sum(self._sizes.values())
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def write(self, columns: Columns) -> str:
+        """Keep tuples on disk; return the segment's name.
+
+        Raises
+        ------
+        OSError
+            It could not be written, and there is nothing of it.
+        """
+        start = self._seconds()
+        name = f"{self._count:08d}.arrow"
+        path = self.folder / name
+        batch = pa.record_batch([pa.array(column) for column in columns], names=list(Columns._fields))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        content = sink.getvalue()
+        try:
+            path.write_bytes(content)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        self._count += 1
+        self.written += 1
+        self._sizes[name] = content.size
+        self._unsynced.add(name)
+        took = self._seconds() - start
+        self.io_s += took
+        self._write_s += IO_WEIGHT * (took - self._write_s) if self._write_s else took
+        return name
+
+    def read(self, name: str) -> Columns:
+        """Return the tuples of a segment, which stays."""
+        start = self._seconds()
+        with pa.OSFile(str(self.folder / name)) as source:
+            table = pa.ipc.open_file(source).get_batch(0)
+            columns = Columns(*(np.array(table.column(column), copy=True) for column in Columns._fields))
+        took = self._seconds() - start
+        self.io_s += took
+        self._read_s += IO_WEIGHT * (took - self._read_s) if self._read_s else took
+        return columns
+
+    def drop(self, name: str) -> None:
+        """Let go of a segment; its file stays where the last snapshot names it."""
+        del self._sizes[name]
+        self._unsynced.discard(name)
+        if name not in self._named:
+            (self.folder / name).unlink()
+
+    def name(self) -> None:
+        """Make sure that a snapshot's segments, which are all that there are now, outlive this process."""
+        for name in self._unsynced:
+            descriptor = os.open(self.folder / name, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+        self._unsynced.clear()
+        (self.folder / NAMED).touch()
+        for name in self._named - self._sizes.keys():
+            (self.folder / name).unlink(missing_ok=True)
+        self._named.clear()
+        self._named.update(self._sizes)
+        self._forget_before()
+
+    def adopt(self, folder: Path, names: Iterable[str]) -> None:
+        """Take over the segments of a snapshot from the folder of the join that made it.
+
+        Raises
+        ------
+        InvalidQuery
+            One is not there.
+        """
+        for name in names:
+            try:
+                os.link(folder / name, self.folder / name)
+            except FileNotFoundError as error:
+                message = (
+                    f"a join can be resumed only with the segments that its snapshot names; {folder / name} is gone: "
+                    "resume from the newest snapshot, on the machine that made it"
+                )
+                raise InvalidQuery(message) from error
+            except OSError:
+                shutil.copyfile(folder / name, self.folder / name)
+            self._sizes[name] = (self.folder / name).stat().st_size
+            self._count = max(self._count, int(name.split(".")[0]) + 1)
+        self._before = folder
+
+    def close(self) -> None:
+        """Remove the folder, and that of the join before it."""
+        self._named.clear()
+        self._sizes.clear()
+        self._forget_before()
+        self._end()
+
+    def _forget_before(self) -> None:
+        if self._before is not None and _abandoned(self._before):
+            shutil.rmtree(self._before, ignore_errors=True)
+        self._before = None
+
+
+def _leave(folder: Path, owner: int, named: set[str]) -> None:
+    if not named:
+        shutil.rmtree(folder, ignore_errors=True)
+    os.close(owner)
+
+
+def _abandoned(folder: Path) -> bool:
+    """Tell whether the join of a folder lives no more."""
+    try:
+        descriptor = os.open(folder / OWNER, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _sweep_orphans(parent: Path) -> None:
+    """Remove the folders of joins that were killed before a snapshot named them."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        if not (folder / NAMED).exists() and _abandoned(folder):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,35 @@
+"""Compile the loops of joins and monitors, so that no stream waits for it: `python -m hypergrid.wo_join.warm`."""
+
+from hypergrid.wo_join.config import Known
+from hypergrid.wo_join.join import WoJoin
+from hypergrid.wo_join.monitors import DependentMonitor, Monitors
+
+
+def warm() -> None:
+    """Compile every function for the only kinds of arguments that it is called with; at once where that was done."""
+    join = WoJoin(2, form="assembling", idle_s=1.0)
+    join.push([0, 1, 0], [1, 1, 2], [0.0, 0.0, 0.0])
+    join.advance(10**12)
+    join = WoJoin.resume(join.snapshot())
+    join.push([0, 1], [5, 5], [0.0, 0.0])
+    join.least_rows()
+    join.finish()
+    join.lags()
+    sorting = WoJoin(2, strategy="msf", idle_s=1.0)
+    sorting.push([0, 1, 0], [1, 1, 2], [0.0, 0.0, 0.0])
+    sorting.advance(10**12)
+    published = WoJoin(2, policy="published", known=Known(scrambling_factor=(0, 0)))
+    published.push([0, 1], [1, 1], [0.0, 0.0])
+    published.statistics()
+    monitors = Monitors(2)
+    monitors.observe([0, 1], [1, 1], [0, 0])
+    monitors.virtual_index(0, 1)
+    monitors.lag()
+    monitors.rate_hz()
+    dependent = DependentMonitor()
+    dependent.observe([1, 2], [1, 2])
+    _ = dependent.scrambling_factor
+
+
+if __name__ == "__main__":
+    warm()

@@ -1,0 +1,1 @@
+"""Batch ingest: plan, stage and write station files in one commit."""

@@ -1,0 +1,263 @@
+"""What an ingest would read: each column and why it is taken so, and the first problem of each kind."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from hypergrid.core.times import format_instant
+from hypergrid.core.units import KNOWN_VARIABLES, Variable, counter_words
+from ingest.deployment.column_guess import ColumnGuess, guess_column
+from ingest.deployment.deployment_file import (
+    UNKNOWN_UNIT,
+    Column,
+    Deployment,
+    Feed,
+    default_deployment,
+    load,
+    variable_name,
+)
+from ingest.formats import FORMATS, Layout, Parsed, Unreadable, recognise
+from ingest.formats.file_metadata import usual_interval_s
+from ingest.sources.folder import (
+    CHUNK_BYTES,
+    SourceFile,
+    cut,
+    discover,
+    find_deployment,
+    first_bytes,
+    layout_of,
+    made_plain,
+    parse,
+)
+
+DECLARED: Final = "the deployment file says so"
+TOLD: Final = "the file tells"
+AS_FORMAT: Final = "as the format has it; UTC where it does not say: set timezone if clocks showed another"
+NO_ZONE: Final = "nobody says: taken as UTC; set timezone if clocks showed another"
+
+
+@dataclass(frozen=True)
+class ColumnSeen:
+    """A column, and what it would be read as."""
+
+    name: str
+    column: Column
+    guess: ColumnGuess
+    """What it most likely is; where nothing declares or tells it, this is a proposal and is not done."""
+    why: str
+    low: float
+    """Least value; NaN without any."""
+    high: float
+
+
+@dataclass
+class Source:
+    """Files of one feed with one header."""
+
+    feed: Feed
+    layout: Layout
+    why: str
+    """Why they are of their format."""
+    files: list[str] = field(default_factory=list)
+    rows: int = 0
+    stations: dict[str, None] = field(default_factory=dict)
+    first_ns: int | None = None
+    last_ns: int | None = None
+    interval_s: float = 0.0
+    problems: Counter[str] = field(default_factory=Counter)
+    """Rejects by kind."""
+    examples: dict[str, str] = field(default_factory=dict)
+    """The first reject of each kind, with its file and line."""
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Least and greatest value by column."""
+
+    def zone(self) -> tuple[str, str]:
+        """Return the zone of time stamps, and who says so."""
+        if self.layout.zoned:
+            return "UTC", "the time stamps carry their zone, or count from 1970 UTC"
+        if "timezone" in self.feed.options.given:
+            return self.layout.options.timezone, DECLARED
+        if self.layout.zoned is None and self.feed.format != "csv":
+            other = self.layout.options.timezone != self.feed.options.timezone
+            return self.layout.options.timezone, TOLD if other else AS_FORMAT
+        return self.layout.options.timezone, NO_ZONE
+
+    def columns(self) -> list[ColumnSeen]:
+        """Return the columns that would be read."""
+        found = []
+        for name in self.ranges if self.layout.long else self.layout.wanted:
+            told = self.layout.told.columns.get(name)
+            column = self.feed.column(name).told(told)
+            guess = guess_column(name, told.unit if told else None)
+            why = guess.why
+            if any(one.name == name for one in self.feed.columns):
+                why = DECLARED
+            elif told is not None and told.variable is not None and self.feed.format != "csv":
+                why = TOLD
+            elif told is not None and told.unit:
+                why = f"{why}; its unit, {told.unit}, is in the file"
+            low, high = self.ranges.get(name, (np.nan, np.nan))
+            found.append(ColumnSeen(name, column, guess, why, low, high))
+        return found
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a dry run found."""
+
+    deployment: Deployment
+    sources: tuple[Source, ...]
+    unreadable: Mapping[str, str]
+    """Files that cannot be read at all, and why."""
+    unknown: tuple[str, ...]
+    """Files that no feed reads, or that are in no known format."""
+    companions: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "declared": self.deployment.declared,
+            "sources": [_plain(source, self.deployment) for source in self.sources],
+            "unreadable": dict(self.unreadable),
+            "unknown": list(self.unknown),
+            "companions": list(self.companions),
+            "formats": sorted(FORMATS),
+        }
+
+
+def declared_variable(deployment: Deployment, name: str) -> Variable:
+    """Return a variable as a deployment declares it; a known one where it declares no unit."""
+    own = deployment.variable(name)
+    return KNOWN_VARIABLES[name] if own.unit == UNKNOWN_UNIT and name in KNOWN_VARIABLES else own
+
+
+def _counter(variable: Variable) -> dict[str, float | None] | None:
+    return {"resolution": variable.resolution, "rollover": variable.rollover} if counter_words(variable) else None
+
+
+def _plain(source: Source, deployment: Deployment) -> dict[str, Any]:
+    zone, who = source.zone()
+    times = [None if ns is None else format_instant(ns) for ns in (source.first_ns, source.last_ns)]
+    return {
+        "feed": source.feed.name,
+        "format": source.feed.format,
+        "why": source.why,
+        "files": source.files,
+        "notes": list(source.layout.notes),
+        "time_columns": list(source.layout.options.text.time_columns),
+        "time_format": source.layout.options.text.time_format,
+        "zone": zone,
+        "zone_why": who,
+        "stations": list(source.stations),
+        "rows": source.rows,
+        "first": times[0],
+        "last": times[1],
+        "interval_s": source.interval_s,
+        "problems": {kind: {"count": n, "first": source.examples[kind]} for kind, n in source.problems.items()},
+        "ignored": list(source.layout.ignored),
+        "columns": [
+            {
+                "name": seen.name,
+                "read_as": {k: v for k, v in asdict(seen.column).items() if k not in ("name", "given")},
+                "proposed": {**asdict(seen.guess), "variable": seen.guess.variable.name},
+                "counter": _counter(declared_variable(deployment, seen.column.variable)),
+                "why": seen.why,
+                "low": None if np.isnan(seen.low) else seen.low,
+                "high": None if np.isnan(seen.high) else seen.high,
+            }
+            for seen in source.columns()
+        ],
+    }
+
+
+def dry_run(
+    paths: Sequence[str | Path], *, deployment: Path | None = None, progress: Callable[[str, float], None] | None = None
+) -> DryRun:
+    """Read files as `ingest.job.ingest` would, and keep nothing.
+
+    Parameters
+    ----------
+    paths
+        Files, and folders with all that is in them.
+    deployment
+        Deployment file; by default the one of the first folder that has one, else everything is told by the files.
+    progress
+        Is told the stage and the fraction of it that is done.
+
+    Raises
+    ------
+    NotFound
+        A path does not exist.
+    InvalidDeployment
+        The deployment file cannot be used.
+    """
+    tell = progress or (lambda _stage, _fraction: None)
+    sources = [Path(path) for path in paths]
+    given = deployment or find_deployment(sources)
+    described = load(given) if given is not None else default_deployment(name=_name(sources))
+    found = discover(sources, described)
+    feeds = {feed.name: feed for feed in described.feeds}
+    seen: dict[Hashable, Source] = {}
+    unreadable: dict[str, str] = {}
+    tell("read", 0.0)
+    for count, file in enumerate(found.files):
+        with tempfile.TemporaryDirectory(prefix="hypergrid-") as scratch:
+            try:
+                _read(file, feeds[file.feed], Path(scratch), seen)
+            except Unreadable as error:
+                unreadable[file.name] = str(error)
+        tell("read", (count + 1) / len(found.files))
+    tell("read", 1.0)
+    return DryRun(described, tuple(seen.values()), unreadable, found.ignored, found.companions)
+
+
+def _name(sources: Sequence[Path]) -> str:
+    first = sources[0] if sources else Path()
+    return variable_name((first if first.is_dir() else first.parent).resolve().name)
+
+
+def _read(file: SourceFile, feed: Feed, scratch: Path, seen: dict[Hashable, Source]) -> None:
+    plain = made_plain(file, feed, scratch)
+    layout = layout_of(plain, feed)
+    key = (feed.name, layout.header, layout.options)
+    if key not in seen:
+        recognised = recognise(first_bytes(plain, feed), plain.path.name)
+        why = recognised[1] if recognised is not None and recognised[0] == feed.format else f"its name is {feed.files}"
+        seen[key] = Source(feed, layout, DECLARED if "format" in feed.options.given else why)
+    source = seen[key]
+    source.files.append(file.name)
+    line = layout.lines_before
+    for chunk in cut(plain, 0, layout, feed.format, chunk_bytes=CHUNK_BYTES, first=0):
+        parsed = parse(chunk)
+        _add(source, parsed, file.name, line)
+        line += parsed.lines
+
+
+def _add(source: Source, parsed: Parsed, file: str, before: int) -> None:
+    source.rows += len(parsed.code)
+    source.stations |= dict.fromkeys(parsed.stations)
+    for row in parsed.bad:
+        kind = row.reason.partition(":")[0]
+        source.problems[kind] += 1
+        source.examples.setdefault(kind, f"{file}, line {before + row.line}: {row.reason}")
+    if not len(parsed.code):
+        return
+    first, last = int(parsed.time_ns.min()), int(parsed.time_ns.max())
+    source.first_ns = first if source.first_ns is None else min(first, source.first_ns)
+    source.last_ns = last if source.last_ns is None else max(last, source.last_ns)
+    source.interval_s = source.interval_s or usual_interval_s(parsed.time_ns[parsed.code == parsed.code[0]])
+    columns = parsed.values
+    if parsed.which is not None:
+        (values,) = parsed.values.values()
+        columns = {name: values[parsed.which == place] for place, name in enumerate(parsed.names)}
+    for name, values in columns.items():
+        finite = values[np.isfinite(values)]
+        low, high = source.ranges.get(name, (np.nan, np.nan))
+        if len(finite):
+            low, high = np.fmin(low, finite.min()), np.fmax(high, finite.max())
+        source.ranges[name] = float(low), float(high)

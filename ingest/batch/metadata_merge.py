@@ -1,0 +1,149 @@
+"""What files tell of themselves, put under what the deployment declares: variables, units, and where stations stand."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from hypergrid.core.errors import InvalidDeployment, InvalidUnit
+from hypergrid.core.geodesy import arc_m, places_m
+from hypergrid.core.readings import Position, Station
+from hypergrid.core.units import Variable, convert
+from ingest.batch.plan import Plan
+from ingest.deployment.deployment_file import Column, Deployment, Feed
+from ingest.deployment.to_readings import natural
+from ingest.formats import Layout
+from ingest.formats.file_metadata import Told
+
+FAR_TIMES: Final = 10.0
+"""A station is far off when it is so many times farther from the network's middle than half of the stations are."""
+FAR_LEAST_M: Final = 50_000.0
+"""Nearer than this to the middle nothing is far off [m]."""
+_SAME_DEGREES: Final = 1e-5
+_SAME_M: Final = 1.0
+
+
+def column_of(feed: Feed, layout: Layout, name: str) -> Column:
+    """Return what is in a column of a file: as the deployment says, else as the file tells."""
+    return feed.column(name).told(layout.told.columns.get(name))
+
+
+def columns_of(plan: Plan, deployment: Deployment) -> Mapping[int, tuple[Column, ...]]:
+    """Return the columns of each row of each readable file, by its place; of long rows those known beforehand."""
+    feeds = {feed.name: feed for feed in deployment.feeds}
+    return {
+        place: tuple(column_of(feeds[plan.files[place].feed], layout, name) for name in layout.wanted)
+        for place, layout in plan.layouts.items()
+    }
+
+
+def with_told(
+    deployment: Deployment, plan: Plan, *, variables: Mapping[str, Variable], stations: Mapping[str, Station]
+) -> Deployment:
+    """Return the deployment with the variables and stations that the plan's files tell and it does not declare.
+
+    Parameters
+    ----------
+    variables, stations
+        What the archive has. It keeps its units; a station that a file tells elsewhere than it stood has moved there.
+
+    Raises
+    ------
+    InvalidDeployment
+        A column is told in a unit that is none of its variable's.
+    """
+    found: dict[str, Variable] = {variable.name: variable for variable in deployment.variables}
+    for place, columns in columns_of(plan, deployment).items():
+        told = plan.layouts[place].told.columns
+        for column in columns:
+            variable = told[column.name].variable if column.name in told else None
+            if variable is not None and variable.name == column.variable:
+                found.setdefault(column.variable, variables.get(column.variable, variable))
+    whole = replace(
+        deployment,
+        variables=tuple(found.values()),
+        stations=placed_stations([layout.told for layout in plan.layouts.values()], deployment.stations, stations),
+    )
+    _check_units(plan, whole)
+    return whole
+
+
+def _check_units(plan: Plan, deployment: Deployment) -> None:
+    for place, columns in columns_of(plan, deployment).items():
+        for column in columns:
+            variable = deployment.variable(column.variable)
+            try:
+                convert(0.0, column.unit, variable.unit)
+            except InvalidUnit as error:
+                file = plan.files[place]
+                message = (
+                    f"{file.name}: column {column.name!r} is in {column.unit!r}, and {variable.name!r} is kept in "
+                    f"{variable.unit!r}, which it does not convert to; give the column another variable or unit in "
+                    f"[feed.columns] of feed {file.feed!r}"
+                )
+                raise InvalidDeployment(message) from error
+
+
+def placed_stations(
+    told: Iterable[Told], declared: tuple[Station, ...], archive: Mapping[str, Station]
+) -> tuple[Station, ...]:
+    """Return the declared stations, then those that files tell; a declared one without a position takes the told."""
+    own = {station.id: station for station in declared}
+    found: dict[str, Station] = {}
+    for one in sorted(told, key=lambda one: one.first_ns or 0):
+        for station in one.stations:
+            if is_placed(own.get(station.id)):
+                continue
+            before = found.get(station.id) or archive.get(station.id)
+            if before is None or not is_placed(before):
+                found[station.id] = station
+                continue
+            positions = found[station.id].positions if station.id in found else ()
+            moved = _moved(before.position, station.positions, one.first_ns)
+            if moved:
+                found[station.id] = replace(station, positions=(*positions, *moved))
+    first = [replace(found.pop(name), name=one.name) if name in found else one for name, one in own.items()]
+    return (*first, *(found[name] for name in sorted(found, key=natural)))
+
+
+def _moved(before: Position, after: Iterable[Position], first_ns: int | None) -> list[Position]:
+    """Return the positions of `after` that are others than the one before them."""
+    moved = []
+    for position in after:
+        start = position.from_ns if position.from_ns is not None else first_ns
+        later = before.from_ns is None or (start is not None and start > before.from_ns)
+        if not np.isnan(position.lon) and not _is_same(before, position) and start is not None and later:
+            before = replace(position, from_ns=start)
+            moved.append(before)
+    return moved
+
+
+def _is_same(one: Position, other: Position) -> bool:
+    up = abs(one.elevation_m - other.elevation_m)
+    return (
+        abs(one.lon - other.lon) <= _SAME_DEGREES
+        and abs(one.lat - other.lat) <= _SAME_DEGREES
+        and (np.isnan(up) or up <= _SAME_M)
+    )
+
+
+def is_placed(station: Station | None) -> bool:
+    """Tell whether it is known where a station stands."""
+    return station is not None and not (np.isnan(station.position.lon) or np.isnan(station.position.lat))
+
+
+def far_off(stations: Iterable[Station]) -> dict[str, float]:
+    """Return the stations that lie far off the others, with their distance from the network's middle [m].
+
+    The middle is the median place; far is more than `FAR_TIMES` as far from it as half of the stations are.
+    """
+    placed = [station for station in stations if is_placed(station)]
+    if len(placed) < 4:
+        return {}
+    lon = np.array([station.position.lon for station in placed])
+    lat = np.array([station.position.lat for station in placed])
+    places = places_m(lon, lat)
+    away_m = arc_m(np.linalg.norm(places - np.median(places, axis=0), axis=1))
+    least = max(FAR_LEAST_M, FAR_TIMES * float(np.median(away_m)))
+    return {station.id: float(far) for station, far in zip(placed, away_m, strict=True) if far > least}

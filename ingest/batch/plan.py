@@ -1,0 +1,235 @@
+"""What a run will do: which files are new, how each is laid out, and the chunks that they are cut into."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from hypergrid.archive import FileEntry, Reject
+from hypergrid.core.errors import InvalidDeployment, NotFound
+from hypergrid.core.times import SECOND_NS
+from ingest.deployment.deployment_file import DEFAULT_SLICE_S, UNKNOWN_UNIT, Deployment, Feed
+from ingest.formats import FORMATS, DocumentFormat, Format, Layout, Parsed, Unreadable
+from ingest.sources.folder import HEAD_BYTES, Chunk, Found, SourceFile, cut, first_bytes, layout_of, made_plain
+from ingest.sources.raw_files import hash_of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The new files of a run, and their chunks."""
+
+    files: tuple[SourceFile, ...]
+    """New files, the unreadable ones included."""
+    skipped: int
+    """Files whose content is known."""
+    chunks: tuple[Chunk, ...]
+    layouts: Mapping[int, Layout]
+    """By place among the files; unreadable files have none."""
+    unreadable: tuple[Reject, ...]
+    """Files that cannot be read at all."""
+    elsewhere: int = 0
+    """Known files that were read with another description than this one."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to parse."""
+        return sum(self.files[place].size_bytes for place in self.layouts)
+
+
+def make_plan(
+    found: Found,
+    deployment: Deployment,
+    *,
+    ledger: Iterable[FileEntry],
+    chunk_bytes: int,
+    scratch: Path,
+    progress: Callable[[float], None] = lambda _: None,
+    requires_columns: bool = True,
+) -> Plan:
+    """Hash the files, leave out those that the ledger knows, and lay out and cut the others.
+
+    What is packed, or no text with lines, is made plain in the folder `scratch`, where it stays while it is parsed. A
+    content is known where it gave readings, or where this mapping was tried on it before.
+
+    Parameters
+    ----------
+    requires_columns
+        Whether some file of a feed must have each of its columns; else some of its files are elsewhere.
+
+    Raises
+    ------
+    InvalidDeployment
+        A feed names a column that none of its files has.
+    """
+    feeds = {feed.name: feed for feed in deployment.feeds}
+    mapping = {feed.name: deployment.mapping_of(feed) for feed in deployment.feeds}
+    entries = list(ledger)
+    read = {entry.sha256 for entry in entries if entry.readings}
+    tried = {(entry.sha256, entry.mapping) for entry in entries}
+    files: list[SourceFile] = []
+    layouts: dict[int, Layout] = {}
+    chunks: list[Chunk] = []
+    unreadable: list[Reject] = []
+    telling: list[tuple[str, Layout]] = []
+    elsewhere = 0
+    for count, file in enumerate(found.files):
+        progress(count / len(found.files))
+        feed, wrong = feeds[file.feed], ""
+        try:
+            file = made_plain(file, feed, scratch)
+        except Unreadable as error:
+            wrong = str(error)
+        sha256 = hash_of(file.path, file.size_bytes)
+        attempt = (sha256, mapping[file.feed])
+        # Older archives noted no shifts of clocks.
+        is_same = not tried.isdisjoint({attempt, (sha256, feed.token())})
+        if sha256 in read or is_same:
+            elsewhere += not is_same
+            if sha256 not in read:
+                telling += _telling(file, feeds[file.feed])
+            continue
+        tried.add(attempt)
+        file = replace(file, sha256=sha256)
+        place = len(files)
+        files.append(file)
+        try:
+            if wrong:
+                raise Unreadable(wrong)
+            layout = layout_of(file, feed)
+            chunks += cut(file, place, layout, feed.format, chunk_bytes=chunk_bytes, first=len(chunks))
+            layouts[place] = layout
+            read |= {sha256} if layout.wanted or layout.long else set()
+        except Unreadable as error:
+            unreadable.append(Reject(file.name, 0, "", "", str(error)))
+    for feed in deployment.feeds:
+        mine = [place for place in layouts if files[place].feed == feed.name]
+        others = [layout for name, layout in telling if name == feed.name]
+        layouts |= _linked(feed, {place: layouts[place] for place in mine}, others)
+        if requires_columns:
+            _check_columns(feed, [layouts[place] for place in mine])
+    chunks = [replace(chunk, layout=layouts[chunk.file]) for chunk in chunks]
+    return Plan(tuple(files), len(found.files) - len(files), tuple(chunks), layouts, tuple(unreadable), elsewhere)
+
+
+def _telling(file: SourceFile, feed: Feed) -> list[tuple[str, Layout]]:
+    """Return the layout of a known file without readings, if it may tell of the columns of others."""
+    form = FORMATS[feed.format]
+    if not isinstance(form, DocumentFormat) or form.link is None:
+        return []
+    try:
+        return [(feed.name, layout_of(file, feed))]
+    except Unreadable:
+        return []
+
+
+def _linked(feed: Feed, layouts: Mapping[int, Layout], telling: list[Layout]) -> dict[int, Layout]:
+    form = FORMATS[feed.format]
+    if not isinstance(form, DocumentFormat) or form.link is None or not layouts:
+        return dict(layouts)
+    return dict(zip(layouts, form.link([*layouts.values(), *telling]), strict=False))
+
+
+def _check_columns(feed: Feed, layouts: list[Layout]) -> None:
+    headers = {name for layout in layouts for name in layout.header}
+    if any(layout.long for layout in layouts):
+        # Which columns long rows have is known once they are read.
+        return
+    for column in feed.columns:
+        if layouts and column.name not in headers:
+            unknown = NotFound.among("column", column.name, headers)
+            message = f"feed {feed.name!r} of the deployment reads a column that no file of it has: {unknown}"
+            raise InvalidDeployment(message)
+
+
+def layout_warnings(plan: Plan, deployment: Deployment) -> list[str]:
+    """Return what a user should know about the columns of the files."""
+    found: list[str] = []
+    for feed in deployment.feeds:
+        layouts = {plan.files[p].name: layout for p, layout in plan.layouts.items() if plan.files[p].feed == feed.name}
+        ignored = sorted({name for layout in layouts.values() for name in layout.ignored})
+        if ignored:
+            found.append(f"columns that nothing maps were left out: {', '.join(ignored)}")
+        for column in feed.columns:
+            lacking = [name for name, one in layouts.items() if not one.long and column.name not in one.header]
+            if lacking:
+                found.append(f"column {column.name!r} is missing in {_some(lacking)}")
+        silent = any(set(layout.wanted) - set(layout.told.columns) for layout in layouts.values())
+        if deployment.declared and not feed.columns and silent:
+            found.append(f"feed {feed.name!r} declares no columns: all were taken, with unknown units")
+        for name, layout in layouts.items():
+            found += [f"{name}: {note}" for note in layout.told.notes]
+    if not deployment.declared and plan.layouts:
+        found += _default_warnings(plan, deployment)
+    formats = {feed.name: FORMATS[feed.format] for feed in deployment.feeds}
+    lines = [file for place, file in enumerate(plan.files) if place in plan.layouts]
+    lines = [file for file in lines if isinstance(formats[file.feed], Format)]
+    unended = [file.name for file in lines if _is_unended(file)]
+    if unended:
+        found.append(f"the last line has no line end and may be cut off within a number: {_some(unended)}")
+    return found
+
+
+def _is_unended(file: SourceFile) -> bool:
+    with file.path.open("rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read(1) not in (b"\n", b"\r")
+
+
+def _default_warnings(plan: Plan, deployment: Deployment) -> list[str]:
+    named = [
+        plan.files[place].name
+        for place, layout in plan.layouts.items()
+        if layout.wanted
+        and layout.options.station_column not in layout.header
+        and layout.station not in {station.id for station in layout.told.stations}
+    ]
+    columns = sorted(
+        {
+            name
+            for layout in plan.layouts.values()
+            for name in layout.wanted
+            if (told := layout.told.columns.get(name)) is None or told.unit is None
+        }
+    )
+    feed = deployment.feeds[0]
+    kept = [deployment.variable(feed.column(name).variable) for name in columns]
+    taken = [f"{variable.name} as {variable.unit}" for variable in kept if variable.unit != UNKNOWN_UNIT]
+    as_kept = f" ({', '.join(taken)}, which the archive keeps)" if taken else ""
+    zoned = all(layout.told.zone for layout in plan.layouts.values())
+    found = ["no deployment.toml was found" + ("" if zoned else ": times without a zone were taken as UTC")]
+    if columns:
+        found.append(f"units are unknown and values were taken as they are: {', '.join(columns)}{as_kept}")
+    return [*found, f"the station was taken from the file's name: {_some(named)}"] if named else found
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _first_rows(file: SourceFile, feed: Feed, layout: Layout) -> Parsed:
+    form = FORMATS[feed.format]
+    if not isinstance(form, Format):
+        start, stop = form.cut(file.path, layout, HEAD_BYTES)[:2]
+        return form.parse(file.path, layout, start, stop)
+    head = first_bytes(file, feed)[layout.data_start :]
+    return form.parse(head[: head.rfind(b"\n") + 1], layout, last=False)
+
+
+def guess_slice_s(found: Found, deployment: Deployment) -> float:
+    """Return the usual interval between rows of one station at the beginning of the first file that tells it [s]."""
+    feeds = {feed.name: feed for feed in deployment.feeds}
+    for file in found.files[:20]:
+        if file.refused or (file.member and isinstance(FORMATS[feeds[file.feed].format], DocumentFormat)):
+            continue
+        try:
+            layout = layout_of(file, feeds[file.feed])
+        except Unreadable:
+            continue
+        rows = _first_rows(file, feeds[file.feed], layout)
+        gaps = np.diff(rows.time_ns[rows.code == 0])
+        gaps = gaps[gaps > 0]
+        if len(gaps) >= 2:
+            return max(1.0, round(float(np.median(gaps)) / SECOND_NS))
+    return DEFAULT_SLICE_S

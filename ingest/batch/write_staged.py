@@ -1,0 +1,286 @@
+"""Staged chunks into the archive: one commit, a range of time and a variable at a time."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.archive import Conservation, FileEntry, Reject, Writer
+from hypergrid.core.readings import Readings, Series, Station
+from hypergrid.core.times import SECOND_NS, Window
+from ingest.batch.metadata_merge import column_of
+from ingest.batch.plan import Plan
+from ingest.batch.staging import Span, Staged, staged_rejects, staged_rows, windows
+from ingest.deployment.arrivals import Arrivals
+from ingest.deployment.deployment_file import Column, Deployment, Feed
+from ingest.deployment.to_readings import Rows, all_series, assemble, stations_of
+from ingest.formats import Parsed
+from ingest.formats.base import VALUE
+from ingest.quality.flagging import Inspector
+from ingest.quality.summary import Summary
+from ingest.quality.zone import ZoneSuspicion
+
+VALUES_AT_ONCE: Final = 12_000_000
+"""Values of all columns that are in memory at once: some 400 MB with what they are turned into."""
+AHEAD_NS: Final = 24 * 3600 * SECOND_NS
+"""A stamp further beyond the present than this is of a clock that is wrong [ns]: no zone is as far off."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stock:
+    """Everything that was staged, and what it means."""
+
+    plan: Plan
+    deployment: Deployment
+    staged: Sequence[Staged]
+    """By chunk, in their order."""
+    folder: Path
+    """Where it is staged."""
+    columns: Mapping[int, tuple[Column, ...]]
+    """Columns of a file, by its place; of long rows those known beforehand."""
+    arrivals: Mapping[str, Arrivals]
+    """By feed, for those that have a table."""
+    ingested_ns: Mapping[int, int] = field(default_factory=dict)
+    """When files were ingested, by their place, of those that were before [ns since 1970 UTC]."""
+
+    def series(self) -> Mapping[str, tuple[Series, ...]]:
+        """Return the series of all rows, by variable."""
+        feeds = {feed.name: feed for feed in self.deployment.feeds}
+        present: set[tuple[Feed, Column, str]] = set()
+        for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
+            feed = feeds[self.plan.files[chunk.file].feed]
+            if staged.columns is None:
+                present |= {(feed, column, name) for name in staged.stations for column in self.columns[chunk.file]}
+            else:
+                pairs = zip(staged.columns, staged.stations, strict=True)
+                present |= {(feed, self.column(chunk.file, column), station) for column, station in pairs}
+        return all_series(present, self.deployment)
+
+    def column(self, place: int, name: str) -> Column:
+        """Return what is in a column of a file, told by its place."""
+        feed = next(feed for feed in self.deployment.feeds if feed.name == self.plan.files[place].feed)
+        return column_of(feed, self.plan.layouts[place], name)
+
+    def width(self, place: int) -> int:
+        """Return the readings of a row of a file, told by its place; 0 where it cannot be read."""
+        if place not in self.columns:
+            return 0
+        return 1 if self.plan.layouts[place].long else len(self.columns[place])
+
+    def spans(self) -> list[Span]:
+        """Return where the values of each chunk lie in time."""
+        return [
+            (staged.first_ns, staged.last_ns, staged.rows * max(1, self.width(chunk.file)))
+            for chunk, staged in zip(self.plan.chunks, self.staged, strict=True)
+        ]
+
+    def stations(self) -> tuple[str, ...]:
+        """Return the stations of all rows."""
+        return tuple(dict.fromkeys(station for staged in self.staged for station in staged.stations))
+
+    def rejects(self) -> list[Reject]:
+        """Return all rejects, with lines counted from the start of their file."""
+        found = list(self.plan.unreadable)
+        before = {place: layout.lines_before for place, layout in self.plan.layouts.items()}
+        for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
+            name = self.plan.files[chunk.file].name
+            for row in staged_rejects(staged, self.folder):
+                found.append(Reject(name, before[chunk.file] + row.line, row.column, row.text, row.reason))
+            before[chunk.file] += staged.lines
+        return found
+
+    def rows_in(self) -> dict[int, tuple[int, int]]:
+        """Return, for each readable file by its place, its rows (rejected ones included) and its columns."""
+        rows: Counter[int] = Counter()
+        for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
+            rows[chunk.file] += staged.rows + staged.rejects
+        return {place: (rows[place], self.width(place)) for place in self.columns}
+
+    def readings_rejected(self) -> int:
+        """Return how many readings the rejected rows would have been."""
+        pairs = zip(self.plan.chunks, self.staged, strict=True)
+        return sum(staged.rejects * self.width(chunk.file) for chunk, staged in pairs)
+
+    def files(self, now_ns: int) -> list[FileEntry]:
+        """Return the entries of the ledger of files."""
+        rows, bad = Counter[int](), Counter[int]()
+        for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
+            rows[chunk.file] += staged.rows
+            bad[chunk.file] += staged.rejects
+        mapping = {feed.name: self.deployment.mapping_of(feed) for feed in self.deployment.feeds}
+        return [
+            FileEntry(
+                file.name,
+                file.sha256,
+                file.size_bytes,
+                rows[place],
+                rows[place] * self.width(place),
+                bad[place] + (place not in self.columns),
+                now_ns,
+                mapping[file.feed],
+            )
+            for place, file in enumerate(self.plan.files)
+        ]
+
+
+@dataclass
+class Totals:
+    """What was stored so far."""
+
+    conservation: Conservation = field(default_factory=Conservation)
+    values: int = 0
+    missing: int = 0
+    slices: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """Numbers of the slices that the rows fall into."""
+    quality: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Counts of flags, tests and gaps by station."""
+    skipped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By variable, stations that no test by neighbours could evaluate, by the reason."""
+    revised: int = 0
+    """Readings that were in the archive, and have another flag now."""
+    suspicions: Sequence[ZoneSuspicion] = ()
+    """Stations whose clocks are likely off."""
+    ahead: dict[str, int] = field(default_factory=dict)
+    """By station, the greatest stamp of those that lie in the future [ns since 1970 UTC]."""
+
+    def add(self, missing: int, ahead: Mapping[str, int], outcome: Conservation) -> None:
+        """Add a variable's readings of a range of time, of which some are missing, and some lie in the future."""
+        self.missing += missing
+        self.values += outcome.readings - missing
+        self.conservation = self.conservation + outcome
+        for station, stamp in ahead.items():
+            self.ahead[station] = max(stamp, self.ahead.get(station, stamp))
+
+
+def store(
+    stock: Stock,
+    writer: Writer,
+    *,
+    known: Mapping[str, Station],
+    now_ns: int,
+    values_at_once: int,
+    progress: Callable[[float], None],
+) -> Totals:
+    """Judge and write everything that was staged; the caller commits. `known`: the stations that the archive has."""
+    series = stock.series()
+    variables = {name: stock.deployment.variable(name) for name in series}
+    writer.variables(variables.values())
+    stations = stations_of(stock.stations(), stock.deployment, known=known)
+    writer.stations(stations)
+    quality = stock.deployment.quality
+    places = {**known, **{one.id: one for one in stations}}
+    inspectors = {name: Inspector(quality, places, stock.deployment.slice_s) for name in variables}
+    for name, variable in variables.items():
+        inspectors[name].keep(writer, {name: variable})
+    cuts = windows(stock.spans(), most=values_at_once, chunks_ns=writer.chunks_ns)
+    totals = Totals()
+
+    def stored(name: str, pieces: list[Rows]) -> tuple[int, Mapping[str, int], Conservation]:
+        def coming(other: str) -> Readings | None:
+            known = other in series
+            return assemble(pieces, variables[other], series[other], stock.deployment) if known else None
+
+        readings = assemble(pieces, variables[name], series[name], stock.deployment)
+        missing = int(np.isnan(readings.value).sum())
+        outcome = inspectors[name].store(writer, variables[name], readings, coming)
+        return missing, _ahead(readings, now_ns), outcome
+
+    # Variables side by side, as most of the work is numpy's and the compressor's; the next range is read meanwhile.
+    with ThreadPoolExecutor(os.cpu_count()) as variables_at_once, ThreadPoolExecutor(1) as reader:
+        load = partial(rows_within, stock, now_ns=now_ns)
+        ahead = reader.submit(load, cuts[0]) if cuts else None
+        for place in range(len(cuts)):
+            assert ahead is not None
+            pieces = ahead.result()
+            ahead = reader.submit(load, cuts[place + 1]) if place + 1 < len(cuts) else None
+            slices = _slice_numbers(pieces, stock.deployment.slice_s)
+            totals.slices = np.union1d(totals.slices, slices)
+            results = variables_at_once.map(stored, variables, repeat(pieces))
+            for count, result in enumerate(results):
+                totals.add(*result)
+                progress((place + (count + 1) / len(series)) / len(cuts))
+    summary = Summary.of([one.summary for one in inspectors.values()])
+    totals.quality, totals.revised = summary.by_station(), sum(one.revised for one in inspectors.values())
+    totals.skipped = summary.skipped()
+    totals.suspicions = [found for one in inspectors.values() for found in one.suspicions()]
+    return totals
+
+
+def _ahead(readings: Readings, now_ns: int) -> dict[str, int]:
+    """Return the greatest stamp of each station of those that lie in the future [ns]."""
+    found: dict[str, int] = {}
+    ahead = readings.time_ns > now_ns + AHEAD_NS
+    if ahead.any():
+        latest = np.zeros(len(readings.series), np.int64)
+        np.maximum.at(latest, readings.index[ahead], readings.time_ns[ahead])
+        for number in np.flatnonzero(latest).tolist():
+            station = readings.series[number].station
+            found[station] = max(int(latest[number]), found.get(station, 0))
+    return found
+
+
+def rows_within(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
+    """Return the rows that were staged and are stamped within a window."""
+    feeds = {feed.name: feed for feed in stock.deployment.feeds}
+    shifts = {station: round(hours * 3600 * SECOND_NS) for station, hours in stock.deployment.quality.clock_shift_h}
+    pieces = []
+    for chunk, staged in zip(stock.plan.chunks, stock.staged, strict=True):
+        parsed = staged_rows(staged, stock.folder, window)
+        if parsed is None:
+            continue
+        feed = feeds[stock.plan.files[chunk.file].feed]
+        known = stock.arrivals.get(feed.name, Arrivals({}))
+        ingested_ns = stock.ingested_ns.get(chunk.file, now_ns)
+        arrival_ns = known.of(parsed.stations, parsed.code, parsed.time_ns, otherwise_ns=ingested_ns)
+        if parsed.arrival_ns is not None:
+            arrival_ns = np.where((arrival_ns == ingested_ns) & (parsed.arrival_ns > 0), parsed.arrival_ns, arrival_ns)
+        columns = {column.name: column for column in stock.columns[chunk.file]}
+        time_ns = parsed.time_ns
+        if not shifts.keys().isdisjoint(parsed.stations):
+            time_ns = time_ns + np.array([shifts.get(one, 0) for one in parsed.stations], np.int64)[parsed.code]
+        rows = Rows(feed, columns, parsed.stations, parsed.code, time_ns, arrival_ns, parsed.values)
+        rows = rows if parsed.flags is None else replace(rows, flag=parsed.flags)
+        pieces += [rows] if parsed.which is None else _by_column(stock, chunk.file, rows, parsed)
+    return pieces
+
+
+def _by_column(stock: Stock, place: int, rows: Rows, parsed: Parsed) -> list[Rows]:
+    """Return long rows apart by their column, so that each piece is a table of one column."""
+    pieces = []
+    for number, name in enumerate(parsed.names):
+        mine = parsed.which == number
+        pieces.append(
+            replace(
+                rows,
+                columns={name: stock.column(place, name)},
+                code=rows.code[mine],
+                time_ns=rows.time_ns[mine],
+                arrival_ns=rows.arrival_ns[mine],
+                values={name: rows.values[VALUE][mine]},
+                flag=None if rows.flag is None else rows.flag[mine],
+            )
+        )
+    return pieces
+
+
+def _slice_numbers(pieces: Iterable[Rows], slice_s: float) -> NDArray[np.int64]:
+    length = round(slice_s * SECOND_NS)
+    return np.unique(np.concatenate([np.empty(0, np.int64), *[_runs(p.time_ns // length) for p in pieces]]))
+
+
+def _runs(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers without those that repeat the one before: few are left of rows in order of time."""
+    return numbers[np.r_[True, numbers[1:] != numbers[:-1]]] if len(numbers) else numbers
+
+
+def kinds(rejects: Iterable[Reject]) -> dict[str, int]:
+    """Return the number of rejects by the kind of their reason, the most frequent first."""
+    return dict(Counter(reject.reason.partition(":")[0] for reject in rejects).most_common())

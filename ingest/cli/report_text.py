@@ -1,0 +1,160 @@
+"""What the command line shows of an ingest and of a dry run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hypergrid.cli.console import say, show_line, show_table
+from hypergrid.core.errors import InvalidDeployment
+from hypergrid.core.times import format_instant
+from hypergrid.core.units import counter_words
+from ingest.batch.deployment_template import proposed
+from ingest.batch.dry_run import DryRun, Source, declared_variable
+from ingest.deployment.deployment_file import Deployment
+from ingest.formats import FORMATS
+from ingest.quality.summary import COLUMNS, ISOLATED, NO_ELEVATION, NO_POSITION, table_of
+
+_COUNTS = (
+    ("stations", "stations"),
+    ("files", "files"),
+    ("files_skipped", "files skipped (known)"),
+    ("files_ignored", "files ignored"),
+    ("rows", "rows"),
+    ("readings", "readings"),
+    ("values", "values"),
+    ("missing", "missing (reported without a value)"),
+    ("rows_rejected", "rows rejected"),
+    ("duplicates", "duplicates"),
+    ("superseded", "superseded"),
+    ("slices", "slices"),
+    ("revised", "readings of before with another flag"),
+)
+_REASONS = {
+    ISOLATED: "with too few neighbours",
+    NO_POSITION: "without a known position",
+    NO_ELEVATION: "without a known elevation",
+}
+
+
+def show_report(report: dict[str, Any]) -> None:
+    """Print what an ingest did."""
+    if report["snapshot"] is None:
+        known = report["files_skipped"]
+        say(f"nothing new: {known} files are in the archive, or were tried in this way before; nothing was committed")
+        return
+    rows = [(label, report[name]) for name, label in _COUNTS]
+    rows += [(f"rejects: {reason}", count) for reason, count in report["rejects"].items()]
+    show_table(f"Ingested into {report['archive']} ({report['engine']})", ("what", "count"), rows)
+    show_line(ledger(report))
+    show_quality("Quality", report["quality"])
+    show_skipped(report["skipped"])
+    rejected = sum(report["rejects"].values())
+    if rejected:
+        say(f"warning: {rejected} rows or files could not be read; `hypergrid rejects` lists them with their reasons")
+
+
+def ledger(report: Mapping[str, Any]) -> str:
+    """Return where all readings of a run went, in a line: what an ingest checks before it commits."""
+    went = [
+        (report["stored"], "in the archive"),
+        (report["superseded"], "superseded (retained)"),
+        (report["readings_rejected"], "rejected"),
+        (report["duplicates"], "exact duplicates"),
+    ]
+    parts = " + ".join(f"{count} {where}" for count, where in went)
+    return f"ledger: {report['readings'] + report['readings_rejected']} readings in = {parts}"
+
+
+def show_quality(title: str, by_station: Mapping[str, Mapping[str, int]]) -> None:
+    """Print how many readings each test left with which flag, by station."""
+    if rows := table_of(by_station):
+        show_table(f"{title}: {len(rows)} of {len(by_station)} stations, the most doubtful first", COLUMNS, rows)
+
+
+def skipped_text(skipped: Mapping[str, Mapping[str, int]]) -> str:
+    """Return in a line which variables have stations that no test by neighbours could evaluate, and why."""
+    parts = []
+    for variable, reasons in skipped.items():
+        why = ", ".join(f"{reasons[reason]} {text}" for reason, text in _REASONS.items() if reasons.get(reason))
+        parts.append(f"{variable} at {sum(reasons.values())} stations ({why})")
+    return f"not tested by neighbours: {'; '.join(parts)}" if parts else ""
+
+
+def show_skipped(skipped: Mapping[str, Mapping[str, int]]) -> None:
+    """Print which stations no test by neighbours could evaluate, where there are any."""
+    if line := skipped_text(skipped):
+        show_line(line)
+
+
+def show_dry_run(run: DryRun) -> None:
+    """Print what an ingest would read, and why."""
+    for source in run.sources:
+        _show_source(source, run.deployment)
+    for name, reason in run.unreadable.items():
+        show_line(f"cannot be read: {name}: {reason}")
+    if run.unknown:
+        what = "no feed reads" if run.deployment.declared else "in no known format"
+        show_line(f"{what}: {', '.join(run.unknown)}")
+        show_line(f"known formats: {', '.join(sorted(FORMATS))}")
+    if run.companions:
+        show_line(f"files that go with the data, and are not read: {', '.join(run.companions)}")
+    if not run.sources and not run.unreadable:
+        show_line("nothing to read")
+    if not run.deployment.declared and run.sources:
+        say("names and units that only a column's name tells are proposals: --write-deployment FILE writes them down")
+    say("a dry run: nothing was kept")
+
+
+def _show_source(source: Source, deployment: Deployment) -> None:
+    declared = deployment.declared
+    counters: dict[str, str] = {}
+    several = f" and {len(source.files) - 1} more files" if len(source.files) > 1 else ""
+    rows: list[tuple[str, ...]] = []
+    for seen in source.columns():
+        column = seen.column
+        as_is = declared or seen.why == "the file tells"
+        variable = column.variable if as_is else seen.guess.variable.name
+        unit = (column.unit if column.unit != "unknown" else None) or (None if declared else seen.guess.unit)
+        statistic = column.statistic if as_is else seen.guess.statistic or column.statistic
+        extent = f"{seen.low:g} to {seen.high:g}" if seen.low == seen.low else "no value"
+        if words := counter_words(declared_variable(deployment, variable)):
+            counters[variable] = words
+        rows.append((seen.name, variable, unit or "unknown", statistic, extent, seen.why))
+    rows += [(name, "left out", "", "", "", "nothing maps it, or it holds text") for name in source.layout.ignored]
+    title = f"{source.files[0]}{several}: {source.feed.format} ({source.why})"
+    show_table(title, ("column", "variable", "unit", "statistic", "values", "why"), rows)
+    for note in source.layout.notes:
+        show_line(f"  {note}")
+    for variable, words in counters.items():
+        show_line(f"  {variable}: {words}")
+    zone, who = source.zone()
+    columns = " and ".join(source.layout.options.text.time_columns)
+    show_line(f"  time: {columns + ', ' if columns else ''}zone {zone} ({who})")
+    if source.first_ns is not None and source.last_ns is not None:
+        shown = ", ".join(list(source.stations)[:8]) + (" …" if len(source.stations) > 8 else "")
+        show_line(
+            f"  {source.rows} rows of {len(source.stations)} stations ({shown}), {format_instant(source.first_ns)} to "
+            f"{format_instant(source.last_ns)}, every {source.interval_s:g} s"
+        )
+    else:
+        show_line("  no row can be read")
+    for kind, count in source.problems.most_common():
+        show_line(f"  {count} rows rejected, {kind}; the first: {source.examples[kind]}")
+
+
+def write_proposed(run: DryRun, path: Path) -> None:
+    """Write a deployment file to start from; one that is there stays as it is.
+
+    Raises
+    ------
+    InvalidDeployment
+        There is such a file, or there is nothing to describe.
+    """
+    if path.exists():
+        message = f"{path} is there already and stays as it is; name another file, or remove it"
+        raise InvalidDeployment(message)
+    if not run.sources:
+        message = f"{path} was not written: no file could be read, so there is nothing to describe"
+        raise InvalidDeployment(message)
+    path.write_text(proposed(run), encoding="utf-8")
+    say(f"{path}: a deployment file to start from; check its units and zones")

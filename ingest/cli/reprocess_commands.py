@@ -1,0 +1,142 @@
+"""The commands that read a whole archive once more."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from hypergrid.cli.archive_commands import window_of
+from hypergrid.cli.console import say, show_json, show_table, stages
+from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
+from hypergrid.core.errors import InvalidQuery
+
+
+def reprocess(  # noqa: PLR0913 - one option a line
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    start: Annotated[
+        str | None, typer.Option("--from", help="First instant, as 2007-10-01; the first there is.")
+    ] = None,
+    stop: Annotated[str | None, typer.Option("--to", help="First instant that is left out.")] = None,
+    quality: Annotated[
+        Path | None, typer.Option(help="Deployment file with other parameters of the tests, under [quality].")
+    ] = None,
+    variable: Annotated[list[str] | None, typer.Option(help="Judge only this one; may be given again.")] = None,
+    queries: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A query as JSON to compute; may be given again.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="Where its surface goes: .nc, .zarr, …; of several queries a folder."),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="A Spark cluster, spark://HOST:PORT, that sees the archive under the same path.")
+    ] = None,
+    cores: Annotated[int | None, typer.Option(min=1, help="Cores to use; all where absent.")] = None,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="Remove what runs left that were begun and will not be ended.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge a whole archive once more, or compute surfaces of years, on Spark. Killed, the same command goes on.
+
+    Without --queries, or with --quality, the tests run; main gets the flags in one commit. With --queries surfaces are
+    computed, with these flags.
+    """
+    # A query needs neither ingest nor Spark.
+    from ingest.reprocess import job  # noqa: PLC0415
+
+    folder = placed(place, archive)
+    if abandon:
+        names = job.abandon(folder)
+        if as_json:
+            show_json({"abandoned": list(names)})
+        else:
+            say(f"abandoned: {', '.join(names)}" if names else "no reprocessing was begun and not ended")
+        return
+    judge = quality is not None or not queries
+    if variable and not judge:
+        message = "--variable says what is judged: give --quality as well, or leave --queries out"
+        raise InvalidQuery(message)
+    if out is not None and not queries:
+        message = "-o OUT is where the surfaces of --queries go: give them as well"
+        raise InvalidQuery(message)
+    from ingest.spark.reprocess import executors  # noqa: PLC0415
+
+    with stages(quiet=as_json) as tell:
+        tell("start Spark", 0.0)
+        with executors(master=master, cores=cores) as workers:
+            tell("start Spark", 1.0)
+            report = job.reprocess(
+                folder,
+                judge=judge,
+                quality=quality,
+                variables=tuple(variable or ()),
+                window=window_of(start, stop),
+                queries=tuple(queries or ()),
+                out=out,
+                workers=workers,
+                now_ns=time.time_ns(),
+                progress=tell,
+                on_wait=lambda: say("another reprocessing of this archive is at work; waiting"),
+            )
+    if as_json:
+        show_json(report.to_dict())
+        return
+    if report.judged is not None:
+        from ingest.cli.report_text import show_skipped  # noqa: PLC0415 - as above
+
+        done = report.judged
+        words = dict.fromkeys(word for counts in (*done.before.values(), *done.after.values()) for word in counts)
+        rows = [
+            (name, when, *(counts.get(name, {}).get(word, 0) for word in words))
+            for name in done.after
+            for when, counts in (("before", done.before), ("after", done.after))
+        ]
+        show_table("Readings by flag", ("variable", "when", *words), rows)
+        went_on = f", {done.resumed} of {done.parts} parts by an earlier start" if done.resumed else ""
+        say(
+            f"{done.changed:,} of {done.readings:,} readings changed their flags, by {report.parameters}{went_on}; "
+            + (f"snapshot {done.snapshot}" if done.snapshot else "nothing was committed")
+        )
+        show_skipped(done.skipped)
+    for one in report.surfaces:
+        say(f"{one.out}: {one.cells:,} cells, {one.missing:,} missing, of snapshot {one.snapshot}")
+    for warning in report.warnings:
+        say(f"warning: {warning}")
+
+
+def remap(archive: Path, *, deployment: Path | None, as_json: bool) -> None:
+    """Read the raw files of an archive again, as `ingest --remap` asks, and tell what that changed."""
+    from ingest.reprocess.remap import remap as run  # noqa: PLC0415
+    from ingest.reprocess.remap import stage_here_or_on_spark  # noqa: PLC0415
+
+    with stages(quiet=as_json) as tell:
+        report = run(
+            archive,
+            deployment=deployment,
+            now_ns=time.time_ns(),
+            parse=stage_here_or_on_spark,
+            progress=tell,
+            on_warning=lambda text: None if as_json else say(f"warning: {text}"),
+        )
+    if as_json:
+        show_json(report.to_dict())
+        return
+    columns = ("readings", "how many")
+    told = {
+        "as before": report.same,
+        "with another value": report.replaced,
+        "that were not there": report.added,
+        "withdrawn (a missing value is in their place)": report.withdrawn,
+        "left alone, as others had replaced them": report.kept,
+        "with another flag, beside these": report.revised,
+    }
+    show_table(f"{report.files:,} raw files of {report.archive} read again", columns, told.items())
+    say(f"what was replaced is retained; snapshot {report.snapshot}" if report.snapshot else "nothing was committed")
+
+
+COMMANDS: Final = (reprocess,)
+"""What the command line registers."""

@@ -1,0 +1,224 @@
+"""What a column most likely holds, told by its name: a variable, a unit, a statistic, a height; and by what."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hypergrid.core.readings import Statistic
+from hypergrid.core.units import Variable, convert
+from ingest.formats.file_metadata import COMMON, statistic_of, unit_of, variable_name
+
+OTHERS: Final = {
+    variable.name: variable
+    for variable in (
+        Variable("battery_voltage", "V", None, "Battery voltage"),
+        Variable(
+            "diffuse_radiation", "W m-2", "surface_diffuse_downwelling_shortwave_flux_in_air", "Diffuse radiation"
+        ),
+        Variable("emitted_longwave_radiation", "W m-2", "surface_upwelling_longwave_flux_in_air", "Emitted longwave"),
+        Variable("net_radiation", "W m-2", "surface_net_downward_radiative_flux", "Net radiation"),
+        Variable("photon_flux", "umol m-2 s-1", None, "Photosynthetic photon flux"),
+        Variable("illuminance", "lx", None, "Illuminance"),
+        Variable("sunshine_duration", "s", "duration_of_sunshine", "Sunshine duration"),
+        Variable("vapour_pressure", "kPa", "water_vapor_partial_pressure_in_air", "Vapour pressure"),
+        Variable("water_level", "m", "water_surface_height_above_reference_datum", "Water level"),
+        Variable("discharge", "m3 s-1", "water_volume_transport_in_river_channel", "Discharge"),
+        Variable("water_temperature", "degC", "water_temperature", "Water temperature"),
+        Variable("electrical_conductivity", "uS cm-1", None, "Electrical conductivity"),
+        Variable("ph", "1", None, "pH"),
+        Variable("carbon_dioxide", "ppm", "mole_fraction_of_carbon_dioxide_in_air", "Carbon dioxide"),
+        Variable("particles_2_5", "ug m-3", "mass_concentration_of_pm2p5_ambient_aerosol_particles_in_air", "PM2.5"),
+        Variable("particles_10", "ug m-3", "mass_concentration_of_pm10_ambient_aerosol_particles_in_air", "PM10"),
+        Variable("ozone", "ug m-3", "mass_concentration_of_ozone_in_air", "Ozone"),
+    )
+}
+"""Variables beside `COMMON` that names are recognised as; a deployment declares them."""
+KNOWN: Final[Mapping[str, Variable]] = {**OTHERS, **COMMON}
+
+_ALIASES: Final[Mapping[str, str]] = {
+    "air_temperature": "ta t temp temperature airtemp airtemperature tair airt tempair temperatureair tempout "
+    "outtemp tmp t2m tt tl lufttemperatur temperatur tas temperaturaire temperatura tc ambienttemp ambienttemperature "
+    "drybulb drybulbtemperature ttten dbt",
+    "surface_temperature": "ts tss surfacetemp surfacetemperature skintemperature tsurf surftemp targettemp "
+    "sbt ts0 snowsurfacetemperature oberflachentemperatur irt tcanopy",
+    "solar_radiation": "iswr sw swin swdown swd ghi globalradiation globalrad glorad solarradiation solarrad solar "
+    "srad rsds rg radiation shortwave shortwavein slr slrkw globalstrahlung strahlung rad pyr pyranometer "
+    "incomingshortwave insolation irradiance swr kdown qg",
+    "reflected_radiation": "rswr swout swup reflectedradiation reflectedshortwave shortwaveout outgoingshortwave kup",
+    "longwave_radiation": "ilwr lw lwin lwdown lwd longwave longwavein incominglongwave ldown rlds",
+    "emitted_longwave_radiation": "olwr lwout lwup longwaveout outgoinglongwave lup",
+    "net_radiation": "netrad rnet rn netradiation nr qn",
+    "diffuse_radiation": "dhi diffuseradiation diffuse diffuserad",
+    "photon_flux": "par ppfd photosyntheticradiation quantum",
+    "relative_humidity": "rh relativehumidity humidity relhum hum humidite hurs luftfeuchte luftfeuchtigkeit feuchte "
+    "relativefeuchte relf humrel hr outhumidity hygro humedad rfm",
+    "dew_point_temperature": "td dewpoint dewpointtemperature dewpt dp taupunkt tdew tau",
+    "air_pressure": "pa p pressure airpressure stationpressure baro barometer barometricpressure bp pres press patm "
+    "atmosphericpressure luftdruck slp pression qfe pp",
+    "vapour_pressure": "vp vapourpressure vaporpressure ea vappres",
+    "precipitation": "psum precip precipitation rain rainfall prcp pr rr niederschlag regen raintot pluie ppt "
+    "rainamount precipitationamount n1 lluvia precipitacion",
+    "rain_meter": "rainmeter raincounter rainaccumulated accumulatedrain",
+    "wind_speed": "vw ws windspeed windspd wspd ff wind windgeschwindigkeit windvel windvelocity vent wv sknt "
+    "windspeedms u10 windms vv",
+    "wind_gust": "vwmax gust windgust wsmax gustspeed fx boe windboe maxwind gusts windspeedmax peakwind",
+    "wind_direction": "dw wd winddirection winddir wdir dd windrichtung windrose wnddir drct wdd dirvent winddirdeg",
+    "snow_height": "hs snowheight snowdepth snow schneehohe sd snd sfcsnow hsnow snowheightm hneige sdepth",
+    "soil_temperature": "tsoil soiltemp soiltemperature tg bodentemperatur ground tgnd tsg stemp soilt tb",
+    "soil_moisture": "vwc sm soilmoisture soilwatercontent swc moisture volumetricwatercontent bodenfeuchte theta wc "
+    "soilvwc soilwater",
+    "watermark": "watermark soilwatertension tension matricpotential swp soilwaterpotential",
+    "battery_voltage": "batt batterie battery battv batteryvoltage vbat bat batvolt voltage volt ubat supplyvoltage "
+    "internalvoltage battvolt",
+    "illuminance": "lux illuminance light illumination",
+    "sunshine_duration": "sunshine sunshineduration sunduration sonnenscheindauer ss sun",
+    "water_level": "waterlevel stage level pegel wasserstand wl gaugeheight",
+    "discharge": "discharge flow q abfluss streamflow debit runoff",
+    "water_temperature": "watertemp watertemperature wtemp twater wassertemperatur wt",
+    "electrical_conductivity": "ec conductivity leitfahigkeit cond specificconductance",
+    "ph": "ph",
+    "carbon_dioxide": "co2 carbondioxide",
+    "particles_2_5": "pm25 pm2p5",
+    "particles_10": "pm10",
+    "ozone": "o3 ozone",
+}
+_BY_NAME: Final = {
+    alias: name for name, aliases in _ALIASES.items() for alias in (name.replace("_", ""), *aliases.split())
+}
+_SUFFIXES: Final = {
+    alias: unit
+    for unit, aliases in {
+        "degC": "c degc celsius",
+        "degF": "f degf",
+        "K": "k kelvin",
+        "m s-1": "ms mps",
+        "km h-1": "kmh kph",
+        "mile hour-1": "mph",
+        "knot": "kt kts knots",
+        "mm": "mm",
+        "cm": "cm",
+        "m": "m",
+        "inch": "in",
+        "hPa": "hpa mbar mb",
+        "kPa": "kpa",
+        "Pa": "pa",
+        "%": "pct percent",
+        "W m-2": "wm2 w",
+        "degree": "deg degrees",
+        "V": "v",
+        "mV": "mv",
+        "ppm": "ppm",
+    }.items()
+    for alias in aliases.split()
+}
+_BRACKET: Final = re.compile(r"[\[(<{]\s*([^\[\](){}<>]+?)\s*[\])>}]")
+_HEIGHT: Final = re.compile(r"^(-?\d+(?:\.\d+)?)(m|cm)$")
+_TOKENS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+(?:\.\d+)?(?:cm|m)?(?![A-Za-z])|\d+")
+_DEEP: Final = ("soil_temperature", "soil_moisture", "watermark")
+_FOLD: Final = str.maketrans({"ä": "a", "ö": "o", "ü": "u", "é": "e", "è": "e", "ô": "o", "í": "i", "ó": "o", "á": "a"})
+
+
+@dataclass(frozen=True)
+class ColumnGuess:
+    """What a column is taken for; None where its name does not tell."""
+
+    variable: Variable
+    unit: str | None
+    statistic: Statistic | None
+    height_m: float | None
+    replicate: int
+    why: str
+
+
+def guess_column(name: str, unit: str | None = None) -> ColumnGuess:
+    """Return what a column is taken for by its name, and by a unit that is told beside it.
+
+    A variable that many know is taken only where the unit, if there is one, is of its kind; else the column is a
+    variable of its own.
+
+    Examples
+    --------
+    >>> guess = guess_column("AirTC_Avg")
+    >>> guess.variable.name, guess.unit, guess.statistic
+    ('air_temperature', 'degC', 'mean')
+    >>> guess_column("Wind Speed (km/h)").unit
+    'km h-1'
+    """
+    reasons: list[str] = []
+    plain = name.translate(_FOLD)
+    bracket = _BRACKET.search(plain)
+    told = unit_of(unit)
+    if told is None and bracket is not None and (told := unit_of(bracket[1])) is not None:
+        reasons.append(f"unit {told} from {bracket[0]!r}")
+    head, _, tail = plain.rpartition(" ")
+    if told is None and head and any(sign in tail for sign in "/%°-") and (told := unit_of(tail)) is not None:
+        reasons.append(f"unit {told} from {tail!r}")
+        plain = head
+    tokens = [
+        token.lower().replace(".", "") if "." in token and "m" not in token else token.lower()
+        for token in _TOKENS.findall(_BRACKET.sub(" ", plain))
+    ]
+    statistic = next((found for token in tokens if (found := statistic_of(token)) is not None), None)
+    if statistic is not None and len(tokens) > 1:
+        reasons.append(f"{statistic} from its name")
+        tokens = [token for token in tokens if statistic_of(token) is None]
+    else:
+        statistic = None
+    height, tokens = _height(tokens, reasons)
+    numbered = len(tokens) > 1 and tokens[-1].isdigit() and "".join(tokens) not in _BY_NAME
+    replicate = int(tokens.pop()) if numbered and 1 <= int(tokens[-1]) <= 99 else 1
+    alias, rest = _known(tokens)
+    if told is None and len(rest) == 1 and rest[0] in _SUFFIXES:
+        told = _SUFFIXES[rest[0]]
+        reasons.append(f"unit {told} from {rest[0]!r} in its name")
+        rest = []
+    known = KNOWN.get(_BY_NAME.get(alias, ""))
+    if known is not None and (not rest or len(alias) > 3) and _may_be(told, known):
+        if known.name in _DEEP and height is not None:
+            height = -abs(height)
+        reasons.insert(0, f"{alias!r} is {known.long_name.lower()}")
+        return ColumnGuess(known, told, statistic, height, replicate, "; ".join(reasons))
+    reasons.insert(
+        0, "nobody knows the name" if known is None else f"{alias!r} would be {known.long_name.lower()}, but"
+    )
+    if known is not None:
+        reasons[0] += f" not in {told}" if told and not _may_be(told, known) else " the name says more"
+    own = variable_name(name)
+    own = f"{own}_raw" if own in KNOWN else own
+    return ColumnGuess(Variable(own, told or "unknown", None, name), told, statistic, height, 1, "; ".join(reasons))
+
+
+def _height(tokens: list[str], reasons: list[str]) -> tuple[float | None, list[str]]:
+    for token in tokens:
+        if (match := _HEIGHT.match(token)) and len(tokens) > 1:
+            height = float(match[1]) / (100.0 if match[2] == "cm" else 1.0)
+            reasons.append(f"{height:g} m from its name")
+            return height, [other for other in tokens if other is not token]
+    return None, tokens
+
+
+def _known(tokens: list[str]) -> tuple[str, list[str]]:
+    """Return the longest run of words from the first that is a known name, else the whole, and the words left."""
+    for count in range(len(tokens), 0, -1):
+        joined = "".join(tokens[:count])
+        if joined in _BY_NAME:
+            return joined, tokens[count:]
+        # "airtc" is the air's temperature in degC.
+        if joined[:-1] in _BY_NAME and joined[-1] in _SUFFIXES and count == len(tokens) and len(joined) >= 4:
+            return joined[:-1], [joined[-1]]
+    for place in range(1, len(tokens)):
+        joined = "".join(tokens[place:])
+        if joined in _BY_NAME and len(joined) > 3:
+            return joined, []
+    return "".join(tokens), []
+
+
+def _may_be(unit: str | None, variable: Variable) -> bool:
+    if unit is None or unit == variable.unit or variable.unit in ("1", "unknown"):
+        return True
+    try:
+        convert(0.0, unit, variable.unit)
+    except ValueError:
+        return False
+    return True

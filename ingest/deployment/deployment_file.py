@@ -1,0 +1,472 @@
+"""The deployment file: what the network is, and which column of which file is which variable.
+
+`station_data/deployments` has an example of every key.
+"""
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Final, Literal, cast, get_args
+
+from hypergrid.archive import S3Store
+from hypergrid.core.errors import InvalidDeployment, NotFound
+from hypergrid.core.readings import Position, Stamp, Station, Statistic
+from hypergrid.core.times import parse_instant
+from hypergrid.core.tokens import token
+from hypergrid.core.units import (
+    DIMENSIONLESS_TEXT,
+    KNOWN_VARIABLES,
+    Variable,
+    check_unit,
+    convert,
+    counter_fault,
+    is_amount,
+)
+from ingest.deployment.quality_overrides import Quality, read_quality
+from ingest.deployment.text_form import text_form
+from ingest.deployment.toml_table import CheckedTable
+from ingest.deployment.topics import Broker, Topic, check_apart, read_broker, read_topic
+from ingest.formats import FORMATS, DocumentFormat, ReadOptions
+from ingest.formats.base import GENERAL
+from ingest.formats.file_metadata import VARIABLE_NAME, ToldColumn, variable_name
+from ingest.formats.timestamps import zone_of
+
+FILE_NAME: Final = "deployment.toml"
+"""Name under which a deployment file is found by itself."""
+DEFAULT_NAME: Final = "unnamed"
+DEFAULT_SLICE_S: Final = 120.0
+"""Length of a slice where nothing is declared [s]."""
+UNKNOWN_UNIT: Final = "unknown"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a feed, and what is in it."""
+
+    token_name: ClassVar[str] = "Column"
+
+    name: str
+    """Name in the file."""
+    variable: str
+    unit: str = UNKNOWN_UNIT
+    """Unit of the numbers in the file."""
+    height_m: float | None = None
+    """Height above ground [m]; None where it is not known."""
+    replicate: int = 1
+    statistic: Statistic = "sample"
+    interval_s: float = 0.0
+    """Nominal interval [s]; 0 where it is not known."""
+    stamp: Stamp = "instant"
+    given: tuple[str, ...] = field(default=(), compare=False)
+    """Keys that the deployment gives: what a file tells does not replace them."""
+
+    def told(self, column: ToldColumn | None) -> "Column":
+        """Return it with what the file tells and the deployment does not give."""
+        if column is None:
+            return self
+        keys = ("unit", "height_m", "replicate", "statistic", "interval_s", "stamp")
+        told = {key: getattr(column, key) for key in keys if key not in self.given}
+        if column.variable is not None and "variable" not in self.given:
+            told["variable"] = column.variable.name
+        return replace(self, **{key: value for key, value in told.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Files of one form, and their columns."""
+
+    token_name: ClassVar[str] = "Feed"
+
+    name: str
+    files: str
+    """Pattern of the files' names; empty where it has messages alone."""
+    format: str
+    options: ReadOptions
+    columns: tuple[Column, ...] = ()
+    """Declared columns; empty: every column of numbers is a variable of its name."""
+    interval_s: float = 0.0
+    statistic: Statistic = "sample"
+    stamp: Stamp = "instant"
+    arrivals: str | None = None
+    """File beside the deployment file with `station,time,arrival`."""
+    topic: Topic | None = field(default=None, metadata={"omit_default": True})
+    """Under which its messages come by MQTT."""
+
+    def column(self, name: str) -> Column:
+        """Return the declared column, or an undeclared one of unknown unit.
+
+        Raises
+        ------
+        NotFound
+            The feed declares columns, and this is none of them.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        if self.columns:
+            kind = f"column of feed {self.name!r}"
+            raise NotFound.among(kind, name, [column.name for column in self.columns])
+        return Column(
+            name,
+            variable_name(name),
+            statistic=self.statistic,
+            interval_s=self.interval_s,
+            stamp=self.stamp,
+            given=self.options.given,
+        )
+
+    def token(self) -> str:
+        """Return a token of everything that decides whether a file can be read."""
+        return token(self)
+
+
+Grouping = Literal["network", "feed"]
+
+
+@dataclass(frozen=True)
+class Assembling:
+    """How a stream assembles slices."""
+
+    join: Grouping = "network"
+    """Whose slices wait for one another: those of all stations, or of each feed's by themselves."""
+    idle_s: float | None = None
+    """A station that is silent for longer is waited for no longer [s]; None: ten slices."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A network: its stations, its variables and its feeds."""
+
+    name: str
+    feeds: tuple[Feed, ...]
+    title: str = ""
+    slice_s: float = DEFAULT_SLICE_S
+    """Length of a slice of the base perspective [s]."""
+    stations: tuple[Station, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    """Variables that the file declares itself."""
+    quality: Quality = Quality()
+    """Tests that set flags, and clocks that are corrected."""
+    declared: bool = True
+    """False where no file was given and everything is a default."""
+    path: Path | None = field(default=None, compare=False)
+    """The deployment file."""
+    stream: Assembling = field(default=Assembling(), compare=False)
+    broker: Broker | None = field(default=None, compare=False)
+    """Where messages come from."""
+    store: S3Store | None = field(default=None, compare=False)
+    """Where an archive that is made keeps its values; None: in its folder."""
+
+    @cached_property
+    def _own(self) -> Mapping[str, Variable]:
+        return {variable.name: variable for variable in self.variables}
+
+    def variable(self, name: str) -> Variable:
+        """Return a variable: declared here, known to everybody and mapped to by a feed, or else of unknown unit.
+
+        A column that only has a known variable's name may hold another unit: "air_temperature" may be in degF.
+        """
+        if name in self._own:
+            return self._own[name]
+        known = KNOWN_VARIABLES.get(name)
+        if known is not None and any(column.variable == name for feed in self.feeds for column in feed.columns):
+            return known
+        return Variable(name, UNKNOWN_UNIT, None, known.long_name if known else "")
+
+    def mapping_of(self, feed: Feed) -> str:
+        """Return a token of everything that decides which readings a file of a feed gives."""
+        return token(feed, [list(shift) for shift in self.quality.clock_shift_h])
+
+    def token(self) -> str:
+        """Return a token of everything that decides how a file is read."""
+        stations = {
+            s.id: (s.name, [(p.from_ns, repr((p.lon, p.lat, p.elevation_m))) for p in s.positions])
+            for s in self.stations
+        }
+        shifts = [list(shift) for shift in self.quality.clock_shift_h]
+        return token(self.name, self.slice_s, self.feeds, self.variables, stations, *([shifts] if shifts else []))
+
+
+def default_deployment(
+    *, name: str = DEFAULT_NAME, slice_s: float = DEFAULT_SLICE_S, variables: tuple[Variable, ...] = ()
+) -> Deployment:
+    """Return what holds without a deployment file: what files tell, else UTC, units unknown, positions missing.
+
+    A feed for each format; plain CSV is told by its name, the others by their first bytes.
+    """
+    options = ReadOptions(nodata=("NaN", "nan", "NA"))
+    names = sorted(FORMATS, key=lambda name: (name != GENERAL, name))
+    feeds = tuple(Feed(form, "*.csv" if form == GENERAL else "", form, options) for form in names)
+    return Deployment(name, feeds, slice_s=slice_s, variables=variables, declared=False)
+
+
+def load(path: Path) -> Deployment:
+    """Read a deployment file.
+
+    Raises
+    ------
+    InvalidDeployment
+        It cannot be used; the message names the key.
+    NotFound
+        There is no such file.
+    """
+    return load_with_text(path)[0]
+
+
+def load_with_text(path: Path) -> tuple[Deployment, str]:
+    """Read a deployment file once; return what it describes, and its text; errors as in `load`."""
+    if not path.is_file():
+        message = f"no deployment file {path}; write one (see station_data/deployments) or leave the option away"
+        raise NotFound(message)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        content = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"{path.name}: no TOML: {error}"
+        raise InvalidDeployment(message) from error
+    described = from_mapping(content, file=path.name, path=path.resolve())
+    for feed in described.feeds:
+        if feed.arrivals is not None and not (path.resolve().parent / feed.arrivals).is_file():
+            message = (
+                f"{path.name}: feed {feed.name!r} names arrivals in {feed.arrivals!r}, which is not beside it; "
+                "add the file or drop the key"
+            )
+            raise InvalidDeployment(message)
+    return described, text
+
+
+def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: Path | None = None) -> Deployment:
+    """Return the deployment that the content of a file describes; errors as in `load`."""
+    top = CheckedTable(content, "", file=file)
+    # Before all else: a table whose name is misspelt must not be told as a missing one.
+    for key in ("network", "variable", "feed", "station", "quality", "mqtt", "stream", "archive"):
+        top.has(key)
+    top.finish()
+    network = CheckedTable(top.value("network", default={}), "network", file=file)
+    variables = tuple(_variable(table) for table in top.tables("variable"))
+    feeds = tuple(_feed(table, {v.name: v for v in variables}) for table in top.tables("feed"))
+    if not feeds:
+        top.refuse("feed", "is missing; a deployment needs at least one [[feed]]")
+    stations = tuple(_station(table) for table in top.tables("station"))
+    for kind, names in (("feed", [f.name for f in feeds]), ("station", [s.id for s in stations])):
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                top.refuse(f"{kind}[{place}]", f"repeats {name!r}; each {kind} is named once")
+    check_apart([(feed.name, feed.topic) for feed in feeds if feed.topic is not None], file=file)
+    deployment = Deployment(
+        network.text("name"),
+        feeds,
+        title=network.text("title", default=network.text("name")),
+        slice_s=network.number("slice_s", default=DEFAULT_SLICE_S, least=0.01, most=366 * 86_400.0),
+        stations=stations,
+        variables=variables,
+        quality=_quality(top, variables),
+        path=path,
+        stream=_assembling(CheckedTable(top.value("stream", default={}), "stream", file=file)),
+        broker=_broker(top, path),
+        store=_store(CheckedTable(top.value("archive", default={}), "archive", file=file)),
+    )
+    network.finish()
+    return deployment
+
+
+def _assembling(table: CheckedTable) -> Assembling:
+    found = Assembling(
+        cast("Grouping", table.text("join", default="network", among=get_args(Grouping))),
+        table.number("idle_s", least=0.001, most=1e8) if table.has("idle_s") else None,
+    )
+    table.finish()
+    return found
+
+
+def _store(table: CheckedTable) -> S3Store | None:
+    told = {key: table.text(key) for key in ("endpoint", "region") if table.has(key)}
+    conditional = table.value("conditional", default=True)
+    if not isinstance(conditional, bool):
+        table.refuse("conditional", f"needs true or false; got {conditional!r}")
+    place = table.text("store") if told or not conditional or table.has("store") else None
+    table.finish()
+    try:
+        return None if place is None else S3Store.at(place, conditional=conditional, **told)
+    except InvalidDeployment as error:
+        table.refuse("", f"cannot be used: {error}", cause=error)
+
+
+def _quality(top: CheckedTable, own: tuple[Variable, ...]) -> Quality:
+    names = {**KNOWN_VARIABLES, **{variable.name: variable for variable in own}}
+    return read_quality(CheckedTable(top.value("quality", default={}), "quality", file=top.file), names.get)
+
+
+def _broker(top: CheckedTable, path: Path | None) -> Broker | None:
+    if not top.has("mqtt"):
+        return None
+    return read_broker(CheckedTable(top.value("mqtt"), "mqtt", file=top.file), folder=path.parent if path else None)
+
+
+def _variable(table: CheckedTable) -> Variable:
+    name = table.text("name")
+    if not VARIABLE_NAME.match(name):
+        table.refuse("name", f"needs letters, digits and underscores; got {name!r}")
+    unit = table.text("unit", default=UNKNOWN_UNIT)
+    table.checked("unit", lambda: check_unit(unit))
+    standard = table.value("standard_name")
+    if standard is not None:
+        standard = table.text("standard_name")
+    long_name = table.text("long_name", default=name)
+    is_counter, resolution, rollover = _counter(table, unit)
+    table.finish()
+    return Variable(name, unit, standard, long_name, is_counter, resolution, rollover)
+
+
+def _counter(table: CheckedTable, unit: str) -> tuple[bool, float | None, float | None]:
+    """Return whether a variable is a counter, and its resolution and rollover [its unit]."""
+    is_counter = table.value("counter", default=False)
+    if not isinstance(is_counter, bool):
+        table.refuse("counter", f"needs true or false; got {is_counter!r}")
+    declared = {key: table.number(key) if table.has(key) else None for key in ("resolution", "rollover")}
+    for key, value in declared.items():
+        if value is not None and not is_counter:
+            table.refuse(key, f"is of a counter; got {value:g} for a variable that is none: add counter = true")
+    if is_counter and not is_amount(unit):
+        table.refuse("counter", f"needs a unit that can be amassed, such as 'mm'; got {unit!r}")
+    fault = counter_fault(**declared)
+    if fault:
+        at_fault = [key for key, value in declared.items() if counter_fault(**{**dict.fromkeys(declared), key: value})]
+        table.refuse(at_fault[0] if at_fault else "rollover", f"does not fit: {fault}")
+    return is_counter, declared["resolution"], declared["rollover"]
+
+
+def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
+    format_name = table.text("format", among=sorted(FORMATS))
+    interval_s = _interval_s(table, 0.0)
+    statistic = cast("Statistic", table.text("statistic", default="sample", among=get_args(Statistic)))
+    stamp = cast("Stamp", table.text("stamp", default="instant", among=get_args(Stamp)))
+    zone = table.text("timezone", default="UTC")
+    table.checked("timezone", lambda: zone_of(zone))
+    given = table.given()
+    defaults = Column("", "", statistic=statistic, interval_s=interval_s, stamp=stamp, given=given)
+    columns: tuple[Column, ...] = ()
+    if table.has("columns"):
+        inner = CheckedTable(table.value("columns"), f"{table.path}.columns", file=table.file)
+        columns = tuple(_column(inner, name, defaults, own) for name in inner.names())
+        _check_columns(inner, columns, FORMATS[format_name].columns)
+    elif FORMATS[format_name].columns is not None:
+        columns = tuple(_undeclared(name, defaults) for name in FORMATS[format_name].columns or ())
+    form = text_form(table)
+    targets = tuple((c.name, c.unit if c.unit != UNKNOWN_UNIT else _unit(c.variable, own)) for c in columns)
+    options = ReadOptions(
+        tuple(column.name for column in columns) or None,
+        zone,
+        table.texts("nodata", default=("NaN",)),
+        table.text("station_column", default="station"),
+        (form.time_columns or ("time",))[0],
+        _pattern(table),
+        given,
+        replace(form, targets=targets if form.unit_column else ()),
+    )
+    arrivals = table.text("arrivals") if table.has("arrivals") else None
+    topic = read_topic(table) if table.has("topic") else None
+    if topic is not None and isinstance(FORMATS[format_name], DocumentFormat) and format_name != "messages":
+        table.refuse(
+            "topic", f"needs a format that a message can have, 'messages' or lines of text; got {format_name!r}"
+        )
+    files = table.text("files") if topic is None or table.has("files") else ""
+    feed = Feed(table.text("name"), files, format_name, options, columns, interval_s, statistic, stamp, arrivals, topic)
+    table.finish()
+    return feed
+
+
+def _unit(variable: str, own: Mapping[str, Variable]) -> str:
+    return (own.get(variable) or KNOWN_VARIABLES[variable]).unit
+
+
+def _pattern(table: CheckedTable) -> str:
+    if not table.has("station_pattern"):
+        return ""
+    text = table.text("station_pattern")
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        table.refuse("station_pattern", f"is no regular expression: {error}", cause=error)
+    if groups != 1:
+        table.refuse("station_pattern", f"needs one group, the station, as in 'node-(.*)'; {text!r} has {groups}")
+    return text
+
+
+def _undeclared(name: str, defaults: Column) -> Column:
+    return replace(defaults, name=name, variable=name)
+
+
+def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, Variable]) -> Column:
+    content = table.value(name)
+    given = {"variable": content} if isinstance(content, str) else content
+    inner = CheckedTable(given, f"{table.path}.{name}", file=table.file)
+    variable = inner.text("variable")
+    if variable not in own and variable not in KNOWN_VARIABLES:
+        known = NotFound.among("variable", variable, {*own, *KNOWN_VARIABLES})
+        inner.refuse("variable", f"needs a known one or a [[variable]] table: {known}")
+    unit = inner.text("unit", default=UNKNOWN_UNIT)
+    declared = _unit(variable, own)
+    inner.checked("unit", lambda: convert(0.0, check_unit(unit), declared))
+    if declared in DIMENSIONLESS_TEXT and unit not in DIMENSIONLESS_TEXT:
+        inner.refuse("unit", f"is {unit!r}, but [[variable]] {variable!r} is kept without one; give it a unit there")
+    replicate = inner.number("replicate", default=1, least=1)
+    if replicate != int(replicate):
+        inner.refuse("replicate", f"needs a whole number; got {replicate!r}")
+    column = Column(
+        name,
+        variable,
+        unit,
+        inner.number("height_m", least=-1e5, most=1e5) if inner.has("height_m") else None,
+        int(replicate),
+        cast("Statistic", inner.text("statistic", default=defaults.statistic, among=get_args(Statistic))),
+        _interval_s(inner, defaults.interval_s),
+        cast("Stamp", inner.text("stamp", default=defaults.stamp, among=get_args(Stamp))),
+        tuple(sorted({*defaults.given, *inner.given()})),
+    )
+    inner.finish()
+    return column
+
+
+def _interval_s(table: CheckedTable, default: float) -> float:
+    """Return the interval that is given [s], which is more than none; 0 stands for one that is not known."""
+    interval_s = table.number("interval_s", default=default, least=0.0)
+    if table.has("interval_s") and interval_s == 0.0:
+        table.refuse("interval_s", "needs more than 0 s; got 0: omit the key where the interval is not known")
+    return interval_s
+
+
+def _check_columns(table: CheckedTable, columns: tuple[Column, ...], existing: tuple[str, ...] | None) -> None:
+    if not columns:
+        table.refuse("", "is empty; name at least one column, or leave it away to take all")
+    for column in columns:
+        if existing is not None and column.name not in existing:
+            table.refuse(column.name, f"is no column of the format: {NotFound.among('column', column.name, existing)}")
+
+
+def _station(table: CheckedTable) -> Station:
+    station_id = str(table.value("id")) if isinstance(table.value("id"), int) else table.text("id")
+    positions = [_position(table, None)]
+    for moved in table.tables("moved"):
+        instant = moved.checked("from", lambda moved=moved: parse_instant(moved.value("from")))  # type: ignore[misc]
+        positions.append(_position(moved, instant))
+        moved.finish()
+    starts = [position.from_ns for position in positions[1:]]
+    if starts != sorted(set(starts), key=lambda start: start or 0):
+        table.refuse("moved", "needs instants one after the other; order them by `from`")
+    station = Station(station_id, table.text("name", default=station_id), tuple(positions))
+    table.finish()
+    return station
+
+
+def _position(table: CheckedTable, from_ns: int | None) -> Position:
+    return Position(
+        from_ns,
+        table.number("lon", default=math.nan, least=-180.0, most=360.0),
+        table.number("lat", default=math.nan, least=-90.0, most=90.0),
+        table.number("elevation_m", default=math.nan, least=-1e4, most=1e5),
+    )

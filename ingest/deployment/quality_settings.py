@@ -1,0 +1,500 @@
+"""Parameters of the tests: frozen records, read from `deployment.toml` key by key, and kept with the archive as JSON.
+
+A field tells what its number is of, so that a default in degC serves a variable that is kept in degF: a "level" is a
+value of the variable, a "difference" one between two values, anything else stays.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any, ClassVar, Final, Literal, Self
+
+from hypergrid.core.flags import FAIL, SUSPECT
+from hypergrid.core.units import convert
+from ingest.deployment.toml_table import CheckedTable
+
+Span = tuple[float, float]
+Of = Literal["level", "difference", "plain"]
+VALUE: Final = "value"
+SUN: Final = "sun"
+MINUTE_NS: Final = 60_000_000_000
+JOINED_INTERVALS: Final = 1.5
+"""Readings this many nominal intervals apart follow one another: none is missing between them, and there is no gap."""
+
+
+def _number(default: float | None, of: Of = "plain", *, least: float = -1e300, most: float = 1e300) -> Any:  # noqa: ANN401
+    return field(default=default, metadata={"kind": "number", "of": of, "least": least, "most": most})
+
+
+def _duration(default: float | None) -> Any:  # noqa: ANN401
+    """Return a field of hours, which are more than none."""
+    return field(default=default, metadata={"kind": "number", "of": "plain", "least": 0.0, "most": 1e300, "above": 0.0})
+
+
+def _span(default: Span | None = None, of: Of = "level") -> Any:  # noqa: ANN401 - what dataclasses take for any type
+    return field(default=default, metadata={"kind": "span", "of": of})
+
+
+def _choice(default: str, *among: str) -> Any:  # noqa: ANN401
+    return field(default=default, metadata={"kind": "text", "among": among, "of": "plain"})
+
+
+NEEDED: Final = math.nan
+"""Default of a number that must be given."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Parameters of one test; what is not given is that of `base`."""
+
+    token_name: ClassVar[str] = "Parameters"
+
+    def converted(self, source: str, target: str) -> Self:
+        """Return them for values in another unit.
+
+        Raises
+        ------
+        hypergrid.core.errors.InvalidUnit
+            The one does not convert to the other.
+        """
+        zero = float(convert(0.0, source, target))
+
+        def one(given: float, of: Of) -> float:
+            there = float(convert(given, source, target))
+            return given if of == "plain" else there - zero if of == "difference" else there
+
+        changed: dict[str, Any] = {}
+        for each in fields(self):
+            value, of = getattr(self, each.name), each.metadata.get("of", "plain")
+            if each.metadata["kind"] == "records":
+                changed[each.name] = tuple(record.converted(source, target) for record in value)
+            elif of != "plain" and value is not None:
+                whole = isinstance(value, tuple)
+                changed[each.name] = tuple(one(v, of) for v in value) if whole else one(value, of)
+        return replace(self, **changed)
+
+    @classmethod
+    def read(cls, table: CheckedTable, base: "Parameters | None") -> Self:
+        """Return what a table of the deployment file says, over `base`.
+
+        Raises
+        ------
+        hypergrid.core.errors.InvalidDeployment
+            A key is unknown, missing or out of bounds; it is named.
+        """
+        given = {each.name: _read(table, each, getattr(base or cls(), each.name)) for each in fields(cls)}
+        table.finish()
+        made = cls(**given)
+        made.check(table)
+        return made
+
+    def check(self, table: CheckedTable) -> None:
+        """Refuse what does not go together."""
+
+
+def _read(table: CheckedTable, each: Field[Any], base: Any) -> Any:  # noqa: ANN401 - whatever the field holds
+    name, metadata = each.name, each.metadata
+    if metadata["kind"] == "records":
+        return tuple(metadata["record"].read(one, None) for one in table.tables(name)) if table.has(name) else base
+    if not table.has(name):
+        if isinstance(base, float) and math.isnan(base):
+            table.refuse(name, "is missing")
+        return base
+    if metadata["kind"] == "number":
+        number = table.number(name, least=metadata["least"], most=metadata["most"])
+        if number <= metadata.get("above", -math.inf):
+            table.refuse(name, f"needs more than {metadata['above']:g} hours; got {number:g}")
+        return number if math.isfinite(number) else table.refuse(name, f"needs a finite number; got {number!r}")
+    if metadata["kind"] == "text":
+        return table.text(name, among=metadata["among"] or None)
+    value = table.value(name)
+    numbers = isinstance(value, list) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in value)
+    if metadata["kind"] == "months":
+        if not numbers or not value or not set(value) <= set(range(1, 13)):
+            table.refuse(name, f"needs a list of months from 1 to 12; got {value!r}")
+        return tuple(sorted(set(value)))
+    if not numbers or len(value) != 2 or not value[0] < value[1]:
+        table.refuse(name, f"needs two numbers, [lowest, highest]; got {value!r}")
+    return float(value[0]), float(value[1])
+
+
+def _refuse_wider(table: CheckedTable, suspect: Span | None, fail: Span | None) -> None:
+    if suspect is None and fail is None:
+        table.refuse("", "needs fail or suspect, as [lowest, highest]")
+    if suspect is not None and fail is not None and (suspect[0] < fail[0] or suspect[1] > fail[1]):
+        table.refuse("suspect", f"{list(suspect)} must lie inside fail {list(fail)}")
+
+
+def _refuse_less(table: CheckedTable, key: str, fail: float | None, suspect: float) -> None:
+    if fail is not None and fail < suspect:
+        table.refuse(key, f"needs at least what is suspect, {suspect:g}; got {fail:g}")
+
+
+@dataclass(frozen=True)
+class SunLimit(Parameters):
+    """The most that the sun allows: `factor * S * sin(elevation) ** power + offset`.
+
+    S is the irradiance at the top of the atmosphere [W m-2]. The form is that of BSRN's limits (C. N. Long and E. G.
+    Dutton 2002, BSRN Global Network recommended QC tests, V2.0). An amount (`interval_exponent` above zero) is held
+    against it times its seconds.
+    """
+
+    token_name: ClassVar[str] = "SunLimit"
+
+    factor: float = _number(1.2, "difference", least=0.0)
+    """[the variable's unit for each W m-2]"""
+    offset: float = _number(50.0, "difference", least=0.0)
+    power: float = _number(1.2, least=0.0, most=10.0)
+    flag: str = _choice("suspect", "suspect", "fail")
+
+
+@dataclass(frozen=True)
+class GrossRange(Parameters):
+    """Values outside `fail` fail, those outside `suspect` are suspect; bounds are inside.
+
+    Bounds of what grows or shrinks with its interval are those of one hour: of readings over h hours they are bounds
+    times `h ** interval_exponent`. An exponent above zero is one of totals: where an interval is not known the upper
+    bounds are not tested. One below zero is one of rates: a sample or an extreme counts as a minute.
+    """
+
+    token_name: ClassVar[str] = "GrossRange"
+
+    fail: Span | None = _span()
+    suspect: Span | None = _span()
+    interval_exponent: float = _number(0.0, least=-1.0, most=1.0)
+    sun: tuple[SunLimit, ...] = field(default=(), metadata={"kind": "records", "record": SunLimit})
+
+    def check(self, table: CheckedTable) -> None:
+        """Refuse spans that do not go together."""
+        _refuse_wider(table, self.suspect, self.fail)
+
+
+@dataclass(frozen=True)
+class Normal(Parameters):
+    """What is normal in some months, at some heights above ground, latitudes and elevations.
+
+    Bounds are those at sea level: they change by `low_per_m` and `high_per_m` with each metre of elevation or, where
+    `scale_heights_m` are given, by exp(-elevation / scale height), that of the lower and of the upper bound. Where an
+    elevation is not known, bounds that change by metres are as wide as from 0 to 4,000 m.
+    """
+
+    token_name: ClassVar[str] = "Normal"
+
+    months: tuple[int, ...] = field(default=tuple(range(1, 13)), metadata={"kind": "months"})
+    fail: Span | None = _span()
+    suspect: Span | None = _span()
+    height_m: Span | None = _span(of="plain")
+    lat: Span | None = _span(of="plain")
+    elevation_m: Span | None = _span(of="plain")
+    low_per_m: float = _number(0.0, "difference", least=-1e3, most=1e3)
+    high_per_m: float = _number(0.0, "difference", least=-1e3, most=1e3)
+    scale_heights_m: Span | None = _span(of="plain")
+
+    def check(self, table: CheckedTable) -> None:
+        """Refuse spans that do not go together."""
+        _refuse_wider(table, self.suspect, self.fail)
+        if self.scale_heights_m is not None and self.scale_heights_m[0] <= 0.0:
+            table.refuse("scale_heights_m", f"needs heights above 0 m; got {list(self.scale_heights_m)}")
+
+
+@dataclass(frozen=True)
+class Climatology(Parameters):
+    """Each reading is held against the last of `normal` that has its month and place; without one it is not tested."""
+
+    token_name: ClassVar[str] = "Climatology"
+
+    normal: tuple[Normal, ...] = field(default=(), metadata={"kind": "records", "record": Normal})
+
+
+@dataclass(frozen=True)
+class Spike(Parameters):
+    """A reading that stands out from those before and after it, by more than what changes in the time between.
+
+    The threshold is `suspect` and `per_hour` for each hour between readings. "differential": the smaller of the two
+    steps, where they have opposite directions; "average": the distance from the mean of the two.
+    """
+
+    token_name: ClassVar[str] = "Spike"
+
+    suspect: float = _number(NEEDED, "difference", least=0.0)
+    fail: float | None = _number(None, "difference", least=0.0)
+    per_hour: float = _number(0.0, "difference", least=0.0)
+    method: str = _choice("differential", "differential", "average")
+    within_hours: float = _duration(3.0)
+
+    def check(self, table: CheckedTable) -> None:
+        """Refuse thresholds in the wrong order."""
+        _refuse_less(table, "fail", self.fail, self.suspect)
+
+
+@dataclass(frozen=True)
+class RateOfChange(Parameters):
+    """A step from the reading before of more than `suspect` and `per_hour` for each hour between."""
+
+    token_name: ClassVar[str] = "RateOfChange"
+
+    suspect: float = _number(NEEDED, "difference", least=0.0)
+    fail: float | None = _number(None, "difference", least=0.0)
+    per_hour: float = _number(0.0, "difference", least=0.0)
+    within_hours: float = _duration(3.0)
+
+    def check(self, table: CheckedTable) -> None:
+        """Refuse thresholds in the wrong order."""
+        _refuse_less(table, "fail", self.fail, self.suspect)
+
+
+@dataclass(frozen=True)
+class Exempt(Parameters):
+    """While something lies between `least` and `most` (both included), time does not count.
+
+    `of` is "value" (the reading itself), "sun" (its elevation [degree]; unknown without a position: exempt), or a
+    variable (the latest reading at the station, at most three hours old; without one: not exempt).
+    """
+
+    token_name: ClassVar[str] = "Exempt"
+
+    of: str = _choice(VALUE)
+    least: float = field(default=-1e300, metadata={"kind": "number", "of": "level", "least": -1e300, "most": 1e300})
+    most: float = field(default=1e300, metadata={"kind": "number", "of": "level", "least": -1e300, "most": 1e300})
+
+    def converted(self, source: str, target: str) -> Self:
+        """Return it for values in another unit: bounds of other things stay, and those that are none."""
+        if self.of != VALUE:
+            return self
+        low, high = (x if abs(x) >= 1e300 else float(convert(x, source, target)) for x in (self.least, self.most))
+        return replace(self, least=low, most=high)
+
+
+@dataclass(frozen=True)
+class FlatLine(Parameters):
+    """Readings that stay within `tolerance` for `hours` or longer, `readings` or more; exempt times do not count.
+
+    All of them are suspect, and fail from `fail_hours` on. A pause of more than `within_hours` ends them.
+    """
+
+    token_name: ClassVar[str] = "FlatLine"
+
+    hours: float = _duration(NEEDED)
+    fail_hours: float | None = _duration(None)
+    readings: float = _number(12, least=2)
+    tolerance: float = _number(0.0, "difference", least=0.0)
+    within_hours: float = _duration(6.0)
+    exempt: tuple[Exempt, ...] = field(default=(), metadata={"kind": "records", "record": Exempt})
+
+    @property
+    def worst(self) -> int:
+        """The flag of what stays the same for longest."""
+        return SUSPECT if self.fail_hours is None else FAIL
+
+    def check(self, table: CheckedTable) -> None:
+        """Refuse durations in the wrong order."""
+        _refuse_less(table, "fail_hours", self.fail_hours, self.hours)
+
+
+@dataclass(frozen=True)
+class AttenuatedSignal(Parameters):
+    """The standard deviation, or the range, of the `hours` before and with each reading lies below a threshold."""
+
+    token_name: ClassVar[str] = "AttenuatedSignal"
+
+    hours: float = _duration(NEEDED)
+    suspect: float = _number(NEEDED, "difference", least=0.0)
+    fail: float | None = _number(None, "difference", least=0.0)
+    readings: float = _number(12, least=2)
+    measure: str = _choice("std", "std", "range")
+
+    def check(self, table: CheckedTable) -> None:
+        """Refuse thresholds in the wrong order: the smaller the deviation, the worse."""
+        if self.fail is not None and self.fail > self.suspect:
+            table.refuse("fail", f"needs at most what is suspect, {self.suspect:g}; got {self.fail:g}")
+
+
+@dataclass(frozen=True)
+class Gap(Parameters):
+    """A pause of more than `hours`: counted a station, and the first reading after it flagged where `flag` says so."""
+
+    token_name: ClassVar[str] = "Gap"
+
+    hours: float = _duration(3.0)
+    flag: str = _choice("none", "none", "suspect", "fail")
+
+
+@dataclass(frozen=True)
+class CounterFall(Parameters):
+    """A counter that falls by `least` or more, to more than `near_zero`, since a reading at most `within_hours` ago."""
+
+    token_name: ClassVar[str] = "CounterFall"
+
+    least: float = _number(NEEDED, "difference", least=0.0)
+    near_zero: float = _number(NEEDED, "level")
+    within_hours: float = _number(3.0, least=0.0)
+    flag: str = _choice("suspect", "suspect", "fail")
+
+
+@dataclass(frozen=True)
+class BuddyCheck(Parameters):
+    """A reading far from the mean of its neighbours, reduced to its elevation (titanlib's definition).
+
+    Neighbours are the other stations within `radius_km` (not given: by the network's spacing, `Places.radius_m`) and
+    `most_elevation_m` up or down, in the same cell of `minutes`; at least `neighbours` of them must report.
+    """
+
+    token_name: ClassVar[str] = "BuddyCheck"
+
+    radius_km: float | None = _number(None, least=0.0)
+    neighbours: float = _number(5, least=1)
+    threshold: float = _number(4.0, least=0.0)
+    least_spread: float = _number(NEEDED, "difference", least=1e-9)
+    per_m: float = _number(0.0, "difference", least=-1e3, most=1e3)
+    most_elevation_m: float = _number(300.0, least=0.0)
+    iterations: float = _number(3, least=1, most=100)
+    minutes: float = _number(10.0, least=0.01)
+
+
+@dataclass(frozen=True)
+class SpatialConsistency(Parameters):
+    """A reading far from what a straight line in elevation through its neighbours says at its elevation.
+
+    The line is fitted without the station itself. Where the neighbours' elevations spread by less than
+    `least_elevation_m` (standard deviation), their mean is taken, reduced by `per_m`.
+    """
+
+    token_name: ClassVar[str] = "SpatialConsistency"
+
+    radius_km: float = _number(50.0, least=0.0)
+    neighbours: float = _number(8, least=3)
+    threshold: float = _number(5.0, least=0.0)
+    least_spread: float = _number(NEEDED, "difference", least=1e-9)
+    per_m: float = _number(0.0, "difference", least=-1e3, most=1e3)
+    least_elevation_m: float = _number(50.0, least=0.0)
+    iterations: float = _number(3, least=1, most=100)
+    minutes: float = _number(10.0, least=0.01)
+
+
+@dataclass(frozen=True)
+class LevelShift(Parameters):
+    """A series that for most of a day lies off its usual difference from its references, or from its own past.
+
+    Off is more than `threshold` times the usual spread of that difference, `alone_threshold` times where there are no
+    two references, and more than `least_shift`. Usual is what was not flagged in the `days` before, `least_days` of
+    them at least. What lasts for longer than `memory_days`, at most twice that, becomes usual.
+    """
+
+    token_name: ClassVar[str] = "LevelShift"
+
+    threshold: float = _number(3.0, least=1.0)
+    least_shift: float = _number(NEEDED, "difference", least=1e-9)
+    alone_threshold: float = _number(6.0, least=1.0)
+    references: float = _number(8, least=2, most=24)
+    days: float = _number(45.0, least=7.0, most=366.0)
+    least_days: float = _number(5.0, least=2.0)
+    memory_days: float = _number(91.0, least=14.0, most=732.0)
+
+
+@dataclass(frozen=True)
+class FaultyZeros(Parameters):
+    """A rain gauge that reports no rain while its neighbours do, time and again (a blocked gauge).
+
+    `of` says what readings are: "amount", of an interval, "rate", or "counter", one that grows. Three hours are wet
+    where at least `share` of `neighbours` or more have more than `wet` (of rates: on average); a gauge that is dry in
+    more of them, one after another, than chance makes likely (1 in 10 to the power of `evidence`) on at least `days`
+    days is blocked.
+    """
+
+    token_name: ClassVar[str] = "FaultyZeros"
+
+    of: str = _choice("amount", "amount", "rate", "counter")
+    wet: float = _number(0.5, "difference", least=1e-9)
+    share: float = _number(0.75, least=0.5, most=1.0)
+    neighbours: float = _number(3, least=2)
+    evidence: float = _number(6.0, least=1.0)
+    days: float = _number(2, least=1)
+    memory_days: float = _number(91.0, least=14.0, most=732.0)
+
+
+@dataclass(frozen=True)
+class VariableTests:
+    """The tests of one variable; None: not run."""
+
+    token_name: ClassVar[str] = "VariableTests"
+
+    gross_range: GrossRange | None = None
+    climatology: Climatology | None = None
+    spike: Spike | None = None
+    flat_line: FlatLine | None = None
+    rate_of_change: RateOfChange | None = None
+    attenuated_signal: AttenuatedSignal | None = None
+    gap: Gap | None = None
+    counter_fall: CounterFall | None = None
+    buddy_check: BuddyCheck | None = None
+    spatial_consistency: SpatialConsistency | None = None
+    level_shift: LevelShift | None = None
+    faulty_zeros: FaultyZeros | None = None
+
+    KINDS: ClassVar[Mapping[str, type[Parameters]]] = {
+        "gross_range": GrossRange,
+        "climatology": Climatology,
+        "spike": Spike,
+        "flat_line": FlatLine,
+        "rate_of_change": RateOfChange,
+        "attenuated_signal": AttenuatedSignal,
+        "gap": Gap,
+        "counter_fall": CounterFall,
+        "buddy_check": BuddyCheck,
+        "spatial_consistency": SpatialConsistency,
+        "level_shift": LevelShift,
+        "faulty_zeros": FaultyZeros,
+    }
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) is not None for name in self.KINDS)
+
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """Other variables that exemptions look at."""
+        exempt = self.flat_line.exempt if self.flat_line else ()
+        return tuple(dict.fromkeys(one.of for one in exempt if one.of not in (VALUE, SUN)))
+
+    def converted(self, source: str, target: str) -> "VariableTests":
+        """Return them for values in another unit."""
+        present = {name: getattr(self, name) for name in self.KINDS}
+        return VariableTests(**{n: p.converted(source, target) for n, p in present.items() if p is not None})
+
+    @property
+    def cell_ns(self) -> int:
+        """Length of the cells of time within which tests by neighbours look [ns]; 0: there are none such."""
+        checks = [one for one in (self.buddy_check, self.spatial_consistency) if one]
+        return math.lcm(*(round(one.minutes * MINUTE_NS) for one in checks)) if checks else 0
+
+    def alone(self) -> "VariableTests":
+        """Return those that look along a series alone."""
+        return replace(self.without_memory(), buddy_check=None, spatial_consistency=None)
+
+    def without_memory(self) -> "VariableTests":
+        """Return those that look no further than `reach_s`."""
+        return replace(self, level_shift=None, faulty_zeros=None)
+
+    @property
+    def memory_days(self) -> float:
+        """For how long the tests with a memory look back, at most twice that [d]; 0: there are none such."""
+        return max((one.memory_days for one in (self.level_shift, self.faulty_zeros) if one), default=0.0)
+
+    def reach_s(self, interval_s: float) -> float:
+        """Return how far from a reading those lie that its flags depend on, with one every `interval_s` or more [s]."""
+        hours = [0.5]
+        # What comes more rarely than a test joins readings is joined all the same, interval by interval.
+        joined = interval_s * JOINED_INTERVALS / 3600.0
+        if self.spike:
+            hours.append(max(self.spike.within_hours, joined))
+        if self.rate_of_change:
+            hours.append(max(self.rate_of_change.within_hours, joined))
+        if self.flat_line:
+            flat = self.flat_line
+            hours.append(max(flat.hours, flat.fail_hours or 0.0, flat.readings * interval_s / 3600.0))
+        if self.attenuated_signal:
+            hours.append(self.attenuated_signal.hours)
+        if self.counter_fall:
+            hours.append(self.counter_fall.within_hours)
+        if self.gap:
+            hours.append(max(self.gap.hours, joined))
+        return 3600.0 * (max(hours) * 1.01) + interval_s

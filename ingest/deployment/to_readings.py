@@ -1,0 +1,112 @@
+"""Rows of files to readings of variables: series, units, flags and arrivals. Pure: no file, no clock, no Spark."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.flags import MISSING, NOT_EVALUATED
+from hypergrid.core.readings import Position, Readings, Series, Station, concatenate
+from hypergrid.core.units import Variable, convert
+from ingest.deployment.deployment_file import Column, Deployment, Feed
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of one feed in columns, n of them."""
+
+    feed: Feed
+    columns: Mapping[str, Column]
+    """What is in each column of `values`."""
+    stations: tuple[str, ...]
+    code: NDArray[np.int32]
+    """Which of `stations`, shape (n,)."""
+    time_ns: NDArray[np.int64]
+    """Time stamp [ns since 1970 UTC], shape (n,)."""
+    arrival_ns: NDArray[np.int64]
+    """Arrival [ns since 1970 UTC], shape (n,)."""
+    values: Mapping[str, NDArray[np.float64]]
+    """Column to values [the column's unit], shape (n,) each; NaN: reported without a value."""
+    flag: NDArray[np.uint8] | None = None
+    """Flags of QARTOD that the rows came with, shape (n,)."""
+
+
+def series_of(feed: str, column: Column, station: str) -> Series:
+    """Return the series that a column of a feed, by its name, holds for a station."""
+    return Series(
+        column.variable,
+        station,
+        column.height_m,
+        column.replicate,
+        column.statistic,
+        column.interval_s,
+        column.stamp,
+        f"{feed}:{column.name}",
+    )
+
+
+def all_series(present: Iterable[tuple[Feed, Column, str]], deployment: Deployment) -> Mapping[str, tuple[Series, ...]]:
+    """Return the series by variable: stations in the deployment's order, then others by name.
+
+    The order depends on what is present and on nothing else, so that equal files make equal archives.
+    """
+    rank = {station.id: place for place, station in enumerate(deployment.stations)}
+    found: dict[str, set[tuple[object, Series]]] = {}
+    for feed, column, station in present:
+        key = (rank.get(station, len(rank)), natural(station))
+        found.setdefault(column.variable, set()).add((key, series_of(feed.name, column, station)))
+
+    def order(item: tuple[object, Series]) -> tuple[object, ...]:
+        key, series = item
+        height = series.height_m if series.height_m is not None else 0.0
+        return key, series.source, height, series.replicate, series.statistic, series.interval_s, series.stamp
+
+    return {name: tuple(series for _, series in sorted(items, key=order)) for name, items in sorted(found.items())}
+
+
+def natural(text: str) -> tuple[tuple[int, str], ...]:
+    """Return a key that orders "2" before "10"."""
+    parts = _DIGITS.split(text)
+    return tuple((int(part), "") if part.isdigit() and part.isascii() else (-1, part) for part in parts if part)
+
+
+def assemble(
+    pieces: Sequence[Rows], variable: Variable, series: tuple[Series, ...], deployment: Deployment
+) -> Readings:
+    """Return the readings of a variable in rows that hold it, in their order.
+
+    Values come in the variable's unit; a missing value is a reading with the flag MISSING and its exact time.
+
+    Raises
+    ------
+    hypergrid.core.errors.InvalidUnit
+        A column's unit does not convert to the variable's.
+    """
+    place = {one: index for index, one in enumerate(series)}
+    parts = [Readings.empty(series)]
+    for piece in pieces:
+        for name, values in piece.values.items():
+            column = piece.columns[name]
+            if column.variable != variable.name:
+                continue
+            # Of long rows, not every station has every column.
+            found = [place.get(series_of(piece.feed.name, column, station), -1) for station in piece.stations]
+            table = np.array(found or [0], np.int32)
+            converted = convert(values, column.unit, deployment.variable(variable.name).unit)
+            given = NOT_EVALUATED if piece.flag is None else piece.flag
+            flag = np.where(np.isnan(converted), MISSING, given).astype(np.uint8)
+            index = table[piece.code]
+            parts.append(Readings(series, index, piece.time_ns, converted, flag, piece.arrival_ns))
+    return concatenate(parts)
+
+
+def stations_of(present: Iterable[str], deployment: Deployment, *, known: Collection[str]) -> tuple[Station, ...]:
+    """Return the declared stations, and those present that are neither declared nor `known`: these have no position."""
+    declared = {station.id: station for station in deployment.stations}
+    nowhere = (Position(None, float("nan"), float("nan"), float("nan")),)
+    others = [Station(name, name, nowhere) for name in sorted(set(present) - set(declared) - set(known), key=natural)]
+    return (*deployment.stations, *others)

@@ -1,0 +1,120 @@
+"""Tables of a settings file, read key by key: what is wrong is named by the path of its key."""
+
+import difflib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NoReturn, TypeVar
+
+from hypergrid.core.errors import HyperGridError, InvalidDeployment
+
+T = TypeVar("T")
+
+
+class CheckedTable:
+    """A table whose keys are taken one at a time; `finish` refuses those that nobody took.
+
+    Examples
+    --------
+    >>> table = CheckedTable({"name": "pass"}, "network", file="deployment.toml")
+    >>> table.text("name")
+    'pass'
+    """
+
+    def __init__(self, content: object, path: str, *, file: str) -> None:
+        self.path, self.file = path, file
+        if not isinstance(content, Mapping):
+            self.refuse("", f"needs a table; got {content!r}")
+        self._content: Mapping[str, Any] = content
+        self._known: set[str] = set()
+
+    def refuse(self, key: str, what: str, *, cause: Exception | None = None) -> NoReturn:
+        """Raise the error that names the key."""
+        path = ".".join(part for part in (self.path, key) if part)
+        message = f"{self.file}: {path} {what}"
+        raise InvalidDeployment(message) from cause
+
+    def has(self, key: str) -> bool:
+        """Tell whether the key is given."""
+        self._known.add(key)
+        return key in self._content
+
+    def given(self) -> tuple[str, ...]:
+        """Return the keys that are given, in order, which takes none of them."""
+        return tuple(sorted(self._content))
+
+    def value(self, key: str, *, default: object = None) -> Any:  # noqa: ANN401 - whatever TOML holds
+        """Return what is given, unchecked, or the default."""
+        return self._content[key] if self.has(key) else default
+
+    def text(self, key: str, *, default: str | None = None, among: Collection[str] | None = None) -> str:
+        """Return a text that is not empty; `among`: one of these."""
+        value = self._needed(key, default)
+        if not isinstance(value, str) or not value.strip():
+            self.refuse(key, f"needs text; got {value!r}")
+        if among is not None and value not in among:
+            self.refuse(key, f"is {value!r}{_hint(value, among)}; it is one of: {', '.join(among)}")
+        return value
+
+    def number(self, key: str, *, default: float | None = None, least: float = -1e300, most: float = 1e300) -> float:
+        """Return a number between two bounds."""
+        value = self._needed(key, default)
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not (value != value or least <= value <= most)
+        ):
+            bounds = f" between {least:g} and {most:g}" if abs(least) < 1e300 and most < 1e300 else ""
+            bounds = bounds or (f" not below {least:g}" if abs(least) < 1e300 else "")
+            self.refuse(key, f"needs a number{bounds}; got {value!r}")
+        return float(value)
+
+    def texts(self, key: str, *, default: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a list of texts; one text is a list of one."""
+        value = self.value(key, default=list(default))
+        if isinstance(value, str):
+            return (value,)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            self.refuse(key, f"needs a list of texts; got {value!r}")
+        return tuple(value)
+
+    def tables(self, key: str) -> list["CheckedTable"]:
+        """Return an array of tables; empty where the key is missing."""
+        value = self.value(key, default=[])
+        if not isinstance(value, list):
+            self.refuse(key, f"needs [[{key}]], an array of tables; got {value!r}")
+        base = f"{self.path}." if self.path else ""
+        return [CheckedTable(item, f"{base}{key}[{place}]", file=self.file) for place, item in enumerate(value)]
+
+    def checked(self, key: str, check: Callable[[], T]) -> T:
+        """Return what `check` returns; its error is told with the key."""
+        try:
+            return check()
+        except InvalidDeployment:
+            raise
+        except HyperGridError as error:
+            self.refuse(key, f"cannot be used: {error}", cause=error)
+
+    def names(self) -> list[str]:
+        """Return all keys, which counts as taking them."""
+        self._known.update(self._content)
+        return list(self._content)
+
+    def finish(self) -> None:
+        """Refuse keys that nobody asked for."""
+        for key in self._content:
+            if key not in self._known:
+                self.refuse(key, f"is an unknown key{_hint(key, self._known)}. There are: {_listing(self._known)}")
+
+    def _needed(self, key: str, default: object) -> object:
+        value = self.value(key, default=default)
+        if value is None:
+            self.refuse(key, "is missing")
+        return value
+
+
+def _hint(given: str, existing: Collection[str]) -> str:
+    close = difflib.get_close_matches(given, sorted(existing), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _listing(names: Collection[str]) -> str:
+    return ", ".join(sorted(names))

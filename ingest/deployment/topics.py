@@ -1,0 +1,211 @@
+"""What a deployment says of MQTT: which topics a feed's messages come under, and which broker has them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Final
+from urllib.parse import urlsplit
+
+from hypergrid.core.errors import InvalidDeployment
+from ingest.deployment.toml_table import CheckedTable
+
+STATION: Final = "station"
+"""The named part of a topic that is the station, where the message itself names none."""
+USER_KEY: Final = "HYPERGRID_MQTT_USER"
+PASSWORD_KEY: Final = "HYPERGRID_MQTT_PASSWORD"  # noqa: S105 - the name of it
+_PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
+_NAMED: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A pattern of topics: levels between slashes, `{name}` and `+` for any one level, `#` at the end for all below.
+
+    Examples
+    --------
+    >>> topic = Topic("net/{station}/up")
+    >>> topic.filter, topic.station("net/7/up"), topic.matches("net/7/down")
+    ('net/+/up', '7', False)
+    """
+
+    token_name: ClassVar[str] = "Topic"
+
+    pattern: str
+
+    @cached_property
+    def filter(self) -> str:
+        """What the broker is asked for."""
+        return _NAMED.sub("+", self.pattern)
+
+    @cached_property
+    def _form(self) -> re.Pattern[str]:
+        levels = []
+        for level in self.pattern.split("/"):
+            named = _NAMED.fullmatch(level)
+            levels.append(f"(?P<{named[1]}>[^/]*)" if named else "[^/]*" if level == "+" else re.escape(level))
+        text = "/".join(levels)
+        if self.pattern.split("/")[-1] == "#":
+            text = f"{text.removesuffix(re.escape('#')).removesuffix('/')}(?:/.*)?" if len(levels) > 1 else "(?!\\$).*"
+        return re.compile(text, re.DOTALL)
+
+    def matches(self, topic: str) -> bool:
+        """Tell whether a topic has this form."""
+        return self._form.fullmatch(topic) is not None
+
+    def station(self, topic: str) -> str:
+        """Return the station that a topic names; empty where it names none."""
+        found = self._form.fullmatch(topic)
+        return found[STATION] if found and STATION in self._form.groupindex else ""
+
+    def overlaps(self, other: "Topic") -> bool:
+        """Tell whether some topic has the form of both."""
+        return _overlap(self.filter.split("/"), other.filter.split("/"))
+
+
+def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
+    if one[:1] == ["#"] or other[:1] == ["#"]:
+        return True
+    if not one or not other:
+        # "a/#" has "a" itself, too.
+        return one[:1] in ([], ["#"]) and other[:1] in ([], ["#"])
+    return (one[0] == other[0] or "+" in (one[0], other[0])) and _overlap(one[1:], other[1:])
+
+
+def read_topic(table: CheckedTable) -> Topic:
+    """Read the topic of a feed.
+
+    Raises
+    ------
+    InvalidDeployment
+        It is no pattern of topics.
+    """
+    pattern = table.text("topic")
+    levels = pattern.split("/")
+    names = [named[1] for level in levels if (named := _NAMED.fullmatch(level))]
+    for place, level in enumerate(levels):
+        plain = _NAMED.fullmatch(level) or level == "+" or (level == "#" and place == len(levels) - 1)
+        if not plain and (set(level) & set("{}+#\0")):
+            table.refuse("topic", f"is {pattern!r}; {{name}} and + stand for one whole level, # for all at the end")
+    if len(set(names)) < len(names):
+        table.refuse("topic", f"is {pattern!r}, which names a level twice; give each a name of its own")
+    if len(pattern.encode()) > 65_535:
+        table.refuse("topic", "is longer than MQTT allows, 65,535 bytes")
+    return Topic(pattern)
+
+
+def check_apart(topics: Sequence[tuple[str, Topic]], *, file: str) -> None:
+    """Raise `InvalidDeployment` where a message could be of two of the feeds (name, topic)."""
+    for place, (name, topic) in enumerate(topics):
+        for before, earlier in topics[:place]:
+            if topic.overlaps(earlier):
+                message = (
+                    f"{file}: the topics of feeds {before!r} ({earlier.pattern}) and {name!r} ({topic.pattern}) "
+                    "overlap: a message could be of both; make them differ in a level that is no wildcard"
+                )
+                raise InvalidDeployment(message)
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where messages come from. Its password is in a file or the environment, and nowhere else."""
+
+    host: str
+    port: int = 1883
+    tls: bool = False
+    ca_file: Path | None = None
+    """Certificates that the broker's is to be signed by; None: those that the system trusts."""
+    certificate: Path | None = None
+    """The certificate of this client, where the broker wants one."""
+    key: Path | None = None
+    """Its key."""
+    user: str = ""
+    password_file: Path | None = None
+    """File whose first line is the password."""
+    client_id: str = ""
+    """Under which the broker keeps messages for us; empty: one is made for the archive and kept with it."""
+
+    @property
+    def url(self) -> str:
+        """As it was given."""
+        scheme = "mqtts" if self.tls else "mqtt"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
+
+    def check_files(self) -> None:
+        """Raise `InvalidDeployment` where a file that it names is missing."""
+        for key in ("ca_file", "certificate", "key", "password_file"):
+            path: Path | None = getattr(self, key)
+            if path is not None and not path.is_file():
+                message = f"mqtt.{key} is {str(path)!r}, which is no file; paths begin where the deployment file is"
+                raise InvalidDeployment(message)
+
+
+def address(url: str) -> tuple[str, int, bool]:
+    """Return the host, the port, and whether TLS is used, of mqtt://HOST[:PORT] or mqtts://HOST[:PORT].
+
+    Raises
+    ------
+    InvalidDeployment
+        It is no such address, or has a password in it.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        message = f"no address of a broker: {error}; write mqtt://HOST:1883 or mqtts://HOST:8883"
+        raise InvalidDeployment(message) from error
+    if parts.username is not None or parts.password is not None:
+        message = (
+            "a broker's address has no user or password in it, where others could see them; set `user` and "
+            f"`password_file` under [mqtt], or {USER_KEY} and {PASSWORD_KEY} in the environment"
+        )
+        raise InvalidDeployment(message)
+    if parts.scheme not in _PORTS or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment:
+        message = f"{url!r} is no address of a broker; write mqtt://HOST:1883, or mqtts://HOST:8883 for TLS"
+        raise InvalidDeployment(message)
+    return parts.hostname, port or _PORTS[parts.scheme], parts.scheme == "mqtts"
+
+
+def read_broker(table: CheckedTable, *, folder: Path | None) -> Broker:
+    """Read the table [mqtt]; paths begin at `folder`, where the deployment file is. Nobody looks yet what is there.
+
+    Raises
+    ------
+    InvalidDeployment
+        A key cannot be used.
+    """
+    host, port, tls = table.checked("url", lambda: _address_of(table))
+    if table.has("password"):
+        table.refuse("password", f"does not belong here; name a `password_file`, or set {PASSWORD_KEY}")
+
+    def file(key: str) -> Path | None:
+        if not table.has(key):
+            return None
+        return (folder or Path()) / table.text(key)
+
+    broker = Broker(
+        host,
+        port,
+        tls,
+        file("ca_file"),
+        file("certificate"),
+        file("key"),
+        table.text("user") if table.has("user") else "",
+        file("password_file"),
+        table.text("client_id") if table.has("client_id") else "",
+    )
+    if not tls and (broker.ca_file or broker.certificate or broker.key):
+        table.refuse("url", f"is {broker.url}, which uses no TLS, but there are files for it; write mqtts://")
+    if broker.key and not broker.certificate:
+        table.refuse("key", "needs a certificate")
+    table.finish()
+    return broker
+
+
+def _address_of(table: CheckedTable) -> tuple[str, int, bool]:
+    try:
+        return address(table.text("url"))
+    except InvalidDeployment as error:
+        table.refuse("url", f"cannot be used: {error}", cause=error)

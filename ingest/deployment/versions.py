@@ -1,0 +1,92 @@
+"""Deployments of a stream over time: each reads the records of the spool from its first one on."""
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from hypergrid.archive.disk.checksums import read_either, write_twice, written_twice
+from hypergrid.core.errors import NotFound
+from ingest.deployment.deployment_file import Deployment, from_mapping, load_with_text
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A deployment, and the first record of the spool that it reads."""
+
+    first: int
+    text: str
+    path: Path
+    """The file that it was read from."""
+
+    @property
+    def deployment(self) -> Deployment:
+        """The deployment."""
+        return _parsed(self.text, self.path)
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str, path: Path) -> Deployment:
+    return from_mapping(tomllib.loads(text), file=path.name, path=path)
+
+
+def deployments(folder: Path) -> list[Deployed]:
+    """Return the deployments of a stream, in the order of the records that they read.
+
+    Raises
+    ------
+    hypergrid.core.errors.DamagedArchive
+        One is another than it was, and its spare too.
+    """
+    found = []
+    for path in written_twice(folder):
+        content = read_either(path)
+        found.append(Deployed(int(path.stem.partition("-")[2]), content["text"], Path(content["path"])))
+    return found
+
+
+def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment], None] = lambda _: None) -> bool:
+    """Let a deployment file read the records from `first` on; return whether it is another than before.
+
+    It is on the disk before this returns; `first` lies beyond all records that a batch was planned with.
+
+    Parameters
+    ----------
+    check
+        Raises where what was read, and would be deployed, cannot be used.
+
+    Raises
+    ------
+    InvalidDeployment, NotFound
+        As `ingest.deployment.deployment_file.load`.
+    """
+    described, text = load_with_text(path)
+    check(described)
+    before = deployments(folder)
+    if before and before[-1].text == text:
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    write_twice(folder / f"from-{first:016d}.json", {"text": text, "path": str(path.resolve())})
+    return True
+
+
+def reading(found: list[Deployed], seq: int) -> Deployment:
+    """Return the deployment that reads a record.
+
+    Raises
+    ------
+    NotFound
+        There is none.
+    """
+    mine = [one for one in found if one.first <= seq] or found[:1]
+    if not mine:
+        message = "the stream of this archive has no deployment yet; give --deployment FILE"
+        raise NotFound(message)
+    return mine[-1].deployment
+
+
+def parted(found: list[Deployed], after: int, upto: int) -> list[tuple[int, int, Deployment]]:
+    """Return the records with after < seq <= upto in spans (after, upto), each with the deployment that reads it."""
+    cuts = sorted({after, upto, *(one.first - 1 for one in found if after < one.first - 1 < upto)})
+    return [(start, stop, reading(found, stop)) for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]

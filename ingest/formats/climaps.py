@@ -1,0 +1,152 @@
+"""Exports of SensorScope's Climaps: a header "Epoch,<sensor> / <quantity>,…", one row a time, one file a station.
+
+Columns differ from station to station; a repeated name carries " [2]", which is the replicate. The sensor fixes the
+unit. A table of the stations (`…stn.info`: id, name, easting, northing, latitude, longitude, altitude) lies beside them
+and gives the positions.
+"""
+
+import csv
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.formats import csv_fields, timestamps
+from ingest.formats.base import (
+    FORMATS,
+    BadRow,
+    DocumentFormat,
+    Format,
+    Layout,
+    Parsed,
+    ReadOptions,
+    TextForm,
+    Unreadable,
+)
+from ingest.formats.csv_lines import read_lines, show
+from ingest.formats.file_metadata import Told, ToldColumn, column_of, station_at, usual_interval_s
+
+_TIME: Final = "Epoch"
+_REPLICATE: Final = re.compile(r"^(?P<name>.*?) *\[(?P<number>\d+)\]$")
+_STATION: Final = re.compile(r"(?i)^station[_-](.+)$")
+_QUANTITIES: Final = {
+    "Temperature": ("air_temperature", "degC"),
+    "Air Temperature": ("air_temperature", "degC"),
+    "Surface Temperature": ("surface_temperature", "degC"),
+    "Humidity": ("relative_humidity", "%"),
+    "Rain": ("precipitation", "mm"),
+    "Wind Speed": ("wind_speed", "m s-1"),
+    "Wind Direction": ("wind_direction", "degree"),
+    "VWC": ("soil_moisture", "1"),
+    "Radiation": ("solar_radiation", "W m-2"),
+}
+_LISTED: Final = re.compile(r"^(\S+) (\S+) (\S+) (\S+) (\S+) (\S+) (\S+)$")
+_NOWHERE: Final = -999.0
+
+
+def sniff(head: bytes, file: str) -> str | None:
+    """Tell a file of this format by its header."""
+    first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
+    return "its header is 'Epoch' and columns named 'sensor / quantity'" if re.match(rb"Epoch,.* / ", first) else None
+
+
+def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
+    """Read the header.
+
+    Raises
+    ------
+    Unreadable
+        There is none, or it names a column twice.
+    """
+    first, newline, _ = head.partition(b"\n")
+    header = tuple(name.strip() for name in next(csv.reader([first.decode("utf-8-sig", errors="replace")]), []))
+    if _TIME not in header or len(set(header)) < len(header):
+        message = f"no header: a column {_TIME!r} and each name once are needed; got {', '.join(header)[:120]!r}"
+        raise Unreadable(message)
+    present = [name for name in header if name != _TIME]
+    wanted = tuple(name for name in present if options.columns is None or name in options.columns)
+    ignored = tuple(name for name in present if name not in wanted)
+    stem = file.rsplit(".", 1)[0]
+    match = _STATION.match(stem)
+    named = replace(options, nodata=(*options.nodata, "nan"), time_column=_TIME, text=TextForm(","))
+    start = len(first) + len(newline)
+    plain = Layout(header, wanted, ignored, named, match[1] if match else stem, start, 1)
+    times = parse(head[start : head.rfind(b"\n") + 1], plain, last=False).time_ns
+    return replace(plain, told=Told({name: _told(name, usual_interval_s(times)) for name in wanted}, zone="UTC"))
+
+
+def _told(name: str, interval_s: float) -> ToldColumn:
+    match = _REPLICATE.match(name)
+    base = match["name"] if match else name
+    quantity = base.rpartition("/")[2].strip()
+    variable, unit = _QUANTITIES.get(quantity, (None, None))
+    column = column_of(quantity.lower() or "value", unit, variable=variable, long_name=base, interval_s=interval_s)
+    column = replace(column, replicate=int(match["number"]) if match else 1)
+    return replace(column, statistic="total", stamp="end") if quantity == "Rain" else column
+
+
+def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
+    """Parse a chunk; see `ingest.formats.base.Format`."""
+    lines = read_lines(data, delimiter=",", fields=len(layout.header), quotes=False, last=last)
+    types = {_TIME: pa.int64()} | dict.fromkeys(layout.wanted, pa.float64())
+    table = csv_fields.read_columns(lines, layout, types, quotes=False)
+    time_ns = timestamps.from_epoch(csv_fields.integers(table, _TIME, lines), _TIME, lines)
+    values = {name: csv_fields.numbers(table, name, lines, layout.options.nodata) for name in layout.wanted}
+    return csv_fields.gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
+
+
+FORMATS.add("climaps", Format("climaps", None, layout, parse, sniff))
+
+
+def sniff_stations(head: bytes, file: str) -> str | None:
+    """Tell a table of stations by its name."""
+    return "a table of SensorScope's stations, by its name" if file.lower().endswith("stn.info") else None
+
+
+def layout_stations(path: Path, options: ReadOptions) -> Layout:
+    """Read where the stations are; the file has no readings."""
+    stations = []
+    for line in _station_lines(path):
+        match = _LISTED.match(line)
+        numbers = None if match is None else _numbers(match.groups()[4:])
+        if match is not None and numbers is not None:
+            lat, lon, up = (float("nan") if number == _NOWHERE else number for number in numbers)
+            stations.append(station_at(match[1], lon, lat, up, name=match[2]))
+    return Layout((), (), (), options, path.stem, 0, 0, Told(stations=tuple(stations), zone="UTC"))
+
+
+def _station_lines(path: Path) -> list[str]:
+    return [" ".join(line.split()) for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+
+
+def _numbers(texts: tuple[str, ...]) -> tuple[float, ...] | None:
+    try:
+        return tuple(float(text) for text in texts)
+    except ValueError:
+        return None
+
+
+def parse_stations(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
+    """Return no rows, and the lines that are no stations."""
+    lines = _station_lines(path)
+    bad = tuple(
+        BadRow(number, "", show(line.encode()), "no station: id, name, x, y, latitude, longitude, altitude are needed")
+        for number, line in enumerate(lines, 1)
+        if line and not ((match := _LISTED.match(line)) and _numbers(match.groups()[4:]))
+    )
+    return Parsed((), np.empty(0, np.int32), np.empty(0, np.int64), {}, bad, len(lines))
+
+
+FORMATS.add(
+    "sensorscope_stations",
+    DocumentFormat(
+        "sensorscope_stations",
+        layout_stations,
+        lambda path, layout, chunk_bytes: [0, path.stat().st_size],
+        parse_stations,
+        sniff_stations,
+    ),
+)

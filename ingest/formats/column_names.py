@@ -1,0 +1,103 @@
+"""What names of columns say about time, station and the like, in the conventions that are about."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ingest.formats.file_metadata import unit_of
+
+STATION: Final = frozenset(
+    "station stationid stationname stationcode stationsid stn stnid stid site siteid sitename sitecode node nodeid mote"
+    " moteid device deviceid devid logger loggerid platform platformid gauge gaugeid wmo wmoid usaf".split()
+)
+TIME: Final = frozenset(
+    "time timestamp datetime dateandtime datetimeutc timeutc utctime utc utcdatetime localtime datetimelocal timelocal "
+    "date dates datum zeit zeitstempel messzeit messzeitpunkt messdatum datumzeit dateheure fecha fechahora obstime "
+    "observationtime observedat measuredat timeofobservation validtime valid phenomenontime resulttime epoch unixtime "
+    "unixtimestamp unix posix posixtime tmstamp recordtime loggertime samplingtime measuretime stamp ts t0".split()
+)
+_DATE: Final = frozenset("date datum fecha day dates ddmmyyyy yyyymmdd datelocal dateutc".split())
+_CLOCK: Final = frozenset("time zeit uhrzeit hora heure clock hour hhmm hhmmss timeutc timelocal localtime utc".split())
+_PARTS: Final = (
+    ("%Y", ("year", "yr", "yyyy", "jahr", "annee", "an")),
+    ("%m", ("month", "mon", "mo", "monat", "mois")),
+    ("%d", ("day", "dy", "dd", "tag", "jour", "dayofmonth", "dom")),
+    ("%j", ("doy", "dayofyear", "julianday", "jday", "yearday", "yday", "jd", "jul")),
+    ("%H", ("hour", "hr", "hh", "stunde", "heure")),
+    ("%M", ("minute", "min", "mi", "minuten", "mins")),
+    ("%S", ("second", "sec", "ss", "sekunde", "secs", "seconds")),
+    ("%H%M", ("hhmm", "hourminute", "timehhmm", "time")),
+)
+LONG_VARIABLE: Final = (
+    *("variable", "variablename", "parameter", "parametername", "param", "observedproperty", "property", "element"),
+    *("measurement", "measure", "quantity", "characteristicname", "datatype", "variablecode", "parametercode"),
+)
+LONG_VALUE: Final = (
+    "value",
+    "val",
+    "wert",
+    "valeur",
+    "result",
+    "resultvalue",
+    "datavalue",
+    "observationvalue",
+    "reading",
+)
+LONG_UNIT: Final = ("unit", "units", "uom", "unitofmeasurement", "einheit", "unite", "resultunit")
+_BRACKETS: Final = re.compile(r"[\[(].*?[\])]")
+_OTHER: Final = re.compile(r"[^a-z0-9]+")
+_STATISTICS: Final = frozenset("avg ave mean max min tot total sum smp sample std stdev ts rn inst counts".split())
+
+
+def normal(name: str) -> str:
+    """Return a name as the tables of this module have it: without brackets, small, letters and digits alone."""
+    return _OTHER.sub("", _BRACKETS.sub("", name).lower())
+
+
+def time_columns_among(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that by their names are the time stamp: its parts, a date and a clock, or one; else none."""
+    place: dict[str, str] = {}
+    for name in names:
+        place.setdefault(normal(name), name)
+    parts = _parts(place)
+    if parts["%Y"] and ((parts["%m"] and parts["%d"]) or parts["%j"]):
+        day = ("%m", "%d") if parts["%m"] and parts["%d"] else ("%j",)
+        clock = ("%H", "%M", "%S") if parts["%H"] else ("%H%M",)
+        found = []
+        for part in ("%Y", *day, *clock):
+            if not parts[part]:
+                break
+            found.append(parts[part])
+        return tuple(dict.fromkeys(found))
+    date = next((place[one] for one in place if one in _DATE), "")
+    clock_name = next((place[one] for one in place if one in _CLOCK and place[one] != date), "")
+    if date and clock_name:
+        return (date, clock_name)
+    exact = next((name for name in names if name.lower() == "time"), "")
+    found_name = exact or next((name for name in names if normal(name) in TIME), "")
+    return (found_name,) if found_name else ()
+
+
+def _parts(place: Mapping[str, str]) -> dict[str, str]:
+    return {part: next((place[one] for one in known if one in place), "") for part, known in _PARTS}
+
+
+def pattern_of(columns: Sequence[str], first: Sequence[str]) -> str | None:
+    """Return the form of a stamp whose parts are columns of their own, None where they are not.
+
+    `first` has texts of the year, which tell whether it has two digits.
+    """
+    parts = {name: part for part, name in _parts({normal(name): name for name in columns}).items() if name}
+    found = [parts.get(name, "") for name in columns]
+    if len(columns) < 3 - ("%j" in found) or found[0] != "%Y" or not all(found):
+        return None
+    short = [len(text) <= 2 for text in first if text]
+    return " ".join(["%y" if short and all(short) else "%Y", *found[1:]])
+
+
+def says_a_unit(cell: str) -> bool:
+    """Return whether the cell of a line under the names has a unit, a statistic or nothing in it, and no value."""
+    text = cell.strip().strip("[]()").strip()
+    if not text or text.lower() in _STATISTICS or text in ("-", "--", "UTC", "n/a", "yyyy-mm-dd HH:MM"):
+        return True
+    return not text[0].isdigit() and text[0] not in "+-." and unit_of(text) is not None

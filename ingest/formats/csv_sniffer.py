@@ -1,0 +1,353 @@
+"""The form of a table of text, told by its beginning: what parts cells, where the header is, which columns are what."""
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from ingest.formats.base import BLANKS, ReadOptions, TextForm, Unreadable
+from ingest.formats.column_names import (
+    LONG_UNIT,
+    LONG_VALUE,
+    LONG_VARIABLE,
+    STATION,
+    normal,
+    pattern_of,
+    says_a_unit,
+    time_columns_among,
+)
+from ingest.formats.encoding import BYTE_ORDER_MARK, UTF8, encoding_of, to_utf8
+from ingest.formats.time_detection import SHARE, recognise_form
+
+DELIMITERS: Final = (",", ";", "\t", "|", BLANKS)
+"""What is tried, in this order."""
+LINES_LOOKED_AT: Final = 300
+SURE: Final = 0.9
+"""Where so many rows have as many cells as the header, no other delimiter is tried."""
+HEADER_WITHIN: Final = 60
+"""Lines among which a header is sought."""
+_DECIMAL_COMMA: Final = re.compile(r"^\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*$")
+_DECIMAL_POINT: Final = re.compile(r"^\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*$")
+_NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", BLANKS: "blanks"}
+
+
+class Line(NamedTuple):
+    """A line of the beginning of a file."""
+
+    row: int
+    """Its number from 1."""
+    raw: bytes
+    """In UTF-8, without its end."""
+    text: str
+    stop: int
+    """Where the next line begins [bytes from the file's start]."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """What the beginning of a table tells."""
+
+    form: TextForm
+    """With nothing left to be told."""
+    header: tuple[str, ...]
+    station_column: str
+    data_start: int
+    """Where rows begin [bytes]."""
+    lines_before: int
+    units: dict[str, str]
+    repeated: bytes
+    rows: tuple[tuple[str, ...], ...]
+    """Cells of the first rows of proper length."""
+    notes: tuple[str, ...] = field(default=())
+
+    def cells(self, column: str) -> list[str]:
+        """Return a column of the first rows."""
+        place = self.header.index(column)
+        return [row[place].strip() for row in self.rows]
+
+
+class _Found(NamedTuple):
+    """A header among the lines: its first place, how many lines it has, its cells, and what parts them."""
+
+    place: int
+    lines: int
+    names: tuple[str, ...]
+    delimiter: str
+    time_columns: tuple[str, ...]
+    why: str
+
+
+def read_head(head: bytes, options: ReadOptions) -> Head:
+    """Tell the form of a table by its first bytes; what `options.text` declares is so.
+
+    Raises
+    ------
+    Unreadable
+        There is no header with a time column, it names a column twice, or its dates are ambiguous.
+    """
+    form = options.text
+    encoding, why = (form.encoding, "") if form.encoding else encoding_of(head)
+    notes = [f"encoding {encoding}: {why}"] if why else []
+    everything = _lines(head, encoding)
+    lines = everything[form.skip_lines :]
+    comment = form.comment if form.comment is not None else _comment(lines)
+    usable = [line for line in lines if line.text.strip() and not (comment and line.text.startswith(comment))]
+    # A header may stand in the last of the comments, where nobody says otherwise.
+    may = usable if form.comment is not None else [line for line in lines if line.text.strip()]
+    found = _declared(usable, options) or _recognised(usable, options)
+    if found is None and len(may) > len(usable):
+        found, usable = _recognised_comment(may, usable, comment, options)
+    if found is None:
+        wanted = " and ".join(repr(name) for name in form.time_columns or (options.time_column,))
+        begins = ", ".join(_split(usable[0].text, form.delimiter or ",")) if usable else ""
+        message = f"no header: a column {wanted} is needed; the first line has {begins[:120]!r}"
+        raise Unreadable(message)
+    body = usable[found.place + found.lines :]
+    header = _named(found.names)
+    rows = tuple(tuple(cells) for line in body if len(cells := _split(line.text, found.delimiter)) == len(header))
+    # The last line may be cut off by the end of what was read.
+    rows = rows[:-1] if len(rows) > 3 and not head.endswith(b"\n") else rows
+    units = _units(usable[found.place : found.place + found.lines], found, header, form)
+    start = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
+    above = [*everything[: form.skip_lines], *usable[: found.place + found.lines]]
+    top = usable[found.place] if found.lines == 1 else None
+    told = Head(
+        replace(form, delimiter=found.delimiter, encoding=encoding, comment=comment, time_columns=found.time_columns),
+        header,
+        _station_column(header, options, found.time_columns),
+        above[-1].stop if above else start,
+        above[-1].row if above else 0,
+        units,
+        top.raw if top else b"",
+        rows,
+    )
+    if form.delimiter is None:
+        notes.append(f"cells are parted by {_NAMES[found.delimiter]}")
+    if found.why:
+        notes.append(found.why)
+    return _finished(told, options, notes)
+
+
+def _lines(head: bytes, encoding: str) -> list[Line]:
+    place = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
+    found: list[Line] = []
+    while place < len(head) and len(found) < LINES_LOOKED_AT:
+        end = head.find(b"\n", place)
+        stop = len(head) if end < 0 else end + 1
+        raw = head[place:stop].rstrip(b"\r\n")
+        raw = raw if encoding == UTF8 else to_utf8(raw, encoding)
+        found.append(Line(len(found) + 1, raw, raw.decode(UTF8, errors="surrogateescape"), stop))
+        place = stop
+    return found
+
+
+def _comment(lines: Sequence[Line]) -> str:
+    # A line further down may be a row whose first byte was damaged.
+    first = next((line.text for line in lines if line.text.strip()), "")
+    return "#" if first.startswith("#") else ""
+
+
+def _split(text: str, delimiter: str) -> list[str]:
+    if delimiter == BLANKS:
+        return text.split()
+    try:
+        return next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error:
+        return [text]
+
+
+def _declared(usable: Sequence[Line], options: ReadOptions) -> _Found | None:
+    """Return the header that the deployment describes, None where it leaves that to us."""
+    form = options.text
+    count = form.header_lines if form.header_lines is not None else (0 if form.names else None)
+    if count is None:
+        return None
+    delimiter = form.delimiter or _likely(usable, count, form.names)
+    cells = [_split(line.text, delimiter) for line in usable[:count]]
+    names = form.names
+    if not names:
+        if len(cells) < count or max(form.name_lines) > count:
+            message = f"no header: it has {count} lines, and the file {len(usable)}"
+            raise Unreadable(message)
+        chosen = [cells[line - 1] for line in form.name_lines]
+        width = max(map(len, chosen))
+        names = tuple(
+            " ".join(part[place].strip() for part in chosen if place < len(part) and part[place].strip())
+            for place in range(width)
+        )
+    columns = _time_columns(names, options)
+    return _Found(0, count, names, delimiter, columns, "") if columns else None
+
+
+def _likely(usable: Sequence[Line], count: int, names: Sequence[str]) -> str:
+    """Return what parts the cells of most lines alike."""
+
+    def agreement(delimiter: str) -> tuple[int, int]:
+        widths = [len(_split(line.text, delimiter)) for line in usable[count : count + 100]]
+        width = len(names) or max(set(widths), key=widths.count, default=0)
+        return (widths.count(width) if width > 1 else 0), -DELIMITERS.index(delimiter)
+
+    return max(DELIMITERS, key=agreement)
+
+
+def _recognised(usable: Sequence[Line], options: ReadOptions) -> _Found | None:
+    """Return the first line that names time columns and has as many cells as the rows below it."""
+    form = options.text
+    if form.header_lines is not None or form.names:
+        return None
+    best: tuple[float, _Found] | None = None
+    for delimiter in (form.delimiter,) if form.delimiter else DELIMITERS:
+        for place, line in enumerate(usable[:HEADER_WITHIN]):
+            names = tuple(cell.strip() for cell in _split(line.text, delimiter))
+            columns = _time_columns(names, options)
+            if not columns:
+                continue
+            below = [_split(row.text, delimiter) for row in usable[place + 1 : place + 100]]
+            agreement = sum(len(row) == len(names) for row in below) / len(below) if below else 0.5
+            agreement -= 0.4 * (len(names) < 2)
+            if best is None or agreement > best[0] + 0.2:
+                more = _lines_below(below, names)
+                said = f"line {line.row} is the header" if line.row > 1 else ""
+                best = agreement, _Found(place, 1 + more, names, delimiter, columns, said)
+            if agreement >= 0.5:
+                break
+        if best is not None and best[0] > SURE:
+            break
+    return best[1] if best else _by_content(usable, options)
+
+
+def _lines_below(below: Sequence[list[str]], names: Sequence[str]) -> int:
+    """Return how many lines under the names have units and the like, but no value."""
+    count = 0
+    for row in below[:3]:
+        if len(row) != len(names) or not any(cell.strip() for cell in row) or not all(map(says_a_unit, row)):
+            break
+        count += 1
+    return count
+
+
+def _by_content(usable: Sequence[Line], options: ReadOptions) -> _Found | None:
+    """Return a header whose names tell no time, but above a column of time stamps."""
+    form = options.text
+    if form.time_columns:
+        return None
+    for delimiter in (form.delimiter,) if form.delimiter else DELIMITERS:
+        for place, line in enumerate(usable[:HEADER_WITHIN]):
+            names = tuple(cell.strip() for cell in _split(line.text, delimiter))
+            if len(names) < 2 or any(_is_number(name) for name in names):
+                continue
+            below = [_split(row.text, delimiter) for row in usable[place + 1 : place + 100]]
+            rows = [row for row in below if len(row) == len(names)]
+            if not rows or len(rows) < 0.5 * len(below):
+                continue
+            for column in range(min(3, len(names))):
+                form_of = recognise_form([row[column] for row in rows])
+                if form_of and not form_of[0].startswith("epoch") and recognise_form([names[column]]) is None:
+                    named = _named(names)
+                    why = f"{named[column]!r} is the time: {form_of[1]}"
+                    return _Found(place, 1 + _lines_below(below, names), names, delimiter, (named[column],), why)
+    return None
+
+
+def _recognised_comment(
+    may: Sequence[Line], usable: list[Line], comment: str, options: ReadOptions
+) -> tuple[_Found | None, list[Line]]:
+    """Look for the header in the last line of comments above the first row."""
+    above = [line for line in may if not usable or line.row < usable[0].row]
+    if not above or not comment:
+        return None, usable
+    bare = above[-1].text.lstrip(comment).strip()
+    lines = [above[-1]._replace(text=bare), *usable]
+    return _recognised(lines, options), lines
+
+
+def _time_columns(names: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
+    stripped = [name.strip() for name in names]
+    if options.text.time_columns:
+        wanted = options.text.time_columns
+        return wanted if all(name in _named(stripped) for name in wanted) else ()
+    if options.time_column in stripped and options.time_column != "time":
+        return (options.time_column,)
+    return time_columns_among(stripped)
+
+
+def _named(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names for all columns; one without a name is told by its place."""
+    found = tuple(name.strip() or f"column {place}" for place, name in enumerate(names, 1))
+    letters = {letter for name in found for letter in name}
+    if any("\ud800" <= letter <= "\udfff" for letter in letters):
+        message = "invalid UTF-8: in the header; set encoding"
+        raise Unreadable(message)
+    if any(letter < " " for letter in letters):
+        message = "binary: a control character in the header"
+        raise Unreadable(message)
+    twice = sorted({name for name in found if found.count(name) > 1}) if len(set(found)) < len(found) else []
+    if twice:
+        message = f"column named twice: {', '.join(twice)}"
+        raise Unreadable(message)
+    return found
+
+
+def _units(lines: Sequence[Line], found: _Found, header: tuple[str, ...], form: TextForm) -> dict[str, str]:
+    place = form.unit_line - 1 if form.unit_line else 1
+    if form.unit_line == 0 and form.header_lines is not None:
+        return {}
+    if not 0 <= place < len(lines):
+        return {}
+    cells = _split(lines[place].text, found.delimiter)
+    return {name: cell.strip().strip("[]()") for name, cell in zip(header, cells, strict=False) if cell.strip()}
+
+
+def _station_column(header: Sequence[str], options: ReadOptions, time_columns: Sequence[str]) -> str:
+    if options.station_column in header or options.text.station:
+        return options.station_column
+    taken = {*time_columns, *(options.columns or ())}
+    return next((n for n in header if normal(n) in STATION and n not in taken), options.station_column)
+
+
+def _finished(head: Head, options: ReadOptions, notes: list[str]) -> Head:
+    """Tell what the first rows tell: the form of time stamps, the decimal sign, whether a row is one value."""
+    form = head.form
+    decimal = form.decimal
+    others = [name for name in head.header if name not in form.time_columns]
+    if decimal is None:
+        cells = [cell for name in others for cell in head.cells(name)] if form.delimiter != "," else []
+        commas, points = (sum(bool(p.match(cell)) for cell in cells) for p in (_DECIMAL_COMMA, _DECIMAL_POINT))
+        decimal = "," if commas > points else "."
+        notes += [f"decimal commas: {commas} of the first cells have one"] if decimal == "," else []
+    time_format = form.time_format or pattern_of(form.time_columns, head.cells(form.time_columns[0]))
+    if time_format is None:
+        stamps = [" ".join(parts) for parts in zip(*map(head.cells, form.time_columns), strict=True)]
+        told = recognise_form(stamps)
+        time_format = told[0] if told else "iso"
+        notes += [f"time: {told[1]}"] if told else []
+    if head.station_column != options.station_column:
+        notes.append(f"{head.station_column!r} is the station, by its name")
+    form = replace(form, decimal=decimal, time_format=time_format)
+    if not form.variable_column:
+        form = _long(form, head, options)
+        notes += [f"a row is one value: of {form.variable_column!r}, in {form.value_column!r}"] if form.long else []
+    return replace(head, form=form, notes=tuple(notes))
+
+
+def _long(form: TextForm, head: Head, options: ReadOptions) -> TextForm:
+    """Return the form as that of a long table where the names of columns and what is in them say so."""
+    named = {normal(name): name for name in reversed(head.header)}
+    variable, value, unit = (
+        next((named[name] for name in names if name in named), "") for names in (LONG_VARIABLE, LONG_VALUE, LONG_UNIT)
+    )
+    if not variable or not value or value in (options.columns or ()):
+        return form
+    texts = [text for text in head.cells(variable) if text]
+    if not texts or sum(map(_is_number, texts)) > (1 - SHARE) * len(texts):
+        return form
+    return replace(form, variable_column=variable, value_column=value, unit_column=form.unit_column or unit)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True

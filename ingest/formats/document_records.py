@@ -1,0 +1,254 @@
+"""Records of documents (messages, observations, …) to long rows: one reading of one station and column each."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.formats import timestamps
+from ingest.formats.base import LARGEST, TOO_LARGE, VALUE, BadRow, Parsed, ReadOptions
+from ingest.formats.csv_fields import used
+from ingest.formats.csv_lines import Lines, show
+from ingest.formats.strptime import ISO
+
+BAD_JSON: Final = "bad JSON"
+BAD_NUMBER: Final = "bad number"
+DOCUMENT_MOST: Final = 64 << 20
+"""A document that has to be in memory as a whole is no larger [bytes]."""
+_EPOCH_UNITS: Final = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
+
+
+@dataclass
+class Record:
+    """What one message or observation says; times as text or as an epoch."""
+
+    line: int
+    """From 1."""
+    text: bytes = b""
+    """Its beginning, for people."""
+    station: str = ""
+    time: object = None
+    arrival: object = None
+    counter: int = -1
+    values: dict[str, float] = field(default_factory=dict)
+    """NaN: reported without a value."""
+    wrong: list[tuple[str, str]] = field(default_factory=list)
+    """Columns that cannot be read, and why."""
+    refused: str = ""
+    """Why nothing of it can be read."""
+
+
+def parsed(records: Iterable[Record], options: ReadOptions, *, lines: int, retimed: bool = True) -> Parsed:
+    """Return the readings of records, and refuse what is none.
+
+    A message that comes again with its counter, values and station within `AGAIN_NS` has the time of the first, so that
+    the archive knows its readings for duplicates; unless `retimed` is false, as whoever sees pieces only knows better.
+    """
+    records = list(records)
+    frame = _frame(records)
+    for row, record in enumerate(records):
+        if record.refused:
+            frame.refuse(_only(len(records), row), "", record.refused)
+    time_ns = _instants(records, [record.time for record in records], frame, options, "time")
+    # An arrival that cannot be read is one that is not told.
+    quiet = _frame(records)
+    arrival_ns = _instants(records, [record.arrival or 0 for record in records], quiet, options, "arrival")
+    arrival_ns[~quiet.sound] = 0
+    if retimed:
+        _retimed(records, time_ns, frame)
+    wanted = None if options.columns is None else set(options.columns)
+    unmapped: set[str] = set()
+    rows: list[tuple[int, str, float]] = []
+    bad = list(frame.bad)
+    for row in np.flatnonzero(frame.sound).tolist():
+        record = records[row]
+        for name, value in record.values.items():
+            if wanted is not None and name not in wanted:
+                unmapped.add(name)
+            else:
+                rows.append((row, name, value))
+        if record.wrong:
+            shown = show(record.text)
+            mine = [pair for pair in record.wrong if wanted is None or pair[0] in wanted]
+            bad += [BadRow(record.line, column, shown, reason) for column, reason in mine]
+    of = np.array([row for row, _, _ in rows], np.int64)
+    names = tuple(dict.fromkeys(name for _, name, _ in rows))
+    number = {name: place for place, name in enumerate(names)}
+    labels = tuple(dict.fromkeys(record.station for record in records))
+    place = {name: index for index, name in enumerate(labels)}
+    code = np.array([place[records[row].station] for row, _, _ in rows], np.int32)
+    stations, code = used(labels, code)
+    return Parsed(
+        stations,
+        code,
+        time_ns[of],
+        {VALUE: np.array([value for _, _, value in rows], np.float64)},
+        tuple(sorted(bad, key=lambda row: row.line)),
+        lines,
+        names,
+        np.array([number[name] for _, name, _ in rows], np.int32),
+        tuple(sorted(unmapped)),
+        arrival_ns[of],
+        np.array([records[row].counter for row, _, _ in rows], np.int64),
+        line=np.array([records[row].line for row, _, _ in rows], np.int64),
+    )
+
+
+AGAIN_NS: Final = 300 * 10**9
+"""So long after the first does a device send a message again [ns]."""
+
+
+def _retimed(records: list[Record], time_ns: "np.ndarray[Any, np.dtype[np.int64]]", frame: Lines) -> None:
+    first: dict[tuple[object, ...], int] = {}
+    for row in np.flatnonzero(frame.sound).tolist():
+        record = records[row]
+        if record.counter >= 0:
+            key = (record.station, record.counter, repr(sorted(record.values.items())))
+            before = first.setdefault(key, int(time_ns[row]))
+            if abs(int(time_ns[row]) - before) <= AGAIN_NS:
+                time_ns[row] = before
+
+
+def _frame(records: list[Record]) -> Lines:
+    """Return the records as lines that can be refused."""
+    stops = np.cumsum([len(record.text) for record in records], dtype=np.int64)
+    starts = np.concatenate([[0], stops[:-1]]).astype(np.int64) if records else stops
+    number = np.array([record.line for record in records], np.int64)
+    source = b"".join(record.text for record in records)
+    return Lines(source, b"", starts, stops, number, len(records), np.ones(len(records), bool))
+
+
+def _only(size: int, row: int) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    mask = np.zeros(size, bool)
+    mask[row] = True
+    return mask
+
+
+def _instants(
+    records: list[Record], given: list[object], frame: Lines, options: ReadOptions, column: str
+) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Return times, given as ISO 8601 or as an epoch, as instants [ns]; refuse what is none."""
+    found = np.zeros(len(records), np.int64)
+    texts: list[str] = []
+    for row, time in enumerate(given):
+        text = ""
+        if isinstance(time, str) and not time.strip().lstrip("-").replace(".", "", 1).isdigit():
+            text = time
+        else:
+            found[row] = _epoch_ns(time) if frame.sound[row] else 0
+        texts.append(text)
+    known = np.array([not text for text in texts], bool)
+    nothing = np.array([time is None or time == "" for time in given], bool)
+    frame.refuse(nothing, column, f"{timestamps.BAD_TIME}: there is none")
+    frame.refuse(known & (found == _NO_TIME), column, f"{timestamps.BAD_TIME}: no epoch")
+    outside = known & ((found < timestamps.EARLIEST_NS) | (found >= timestamps.LATEST_NS))
+    frame.refuse(outside, column, timestamps.OUT_OF_RANGE)
+    if not known.all():
+        stamps = timestamps.Stamps(options.timezone, ISO, column)
+        # The place of a text is the place of its record, so that what is refused is the record.
+        whole = pa.array([text or "1970-01-01T00:00:00Z" for text in texts], pa.string())
+        parsed_ns = timestamps.from_text(whole, stamps, frame)
+        found = np.where(known, found, parsed_ns)
+    return np.where(frame.sound, found, 0)
+
+
+_NO_TIME: Final = np.iinfo(np.int64).min
+
+
+def _epoch_ns(time: object) -> int:
+    """Return an epoch in s, ms, us or ns, which its size tells, as an instant [ns]."""
+    if isinstance(time, bool) or not isinstance(time, int | float | str):
+        return _NO_TIME
+    try:
+        number = float(time)
+        size = abs(number)
+        unit = next((unit for most, unit in _EPOCH_UNITS if size < most), 1)
+        whole = int(time) * unit if isinstance(time, int) else round(number * unit / 1000) * 1000
+    except (ValueError, OverflowError):
+        return _NO_TIME
+    return whole if abs(whole) < 2**62 else _NO_TIME
+
+
+def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
+    """Return what JSON has as a number, NaN for nothing, text for why it is none, None for what is no reading."""
+    if value is None:
+        return float("nan")
+    if type(value) in (int, float) and abs(value) < LARGEST:  # type: ignore[arg-type]
+        return float("nan") if value in _numbers(nodata) else float(value)  # type: ignore[arg-type]
+    if isinstance(value, bool) or isinstance(value, list | Mapping):
+        return None
+    text = str(value).strip()
+    if isinstance(value, str) and (text in nodata or text.lower() in ("nan", "")):
+        return float("nan")
+    try:
+        number = float(text)
+    except ValueError:
+        return f"{BAD_NUMBER}: {text[:40]!r}"
+    if np.isinf(number):
+        return f"{BAD_NUMBER}: infinite"
+    if text in nodata or number in _numbers(nodata):
+        return float("nan")
+    return TOO_LARGE if abs(number) > LARGEST else number
+
+
+@lru_cache(maxsize=64)
+def _numbers(texts: tuple[str, ...]) -> frozenset[float]:
+    """Return the texts that are numbers."""
+    found = set()
+    for text in texts:
+        with suppress(ValueError):
+            found.add(float(text))
+    return frozenset(found)
+
+
+def flat(content: Mapping[str, Any], above: str = "", depth: int = 8) -> Iterator[tuple[str, object]]:
+    """Yield the leaves of a nested object, named by their path: "air.temperature", "levels.0"."""
+    for key, value in content.items():
+        name = f"{above}{key}"
+        inner = dict(enumerate(value)) if isinstance(value, list) else value
+        if isinstance(inner, Mapping) and depth:
+            yield from flat({str(k): v for k, v in inner.items()}, f"{name}.", depth - 1)
+        else:
+            yield name, value
+
+
+def loads(text: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """Return what JSON says.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, is nested too deeply to be read, or has half a character (a surrogate without its other half),
+        which is no text that could be kept.
+    """
+    try:
+        # Strictly: of bytes, the library takes halves of characters.
+        plain = text.decode(json.detect_encoding(text))
+        content = json.loads(plain)
+        if _SURROGATE.search(plain):
+            json.dumps(content, ensure_ascii=False).encode()
+    except RecursionError as error:
+        message = "nested too deeply"
+        raise ValueError(message) from error
+    except UnicodeEncodeError as error:
+        message = f"half a character: {error.object[error.start : error.start + 1]!r}"
+        raise ValueError(message) from error
+    return content
+
+
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def beginning(item: object) -> bytes:
+    """Return the beginning of what was read, as JSON again, for people."""
+    try:
+        text = json.dumps(item, default=str)
+    except RecursionError:
+        text = "nested too deeply"
+    return show(text[:1000].encode()).encode()

@@ -1,0 +1,260 @@
+"""What files tell of themselves: positions, units, names, statistics, intervals, stamps; a deployment may differ."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidUnit
+from hypergrid.core.readings import Position, Stamp, Station, Statistic
+from hypergrid.core.times import SECOND_NS
+from hypergrid.core.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check_unit, convert
+
+VARIABLE_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+"""Names of variables."""
+UNKNOWN: Final = "unknown"
+PURE: Final = "dimensionless"
+"""Unit of a ratio that is kept in another unit: "1" means for an archive that no unit is known."""
+
+COMMON: Final = {
+    **KNOWN_VARIABLES,
+    **{
+        variable.name: variable
+        for variable in (
+            Variable("precipitation", "mm", "lwe_thickness_of_precipitation_amount", "Precipitation"),
+            Variable("snow_height", "m", "surface_snow_thickness", "Snow height"),
+            Variable("reflected_radiation", "W m-2", "surface_upwelling_shortwave_flux_in_air", "Reflected radiation"),
+            Variable("longwave_radiation", "W m-2", "surface_downwelling_longwave_flux_in_air", "Longwave radiation"),
+            Variable("wind_gust", "m s-1", "wind_speed_of_gust", "Wind gust"),
+            Variable("dew_point_temperature", "degC", "dew_point_temperature", "Dew point"),
+            Variable("ground_surface_temperature", "degC", None, "Temperature at the ground's surface, below snow"),
+            Variable("soil_temperature", "degC", "soil_temperature", "Soil temperature"),
+        )
+    },
+}
+"""Variables that files tell often, in the unit that an archive keeps where nobody declares one."""
+
+_STANDARD: Final = {variable.standard_name: variable for variable in COMMON.values() if variable.standard_name} | {
+    "total_downwelling_shortwave_flux_in_air": COMMON["solar_radiation"],
+    "downwelling_shortwave_flux_in_air": COMMON["solar_radiation"],
+    "surface_air_pressure": COMMON["air_pressure"],
+    "wind_to_direction": Variable(
+        "wind_to_direction", "degree", "wind_to_direction", "Direction that the wind goes to"
+    ),
+}
+_UNITS: Final = {
+    **dict.fromkeys(
+        ("c", "cel", "deg c", "degc", "deg_c", "°c", "celsius", "degrees celsius", "degree celsius"), "degC"
+    ),
+    **dict.fromkeys(("degree_celsius", "degrees_celsius", "degrees_c", "degree_c", "degrees c"), "degC"),
+    **dict.fromkeys(("f", "deg f", "degf", "deg_f", "°f", "fahrenheit", "degrees fahrenheit"), "degF"),
+    **dict.fromkeys(("k", "deg k", "kelvin", "degrees kelvin"), "K"),
+    **dict.fromkeys(("volts", "volt", "v"), "V"),
+    **dict.fromkeys(("feet", "ft"), "ft"),
+    **dict.fromkeys(("deg", "degree", "degrees", "°", "degree_true", "degrees_true", "degt"), "degree"),
+    **dict.fromkeys(("%", "percent", "pct", "%rh"), "%"),
+    **dict.fromkeys(("m/s", "m s-1", "meters/second", "metres/second", "m/sec", "mps"), "m s-1"),
+    **dict.fromkeys(("1", "-", "ratio", "fraction"), "1"),
+}
+"""What people write for a unit, and what CF does; "C" alone is no coulomb in a station's file."""
+_WORDS: Final[Mapping[str, Statistic]] = {
+    **dict.fromkeys(("avg", "average", "mean"), "mean"),
+    **dict.fromkeys(("max", "maximum"), "max"),
+    **dict.fromkeys(("min", "minimum"), "min"),
+    **dict.fromkeys(("tot", "total", "sum", "totalised"), "total"),
+    **dict.fromkeys(("smp", "sample", "point", "instantaneous"), "sample"),
+}
+_USUAL: Final = (
+    (r"air_?t(emp(erature)?)?(c|f|_c|_f)?|t_?air|ta|temp(erature)?|air temperature", "air_temperature"),
+    (r"(relative_?)?hum(idity)?|rh", "relative_humidity"),
+    (r"(baro|air_?p|bp|press|p$|pa$|atmos).*", "air_pressure"),
+    (r"(slr|sol|solar|global|glob|sw|pyr|iswr|ghi).*", "solar_radiation"),
+    (r"rain.*|precip.*|psum|prcp", "precipitation"),
+    (r"ws|wind_?s(peed)?(_ms)?|wspd|windspeed|vw", "wind_speed"),
+    (r"wd|wind_?d(ir(ection)?)?|wdir|dw", "wind_direction"),
+    (r"(vwc|soil_?(m|w)).*", "soil_moisture"),
+    (r"soil_?t(emp)?.*", "soil_temperature"),
+    (r"dew_?p(oint)?.*|td", "dew_point_temperature"),
+    (r"snow_?(h|d).*|hs", "snow_height"),
+)
+"""What loggers call what `COMMON` has; the unit decides with it."""
+_PART: Final = re.compile(r"^([A-Za-zµΩ°%]+)(-?\d+)?$")
+
+
+@dataclass(frozen=True)
+class ToldColumn:
+    """What a file tells of a column; None where it does not."""
+
+    variable: Variable | None = None
+    unit: str | None = None
+    """Unit of the numbers that its parser returns."""
+    height_m: float | None = None
+    replicate: int | None = None
+    statistic: Statistic | None = None
+    interval_s: float | None = None
+    stamp: Stamp | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a file tells of itself."""
+
+    columns: Mapping[str, ToldColumn] = field(default_factory=dict)
+    """By the column's name."""
+    stations: tuple[Station, ...] = ()
+    """With their positions; each position holds from its first instant on."""
+    first_ns: int | None = None
+    """First instant of the file [ns since 1970 UTC]: from then on a station stands where the file tells, if it stood
+    elsewhere before."""
+    zone: str | None = None
+    """Zone of its times, where it tells one."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of the file."""
+
+
+NOTHING: Final = Told()
+
+
+def station_at(
+    station: str, lon: float, lat: float, elevation_m: float = float("nan"), *, name: str | None = None
+) -> Station:
+    """Return a station that always stood in one place [degrees, m]; an impossible position is none."""
+    if not (-180.0 <= lon <= 360.0 and -90.0 <= lat <= 90.0):
+        lon = lat = float("nan")
+    if not -1e4 <= elevation_m <= 1e5:
+        elevation_m = float("nan")
+    return Station(station, name or station, (Position(None, float(lon), float(lat), float(elevation_m)),))
+
+
+def variable_name(column: str) -> str:
+    """Return a column's name as a variable's: letters, digits and underscores.
+
+    Examples
+    --------
+    >>> variable_name("Temp (air)")
+    'temp_air'
+    """
+    if VARIABLE_NAME.match(column):
+        return column
+    plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_").lower()
+    return plain if plain[:1].isalpha() else f"v_{plain}"
+
+
+def unit_of(text: str | None) -> str | None:
+    """Return a unit in CF's spelling, None where the text is none that is known.
+
+    Examples
+    --------
+    >>> unit_of("Deg C"), unit_of("W/m2"), unit_of("octa")
+    ('degC', 'W m-2', None)
+    """
+    plain = " ".join((text or "").replace("²", "2").replace("³", "3").split())
+    if not plain:
+        return None
+    known = _UNITS.get(plain.lower())
+    if known is not None:
+        return known
+    for candidate in (_with_powers(plain), plain, plain.lower()):
+        try:
+            return check_unit(candidate) if candidate not in ("", UNKNOWN) else None
+        except InvalidUnit:
+            continue
+    return None
+
+
+def _with_powers(text: str) -> str:
+    """Return "J/cm2" as "J cm-2"; "" where it is nothing of that kind."""
+    parts = text.replace("^", "").replace("**", "").split("/")
+    words = []
+    for place, part in enumerate(parts):
+        for word in part.split():
+            match = _PART.match(word)
+            if match is None:
+                return ""
+            power = int(match[2] or 1) * (-1 if place else 1)
+            words.append(match[1] + (str(power) if power != 1 else ""))
+    return " ".join(words)
+
+
+def usual_variable(name: str) -> str | None:
+    """Return the variable of `COMMON` that a logger's name is likely to mean, None where it is not known.
+
+    Examples
+    --------
+    >>> usual_variable("AirTC"), usual_variable("Batt")
+    ('air_temperature', None)
+    """
+    return next((variable for pattern, variable in _USUAL if re.fullmatch(pattern, name.strip().lower())), None)
+
+
+def statistic_of(text: str) -> Statistic | None:
+    """Return the statistic that a word names ("Avg", "maximum"), None where it names none."""
+    return _WORDS.get(text.strip().lower())
+
+
+def column_of(
+    name: str,
+    unit: str | None,
+    *,
+    standard_name: str | None = None,
+    long_name: str = "",
+    variable: str | None = None,
+    **rest: object,
+) -> ToldColumn:
+    """Return what is told of a column: its variable by CF's name, else by `variable`, else by its own name.
+
+    A variable that many know (`COMMON`) is taken where the unit converts to its own; else it is one of the file's,
+    kept in the file's unit.
+
+    Parameters
+    ----------
+    name
+        As the file has it, or any other of which a name for queries is made.
+    unit
+        As the file writes it.
+    standard_name
+        Of CF; what cannot be one counts as none.
+    rest
+        Further fields of `ToldColumn`.
+    """
+    given = unit_of(unit)
+    name = variable_name(name)
+    standard_name = standard_name if re.fullmatch(r"[a-z][a-z0-9_]*", standard_name or "") else None
+    for known in (_STANDARD.get(standard_name or ""), COMMON.get(variable or name)):
+        if known is None or given is None:
+            continue
+        taken = PURE if given == "1" and known.unit not in DIMENSIONLESS_TEXT else given
+        if _converts(taken, known.unit):
+            return ToldColumn(known, taken, **rest)  # type: ignore[arg-type]
+    # A name that many know would promise what the numbers may not be.
+    own = f"{name}_raw" if name in COMMON else name
+    return ToldColumn(Variable(own, given or UNKNOWN, standard_name, long_name or name), given, **rest)  # type: ignore[arg-type]
+
+
+def _converts(unit: str, target: str) -> bool:
+    try:
+        convert(0.0, unit, target)
+    except InvalidUnit:
+        return False
+    return True
+
+
+def usual_interval_s(time_ns: NDArray[np.int64]) -> float:
+    """Return the usual time between the stamps of one station [s], shape (n,); 0 where fewer than two gaps tell it."""
+    gaps = np.diff(np.unique(time_ns))
+    return float(np.median(gaps)) / SECOND_NS if len(gaps) >= 2 else 0.0
+
+
+def zone_text(hours: float) -> str:
+    """Return an offset from UTC [h] as the name of a zone.
+
+    Examples
+    --------
+    >>> zone_text(-3.5)
+    '-03:30'
+    """
+    minutes = round(abs(hours) * 60)
+    return f"{'-' if hours < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"

@@ -1,0 +1,366 @@
+"""JSON messages, one object a line or an array: plain ones, and the envelopes of The Things Network and ChirpStack.
+
+A plain message has a station, a time and values: `{"station": "7", "time": "2007-10-01T00:00:00Z", "wind_speed": 4.5}`;
+or one value, as `{"station": …, "time": …, "variable": …, "value": …}`. Of an uplink, the fields of the decoded payload
+are columns (nested ones by their path), the earliest reception at a gateway is the time, the server's is the arrival,
+and the device is the station, or what the feed's `station_pattern` finds in its name. The device's counter is kept.
+
+Source: The Things Stack v3, data formats; ChirpStack v3 and v4, event types (`up`).
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from hypergrid.core.readings import Station
+from ingest.formats.base import FORMATS, DocumentFormat, Layout, Parsed, ReadOptions, Unreadable
+from ingest.formats.column_names import LONG_VALUE, LONG_VARIABLE, STATION, TIME, normal
+from ingest.formats.csv_lines import show
+from ingest.formats.document_records import (
+    BAD_JSON,
+    BAD_NUMBER,
+    DOCUMENT_MOST,
+    Record,
+    beginning,
+    flat,
+    loads,
+    number_of,
+    parsed,
+)
+from ingest.formats.file_metadata import Told, station_at
+
+LINE_MOST_BYTES: Final = 1 << 20
+"""No message is longer [bytes]."""
+_LOOKED_AT: Final = 1 << 20
+"""Bytes whose messages tell positions."""
+_COUNTERS: Final = ("fcnt", "fcntup", "seq", "sequence", "sequencenumber")
+_ARRIVALS: Final = ("receivedat", "arrival", "arrivedat", "arrivaltime")
+_PLACES: Final = {
+    **dict.fromkeys(("lon", "lng", "long", "longitude"), "lon"),
+    **dict.fromkeys(("lat", "latitude"), "lat"),
+    **dict.fromkeys(("alt", "altitude", "elevation"), "elevation"),
+}
+_NO_VALUES: Final = "no values: nothing but a station and a time"
+_NO_PAYLOAD: Final = "no decoded payload: set a payload formatter (codec) for the device in the network server"
+
+
+def sniff(head: bytes, file: str) -> str | None:
+    """Tell messages by the keys of the first."""
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n[")
+    if not text.startswith(b"{") or any(word in head for word in (b'"@iot.', b'"phenomenonTime"')):
+        return None
+    first = text.split(b"\n", 1)[0]
+    if b'"end_device_ids"' in text:
+        return "the first message has 'end_device_ids' (The Things Network)"
+    if b'"deviceInfo"' in text or b'"devEUI"' in text or b'"devEui"' in text:
+        return "the first message has a device's EUI (ChirpStack)"
+    keys = {normal(key) for key in re.findall(r'"([^"\\]{1,60})"\s*:', first.decode("utf-8", "replace"))}
+    if len(keys) < 2:
+        keys = {normal(key) for key in re.findall(r'"([^"\\]{1,60})"\s*:', text[:2000].decode("utf-8", "replace"))}
+    return "JSON objects with a time and values" if keys & TIME and len(keys) > 1 else None
+
+
+def is_lines(path: Path) -> bool:
+    """Tell whether each line is a message; else the file is one document."""
+    with path.open("rb") as stream:
+        first = stream.readline(LINE_MOST_BYTES).lstrip(b"\xef\xbb\xbf").strip()
+        while not first and (line := stream.readline(LINE_MOST_BYTES)):
+            first = line.strip()
+        more = stream.readline(LINE_MOST_BYTES)
+    if first.startswith(b"["):
+        return False
+    try:
+        loads(first)
+    except ValueError:
+        # Either damage in the first of several lines, or an object over many.
+        return more.lstrip().startswith(b"{")
+    return True
+
+
+def layout(path: Path, options: ReadOptions) -> Layout:
+    """Tell lines from a document, and read the positions that the first messages tell.
+
+    Raises
+    ------
+    Unreadable
+        It is a document, and too large or no JSON.
+    """
+    lines = is_lines(path)
+    if lines:
+        with path.open("rb") as stream:
+            data = stream.read(_LOOKED_AT)
+        contents = [content for line in data.split(b"\n")[:1000] if (content := _maybe(line)) is not None]
+    else:
+        contents = _document(path)
+    places: dict[str, Station] = {}
+    for content in contents:
+        record, where = read_message(content, options)
+        if where is not None and record.station and not record.refused:
+            places.setdefault(record.station, station_at(record.station, *where))
+    told = Told(stations=tuple(places.values()), zone="UTC" if "timezone" not in options.given else options.timezone)
+    header = (options.station_column, options.time_column)
+    return Layout(header, (), (), options, path.stem, 0, 0, told, long=True, detail=lines)
+
+
+def _maybe(line: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
+    try:
+        return loads(line)
+    except ValueError:
+        return None
+
+
+def _document(path: Path) -> list[Any]:
+    size = path.stat().st_size
+    if size > DOCUMENT_MOST:
+        message = f"too large: {size} bytes in one JSON document, of at most {DOCUMENT_MOST}; write one message a line"
+        raise Unreadable(message)
+    try:
+        content = loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    except ValueError as error:
+        message = f"{BAD_JSON}: {error}"
+        raise Unreadable(message) from error
+    return content if isinstance(content, list) else [content]
+
+
+def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
+    """Return where lines end about every `chunk_bytes`; a document is one piece."""
+    size = path.stat().st_size
+    bounds = [0]
+    with path.open("rb") as stream:
+        while layout.detail and bounds[-1] + chunk_bytes < size:
+            stream.seek(bounds[-1] + chunk_bytes)
+            line = stream.readline(LINE_MOST_BYTES)
+            if not line.endswith(b"\n") and stream.tell() < size:
+                message = f"binary: no end of line within {LINE_MOST_BYTES} bytes from byte {stream.tell() - len(line)}"
+                raise Unreadable(message)
+            bounds.append(stream.tell())
+    return bounds if bounds[-1] == size and len(bounds) > 1 else [*bounds, size]
+
+
+def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
+    """Parse the messages of a piece."""
+    options = layout.options
+    if not layout.detail:
+        contents = _document(path)
+        records = []
+        for place, content in enumerate(contents):
+            record, _ = read_message(content, options)
+            record.line, record.text = place + 1, beginning(content)
+            records.append(record)
+        return parsed(records, options, lines=len(contents))
+    with path.open("rb") as stream:
+        stream.seek(start)
+        data = stream.read(stop - start)
+    lines = data.split(b"\n")
+    lines = lines[:-1] if lines and not lines[-1] else lines
+    records = []
+    for place, line in enumerate(lines):
+        text = line.lstrip(b"\xef\xbb\xbf").strip() if not place else line.strip()
+        if not text:
+            continue
+        try:
+            record, _ = read_message(loads(text), options)
+        except ValueError as error:
+            record = Record(0, refused=f"{BAD_JSON}: {str(error)[:100]}")
+        record.line, record.text = place + 1, show(text).encode()
+        records.append(record)
+    return parsed(records, options, lines=len(lines))
+
+
+def parse_texts(
+    texts: Iterable[tuple[int, bytes, str]], options: ReadOptions, *, lines: int
+) -> tuple[Parsed, tuple[Station, ...]]:
+    """Parse messages that came one by one; return their readings, and the stations that tell where they stand.
+
+    Parameters
+    ----------
+    texts
+        Each message with its number, from 1, ascending, and the station that it is of where it names none; an array
+        has several messages of one number.
+    lines
+        The greatest number.
+    """
+    records: list[Record] = []
+    places: dict[str, Station] = {}
+    for number, text, station in texts:
+        try:
+            content = loads(text.lstrip(b"\xef\xbb\xbf").strip())
+        except ValueError as error:
+            records.append(Record(number, show(text).encode(), refused=f"{BAD_JSON}: {str(error)[:100]}"))
+            continue
+        for one in content if isinstance(content, list) else [content]:
+            record, where = read_message(one, options)
+            if not record.station and station and isinstance(one, Mapping):
+                record, where = read_message({**one, options.station_column: station}, options)
+            record.line, record.text = number, show(text).encode() if one is content else beginning(one)
+            records.append(record)
+            if where is not None and record.station and not record.refused:
+                places[record.station] = station_at(record.station, *where)
+    return parsed(records, options, lines=lines, retimed=False), tuple(places.values())
+
+
+def read_message(content: object, options: ReadOptions) -> tuple[Record, tuple[float, float, float] | None]:
+    """Return what a message says, and where its device stands [degrees, degrees, m] if it says so."""
+    if not isinstance(content, Mapping):
+        return Record(0, refused="no message: an object is needed"), None
+    for wrapper in ("result", "data"):
+        # The storage of The Things Network, and its event log.
+        inner = content.get(wrapper)
+        if isinstance(inner, Mapping) and "end_device_ids" in inner:
+            content = inner
+    if "end_device_ids" in content:
+        return _things_network(content, options)
+    if "deviceInfo" in content or "devEUI" in content or "devEui" in content:
+        return _chirpstack(content, options)
+    return _plain(content, options)
+
+
+def _things_network(
+    content: Mapping[str, Any], options: ReadOptions
+) -> tuple[Record, tuple[float, float, float] | None]:
+    ids, uplink = _inner(content, "end_device_ids"), _inner(content, "uplink_message")
+    received = [one.get("time") for one in _each(uplink, "rx_metadata")]
+    time = _earliest([*received, _inner(uplink, "settings").get("time")]) or uplink.get("received_at")
+    record = Record(
+        0,
+        station=_station((ids.get("device_id"), ids.get("dev_eui")), options),
+        time=time or content.get("received_at"),
+        arrival=content.get("received_at") or uplink.get("received_at"),
+        counter=_counter(uplink.get("f_cnt", 0 if "f_port" in uplink else None)),
+    )
+    payload = uplink.get("decoded_payload")
+    if not isinstance(payload, Mapping):
+        normalised = _each(uplink, "normalized_payload")
+        payload = normalised[0] if normalised else None
+    _fill(record, payload, options)
+    where = _inner(_inner(uplink, "locations"), "user")
+    return record, _where(where.get("longitude"), where.get("latitude"), where.get("altitude"))
+
+
+def _chirpstack(content: Mapping[str, Any], options: ReadOptions) -> tuple[Record, tuple[float, float, float] | None]:
+    device = _inner(content, "deviceInfo") or content
+    gateways = _each(content, "rxInfo")
+    received = [one.get("gwTime") or one.get("time") for one in gateways]
+    served = [str(one["nsTime"]) for one in gateways if one.get("nsTime")]
+    record = Record(
+        0,
+        station=_station(
+            (device.get("deviceName"), device.get("devEui") or device.get("devEUI")),
+            options,
+        ),
+        time=_earliest(received) or content.get("time") or content.get("publishedAt"),
+        arrival=content.get("publishedAt") or (max(served) if served else content.get("time")),
+        counter=_counter(content.get("fCnt", 0 if "fPort" in content else None)),
+    )
+    payload = content.get("object")
+    if payload is None and isinstance(content.get("objectJSON"), str):
+        payload = _maybe(content["objectJSON"].encode())
+    _fill(record, payload, options)
+    return record, None
+
+
+def _plain(content: Mapping[str, Any], options: ReadOptions) -> tuple[Record, tuple[float, float, float] | None]:
+    record = Record(0)
+    where: dict[str, object] = {}
+    keys = _keys(tuple(content), options.station_column, options.time_column)
+    station, time, arrival, counter, variable, value = keys
+    record.station = _station((content.get(station),), options)
+    record.time = content.get(time)
+    record.arrival = content.get(arrival)
+    record.counter = _counter(content.get(counter))
+    if not record.station:
+        record.refused = f"no station: a key {options.station_column!r} is needed, one that matches a station_pattern"
+    if variable and value and isinstance(content[variable], str):
+        _add(record, content[variable], content[value], options, must=True)
+        return record, None
+    for name, leaf in flat({k: v for k, v in content.items() if k not in (station, time, arrival, counter)}):
+        part = _PLACES.get(name.lower())
+        if part is not None:
+            where[part] = leaf
+        else:
+            _add(record, name, leaf, options)
+    if not record.values and not record.wrong and not record.refused:
+        record.refused = _NO_VALUES
+    return record, _where(where.get("lon"), where.get("lat"), where.get("elevation")) if len(where) > 1 else None
+
+
+@lru_cache(maxsize=1024)
+def _keys(keys: tuple[str, ...], station: str, time: str) -> tuple[str, ...]:
+    """Return the keys of station, time, arrival, counter, variable and value, "" where there is none.
+
+    Messages of one kind have the same keys, so this is worked out once for all of them.
+    """
+    plain = {normal(key): key for key in keys}
+
+    def key(first: str, known: Collection[str]) -> str:
+        return first if first in keys else next((full for name, full in plain.items() if name in known), "")
+
+    named = (("", _ARRIVALS), ("", _COUNTERS), ("", LONG_VARIABLE), ("", LONG_VALUE))
+    return tuple(key(first, known) for first, known in ((station, STATION), (time, TIME), *named))
+
+
+def _fill(record: Record, payload: object, options: ReadOptions) -> None:
+    if not record.station:
+        record.refused = (
+            "no station: the message names no device, or one that the feed's station_pattern does not match"
+        )
+    elif not isinstance(payload, Mapping) or not payload:
+        record.refused = _NO_PAYLOAD
+    else:
+        for name, leaf in flat(payload):
+            _add(record, name, leaf, options)
+        if not record.values and not record.wrong:
+            record.refused = _NO_VALUES
+
+
+def _add(record: Record, name: str, leaf: object, options: ReadOptions, *, must: bool = False) -> None:
+    number = number_of(leaf, options.nodata)
+    if isinstance(number, float):
+        record.values[name] = number
+    elif number is None and must:
+        record.wrong.append((name, f"{BAD_NUMBER}: {str(leaf)[:40]!r} in {name}"))
+    elif isinstance(number, str) and (must or not isinstance(leaf, str) or name in (options.columns or ())):
+        # Text in a column that nobody maps is a remark.
+        record.wrong.append((name, f"{number} in {name}"))
+
+
+def _station(names: tuple[object, ...], options: ReadOptions) -> str:
+    texts = [str(name).strip() for name in names if name is not None and str(name).strip()]
+    if not options.station_pattern:
+        return texts[0] if texts else ""
+    for text in texts:
+        match = re.search(options.station_pattern, text)
+        if match and match[1]:
+            return match[1]
+    return ""
+
+
+def _counter(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else -1
+
+
+def _earliest(times: list[Any]) -> str | None:
+    # ISO 8601 in UTC, as both servers write it, orders as text does but for its fractions.
+    found = [time for time in times if isinstance(time, str) and time]
+    return min(found, key=lambda time: (time[:19], time.rstrip("Z")[19:])) if found else None
+
+
+def _where(lon: object, lat: object, elevation: object) -> tuple[float, float, float] | None:
+    numbers = [number_of(value, ()) for value in (lon, lat, elevation)]
+    east, north, up = (number if isinstance(number, float) else float("nan") for number in numbers)
+    return None if east != east or north != north else (east, north, up)
+
+
+def _inner(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    inner = content.get(key)
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _each(content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    inner = content.get(key)
+    return [one for one in inner if isinstance(one, Mapping)] if isinstance(inner, list) else []
+
+
+FORMATS.add("messages", DocumentFormat("messages", layout, cut, parse, sniff))

@@ -1,0 +1,303 @@
+"""Parquet tables: a column of times and one of stations, then a column a variable; or long, a row a value.
+
+A long table has columns such as `variable` and `value`, and perhaps `unit`. Times are stamps, ISO 8601 or epochs. What
+a column's metadata say (units, standard_name, long_name, height_m, statistic) is told. Pieces are runs of row groups; a
+null is a reading without a value.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from hypergrid.core.flags import MEANINGS, NOT_EVALUATED
+from hypergrid.core.readings import Statistic
+from ingest.formats import csv_fields, timestamps
+from ingest.formats.base import FORMATS, VALUE, DocumentFormat, Layout, Parsed, ReadOptions, Unreadable
+from ingest.formats.column_names import LONG_UNIT, LONG_VALUE, LONG_VARIABLE, STATION, TIME, normal
+from ingest.formats.csv_lines import Lines
+from ingest.formats.file_metadata import Told, ToldColumn, column_of
+from ingest.formats.strptime import ISO
+
+SIGNATURE: Final = b"PAR1"
+UNPACKED_MOST: Final = 1000
+"""No row group unpacks to so many times the file's size."""
+_SMALL_BYTES: Final = 256 << 20
+_PARTED: Final = 8
+"""A group is read in parts from so many times a chunk's length on."""
+_BATCH: Final = 1 << 16
+_EPOCHS: Final = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
+
+
+def sniff(head: bytes, file: str) -> str | None:
+    """Tell Parquet by its signature."""
+    return "Parquet's signature" if head.startswith(SIGNATURE) else None
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        message = f"damaged: it cannot be read as Parquet: {str(error)[:120]}"
+        raise Unreadable(message) from error
+
+
+def layout(path: Path, options: ReadOptions) -> Layout:
+    """Read the schema.
+
+    Raises
+    ------
+    Unreadable
+        It is damaged, has no column of times, or declares much more than it holds.
+    """
+    with _open(path) as file:
+        schema, metadata = file.schema_arrow, file.metadata
+        largest = max((metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)), default=0)
+        held = path.stat().st_size
+        if largest > max(_SMALL_BYTES, UNPACKED_MOST * held):
+            message = f"declares a row group of {largest} bytes and holds {held}; no packing is that good"
+            raise Unreadable(message)
+        names = tuple(schema.names)
+        if len(set(names)) < len(names):
+            message = "column named twice"
+            raise Unreadable(message)
+        time = _among(names, options.time_column, TIME)
+        if not time:
+            message = f"no times: a column {options.time_column!r} is needed; there are {', '.join(names)[:120]}"
+            raise Unreadable(message)
+        kind = schema.field(time).type
+        if not (_is_text(kind) or _is_number(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+            message = f"no times: column {time!r} is of {kind}"
+            raise Unreadable(message)
+        station = _among(names, options.station_column, STATION)
+        parts = _long(schema, (time, station))
+        known = ReadOptions(
+            options.columns, options.timezone, options.nodata, station, time, options.station_pattern, options.given,
+            options.text,
+        )  # fmt: skip
+        if parts is not None:
+            told = {} if not parts[2] else _units(file, parts)
+            wanted = tuple(name for name in told if options.columns is None or name in options.columns)
+            return Layout(names, wanted, (), known, path.stem, 0, 0, Told(told), long=True, detail=parts)
+        present = [name for name in names if name not in (time, station) and _is_number(schema.field(name).type)]
+        wanted = tuple(name for name in present if options.columns is None or name in options.columns)
+        said = {name: _told(name, schema.field(name).metadata or {}) for name in wanted}
+    zone = "UTC" if pa.types.is_timestamp(schema.field(time).type) and schema.field(time).type.tz else None
+    ignored = tuple(name for name in names if name not in (*wanted, time, station))
+    told = {name: column for name, column in said.items() if column is not None}
+    return Layout(names, wanted, ignored, known, path.stem, 0, 0, Told(told, zone=zone))
+
+
+def _among(names: tuple[str, ...], first: str, known: frozenset[str]) -> str:
+    return first if first in names else next((name for name in names if normal(name) in known), "")
+
+
+def _long(schema: pa.Schema, apart: tuple[str, str]) -> tuple[str, str, str] | None:
+    """Return the columns of variable, value and unit ("" where there is none) of a long table, None of another."""
+    found: dict[str, str] = {}
+    for kind, known in (("variable", LONG_VARIABLE), ("value", LONG_VALUE), ("unit", LONG_UNIT)):
+        found[kind] = next((name for name in schema.names if name not in apart and normal(name) in known), "")
+    if not found["variable"] or not found["value"]:
+        return None
+    if not _is_text(schema.field(found["variable"]).type) or not _is_number(schema.field(found["value"]).type):
+        return None
+    return found["variable"], found["value"], found["unit"]
+
+
+def _units(file: pq.ParquetFile, parts: tuple[str, str, str]) -> dict[str, ToldColumn]:
+    """Return the columns of a long table by the unit that its rows name for each."""
+    variable, _, unit = parts
+    pairs: set[tuple[str, str]] = set()
+    for batch in file.iter_batches(columns=[variable, unit]):
+        table = pa.table({"v": batch[variable].cast(pa.string()), "u": batch[unit].cast(pa.string())})
+        pairs |= {(row["v"], row["u"] or "") for row in table.group_by(["v", "u"]).aggregate([]).to_pylist()}
+    return {_named(name, unit): column_of(name, unit) for name, unit in sorted(pairs) if name}
+
+
+def _named(variable: str, unit: str) -> str:
+    return f"{variable} [{unit}]" if unit else variable
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+
+
+def _told(name: str, metadata: Mapping[bytes, bytes]) -> ToldColumn | None:
+    said = {key.decode("utf-8", "replace").lower(): value.decode("utf-8", "replace") for key, value in metadata.items()}
+    unit = said.get("units") or said.get("unit")
+    if unit is None and not {"standard_name", "long_name", "height_m", "statistic"} & set(said):
+        return None
+    statistic = said.get("statistic")
+    try:
+        height_m = float(said["height_m"]) if "height_m" in said else None
+    except ValueError:
+        height_m = None
+    return column_of(
+        name,
+        unit,
+        standard_name=said.get("standard_name"),
+        long_name=said.get("long_name", ""),
+        height_m=height_m,
+        statistic=cast("Statistic", statistic) if statistic in get_args(Statistic) else None,
+    )
+
+
+def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
+    """Return bounds in rows: of row groups, several small ones together, and parts of those that are very large."""
+    with _open(path) as file:
+        groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
+        sizes = [(group.num_rows, group.total_byte_size) for group in groups]
+    bounds, row, held = [0], 0, 0
+    for rows, size in sizes:
+        if held and held + size > chunk_bytes:
+            bounds.append(row)
+            held = 0
+        if size > _PARTED * chunk_bytes:
+            # To read the last part of a group is to unpack all of it, so parts are not as small as other pieces.
+            step = -(-rows // -(-size // (_PARTED * chunk_bytes)))
+            bounds += list(range(row + step, row + rows, step))
+        row, held = row + rows, held + size
+    return [*bounds, row]
+
+
+def _rows(file: pq.ParquetFile, columns: list[str], start: int, stop: int) -> pa.Table:
+    """Read rows by their number; of a group that is not wanted whole, batches are passed over."""
+    batches, row = [], 0
+    for number in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(number).num_rows
+        if start <= row and row + rows <= stop:
+            batches += file.read_row_group(number, columns=columns).to_batches()
+        elif row < stop and start < row + rows:
+            at = row
+            for batch in file.iter_batches(_BATCH, row_groups=[number], columns=columns):
+                first, last = max(0, start - at), min(len(batch), stop - at)
+                if first < last:
+                    batches.append(batch.slice(first, last - first))
+                at += len(batch)
+        row += rows
+    schema = pa.schema([file.schema_arrow.field(name) for name in columns])
+    return pa.Table.from_batches(batches, schema).select(columns) if batches else schema.empty_table()
+
+
+def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
+    """Parse a run of rows."""
+    options = layout.options
+    parts: tuple[str, str, str] | None = layout.detail
+    columns = [options.time_column, *([options.station_column] if options.station_column else [])]
+    columns += [name for name in parts if name] if parts is not None else layout.wanted
+    columns += [options.text.flag_column] if options.text.flag_column in layout.header else []
+    columns = list(dict.fromkeys(columns))
+    try:
+        with _open(path) as file:
+            table = _rows(file, columns, start, stop)
+    except (pa.ArrowException, OSError) as error:
+        message = f"damaged: rows {start + 1} to {stop} cannot be read as Parquet: {str(error)[:120]}"
+        raise Unreadable(message) from error
+    rows = table.num_rows
+    nothing = np.zeros(rows, np.int64)
+    lines = Lines(b"", b"", nothing, nothing, np.arange(1, rows + 1), rows, np.ones(rows, bool))
+    stations: tuple[str, ...] = (layout.station,)
+    code = np.zeros(rows, np.int32)
+    if options.station_column:
+        labels = pa.table({"station": _text(table[options.station_column])})
+        stations, code = csv_fields.labels(labels, "station", lines)
+    time_ns = _times(table[options.time_column], options, lines, code)
+    if parts is None:
+        values = {name: _numbers(table[name], name, options, lines) for name in layout.wanted}
+        return csv_fields.gather(stations, code, time_ns, values, lines)
+    variable, value, unit = parts
+    names = _text(table[variable])
+    if unit:
+        given = _text(table[unit])
+        named = pc.binary_join_element_wise(names, pc.binary_join_element_wise("[", given, "]", ""), " ")
+        names = pc.if_else(pc.equal(given, ""), names, named)
+    kinds, which = csv_fields.labels(pa.table({"variable": names}), "variable", lines, what="variable")
+    numbers = _numbers(table[value], value, options, lines)
+    flags = _flags(table, options)
+    rows = csv_fields.gather(stations, code, time_ns, {VALUE: numbers}, lines, flags=flags)
+    return _of_long(rows, kinds, which[lines.sound], options)
+
+
+def _flags(table: pa.Table, options: ReadOptions) -> NDArray[np.uint8] | None:
+    """Return the flags of the rows, where the deployment names their column and it holds those of QARTOD."""
+    name = options.text.flag_column
+    if name not in table.column_names or not pa.types.is_integer(table[name].type):
+        return None
+    found = np.asarray(table[name].fill_null(NOT_EVALUATED).to_numpy(), np.int64)
+    return np.where(np.isin(found, list(MEANINGS)), found, NOT_EVALUATED).astype(np.uint8)
+
+
+def _of_long(parsed: Parsed, names: tuple[str, ...], which: NDArray[np.int32], options: ReadOptions) -> Parsed:
+    wanted = set(names) if options.columns is None else {*options.columns}
+    unmapped = tuple(sorted({names[place] for place in set(which.tolist())} - wanted))
+    kept = ~np.isin(which, [place for place, name in enumerate(names) if name in unmapped])
+    present, which = csv_fields.used(names, which[kept])
+    stations, code = csv_fields.used(parsed.stations, parsed.code[kept])
+    values = {VALUE: parsed.values[VALUE][kept]}
+    flags = None if parsed.flags is None else parsed.flags[kept]
+    return Parsed(
+        stations, code, parsed.time_ns[kept], values, parsed.bad, parsed.lines, present, which, unmapped, flags=flags
+    )
+
+
+def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column as text, "" for null."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return pc.fill_null(column.cast(pa.string()), "")
+
+
+def _numbers(column: pa.ChunkedArray, name: str, options: ReadOptions, lines: Lines) -> NDArray[np.float64]:
+    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
+    return csv_fields.numbers(pa.table({name: values}), name, lines, options.nodata)
+
+
+def _times(
+    column: pa.ChunkedArray, options: ReadOptions, lines: Lines, group: NDArray[np.integer[Any]]
+) -> NDArray[np.int64]:
+    name, kind = options.time_column, column.type
+    null = np.asarray(column.is_null().to_numpy(), bool)
+    lines.refuse(null, name, f"{timestamps.BAD_TIME}: there is none")
+    stamps = timestamps.Stamps(options.timezone, ISO, name)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        column = column.cast(pa.timestamp("s")) if pa.types.is_date(kind) else column
+        plain = pa.timestamp("ns", getattr(kind, "tz", None))
+        try:
+            whole = column.cast(plain)
+        except pa.ArrowInvalid:
+            # Beyond what nanoseconds can count.
+            seconds = np.asarray(column.cast(pa.timestamp("s")).cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
+            return timestamps.from_epoch(seconds, name, lines)
+        time_ns = np.asarray(whole.cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
+        if getattr(kind, "tz", None) is None:
+            time_ns = timestamps.localised(time_ns, stamps, lines, group)
+        lines.refuse(
+            (time_ns < timestamps.EARLIEST_NS) | (time_ns >= timestamps.LATEST_NS), name, timestamps.OUT_OF_RANGE
+        )
+        return time_ns
+    if _is_text(kind):
+        texts = _text(column).combine_chunks()
+        return timestamps.from_text(texts, stamps, lines, group=group)
+    if _is_number(kind):
+        number = np.asarray(column.cast(pa.float64(), safe=False).fill_null(0).to_numpy(), np.float64)
+        largest = float(np.abs(number).max()) if len(number) else 0.0
+        unit = next((unit for most, unit in _EPOCHS if largest < most), 1)
+        if pa.types.is_integer(kind):
+            whole_numbers = np.asarray(column.fill_null(0).cast(pa.int64(), safe=False).to_numpy(), np.int64)
+            return timestamps.from_epoch(whole_numbers, name, lines, unit_ns=unit)
+        return timestamps.from_epoch(np.rint(number * (unit / 1000)).astype(np.int64), name, lines, unit_ns=1000)
+    message = f"column {name!r} is of {kind}, which layout refuses"
+    raise TypeError(message)
+
+
+FORMATS.add("parquet", DocumentFormat("parquet", layout, cut, parse, sniff))

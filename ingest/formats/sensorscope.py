@@ -1,0 +1,80 @@
+"""The text format of SensorScope: 17 fields parted by blanks, no header, one file a station.
+
+Station, year, month, day, hour, minute, second (local clock), epoch [s UTC], and nine numbers. The epoch is the stamp
+of a row; the clock must be a possible date, for a row whose clock is none was damaged.
+"""
+
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+
+from ingest.formats import csv_fields, timestamps
+from ingest.formats.base import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm
+from ingest.formats.csv_lines import read_lines, single_blanks
+from ingest.formats.file_metadata import Told, column_of
+
+CLOCK: Final = ("year", "month", "day", "hour", "minute", "second")
+"""Columns of the local clock."""
+COLUMNS: Final = (
+    "air_temperature",
+    "surface_temperature",
+    "solar_radiation",
+    "relative_humidity",
+    "soil_moisture",
+    "watermark",
+    "rain_meter",
+    "wind_speed",
+    "wind_direction",
+)
+"""Columns of numbers, in file order after the epoch."""
+
+_UNITS: Final = ("degC", "degC", "W m-2", "%", "%", "kPa", "mm", "m s-1", "degree")
+TOLD: Final = Told({name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)}, zone="UTC")
+"""The format fixes the units."""
+
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_FIELDS: Final = 1 + len(CLOCK) + 1 + len(COLUMNS)
+_DAY_S: Final = 86_400
+
+
+def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
+    """Return the layout, which is the same for all files of this format."""
+    wanted = COLUMNS if options.columns is None else tuple(name for name in COLUMNS if name in options.columns)
+    ignored = tuple(name for name in COLUMNS if name not in wanted)
+    start = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
+    header = ("station", *CLOCK, "epoch", *COLUMNS)
+    blank = ReadOptions(options.columns, options.timezone, options.nodata, text=TextForm(" "))
+    return Layout(header, wanted, ignored, blank, file, start, 0, TOLD)
+
+
+def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
+    """Parse a chunk; see `ingest.formats.base.Format`."""
+    data = single_blanks(data)
+    lines = read_lines(data, delimiter=" ", fields=len(layout.header), quotes=False, last=last)
+    types = {"station": csv_fields.LABEL} | dict.fromkeys((*CLOCK, "epoch"), pa.int64())
+    types |= dict.fromkeys(layout.wanted, pa.float64())
+    table = csv_fields.read_columns(lines, layout, types, quotes=False)
+    stations, code = csv_fields.labels(table, "station", lines)
+    timestamps.refuse_impossible({name: csv_fields.integers(table, name, lines) for name in CLOCK}, lines)
+    time_ns = timestamps.from_epoch(csv_fields.integers(table, "epoch", lines), "epoch", lines)
+    values = {name: csv_fields.numbers(table, name, lines, layout.options.nodata) for name in layout.wanted}
+    return csv_fields.gather(stations, code, time_ns, values, lines)
+
+
+def sniff(head: bytes, file: str) -> str | None:
+    """Tell a file by its first rows: 17 numbers, of which a possible date and an epoch within a day of it."""
+    rows = [line.split() for line in head.splitlines()[:5] if line.strip()]
+    rows = rows[: -1 if len(rows) > 1 and len(rows[-1]) < _FIELDS else None]
+    for row in rows:
+        try:
+            year, month, day, hour, minute, second, epoch = (int(cell) for cell in row[1:8])
+            clock_s = datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
+        except ValueError:
+            return None
+        if len(row) != _FIELDS or abs(clock_s - epoch) > _DAY_S:
+            return None
+    return "17 fields parted by blanks: a station, a date, the epoch of that date, nine numbers" if rows else None
+
+
+FORMATS.add("sensorscope", Format("sensorscope", COLUMNS, layout, parse, sniff))

@@ -1,0 +1,317 @@
+"""OGC SensorThings 1.1: recorded answers, as pages of JSON in any nesting ($expand), and data arrays.
+
+An Observation is a reading of its Datastream, which is the column; the Datastream has the unit, and its Thing (or the
+feature of interest) is the station, with its position. Where an answer does not hold the Datastream, a link names it
+(of the observation, or of the next page), and another file of the feed may tell of it. Observations that nothing links
+to one are of the station that the file is named for. Their order does not matter. Of a phenomenon time that is an
+interval, the end is the stamp.
+
+Source: OGC 18-088, SensorThings API part 1, version 1.1.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from hypergrid.core.readings import Station, Statistic
+from ingest.formats.base import FORMATS, DocumentFormat, Layout, Parsed, ReadOptions, Unreadable
+from ingest.formats.document_records import (
+    BAD_JSON,
+    DOCUMENT_MOST,
+    Record,
+    beginning,
+    loads,
+    number_of,
+    parsed,
+)
+from ingest.formats.file_metadata import (
+    COMMON,
+    Told,
+    ToldColumn,
+    column_of,
+    station_at,
+    statistic_of,
+    unit_of,
+    variable_name,
+)
+
+_STREAM: Final = re.compile(r"Datastreams\(('?[^()]*?'?)\)")
+_PREFIX: Final = re.compile(r"^\S*[\d_]\S*\s+(?=\S)")
+_ALSO: Final = {"barometric_pressure": "air_pressure", "precipitation_amount": "precipitation"}
+_WORD: Final = re.compile(r"(?i)\b(average|mean|maximum|max|minimum|min|total|sum)\b")
+
+
+@dataclass
+class Stream:
+    """What is known of a Datastream."""
+
+    station: str = ""
+    where: tuple[float, float, float] | None = None
+    column: ToldColumn | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the objects around an object tell of it."""
+
+    stream: str = ""
+    thing: str = ""
+    where: tuple[float, float, float] | None = None
+    key: str = "result"
+
+
+@dataclass
+class Answers:
+    """What a file holds."""
+
+    observations: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    """Column, and the observation."""
+    streams: dict[str, Stream] = field(default_factory=dict)
+    """By column."""
+
+
+def sniff(head: bytes, file: str) -> str | None:
+    """Tell an answer by the keys that only SensorThings has."""
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if not text.startswith((b"{", b"[")):
+        return None
+    found = re.search(rb'"(@iot\.(?:id|count|nextLink|selfLink)|phenomenonTime|unitOfMeasurement)"', text)
+    return f"JSON with the key {found[1].decode()!r} of SensorThings" if found else None
+
+
+def _read(path: Path) -> Answers:
+    size = path.stat().st_size
+    if size > DOCUMENT_MOST:
+        message = (
+            f"too large: {size} bytes in one JSON document, of at most {DOCUMENT_MOST}; record smaller pages ($top)"
+        )
+        raise Unreadable(message)
+    try:
+        content = loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    except ValueError as error:
+        message = f"{BAD_JSON}: {error}"
+        raise Unreadable(message) from error
+    answers = Answers()
+    try:
+        _walk(content, Context(), answers)
+    except RecursionError as error:
+        message = f"{BAD_JSON}: nested too deeply"
+        raise Unreadable(message) from error
+    return answers
+
+
+def _walk(node: object, context: Context, answers: Answers) -> None:
+    if isinstance(node, list):
+        for one in node:
+            _walk(one, context, answers)
+    if not isinstance(node, Mapping):
+        return
+    for link in ("@iot.nextLink", "Datastream@iot.navigationLink", "@iot.selfLink"):
+        match = _STREAM.search(str(node.get(link, "")))
+        if match and "Observations" not in str(node.get(link, ""))[: match.start()]:
+            context = replace(context, stream=f"Datastreams({match[1]})")
+            break
+    if "dataArray" in node and "components" in node:
+        for row in node["dataArray"]:
+            _walk(dict(zip(node["components"], row, strict=False)), context, answers)
+        return
+    if isinstance(node.get("Datastream"), Mapping):
+        context = _stream(node["Datastream"], context, answers)
+    if "phenomenonTime" in node and "result" in node:
+        stream = context.stream or context.key
+        if isinstance(node.get("FeatureOfInterest"), Mapping):
+            known = answers.streams.setdefault(stream, Stream())
+            _place(known, *_feature(node["FeatureOfInterest"]))
+        answers.observations.append((stream, node))
+        return
+    if "unitOfMeasurement" in node:
+        context = _stream(node, context, answers)
+    elif "Datastreams" in node or "Locations" in node:
+        name = str(node.get("name") or f"Thing({node.get('@iot.id')})")
+        context = replace(context, thing=name, where=_located(node) or context.where)
+    for key, value in node.items():
+        if isinstance(value, Mapping | list) and key not in ("Datastream", "FeatureOfInterest", "Thing", "Locations"):
+            known_key = context.key if key in ("value", "Observations", "Datastreams") else str(key)
+            _walk(value, replace(context, key=known_key), answers)
+
+
+def _stream(node: Mapping[str, Any], context: Context, answers: Answers) -> Context:
+    """Note what a Datastream tells, and return the context of what is inside it."""
+    number = node.get("@iot.id")
+    name = f"Datastreams({number!r})" if isinstance(number, str) else f"Datastreams({number})"
+    name = name if number is not None else context.stream or str(node.get("name", context.key))
+    stream = answers.streams.setdefault(name, Stream())
+    thing = node.get("Thing")
+    station, where = (context.thing, context.where)
+    if isinstance(thing, Mapping):
+        station = str(thing.get("name") or f"Thing({thing.get('@iot.id')})")
+        where = _located(thing) or where
+    _place(stream, station, where)
+    feature = node.get("FeatureOfInterest")
+    if isinstance(feature, Mapping):
+        _place(stream, *_feature(feature))
+    _place(stream, "", _point(node.get("observedArea")))
+    if "unitOfMeasurement" in node:
+        stream.column = _column(node)
+    return replace(context, stream=name)
+
+
+def _place(stream: Stream, station: str, where: tuple[float, float, float] | None) -> None:
+    stream.station = stream.station or station
+    stream.where = stream.where or where
+
+
+def _feature(node: Mapping[str, Any]) -> tuple[str, tuple[float, float, float] | None]:
+    return str(node.get("name") or ""), _point(node.get("feature"))
+
+
+def _located(thing: Mapping[str, Any]) -> tuple[float, float, float] | None:
+    places = thing.get("Locations")
+    found = (_point(one.get("location")) for one in places or [] if isinstance(one, Mapping))
+    return next((place for place in found if place is not None), None)
+
+
+def _point(geometry: object) -> tuple[float, float, float] | None:
+    """Return a GeoJSON point [degrees, degrees, m]; of any other geometry None."""
+    if isinstance(geometry, Mapping) and isinstance(geometry.get("geometry"), Mapping):
+        geometry = geometry["geometry"]
+    if not isinstance(geometry, Mapping) or geometry.get("type") != "Point":
+        return None
+    numbers = [number_of(value, ()) for value in geometry.get("coordinates") or []]
+    plain = [number if isinstance(number, float) else float("nan") for number in numbers]
+    return (plain[0], plain[1], plain[2] if len(plain) > 2 else float("nan")) if len(plain) >= 2 else None
+
+
+def _column(node: Mapping[str, Any]) -> ToldColumn:
+    unit = node.get("unitOfMeasurement")
+    unit = unit if isinstance(unit, Mapping) else {}
+    texts = (unit.get("symbol"), str(unit.get("definition") or "").rpartition(":")[2], unit.get("name"))
+    known = next((text for text in texts if text and unit_of(str(text)) is not None), None)
+    seen = node.get("ObservedProperty")
+    seen = seen if isinstance(seen, Mapping) else {}
+    title = str(node.get("name") or "")
+    # "GGA01_01 Water Level" is of one station; the variable is of all.
+    name = variable_name(str(seen.get("name") or _PREFIX.sub("", title) or "result").lower())
+    standard = re.sub(r".*[/#:]", "", str(seen.get("definition") or ""))
+    word = _WORD.search(f"{title} {seen.get('name') or ''}")
+    statistic: Statistic | None = statistic_of(word[1]) if word else None
+    usual = _ALSO.get(name, name)
+    return column_of(
+        name,
+        None if known is None else str(known),
+        standard_name=standard,
+        long_name=str(seen.get("name") or _PREFIX.sub("", title)),
+        variable=usual if usual in COMMON else None,
+        statistic=statistic,
+    )
+
+
+def layout(path: Path, options: ReadOptions) -> Layout:
+    """Read the answers, and what they tell of their Datastreams.
+
+    Raises
+    ------
+    Unreadable
+        It is no JSON, too large, or has neither observations nor Datastreams.
+    """
+    answers = _read(path)
+    if not answers.observations and not answers.streams:
+        message = "no answer of SensorThings: it has neither observations nor Datastreams"
+        raise Unreadable(message)
+    for name, observation in answers.observations:
+        start, stop = _interval(observation)
+        stream = answers.streams.setdefault(name, Stream())
+        if start is not None and (stream.column is None or stream.column.stamp is None):
+            stream.column = replace(stream.column or ToldColumn(), stamp="end", interval_s=_length_s(start, stop))
+    present = tuple(dict.fromkeys(name for name, _ in answers.observations))
+    wanted = tuple(name for name in present if options.columns is None or name in options.columns)
+    return _described(
+        Layout(tuple(answers.streams), wanted, (), options, path.stem, 0, 0, long=True, detail=answers.streams)
+    )
+
+
+def _described(layout: Layout) -> Layout:
+    """Return the layout with what its streams tell."""
+    streams: Mapping[str, Stream] = layout.detail
+    columns = {name: stream.column for name, stream in streams.items() if stream.column is not None}
+    stations: dict[str, Station] = {}
+    for name in streams:
+        stream = streams[name]
+        if stream.station and stream.where is not None:
+            stations.setdefault(stream.station, station_at(stream.station, *stream.where))
+    unknown = [name for name in layout.wanted if name not in columns or columns[name].variable is None]
+    notes = (f"no Datastream is told of {', '.join(unknown)}: variable, unit and station are not known",)
+    return replace(layout, told=Told(columns, tuple(stations.values()), zone="UTC", notes=notes if unknown else ()))
+
+
+def link(layouts: Sequence[Layout]) -> list[Layout]:
+    """Return the layouts of a feed's files, each with what the others tell of its Datastreams."""
+    known: dict[str, Stream] = {}
+    for layout in layouts:
+        for name, stream in layout.detail.items():
+            there = known.setdefault(name, Stream())
+            _place(there, stream.station, stream.where)
+            if stream.column is not None and (there.column is None or there.column.variable is None):
+                there.column = stream.column
+    return [replace_streams(layout, known) for layout in layouts]
+
+
+def replace_streams(layout: Layout, known: Mapping[str, Stream]) -> Layout:
+    """Return a layout whose streams have what is `known` of them and the file does not tell."""
+    found: dict[str, Stream] = {}
+    for name, stream in layout.detail.items():
+        other, column = known[name], stream.column
+        if column is None or column.variable is None:
+            own = {} if column is None else {"stamp": column.stamp, "interval_s": column.interval_s}
+            column = column if other.column is None else replace(other.column, **own)
+        found[name] = Stream(stream.station or other.station, stream.where or other.where, column)
+    return _described(replace(layout, detail=found))
+
+
+def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
+    """Return one piece: the file is one document."""
+    return [0, path.stat().st_size]
+
+
+def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
+    """Parse the observations."""
+    streams: Mapping[str, Stream] = layout.detail
+    records = list(_records(_read(path), streams, layout))
+    return parsed(records, layout.options, lines=len(records))
+
+
+def _records(answers: Answers, streams: Mapping[str, Stream], layout: Layout) -> Iterator[Record]:
+    for place, (name, observation) in enumerate(answers.observations):
+        start, stop = _interval(observation)
+        record = Record(
+            place + 1,
+            beginning(observation),
+            station=streams[name].station or layout.station if name in streams else layout.station,
+            time=stop or start or observation.get("resultTime"),
+        )
+        number = number_of(observation["result"], layout.options.nodata)
+        if isinstance(number, float):
+            record.values[name] = number
+        else:
+            record.wrong.append((name, number or f"bad number: {str(observation['result'])[:40]!r}"))
+        yield record
+
+
+def _interval(observation: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Return start and end of a phenomenon time; of an instant, None and the instant."""
+    start, bar, stop = str(observation.get("phenomenonTime") or "").partition("/")
+    return (start, stop) if bar and stop != start else (None, start)
+
+
+def _length_s(start: str, stop: str) -> float:
+    try:
+        length = datetime.fromisoformat(stop) - datetime.fromisoformat(start)
+    except (ValueError, TypeError):
+        return 0.0
+    return max(0.0, length.total_seconds())
+
+
+FORMATS.add("sensorthings", DocumentFormat("sensorthings", layout, cut, parse, sniff, link=link))

@@ -1,0 +1,190 @@
+"""SMET 1.1 of MeteoIO: a header of keys and values, then one row a time, parted by blanks; one file a station.
+
+What a number means is its field's name; `units_multiplier` and `units_offset` bring it to the unit of SMET (K, 1, m,
+W m-2, kg m-2). Position, zone (`tz`, hours ahead of UTC) and `nodata` are in the header. Only the ASCII form is read.
+
+Source: SMET format specification 1.1 (WSL Institute for Snow and Avalanche Research SLF).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyproj
+
+from hypergrid.core.readings import Station
+from ingest.formats import csv_fields, timestamps
+from ingest.formats.base import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm, Unreadable
+from ingest.formats.csv_lines import read_lines, single_blanks
+from ingest.formats.file_metadata import (
+    Told,
+    ToldColumn,
+    column_of,
+    station_at,
+    usual_interval_s,
+    zone_text,
+)
+from ingest.formats.strptime import ISO
+
+_TIME: Final = "timestamp"
+_NO_READINGS: Final = ("latitude", "longitude", "altitude", "easting", "northing", "julian", "optime")
+_UNITS: Final = {
+    "TA": ("air_temperature", "K"),
+    "TD": ("dew_point_temperature", "K"),
+    "TSS": ("surface_temperature", "K"),
+    "TSG": ("ground_surface_temperature", "K"),
+    "RH": ("relative_humidity", "1"),
+    "VW": ("wind_speed", "m s-1"),
+    "VW_MAX": ("wind_gust", "m s-1"),
+    "DW": ("wind_direction", "degree"),
+    "ISWR": ("solar_radiation", "W m-2"),
+    "RSWR": ("reflected_radiation", "W m-2"),
+    "ILWR": ("longwave_radiation", "W m-2"),
+    "OLWR": ("outgoing_longwave_radiation", "W m-2"),
+    "HS": ("snow_height", "m"),
+    "PSUM": ("precipitation", "mm"),
+    "PINT": ("precipitation_rate", "mm h-1"),
+    "P": ("air_pressure", "Pa"),
+}
+"""Fields of the standard, with the unit that SMET fixes; kg m-2 of water are mm."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What the header says of the numbers of each field."""
+
+    multiplier: Mapping[str, float]
+    offset: Mapping[str, float]
+
+
+def sniff(head: bytes, file: str) -> str | None:
+    """Tell a file of this format by its signature."""
+    match = re.match(rb"(?:\xef\xbb\xbf)?\s*(SMET +[\d.]+ +(?:ASCII|BINARY))", head)
+    return f"begins with {match[1].decode()!r}" if match else None
+
+
+def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
+    """Read the header.
+
+    Raises
+    ------
+    Unreadable
+        It is no header of SMET, is binary, or lacks a field that is needed.
+    """
+    top, mark, _ = head.partition(b"[DATA]")
+    if sniff(head, file) is None or not mark:
+        message = "no header: a first line 'SMET 1.1 ASCII' and a section [HEADER] before [DATA] are needed"
+        raise Unreadable(message)
+    if b"BINARY" in top.split(b"\n", 1)[0]:
+        message = "binary SMET is not read; write it as ASCII"
+        raise Unreadable(message)
+    start = head.find(b"\n", len(top)) + 1 or len(head)
+    keys = _keys(top.decode("utf-8", errors="replace"))
+    header = tuple(keys.get("fields", "").split())
+    if _TIME not in header or len(set(header)) < len(header):
+        message = f"no header: 'fields' needs a {_TIME!r} and each name once; got {' '.join(header)[:120]!r}"
+        raise Unreadable(message)
+    present = [name for name in header if name != _TIME and name.lower() not in _NO_READINGS]
+    wanted = tuple(name for name in present if options.columns is None or name in options.columns)
+    nodata = keys.get("nodata", "-999")
+    zone = options.timezone if "timezone" in options.given or "tz" not in keys else zone_text(_number(keys, "tz"))
+    form = TextForm(" ", time_format=ISO)
+    blank = replace(options, nodata=(*options.nodata, nodata), timezone=zone, time_column=_TIME, text=form)
+    scale = Scale(_each(keys, "units_multiplier", header, 1.0), _each(keys, "units_offset", header, 0.0))
+    station = _station(keys, file)
+    plain = Layout(
+        header,
+        wanted,
+        tuple(name for name in present if name not in wanted),
+        blank,
+        station.id,
+        start,
+        head[:start].count(b"\n"),
+        detail=scale,
+    )
+    first = parse(head[start : head.rfind(b"\n") + 1], plain, last=False).time_ns
+    told = Told(
+        _columns(wanted, usual_interval_s(first)),
+        (station,),
+        first_ns=int(first.min()) if len(first) else None,
+        zone=zone if "tz" in keys else None,
+    )
+    return replace(plain, told=told)
+
+
+def _keys(text: str) -> dict[str, str]:
+    pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith(("#", ";")))
+    return {key.strip().lower(): value.split("#")[0].strip() for key, sign, value in pairs if sign}
+
+
+def _number(keys: Mapping[str, str], key: str) -> float:
+    try:
+        return float(keys[key])
+    except ValueError as error:
+        message = f"bad header: {key} needs a number; got {keys[key]!r}"
+        raise Unreadable(message) from error
+
+
+def _each(keys: Mapping[str, str], key: str, header: tuple[str, ...], default: float) -> dict[str, float]:
+    if key not in keys:
+        return dict.fromkeys(header, default)
+    try:
+        numbers = [float(word) for word in keys[key].split()]
+    except ValueError as error:
+        message = f"bad header: {key} needs numbers; got {keys[key]!r}"
+        raise Unreadable(message) from error
+    if len(numbers) != len(header):
+        message = f"bad header: {key} has {len(numbers)} numbers for {len(header)} fields"
+        raise Unreadable(message)
+    return dict(zip(header, numbers, strict=True))
+
+
+def _station(keys: Mapping[str, str], file: str) -> Station:
+    name = keys.get("station_id") or file.rsplit(".", 1)[0]
+    nodata = keys.get("nodata")
+    here = {
+        key: _number(keys, key) if keys.get(key) not in (None, "", nodata) else float("nan")
+        for key in ("longitude", "latitude", "altitude", "easting", "northing")
+    }
+    lon, lat = here["longitude"], here["latitude"]
+    if np.isnan(lon) and "epsg" in keys and not np.isnan(here["easting"]):
+        try:
+            turn = pyproj.Transformer.from_crs(int(_number(keys, "epsg")), 4326, always_xy=True)
+            lon, lat = turn.transform(here["easting"], here["northing"])
+        except pyproj.exceptions.CRSError as error:
+            message = f"bad header: epsg {keys['epsg']!r} is no known coordinate system"
+            raise Unreadable(message) from error
+    return station_at(name, lon, lat, here["altitude"], name=keys.get("station_name"))
+
+
+def _columns(wanted: tuple[str, ...], interval_s: float) -> dict[str, ToldColumn]:
+    found = {}
+    for name in wanted:
+        # "TA_HYD" and "TS1" are kinds of "TA" and "TS".
+        base = name if name in _UNITS else re.sub(r"(_\w+|\d+)$", "", name)
+        variable, unit = _UNITS.get(base, (None, None))
+        own = name.lower() if variable is None else variable
+        column = column_of(own, unit, variable=variable, interval_s=interval_s)
+        found[name] = replace(column, statistic="total", stamp="end") if base == "PSUM" else column
+    return found
+
+
+def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
+    """Parse a chunk; see `ingest.formats.base.Format`."""
+    scale: Scale = layout.detail
+    lines = read_lines(single_blanks(data), delimiter=" ", fields=len(layout.header), quotes=False, last=last)
+    types = {_TIME: pa.string()} | dict.fromkeys(layout.wanted, pa.float64())
+    table = csv_fields.read_columns(lines, layout, types, quotes=False)
+    time_ns = timestamps.from_text(csv_fields.text_of(table, _TIME), timestamps.stamps_of(layout.options), lines)
+    values = {}
+    for name in layout.wanted:
+        raw = csv_fields.numbers(table, name, lines, layout.options.nodata)
+        multiplier, offset = scale.multiplier[name], scale.offset[name]
+        values[name] = raw if (multiplier, offset) == (1.0, 0.0) else raw * multiplier + offset
+    return csv_fields.gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
+
+
+FORMATS.add("smet", Format("smet", None, layout, parse, sniff))

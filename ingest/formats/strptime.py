@@ -1,0 +1,170 @@
+"""Time stamps of a declared form: a pattern as of strptime, applied to a whole column at once."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidTime
+
+SECOND_NS: Final = 1_000_000_000
+DAY_S: Final = 86_400
+PIVOT: Final = 69
+"""Two-digit years from here on are of the twentieth century, those below of the next, as in POSIX."""
+MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+EPOCHS: Final[Mapping[str, int]] = {"epoch_s": 10**9, "epoch_ms": 10**6, "epoch_us": 10**3, "epoch_ns": 1}
+"""Names of the forms that count from 1970 UTC, and their unit [ns]."""
+ISO: Final = "iso"
+
+_DIGITS: Final = {
+    "Y": (4, 4),
+    "y": (2, 2),
+    "m": (1, 2),
+    "d": (1, 2),
+    "j": (1, 3),
+    "H": (1, 2),
+    "I": (1, 2),
+    "M": (1, 2),
+}
+_DIGITS_S: Final = {**_DIGITS, "S": (1, 2), "f": (1, 9)}
+_TEXTS: Final = {"b": "[A-Za-z]{3}", "B": "[A-Za-z]{3,9}", "p": "[AaPp]\\.?[Mm]\\.?", "z": "Z|[+-]\\d{2}:?\\d{2}"}
+_PIECE: Final = re.compile(r"%.|\s+|.", re.DOTALL)
+
+
+@lru_cache(maxsize=1024)
+def expression_of(pattern: str) -> str:
+    """Return the regular expression of a pattern, with a group for each part.
+
+    Parts without anything between them have their full width, but hour and minute of loggers that leave zeros away:
+    "%H%M" reads "5" as 00:05 and "1205" as 12:05.
+
+    Raises
+    ------
+    InvalidTime
+        The pattern has an unknown part, one twice, or too few to tell an instant.
+    """
+    pieces = _PIECE.findall(pattern)
+    parts = [piece[1] for piece in pieces if len(piece) == 2 and piece[0] == "%"]
+    unknown = [part for part in parts if part not in (*_DIGITS_S, *_TEXTS, "%")]
+    _refuse(pattern, unknown, f"has an unknown part %{unknown[0] if unknown else ''}")
+    _refuse(pattern, len(set(parts)) < len(parts), "has a part twice")
+    has_day = "j" in parts or ("d" in parts and {"m", "b", "B"} & set(parts))
+    _refuse(pattern, not ({"Y", "y"} & set(parts)), "tells no year: %Y or %y")
+    _refuse(pattern, not has_day, "tells no day: %m and %d, or %j")
+    _refuse(pattern, ("I" in parts) != ("p" in parts), "needs %I and %p together")
+    found = []
+    for place, piece in enumerate(pieces):
+        before, after = (pieces[p] if 0 <= p < len(pieces) else "" for p in (place - 1, place + 1))
+        if piece.isspace():
+            found.append(r"\s+")
+        elif len(piece) < 2 or piece == "%%":
+            found.append(re.escape(piece[-1]))
+        elif piece[1] in _TEXTS:
+            found.append(f"(?P<{piece[1]}>{_TEXTS[piece[1]]})")
+        else:
+            least, most = _DIGITS_S[piece[1]]
+            close = _is_digits(before) or _is_digits(after)
+            if piece == "%H" and after == "%M" and not _is_digits(before):
+                found.append(r"(?P<H>\d{0,2}?)")
+            elif piece == "%M" and before == "%H" and not _is_digits(after):
+                found.append(r"(?P<M>\d{1,2})")
+            else:
+                found.append(f"(?P<{piece[1]}>\\d{{{most if close and piece != '%f' else least},{most}}})")
+    return rf"^\s*{''.join(found)}\s*$"
+
+
+def _refuse(pattern: str, wrong: object, what: str) -> None:
+    if wrong:
+        message = (
+            f"time format {pattern!r} {what}; write 'iso', {', '.join(map(repr, EPOCHS))}, or parts such as "
+            "'%Y-%m-%d %H:%M:%S' (%y %m %b %B %d %j %H %I %p %M %S %f %z)"
+        )
+        raise InvalidTime(message)
+
+
+def _is_digits(piece: str) -> bool:
+    return len(piece) == 2 and piece[0] == "%" and piece[1] in _DIGITS_S
+
+
+def check_format(time_format: str) -> str:
+    """Return the format unchanged where it is one; errors as in `expression_of`."""
+    if time_format != ISO and time_format not in EPOCHS:
+        expression_of(time_format)
+    return time_format
+
+
+def seconds_of(
+    text: pa.Array, pattern: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Read texts by a pattern.
+
+    Returns
+    -------
+    seconds, fraction_ns, formed, possible
+        Seconds since 1970 of the clock shown, or UTC where the pattern has %z; what is beyond them [ns]; whether the
+        text has the form; and whether it names an instant. Each of shape (n,).
+    """
+    found = pc.extract_regex(text, expression_of(pattern))
+    formed = found.is_valid().to_numpy(zero_copy_only=False)
+    parts = {field.name: pc.struct_field(found, field.name) for field in found.type}
+    numbers = {name: _integers(array) for name, array in parts.items() if name in _DIGITS_S}
+    zero = np.zeros(len(text), np.int64)
+    year = numbers.get("Y", zero)
+    if "y" in numbers:
+        year = numbers["y"] + np.where(numbers["y"] >= PIVOT, 1900, 2000)
+    days, possible = _days(year, numbers, parts)
+    hour = numbers.get("H", zero)
+    if "I" in numbers:
+        after_noon = pc.match_substring(parts["p"], "p", ignore_case=True).fill_null(fill_value=False)
+        possible &= (numbers["I"] >= 1) & (numbers["I"] <= 12)
+        hour = numbers["I"] % 12 + 12 * after_noon.to_numpy(zero_copy_only=False)
+    minute, second = numbers.get("M", zero), numbers.get("S", zero)
+    # 24:00 is the end of a day, as many loggers write it.
+    possible &= ((hour <= 23) | ((hour == 24) & (minute == 0) & (second == 0))) & (minute <= 59) & (second <= 59)
+    seconds = days * DAY_S + hour * 3600 + minute * 60 + second
+    if "z" in parts:
+        seconds -= _offsets(parts["z"])
+    fraction = zero
+    if "f" in parts:
+        fraction = _integers(pc.utf8_rpad(parts["f"].fill_null("0"), width=9, padding="0"))
+    return seconds, fraction, formed, possible & formed
+
+
+def _integers(array: pa.Array) -> NDArray[np.int64]:
+    filled = pc.if_else(pc.equal(array, ""), "0", array).fill_null("0")
+    return filled.cast(pa.int64()).to_numpy(zero_copy_only=False)
+
+
+def _days(
+    year: NDArray[np.int64], numbers: Mapping[str, NDArray[np.int64]], parts: Mapping[str, pa.Array]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return days since 1970, and whether there is such a day."""
+    start = (year - 1970).astype("datetime64[Y]")
+    if "j" in numbers:
+        first, stop = start.astype("datetime64[D]"), (start + 1).astype("datetime64[D]")
+        number = numbers["j"]
+    else:
+        month = numbers["m"] if "m" in numbers else _months(parts.get("b", parts.get("B")))
+        begin = start.astype("datetime64[M]") + (np.clip(month, 1, 12) - 1)
+        first, stop = begin.astype("datetime64[D]"), (begin + 1).astype("datetime64[D]")
+        number = np.where((month < 1) | (month > 12), 0, numbers["d"])
+    possible = (number >= 1) & (number <= (stop - first).astype(np.int64))
+    return first.astype(np.int64) + number - 1, possible
+
+
+def _months(texts: pa.Array) -> NDArray[np.int64]:
+    short = pc.utf8_lower(pc.utf8_slice_codeunits(texts, 0, 3))
+    return pc.add(pc.index_in(short, pa.array(MONTHS)).fill_null(-1), 1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _offsets(texts: pa.Array) -> NDArray[np.int64]:
+    """Return offsets from UTC [s]; Z is none."""
+    digits = pc.replace_substring(texts, ":", "").fill_null("Z")
+    hours, minutes = (_integers(pc.utf8_slice_codeunits(digits, *place)) for place in ((1, 3), (3, 5)))
+    east = pc.starts_with(digits, "-").to_numpy(zero_copy_only=False)
+    return np.where(east, -1, 1) * (hours * 3600 + minutes * 60)

@@ -1,0 +1,293 @@
+"""Time stamps to instants [ns since 1970 UTC]: epochs, calendar fields, text of any form in any zone."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta, timezone, tzinfo
+from functools import lru_cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import InvalidTime
+from hypergrid.core.times import SECOND_NS, parse_instant
+from ingest.formats.base import ReadOptions
+from ingest.formats.csv_lines import Lines
+from ingest.formats.strptime import EPOCHS, ISO, seconds_of
+from ingest.formats.time_detection import ISO_TEXT
+
+EARLIEST_NS: Final = parse_instant("1900-01-01")
+"""The first instant that an archive can keep [ns since 1970 UTC]."""
+LATEST_NS: Final = parse_instant("2261-01-01")
+"""The first instant that it cannot keep any more."""
+IMPOSSIBLE: Final = "impossible date"
+BAD_TIME: Final = "bad time"
+OUT_OF_RANGE: Final = "time out of range: an archive keeps 1900 to 2260"
+SKIPPED: Final = "local time that does not exist"
+AMBIGUOUS: Final = "local time that is ambiguous"
+_DAY_END: Final = r"([T ])24:00(:00(\.0+)?)?"
+"""The end of a day, as ISO 8601 and many loggers write it."""
+
+WITH_ZONE: Final = r":\d{2}(\.\d+)? ?(Z|[+-]\d{2}:?\d{2})$"
+_EPOCH: Final = r"^[+]?(?P<whole>-?\d{1,18})(?:\.(?P<part>\d{1,9})\d*)?$"
+_OFFSET: Final = re.compile(r"^(?:UTC)?([+-])(\d{2}):?(\d{2})$")
+DAY_NS: Final = 86_400 * SECOND_NS
+_DAYS: Final = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+@lru_cache(maxsize=64)
+def zone_of(name: str) -> tzinfo:
+    """Return the zone of an IANA name ("Europe/Zurich") or of a fixed offset ("+02:00").
+
+    Raises
+    ------
+    InvalidTime
+        There is no such zone.
+    """
+    match = _OFFSET.match(name)
+    if match and int(match[2]) < 24 and int(match[3]) < 60:
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        return timezone(offset if match[1] == "+" else -offset)
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        message = (
+            f"unknown time zone {name!r}; write 'UTC', a name such as 'Europe/Zurich', or an offset such as '+02:00'"
+        )
+        raise InvalidTime(message) from error
+
+
+def changes(zone: str) -> bool:
+    """Return whether clocks of the zone are ever changed."""
+    return isinstance(zone_of(zone), ZoneInfo) and zone not in ("UTC", "Etc/UTC")
+
+
+def from_epoch(numbers: NDArray[np.int64], column: str, lines: Lines, *, unit_ns: int = SECOND_NS) -> NDArray[np.int64]:
+    """Return epochs [`unit_ns` ns] as instants [ns], shape (n,); refuse lines outside what an archive keeps."""
+    outside = (numbers < EARLIEST_NS // unit_ns) | (numbers >= LATEST_NS // unit_ns)
+    lines.refuse(outside, column, OUT_OF_RANGE)
+    return np.where(outside, 0, numbers) * unit_ns
+
+
+def refuse_impossible(fields: dict[str, NDArray[np.int64]], lines: Lines) -> None:
+    """Refuse lines whose calendar fields (year, month, day, hour, minute, second; shape (n,) each) name no instant."""
+    year, month, day = fields["year"], fields["month"], fields["day"]
+    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    longest = _DAYS[np.clip(month, 0, 12)] + (leap & (month == 2))
+    bad_day = (month < 1) | (month > 12) | (day < 1) | (day > longest)
+    wrong = bad_day.copy()
+    for name, most in (("hour", 23), ("minute", 59), ("second", 59)):
+        wrong |= (fields[name] < 0) | (fields[name] > most)
+    # 24:00 ends a day.
+    wrong &= ~((fields["hour"] == 24) & (fields["minute"] == 0) & (fields["second"] == 0) & ~bad_day)
+    texts = [fields[name] for name in ("year", "month", "day", "hour", "minute", "second")]
+
+    def reason(row: int) -> str:
+        return f"{IMPOSSIBLE}: {' '.join(str(int(part[row])) for part in texts)}"
+
+    lines.refuse(wrong, "day", reason)
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """How the texts of time stamps are read."""
+
+    zone: str = "UTC"
+    """Zone of those that carry none."""
+    time_format: str = ISO
+    """One of `patterns.EPOCHS`, "iso", or a pattern as of strptime."""
+    column: str = "time"
+    """What refused rows name."""
+
+
+def stamps_of(options: ReadOptions) -> Stamps:
+    """Return how a table's time stamps are read."""
+    form = options.text
+    return Stamps(options.timezone, form.time_format or ISO, options.time_column)
+
+
+def from_text(
+    text: pa.Array, stamps: Stamps, lines: Lines, *, group: NDArray[np.integer[Any]] | None = None
+) -> NDArray[np.int64]:
+    """Return texts as instants [ns], shape (n,); those without a zone are in `stamps.zone`; refuse what is none.
+
+    A local time that a change of the clock skips is refused. One that it repeats is told by the order of the rows of a
+    `group` [shape (n,); a sensor each, all alike where it is None]: the clock goes back once between the two passes.
+    Where it does not, or does so twice, the time names no one instant, and is refused.
+    """
+    group = np.zeros(len(text), np.int64) if group is None else group
+    if stamps.time_format == ISO:
+        times = _fast(text, stamps, lines, group)
+        if times is None:
+            times = _careful(text, stamps, lines, group)
+    elif stamps.time_format in EPOCHS:
+        return _epochs(text, stamps, lines)
+    else:
+        times = _patterned(text, stamps, lines, group)
+    lines.refuse((times < EARLIEST_NS) | (times >= LATEST_NS), stamps.column, OUT_OF_RANGE)
+    return times
+
+
+def _epochs(text: pa.Array, stamps: Stamps, lines: Lines) -> NDArray[np.int64]:
+    unit_ns = EPOCHS[stamps.time_format]
+    try:
+        whole = text.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        found = pc.extract_regex(pc.utf8_trim_whitespace(text), _EPOCH)
+        wrong = found.is_null().to_numpy(zero_copy_only=False)
+        lines.refuse(wrong, stamps.column, _not_a(text, "a number of seconds since 1970" if unit_ns == 10**9 else ""))
+        whole = pc.struct_field(found, "whole").fill_null("0").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        digits = len(str(unit_ns)) - 1
+        part = pc.utf8_slice_codeunits(
+            pc.utf8_rpad(pc.struct_field(found, "part").fill_null("0"), width=9, padding="0"), 0, max(1, digits)
+        )
+        fraction = part.cast(pa.int64()).to_numpy(zero_copy_only=False) if digits else 0
+        below = pc.starts_with(pc.utf8_trim_whitespace(text), "-").to_numpy(zero_copy_only=False)
+        times = from_epoch(whole, stamps.column, lines, unit_ns=unit_ns)
+        return times + np.where(below, -1, 1) * fraction
+    return from_epoch(whole, stamps.column, lines, unit_ns=unit_ns)
+
+
+def _not_a(text: pa.Array, what: str) -> Callable[[int], str]:
+    return lambda row: f"{BAD_TIME}: {text[row].as_py()[:40]!r} is not {what or 'a number since 1970'}"
+
+
+def _patterned(text: pa.Array, stamps: Stamps, lines: Lines, group: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    seconds, fraction_ns, formed, possible = seconds_of(text, stamps.time_format)
+    lines.refuse(~formed, stamps.column, _not_a(text, repr(stamps.time_format)))
+    lines.refuse(~possible, stamps.column, lambda row: f"{IMPOSSIBLE}: {text[row].as_py()[:40]!r}")
+    outside = possible & ((seconds < EARLIEST_NS // SECOND_NS) | (seconds >= LATEST_NS // SECOND_NS))
+    lines.refuse(outside, stamps.column, OUT_OF_RANGE)
+    times = np.where(possible & ~outside, seconds, 0) * SECOND_NS + fraction_ns
+    if "%z" in stamps.time_format:
+        return times
+    return localised(times, stamps, lines, group)
+
+
+def _fast(text: pa.Array, stamps: Stamps, lines: Lines, group: NDArray[np.integer[Any]]) -> NDArray[np.int64] | None:
+    try:
+        return text.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        pass
+    try:
+        local = text.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        return None
+    return localised(local, stamps, lines, group)
+
+
+def _careful(text: pa.Array, stamps: Stamps, lines: Lines, group: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    column = stamps.column
+    text = pc.utf8_trim_whitespace(text)
+    formed = pc.match_substring_regex(text, ISO_TEXT).to_numpy(zero_copy_only=False)
+    lines.refuse(~formed, column, lambda row: f"{BAD_TIME}: {text[row].as_py()[:40]!r} is not ISO 8601")
+    zoned = pc.match_substring_regex(text, WITH_ZONE).to_numpy(zero_copy_only=False) & formed
+    local = formed & ~zoned
+    # As 00:00 of that day, and a day later.
+    end = pc.match_substring_regex(text, f"{_DAY_END}( ?(Z|[+-].*))?$").to_numpy(zero_copy_only=False) & formed
+    shown = pd.Series(text.to_pandas())
+    texts = pd.Series(pc.replace_substring_regex(text, _DAY_END, r"\100:00").to_pandas()) if end.any() else shown
+    times = np.zeros(len(text), np.int64)
+    invalid = np.zeros(len(text), bool)
+
+    def reason(row: int) -> str:
+        # The pattern leaves digits alone in place of the year.
+        year = int(shown[row][:4])
+        return f"{IMPOSSIBLE}: {shown[row]!r}" if 1678 <= year <= 2261 else OUT_OF_RANGE
+
+    for mask in (zoned, local):
+        if mask.any():
+            parsed = pd.to_datetime(texts[mask], errors="coerce", format="ISO8601", utc=True)
+            times[mask], invalid[mask] = _instants(parsed.dt.tz_localize(None)), parsed.isna().to_numpy()
+    times += np.where(end & ~invalid, DAY_NS, 0)
+    lines.refuse(invalid, column, reason)
+    times[local] = localised(times, stamps, lines, group, only=local & ~invalid)[local]
+    return times
+
+
+def localised(
+    local_ns: NDArray[np.int64],
+    stamps: Stamps,
+    lines: Lines,
+    group: NDArray[np.integer[Any]],
+    *,
+    only: NDArray[np.bool_] | None = None,
+) -> NDArray[np.int64]:
+    """Return local times [ns since 1970 by the clock] as instants [ns], shape (n,); refuse those that are none or two.
+
+    `only` [shape (n,)]: the others stay as they are.
+    """
+    zone = zone_of(stamps.zone)
+    if isinstance(zone, timezone):
+        offset_ns = int(zone.utcoffset(None).total_seconds()) * SECOND_NS
+        return local_ns - offset_ns if only is None else np.where(only, local_ns - offset_ns, local_ns)
+    if not changes(stamps.zone):
+        return local_ns
+    index = pd.DatetimeIndex(local_ns.view("datetime64[ns]"))
+    unique = index.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
+    if only is not None:
+        unique = unique.where(only, pd.Timestamp(0, tz="UTC").tz_convert(zone))
+    times, open_rows = _utc_ns(unique), np.flatnonzero(unique.isna())
+    if len(open_rows):
+        first, second = (
+            index[open_rows].tz_localize(zone, ambiguous=np.full(len(open_rows), summer), nonexistent="NaT")
+            for summer in (True, False)
+        )
+        twice = np.asarray(first.notna())
+        skipped = open_rows[~twice]
+        rows = open_rows[twice]
+        after, told = _second_pass(local_ns, rows, group)
+        times[rows] = np.where(after, _utc_ns(second)[twice], _utc_ns(first)[twice])
+        for chosen, reason in ((skipped, SKIPPED), (rows[~told], AMBIGUOUS)):
+            mask = np.zeros(len(local_ns), bool)
+            mask[chosen] = True
+            lines.refuse(mask, stamps.column, f"{reason}: in {stamps.zone}")
+        times[skipped] = 0
+    return times if only is None else np.where(only, times, local_ns)
+
+
+def _second_pass(
+    local_ns: NDArray[np.int64], rows: NDArray[np.intp], group: NDArray[np.integer[Any]]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which of the `rows`, whose times come twice, are of the second pass, and of which that can be told."""
+    after, told = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+    if not len(rows):
+        return after, told
+    changes_of = np.stack([group[rows].astype(np.int64), local_ns[rows] // DAY_NS])
+    _, member = np.unique(changes_of, axis=1, return_inverse=True)
+    order = np.argsort(member.ravel(), kind="stable")
+    for place in np.split(order, np.flatnonzero(np.diff(member.ravel()[order])) + 1):
+        times = local_ns[rows[place]]
+        whole = local_ns[group == group[rows[place[0]]]]
+        ahead = 1 if whole[-1] >= whole[0] else -1
+        steps = np.diff(times) * ahead
+        back = np.flatnonzero(steps < 0)
+        if len(times) == 2 and steps[0] == 0:
+            back = np.array([0])
+        if len(back) == 1:
+            late = np.arange(len(times)) > back[0]
+            after[place], told[place] = late if ahead > 0 else ~late, True
+    return after, told
+
+
+def repeated(local_ns: NDArray[np.int64], zone: str) -> NDArray[np.bool_]:
+    """Return which local times [ns by the clock] a change of the clock repeats, shape (n,)."""
+    if not changes(zone):
+        return np.zeros(len(local_ns), bool)
+    index = pd.DatetimeIndex(local_ns.view("datetime64[ns]"))
+    either = index.tz_localize(zone_of(zone), ambiguous=np.ones(len(index), bool), nonexistent="shift_forward")
+    unique = index.tz_localize(zone_of(zone), ambiguous="NaT", nonexistent="shift_forward")
+    return np.asarray(unique.isna()) & np.asarray(either.notna())
+
+
+def _utc_ns(index: pd.DatetimeIndex) -> NDArray[np.int64]:
+    return np.array(index.tz_convert("UTC").tz_localize(None).values.view(np.int64))
+
+
+def _instants(parsed: pd.Series) -> NDArray[np.int64]:
+    return parsed.fillna(pd.Timestamp(0)).to_numpy("datetime64[ns]").astype(np.int64)

@@ -1,0 +1,278 @@
+"""How much of a series must be judged again when readings come: what lies between two readings that stand. Pure.
+
+The tests along a series drop what they find, one after the other, so that readings far apart may hang together. But a
+reading that was stored, that no such test found anything against, and whose neighbours and still stretch are what they
+were, is found nothing against again; and with it as their first reading all tests say of those after it what they say
+with everything that lies before. Why it stands:
+
+* Values and stamps that came change what a test of single values says of themselves alone.
+* A spike is told by the neighbours on both sides: the one reading next to what came may become one, or cease to be.
+* A still stretch (`flat_line`) is known as a whole. It reaches from what came to a reading that it cannot contain: one
+  whose value differs by more than the tolerance, or that a pause keeps apart, or as far as time does not count.
+* A step (`rate_of_change`) is told by the reading before: a second one that stands is needed after what came.
+* A signal that hardly varies (`attenuated_signal`) is told by the hours before.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.flags import MISSING
+from hypergrid.core.readings import Readings
+from ingest.deployment.quality_settings import SUN, VALUE, FlatLine, VariableTests
+from ingest.quality.run_tests import ALONE, Exemptions, bits_of, judge
+from ingest.quality.spatial import Places
+from ingest.quality.temporal import HOUR_NS, Line, Sampling
+
+EVER: Final = np.iinfo(np.int64).max
+"""Later than any stamp; `-EVER` is earlier [ns]."""
+_SINGLE: Final = bits_of("given_suspect", "given_fail", "gross_range", "climatology")
+FLAT_BIT: Final = bits_of("flat_line")
+_UP_TO_SPIKE: Final = _SINGLE | bits_of("spike")
+
+Rows = NDArray[np.bool_]
+Stamps = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Stretches:
+    """What is judged of each series, and what of that is told; all of shape (series,)."""
+
+    found: Rows
+    """Whether the readings at hand were enough to tell."""
+    first_ns: Stamps
+    """Readings from here on are judged [ns]."""
+    after_ns: Stamps
+    """Flags of readings later than this are told [ns]."""
+    until_ns: Stamps
+    """Flags of readings before this are told [ns]."""
+    last_ns: Stamps
+    """Readings up to here are judged [ns]."""
+    stuck: Rows
+    """Whether all that is told goes on with a still stretch that is as long already as a test can say."""
+
+    @classmethod
+    def none(cls, series: int) -> "Stretches":
+        """Return that nothing is known yet of so many series."""
+        unknown = np.zeros(series, np.bool_)
+        first, after, until, last = np.full((4, series), EVER)
+        return cls(unknown, first, after, until, last, unknown)
+
+    def updated(self, other: "Stretches", series: NDArray[np.int32]) -> "Stretches":
+        """Return it with what another says of some series."""
+        parts = [getattr(self, each.name).copy() for each in fields(self)]
+        for part, each in zip(parts, fields(self), strict=True):
+            part[series] = getattr(other, each.name)[series]
+        return Stretches(*parts)
+
+    def all_found(self, after_ns: int, until_ns: int) -> "Stretches":
+        """Return it with all readings judged, and those between two stamps told, of series that are not found."""
+        bounds = {"first_ns": -EVER, "after_ns": after_ns - 1, "until_ns": until_ns + 1, "last_ns": EVER}
+        new = {name: np.where(self.found, getattr(self, name), bound) for name, bound in bounds.items()}
+        return replace(self, found=np.ones_like(self.found), **new)
+
+    def judged(self, readings: Readings) -> Rows:
+        """Return which readings the tests need, shape (n,)."""
+        index, time_ns = readings.index, readings.time_ns
+        rows: Rows = self.found[index] & (time_ns >= self.first_ns[index]) & (time_ns <= self.last_ns[index])
+        return rows
+
+    def told(self, readings: Readings) -> Rows:
+        """Return which readings get the flags that the tests give them, shape (n,)."""
+        index, time_ns = readings.index, readings.time_ns
+        rows: Rows = self.found[index] & (time_ns > self.after_ns[index]) & (time_ns < self.until_ns[index])
+        return rows
+
+
+def stretches(
+    readings: Readings,
+    touched: Rows,
+    replaced: Rows,
+    tests: VariableTests,
+    places: Places,
+    *,
+    begins: bool,
+    ends: bool,
+) -> Stretches:
+    """Return what must be judged of each series because of readings that came or were replaced.
+
+    Parameters
+    ----------
+    readings
+        Ordered by series, then time, without gaps in what the archive has; those that are not touched have the flags
+        and tests with which these parameters judged them.
+    touched
+        Those that came with another value than the archive has, shape (n,).
+    replaced
+        Those of them that the archive has with another value, shape (n,).
+    begins, ends
+        Whether the archive has none before the first, or after the last of the readings.
+    """
+    if not len(readings):
+        return Stretches.none(len(readings.series)).all_found(EVER, EVER)
+    scan = _Scan(readings, touched, tests)
+    until_ns, ended = scan.after()
+    ended |= ends
+    first_ns, after_ns, begun = scan.before(places, ended)
+    found = Stretches((begun | begins) & ended, first_ns, after_ns, until_ns, until_ns, np.zeros_like(begun))
+    return scan.shortened(found, replaced, places, begins=begins, ends=ends)
+
+
+class _Scan:
+    def __init__(self, readings: Readings, touched: Rows, tests: VariableTests) -> None:
+        count, index, time_ns = len(readings.series), readings.index, readings.time_ns
+        self._readings, self._touched, self._tests, self._count = readings, touched, tests, count
+        self._earliest, self._latest = np.full(count, EVER), np.full(count, -EVER)
+        np.minimum.at(self._earliest, index[touched], time_ns[touched])
+        np.maximum.at(self._latest, index[touched], time_ns[touched])
+        stands = ~touched & (readings.flag != MISSING)
+        bits = readings.tests_or_none_set()
+        self._rows = np.arange(len(readings))
+        self._before = stands & (time_ns < self._earliest[index])
+        self._after = stands & (time_ns > self._latest[index])
+        self._single, self._level = (bits & _SINGLE) == 0, (bits & _UP_TO_SPIKE) == 0
+        self._clean = (bits & ALONE) == 0
+        # The one next to what came may be a spike from now on, or be one no more.
+        spike = self._last(self._before & self._single)
+        self._sure = self._before & self._level & (self._rows < spike[index])
+        within_hours = tests.flat_line.within_hours if tests.flat_line else 0.0
+        self._joined_ns = Sampling.of(readings.series).joined_ns(within_hours)
+        """How far apart readings of a still stretch may lie [ns], shape (series,)."""
+        self._attenuated_ns = round(tests.attenuated_signal.hours * HOUR_NS) if tests.attenuated_signal else 0
+
+    def before(self, places: Places, has_stop: Rows) -> tuple[Stamps, Stamps, Rows]:
+        """Return the stamps of the reading that stands and of the last that nothing changes, and where they are."""
+        index, time_ns = self._readings.index, self._readings.time_ns
+        nearest = self._last(self._sure)
+        edge = self._last(self._apart(self._sure, nearest=nearest, backward=True))
+        flat = self._tests.flat_line
+        if flat and flat.exempt:
+            open_ = (edge < 0) & (nearest >= 0)
+            if open_.any():
+                edge = np.where(self._uncounted(nearest, open_, flat, places, has_stop), nearest, edge)
+        edge_ns = np.where(edge >= 0, time_ns[edge], -EVER)
+        # `-EVER` less some hours would be later than anything.
+        until_ns = np.where(edge >= 0, edge_ns - self._attenuated_ns, -EVER)
+        stands = self._last(self._before & self._clean & (self._rows <= edge[index]) & (time_ns <= until_ns[index]))
+        has = stands >= 0
+        return np.where(has, time_ns[stands], -EVER), np.where(has, edge_ns, -EVER), has
+
+    def after(self) -> tuple[Stamps, Rows]:
+        """Return the stamps of the reading that stands after what came, and where there is one."""
+        index, time_ns = self._readings.index, self._readings.time_ns
+        spike = self._first(self._after & self._single)
+        sure = self._after & self._level & (self._rows > spike[index])
+        edge = self._first(self._apart(sure, nearest=self._first(sure), backward=False))
+        step = self._first(self._after & self._clean & (self._rows >= edge[index]))
+        none = len(time_ns)
+        from_ns = np.where(step < none, np.r_[time_ns, 0][step] + self._attenuated_ns, EVER)
+        stands = self._first(self._after & self._clean & (self._rows > step[index]) & (time_ns >= from_ns[index]))
+        return np.where(stands < none, np.r_[time_ns, EVER][stands], EVER), stands < none
+
+    def shortened(self, found: Stretches, replaced: Rows, places: Places, *, begins: bool, ends: bool) -> Stretches:
+        """Return it with less of sensors that are broken: these may have no reading that stands for days.
+
+        What is bad by itself changes nothing but itself. What goes on with a still stretch that is as long as a test
+        can say is as bad as that.
+        """
+        if self._tests.gap and self._tests.gap.flag != "none":
+            return found
+        readings, touched = self._readings, self._touched
+        rows = np.flatnonzero(touched)
+        single = VariableTests(gross_range=self._tests.gross_range, climatology=self._tests.climatology)
+        bad = np.zeros(len(readings), np.bool_)
+        bad[rows] = judge(readings.take(rows), single, places, {}).tests > 0
+        inside = (readings.flag != MISSING) & ~touched & ~self._before & ~self._after
+        known = ~self._any(inside | replaced)
+        if self._tests.gap and not begins:
+            # Whether there was a pause tells the reading before, whatever it is.
+            known &= self._any(self._before) | ~self._any(touched)
+        alone = known & ~self._any(touched & ~bad)
+        stuck = known & ends & ~alone & self._stuck(bad)
+        short = alone | stuck
+        bounds = {
+            "first_ns": np.where(stuck, EVER, self._earliest),
+            "after_ns": np.minimum(self._earliest, EVER - 1) - 1,
+            "until_ns": np.maximum(self._latest, 1 - EVER) + 1,
+            "last_ns": self._latest,
+        }
+        bounds = {name: np.where(short, bound, getattr(found, name)) for name, bound in bounds.items()}
+        return replace(found, found=found.found | short, stuck=stuck, **bounds)
+
+    def _stuck(self, bad: Rows) -> Rows:
+        """Return the series in which what came goes on with a still stretch that nothing makes longer."""
+        flat, readings, index = self._tests.flat_line, self._readings, self._readings.index
+        if not flat or flat.tolerance > 0.0:
+            return np.zeros(self._count, np.bool_)
+        nearest = self._last(self._sure)
+        rows = np.flatnonzero((nearest[index] >= 0) & (self._rows >= nearest[index]) & (readings.flag != MISSING))
+        was = (readings.flag[rows] == flat.worst) & (readings.tests_or_none_set()[rows] == FLAT_BIT)
+        goes_on = (self._touched[rows] & ~bad[rows]) | (was & ~self._touched[rows])
+        goes_on &= readings.value[rows] == readings.value[nearest[index[rows]]]
+        pause = np.diff(readings.time_ns[rows]) > self._joined_ns[index[rows[1:]]]
+        goes_on[1:] &= ~pause | (index[rows[1:]] != index[rows[:-1]])
+        ended = np.zeros(len(readings), np.bool_)
+        ended[rows[~goes_on]] = True
+        return (nearest >= 0) & ~self._any(ended | self._after)
+
+    def _apart(self, sure: Rows, *, nearest: NDArray[np.intp], backward: bool) -> Rows:
+        """Return which of the readings that are sure no still stretch joins with those nearest to what came."""
+        flat = self._tests.flat_line
+        if not flat:
+            return sure
+        index, time_ns, value = self._readings.index, self._readings.time_ns, self._readings.value
+        rows = np.flatnonzero(sure)
+        apart = np.zeros(len(value), np.bool_)
+        apart[rows] = np.abs(value[rows] - value[nearest[index[rows]]]) > flat.tolerance
+        pause = np.diff(time_ns[rows]) > self._joined_ns[index[rows[1:]]]
+        pause &= index[rows[1:]] == index[rows[:-1]]
+        apart[(rows[:-1] if backward else rows[1:])[pause]] = True
+        return apart
+
+    def _uncounted(
+        self, nearest: NDArray[np.intp], open_: Rows, flat: FlatLine, places: Places, has_stop: Rows
+    ) -> Rows:
+        """Return the series in whose still stretch time does not count from the nearest reading on, shape (series,).
+
+        What comes there makes no stretch longer. Other variables are not asked: theirs may come later.
+        """
+        alone = tuple(one for one in flat.exempt if one.of in (VALUE, SUN))
+        readings = self._readings
+        line = Line(readings.index, readings.time_ns, readings.value)
+        if flat.tolerance == 0.0:
+            by_value = Exemptions(line, tuple(one for one in alone if one.of == VALUE), readings, places, {})
+            held = np.zeros(self._count, np.bool_)
+            chosen = np.flatnonzero(open_)
+            held[chosen] = by_value(nearest[chosen])
+        else:
+            held = np.zeros(self._count, np.bool_)
+        here = open_ & ~held & has_stop
+        rows = np.flatnonzero(
+            here[readings.index] & (self._rows >= nearest[readings.index]) & (readings.flag != MISSING)
+        )
+        counts = np.zeros(self._count, np.bool_)
+        counts[readings.index[rows[~Exemptions(line, alone, readings, places, {})(rows)]]] = True
+        uncounted: Rows = held | (here & ~counts)
+        return uncounted
+
+    def _any(self, rows: Rows) -> Rows:
+        """Return which series have one of some rows, shape (series,)."""
+        found = np.zeros(self._count, np.bool_)
+        found[self._readings.index[rows]] = True
+        return found
+
+    def _last(self, rows: Rows) -> NDArray[np.intp]:
+        """Return the last of some rows in each series, -1 where there is none, shape (series,)."""
+        found = np.full(self._count, -1, np.intp)
+        chosen = np.flatnonzero(rows)
+        np.maximum.at(found, self._readings.index[chosen], chosen)
+        return found
+
+    def _first(self, rows: Rows) -> NDArray[np.intp]:
+        """Return the first of some rows in each series, n where there is none, shape (series,)."""
+        found = np.full(self._count, len(self._rows), np.intp)
+        chosen = np.flatnonzero(rows)
+        np.minimum.at(found, self._readings.index[chosen], chosen)
+        return found

@@ -1,0 +1,111 @@
+"""What the tests with a memory, of levels and of faulty zeros, say of readings: by blocks of three hours. Pure.
+
+They stand beside the other tests: what these find is not left out of blocks (a block is a median), and what is found
+here changes nothing of what they say. A reading in a block that was found is suspect; none becomes good by them.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.flags import MISSING, SUSPECT, TESTS
+from hypergrid.core.readings import Readings, Series
+from ingest.deployment.quality_settings import VariableTests
+from ingest.quality.blocks import BLOCK_NS, Blocks, means, medians, sums, usable
+from ingest.quality.levels import shifted
+from ingest.quality.spatial import Places
+from ingest.quality.zeros import faulty_zeros
+
+LEVEL_BIT = np.uint16(1 << TESTS.index("level_shift"))
+ZERO_BIT = np.uint16(1 << TESTS.index("faulty_zeros"))
+
+
+class Flagged(Protocol):
+    """Flags and tests of readings, which can be changed in place."""
+
+    @property
+    def flag(self) -> NDArray[np.uint8]:
+        """Shape (n,)."""
+
+    @property
+    def tests(self) -> NDArray[np.uint16]:
+        """Shape (n,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Said:
+    """Tests that found something, by series and block."""
+
+    first: int
+    """Number of the first block since 1970."""
+    tests: NDArray[np.uint16]
+    """Bits of the tests, shape (series, blocks)."""
+
+    def of(self, readings: Readings) -> NDArray[np.uint16]:
+        """Return the bits of readings of the same series, shape (n,); 0 outside."""
+        block = readings.time_ns // BLOCK_NS - self.first
+        inside = (block >= 0) & (block < self.tests.shape[1]) & (readings.flag != MISSING)
+        found = np.zeros(len(readings), np.uint16)
+        found[inside] = self.tests[readings.index[inside], block[inside]]
+        return found
+
+    def as_of(self, known: tuple[Series, ...], series: tuple[Series, ...]) -> "Said":
+        """Return it for other series; nothing is said of those that are not known."""
+        number = {one: place for place, one in enumerate(known)}
+        at = np.array([number.get(one, -1) for one in series], np.intp)
+        found = np.zeros((len(series), self.tests.shape[1]), np.uint16)
+        inside = (at >= 0) & (at < len(self.tests))
+        found[inside] = self.tests[at[inside]]
+        return Said(self.first, found)
+
+
+def blocks_of(readings: Readings, tests: VariableTests, first: int, stop: int) -> tuple[Blocks, Blocks]:
+    """Return the blocks that the test of levels and that of zeros look at, of the same readings."""
+    rows = usable(readings, tests.gross_range)
+    middle = medians(readings, rows, first, stop) if needs_medians(tests) else _none(readings)
+    fallen = means if tests.faulty_zeros is not None and tests.faulty_zeros.of == "rate" else sums
+    total = fallen(readings, rows, first, stop) if needs_sums(tests) else _none(readings)
+    return Blocks(first, middle), Blocks(first, total)
+
+
+def needs_medians(tests: VariableTests) -> bool:
+    """Return whether any test looks at medians."""
+    return tests.level_shift is not None or (tests.faulty_zeros is not None and tests.faulty_zeros.of == "counter")
+
+
+def needs_sums(tests: VariableTests) -> bool:
+    """Return whether any test looks at sums, or means of rates."""
+    return tests.faulty_zeros is not None and tests.faulty_zeros.of != "counter"
+
+
+def _none(readings: Readings) -> NDArray[np.float64]:
+    return np.empty((len(readings.series), 0))
+
+
+def evaluate(middle: Blocks, total: Blocks, tests: VariableTests, places: Places, first: int, stop: int) -> Said:
+    """Return what the tests say of some blocks, with what lies around these."""
+    found = np.zeros((len(middle.value), stop - first), np.uint16)
+    if tests.level_shift:
+        settings = replace(tests.level_shift, memory_days=tests.memory_days)
+        found[shifted(middle, settings, places, first, stop)] |= LEVEL_BIT
+    if tests.faulty_zeros:
+        looked = middle if tests.faulty_zeros.of == "counter" else total
+        zeros = replace(tests.faulty_zeros, memory_days=tests.memory_days)
+        found[faulty_zeros(looked, zeros, places, first, stop)] |= ZERO_BIT
+    return Said(first, found)
+
+
+def said_of(readings: Readings, tests: VariableTests, places: Places) -> Said:
+    """Return what the tests say of readings with nothing around them."""
+    first, stop = int(readings.time_ns.min() // BLOCK_NS), int(readings.time_ns.max() // BLOCK_NS) + 1
+    return evaluate(*blocks_of(readings, tests, first, stop), tests, places, first, stop)
+
+
+def mark(judged: Flagged, readings: Readings, found: Said) -> None:
+    """Make suspect what was found."""
+    bits = found.of(readings)
+    rows = np.flatnonzero(bits)
+    judged.tests[rows] |= bits[rows]
+    judged.flag[rows] = np.maximum(judged.flag[rows], SUSPECT)

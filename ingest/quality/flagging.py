@@ -1,0 +1,369 @@
+"""Quality on the way into an archive: readings are judged with what the archive has around them, and then stored.
+
+A flag depends on neighbours in time, and in space on all that report at the time. A batch is judged together with what
+the archive has around it, and what was there before gets its flags anew: a few readings by what lies near them
+(`Nearby.judge`), others with everything from `2 reach` before the first to `2 reach` after the last
+(`Nearby.judge_all`), `reach` being how far the tests of the variable look. Those that lie further apart than any test
+looks, with others between them in the archive, are judged one after the other, and so is what spans years of an
+archive. So flags are the same in whatever pieces the readings came, as far as each piece is sampled as often as the
+others.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.archive import Archive, Conservation, Writer
+from hypergrid.core.flags import MISSING
+from hypergrid.core.readings import Position, Readings, Series, Station, same_values
+from hypergrid.core.times import SECOND_NS, Window
+from hypergrid.core.units import Variable
+from ingest.deployment.quality_overrides import Quality, from_json
+from ingest.deployment.quality_settings import JOINED_INTERVALS, VariableTests
+from ingest.quality.block_tests import (
+    MEMORIES,
+    Memory,
+    Unremembering,
+    past_of,
+    remember,
+    said_before,
+    with_memory,
+)
+from ingest.quality.blocks import BLOCK_NS
+from ingest.quality.incremental import Nearby
+from ingest.quality.merge_new import Came, together
+from ingest.quality.neighbours import network_spacing_m
+from ingest.quality.run_tests import Judged, judge
+from ingest.quality.spatial import Places, isolated
+from ingest.quality.summary import GAPS, ISOLATED, NO_ELEVATION, NO_POSITION, Summary
+from ingest.quality.temporal import Line, Sampling, pauses
+from ingest.quality.zone import RADIATION, ZoneGuard, ZoneSuspicion
+
+_CELLS_AT_ONCE = 2_000_000
+"""Cells of the archive that are read at once: some 250 MB with what judging needs."""
+_NOWHERE = Position(None, float("nan"), float("nan"), float("nan"))
+
+
+@dataclass
+class Inspector:
+    """Judges the readings of a run, variable by variable, and sums up."""
+
+    quality: Quality
+    stations: Mapping[str, Station]
+    slice_s: float
+    summary: Summary = field(default_factory=Summary)
+    guard: ZoneGuard = field(default_factory=ZoneGuard)
+    others: Collection[str] = ()
+    """Variables whose flags in the archive were set by other tests than those of `quality`."""
+    revised: int = 0
+    """Readings that were stored before and have another flag now."""
+
+    def compare(self, writer: Writer, variables: Mapping[str, Variable]) -> Mapping[str, object]:
+        """Note which variables were judged by other tests: there all readings within their reach are judged anew.
+
+        Returns the parameters of all tests, those of `variables` as they are now, for `Writer.quality`.
+        """
+        told, kept = self.quality.to_json(variables), writer.kept_quality
+        self.others = frozenset(name for name in told if kept.get(name) != told[name])
+        return {**kept, **told}
+
+    def keep(self, writer: Writer, variables: Mapping[str, Variable]) -> None:
+        """Do as `compare`, and keep the parameters with the archive, where tests run."""
+        parameters = self.compare(writer, variables)
+        if self.quality.run:
+            writer.quality(parameters)
+
+    def store(
+        self, writer: Writer, variable: Variable, given: Readings, companion: Callable[[str], Readings | None]
+    ) -> Conservation:
+        """Judge and store readings of a variable, in any order.
+
+        Parameters
+        ----------
+        companion
+            Gives readings of another variable that come at the same time; None: none come.
+        """
+        tests = self.quality.tests(variable)
+        if not len(given):
+            return writer.readings(given)
+        new = given.ordered()
+        if not tests:
+            self._sum_up(new)
+            return writer.readings(new)
+        places = partial(places_of, stations=self.stations)
+        nearby = Nearby(
+            Unremembering(writer, tests) if tests.memory_days else writer,
+            variable.name,
+            tests.without_memory(),
+            places,
+            partial(Companions, writer, tests.companions, cache(companion)),
+        )
+        memory = MEMORIES.of(writer, variable.name, tests, places) if tests.memory_days else None
+        interval_s, apart_ns = _sampling(new, tests, self.slice_s, least_ns=writer.chunks_ns[1])
+        reach_ns = round(tests.reach_s(interval_s) * SECOND_NS)
+        stored = Conservation()
+        for part in _apart(writer, variable.name, new, max(apart_ns, 4 * reach_ns), reach_ns):
+            stored += self._store_together(writer, nearby, part, memory, interval_s=interval_s, reach_ns=reach_ns)
+        return stored
+
+    def _store_together(
+        self, writer: Writer, nearby: Nearby, new: Readings, memory: Memory | None, *, interval_s: float, reach_ns: int
+    ) -> Conservation:
+        """Judge readings with all that lies between them and around, and store them; ordered by series, then time."""
+        tests = nearby.tests
+        same = nearby.variable not in self.others
+        around = nearby.judge(new, interval_s=interval_s, reach_ns=reach_ns) if same else None
+        if around is None:
+            around = nearby.judge_all(new, reach_ns=reach_ns)
+        old, context, came, judged = around.old, around.context, around.came, around.judged
+        # What is stored already with this value stays, so that it is told as a duplicate; its flag is given below.
+        before = None if memory is None else said_before(memory, new)
+        if before is not None and memory is not None:
+            old = with_memory(old, before.as_of(memory.past.series, old.series))
+        new = _with_flags(new, context, came, judged, old)
+        stored = writer.readings(new)
+        if len(old):
+            changed = (context.flag != judged.flag) | (context.tests_or_none_set() != judged.tests)
+            changed &= (context.flag != MISSING) & ~came.is_new
+            given = replace(context, flag=judged.flag, tests=judged.tests).take(changed)
+            if before is not None and memory is not None:
+                given = with_memory(given, before.as_of(memory.past.series, given.series))
+            self.revised += writer.flags(given)
+        if before is not None and memory is not None:
+            revised, new = remember(writer, memory, before, new)
+            self.revised += revised
+        self._sum_up(new)
+        count_gaps(self.summary, context, tests, came.is_new)
+        count_isolated(self.summary, context, tests, places_of(context.series, self.stations), came.is_new)
+        return stored
+
+    def _sum_up(self, readings: Readings) -> None:
+        self.summary.add(readings.series, readings.index, readings.flag, readings.tests_or_none_set())
+        if self.quality.zone_guard and readings.series[0].variable == RADIATION:
+            self.guard.add(readings)
+
+    def suspicions(self) -> list[ZoneSuspicion]:
+        """Return the stations whose clocks the radiation of this run says are hours off."""
+        places = {name: station.position for name, station in self.stations.items()}
+        return self.guard.suspicions({name: (p.lon, p.lat, p.elevation_m) for name, p in places.items()})
+
+
+class Companions(Mapping[str, Readings]):
+    """Readings of other variables, read when somebody asks: only still stretches do, and most are short."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        names: tuple[str, ...],
+        coming: Callable[[str], Readings | None],
+        window: Window,
+        stations: Collection[str] | None = None,
+    ) -> None:
+        self._writer, self._names, self._coming = writer, names, coming
+        self._window, self._stations = window, stations
+        self._read: dict[str, Readings] = {}
+
+    def __getitem__(self, name: str) -> Readings:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._read:
+            series = self._writer.series(name)
+            chosen = [one for one in series if self._stations is None or one.station in self._stations]
+            old, new = self._writer.read(name, window=self._window, series=chosen), self._coming(name)
+            self._read[name] = old if new is None or not len(new) else together(old, new.ordered())[0]
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def inspector_as_kept(archive: Archive) -> Inspector:
+    """Return one with the tests that an archive keeps; none where none ran."""
+    quality = replace(from_json(archive.quality), run=bool(archive.quality))
+    return Inspector(quality, archive.stations, archive.slice_s)
+
+
+def count_gaps(summary: Summary, context: Readings, tests: VariableTests, wanted: NDArray[np.bool_]) -> None:
+    """Count the pauses that end with a wanted reading, shape (context,); `context` is ordered by series, then time."""
+    if tests.gap:
+        present = np.flatnonzero(context.flag != MISSING)
+        usable = context.take(present)
+        before = pauses(Line(usable.index, usable.time_ns, usable.value, _as_they_come(usable)), tests.gap.hours)
+        summary.add_to(GAPS, usable.series, usable.index[before[wanted[present[before + 1]]]])
+
+
+def _as_they_come(readings: Readings) -> Sampling:
+    """Return how often the readings of each series come: where no interval is declared, as most of them do.
+
+    That is where 90 % of the time between them agrees with its median within 10 %.
+    """
+    declared = Sampling.of(readings.series)
+    usual_ns = declared.usual_ns.copy()
+    edges = np.searchsorted(readings.index, np.arange(len(readings.series) + 1))
+    for number in np.flatnonzero((usual_ns == 0) & (np.diff(edges) > 2)).tolist():
+        steps = np.diff(readings.time_ns[edges[number] : edges[number + 1]])
+        median = float(np.median(steps))
+        if np.mean(np.abs(steps - median) <= 0.1 * median) >= 0.9:
+            usual_ns[number] = round(median)
+    return replace(declared, usual_ns=usual_ns)
+
+
+def count_isolated(
+    summary: Summary, context: Readings, tests: VariableTests, places: Places, wanted: NDArray[np.bool_]
+) -> None:
+    """Count the wanted readings, shape (context,), that no test by neighbours can evaluate, by the reason."""
+    for reason, skipped in skipped_series(tests, places).items():
+        summary.add_to(reason, context.series, context.index[wanted & skipped[context.index]])
+
+
+def skipped_series(tests: VariableTests, places: Places) -> dict[str, NDArray[np.bool_]]:
+    """Return by reason which series no test by neighbours can evaluate; each has one reason at most.
+
+    No position, no elevation where every test needs one, or too few neighbours.
+    """
+    buddies, consistency = tests.buddy_check, tests.spatial_consistency
+    checks = [(one, most_m) for one, most_m in (
+        (buddies, buddies.most_elevation_m if buddies else 0.0), (consistency, np.inf),
+    ) if one]  # fmt: skip
+    if not checks:
+        return {}
+    nowhere = ~(np.isfinite(places.lon) & np.isfinite(places.lat))
+    flat = ~nowhere & ~np.isfinite(places.elevation_m)
+    alone = np.logical_and.reduce(
+        [isolated(places, radius_m=places.radius_m(one.radius_km, one.neighbours), neighbours=one.neighbours,
+                  most_elevation_m=most_m)
+         for one, most_m in checks]
+    )  # fmt: skip
+    return {NO_POSITION: nowhere, NO_ELEVATION: flat, ISOLATED: alone & ~nowhere & ~flat}
+
+
+def reach_ns(tests: VariableTests, readings: Readings, slice_s: float) -> int:
+    """Return how far from a reading those lie that its flags depend on [ns]; these are ordered by series, then time."""
+    return round(tests.reach_s(usual_interval_s(readings, slice_s)) * SECOND_NS)
+
+
+def usual_interval_s(readings: Readings, slice_s: float, *, most_ns: int | None = None) -> float:
+    """Return the time between readings [s], that of the slowest series; these are ordered by series, then time.
+
+    Steps of more than `most_ns` are pauses, and tell nothing of it.
+    """
+    steps = np.diff(readings.time_ns)[readings.index[1:] == readings.index[:-1]]
+    steps = steps[(steps > 0) & (True if most_ns is None else steps <= most_ns)]
+    usual_s = float(np.median(steps)) / SECOND_NS if len(steps) else 0.0
+    return max(slice_s, usual_s, *(series.interval_s for series in readings.series))
+
+
+def _sampling(new: Readings, tests: VariableTests, slice_s: float, *, least_ns: int) -> tuple[float, int]:
+    """Return the time between readings [s], and how far apart readings are that no test looks at together [ns].
+
+    One old stamp beside the present ones, which may be the only step of its series, is no interval of months.
+    """
+    told_s = max(slice_s, *(series.interval_s for series in new.series))
+    joined_s = max(3600.0 * tests.flat_line.within_hours, JOINED_INTERVALS * told_s) if tests.flat_line else 0.0
+    apart_ns = max(least_ns, round(max(4.0 * tests.reach_s(told_s), joined_s) * SECOND_NS))
+    return usual_interval_s(new, slice_s, most_ns=apart_ns), apart_ns
+
+
+def _apart(writer: Writer, variable: str, new: Readings, apart_ns: int, reach_ns: int) -> Iterator[Readings]:
+    """Cut readings in time, so that little is read, and judged, for nothing: old ones that come late may be of years.
+
+    That is where they lie further apart than some time, and the archive has others between them; and where a chunk
+    begins, after as many chunks as may be in memory. Only a pause that is longer than tests reach is not known of as
+    one then, as it is not where the readings come in two batches.
+    """
+    stamps, (starts_ns, cells) = np.unique(new.time_ns), writer.held(variable)
+    after = np.flatnonzero(np.diff(stamps) > apart_ns) + 1
+    # A chunk that reaches into a hole begins before its end, and less than its own length before its begin.
+    begins = np.searchsorted(starts_ns, stamps[after - 1] + 2 * reach_ns - writer.chunks_ns[1], side="right")
+    after = after[begins < np.searchsorted(starts_ns, stamps[after] - 2 * reach_ns)]
+    within = starts_ns[(starts_ns > stamps[0]) & (starts_ns <= stamps[-1])]
+    most = max(1, _CELLS_AT_ONCE // max(1, cells))
+    cuts = np.union1d(stamps[after], within[most - 1 :: most])
+    if not len(cuts):
+        yield new
+        return
+    part = np.searchsorted(cuts, new.time_ns, side="right")
+    for number in np.unique(part).tolist():
+        yield new.take(part == number)
+
+
+def judged_part(
+    read: Callable[..., Readings], archive: Archive, variable: Variable, tests: VariableTests, part: Window
+) -> tuple[Readings, Readings, NDArray[np.bool_]]:
+    """Return the readings within a window and around it, the same with new flags, and which lie within it.
+
+    Parameters
+    ----------
+    read
+        Gives a variable's readings with the tests that set their flags: `Writer.read`, or the like.
+    archive
+        Tells the stations.
+    """
+    reach = round(tests.reach_s(archive.slice_s) * SECOND_NS)
+    context = read(variable.name, window=widened(part, reach))
+    # How far is only known of readings: what is sampled more rarely than slices are long looks further.
+    needed = reach_ns(tests, context.within(part), archive.slice_s)
+    if needed > reach:
+        context = read(variable.name, window=widened(part, needed))
+    around = widened(part, max(reach, needed))
+    others = {name: read(name, window=around) for name in tests.companions}
+    judged = judge(context, tests.without_memory(), places_of(context.series, archive.stations), others)
+    found = replace(context, flag=judged.flag, tests=judged.tests)
+    if tests.memory_days and len(context):
+        past = past_of(
+            archive, variable.name, tests, partial(read, variable.name), partial(places_of, stations=archive.stations)
+        )
+        first, stop = part.start_ns // BLOCK_NS, -(-part.stop_ns // BLOCK_NS)
+        found = with_memory(found, past.evaluate(first, stop).as_of(past.series, context.series))
+    return context, found, part.holds(context.time_ns)
+
+
+def widened(part: Window, reach: int) -> Window:
+    """Return the window that flags within another depend on: on neighbours, and on what their own flags depend on."""
+    return Window(part.start_ns - 2 * reach, part.stop_ns + 2 * reach)
+
+
+def _with_flags(
+    new: Readings,
+    context: Readings,
+    came: Came,
+    judged: Judged,
+    old: Readings,
+) -> Readings:
+    """Return the new readings with their flags; one that another of this call replaces at once stays as it is."""
+    current = same_values(context.value[came.row], new.value)
+    flag = np.where(current, judged.flag[came.row], new.flag)
+    tests = np.where(current, judged.tests[came.row], np.uint16(0))
+    again = came.repeats >= 0
+    if again.any():
+        flag[again], tests[again] = old.flag[came.repeats[again]], old.tests_or_none_set()[came.repeats[again]]
+    return replace(new, flag=flag, tests=tests)
+
+
+def places_of(series: tuple[Series, ...], stations: Mapping[str, Station]) -> Places:
+    """Return where series are measured: the latest position of their station."""
+    here = [stations[one.station].position if one.station in stations else _NOWHERE for one in series]
+    names, station = np.unique([one.station for one in series] or [""], return_inverse=True)
+    kinds, kind = np.unique([str(one.statistic) for one in series] or [""], return_inverse=True)
+    heights = [float("nan") if one.height_m is None else one.height_m for one in series]
+    return Places(
+        np.array([p.lon for p in here], np.float64),
+        np.array([p.lat for p in here], np.float64),
+        np.array([p.elevation_m for p in here], np.float64),
+        station[: len(series)].astype(np.int64),
+        kind[: len(series)].astype(np.int64),
+        np.array(heights, np.float64),
+        _spacing_m(stations),
+    )
+
+
+def _spacing_m(stations: Mapping[str, Station]) -> float:
+    """Return the spacing of all stations that are known [m]."""
+    at = [one.position for one in stations.values()]
+    return network_spacing_m(np.array([p.lon for p in at], np.float64), np.array([p.lat for p in at], np.float64))

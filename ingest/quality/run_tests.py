@@ -1,0 +1,223 @@
+"""All tests of a variable on its readings: flags by QARTOD's precedence, and which tests set them. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.core.flags import FAIL, GOOD, MEANINGS, MISSING, NOT_EVALUATED, SUSPECT, TESTS
+from hypergrid.core.readings import Readings
+from hypergrid.physics.sun import sun
+from ingest.deployment.quality_settings import SUN, VALUE, Exempt, VariableTests
+from ingest.quality import block_memory, limits, spatial, temporal
+from ingest.quality.spatial import Places
+from ingest.quality.temporal import HOUR_NS, Exemption, Flags, Floats, Line, Sampling
+
+
+def bits_of(*names: str) -> np.uint16:
+    """Return the bits of some of `TESTS`."""
+    return np.uint16(sum(1 << TESTS.index(name) for name in names))
+
+
+GAP_BIT: Final = bits_of("gap")
+BY_NEIGHBOURS: Final = bits_of("buddy_check", "spatial_consistency")
+WITH_MEMORY: Final = bits_of("level_shift", "faulty_zeros")
+ALONE: Final = np.uint16(sum(1 << bit for bit in range(len(TESTS)))) & ~(GAP_BIT | BY_NEIGHBOURS | WITH_MEMORY)
+"""What takes a reading out of the tests by neighbours: what it came with, and the tests along its series."""
+OLDEST_HOURS: Final = 3.0
+"""Age at most of what another variable says for an exemption [h]."""
+
+Companions = Mapping[str, Readings]
+"""Readings of other variables, ordered by series, then time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What the tests say of n readings."""
+
+    flag: Flags
+    """QARTOD flags, shape (n,)."""
+    tests: NDArray[np.uint16]
+    """Tests that found something suspect or failing, a bit each by the order of `TESTS`, shape (n,)."""
+
+
+def judge(readings: Readings, tests: VariableTests, places: Places, companions: Companions) -> Judged:
+    """Return flags of readings, which are ordered by series, then time, and have no two with one stamp.
+
+    The flag is the worst of the tests: fail, else suspect, else good where any test could decide, else not evaluated
+    (ioos_qc's precedence); missing values stay missing. What a test finds is left out of those after it, so that a
+    spike does not make its neighbours steps, nor a broken sensor its neighbours lonely. A suspect or fail that a value
+    came with stays.
+
+    Parameters
+    ----------
+    places
+        Of each of `readings.series`.
+    companions
+        What `tests.companions` names, as far as there is any.
+    """
+    rows = np.flatnonzero(readings.flag != MISSING)
+    whole = len(rows) == len(readings)
+    line = Line(readings.index, readings.time_ns, readings.value, Sampling.of(readings.series))
+    docket = _Docket(line if whole else line.take(rows))
+    given = _given(readings)
+    if given is not None:
+        for level in (SUSPECT, FAIL):
+            found = np.where(given[rows] == level, level, NOT_EVALUATED).astype(np.uint8)
+            docket.remark(f"given_{MEANINGS[level]}", found)
+        docket.leave(given[rows] >= SUSPECT)
+    if tests.gross_range:
+        docket.hear("gross_range", temporal.gross_range(docket.line, tests.gross_range))
+        if tests.gross_range.sun:
+            docket.hear("gross_range", limits.sun_limits(docket.line, tests.gross_range, readings.series, places))
+    if tests.climatology:
+        docket.hear("climatology", limits.climatology(docket.line, tests.climatology, places))
+    if tests.spike:
+        docket.hear("spike", temporal.spike(docket.line, tests.spike))
+    if tests.flat_line:
+        exemption = Exemptions(docket.line, tests.flat_line.exempt, readings, places, companions)
+        docket.hear("flat_line", temporal.flat_line(docket.line, tests.flat_line, exemption))
+    if tests.rate_of_change:
+        docket.hear("rate_of_change", temporal.rate_of_change(docket.line, tests.rate_of_change))
+    if tests.attenuated_signal:
+        docket.hear("attenuated_signal", temporal.attenuated_signal(docket.line, tests.attenuated_signal))
+    if tests.counter_fall:
+        docket.hear("counter_fall", temporal.counter_fall(docket.line, tests.counter_fall))
+    _hear_neighbours(docket, tests, places)
+    if tests.gap:
+        docket.remark("gap", temporal.gap(line if whole else line.take(rows), tests.gap))
+    if whole:
+        judged = Judged(docket.flag, docket.tests)
+    else:
+        flag, bits = np.full(len(readings), MISSING, np.uint8), np.zeros(len(readings), np.uint16)
+        flag[rows], bits[rows] = docket.flag, docket.tests
+        judged = Judged(flag, bits)
+    if tests.memory_days and len(rows):
+        block_memory.mark(judged, readings, block_memory.said_of(readings, tests, places))
+    return judged
+
+
+def judge_by_neighbours(line: Line, tests: VariableTests, places: Places) -> Judged:
+    """Return what the tests by neighbours alone say of readings that nothing else was found against.
+
+    What they say depends on the readings of one cell of `VariableTests.cell_ns`, of all series, and on no others.
+    """
+    docket = _Docket(line)
+    _hear_neighbours(docket, tests, places)
+    return Judged(docket.flag, docket.tests)
+
+
+def _hear_neighbours(docket: "_Docket", tests: VariableTests, places: Places) -> None:
+    if tests.buddy_check:
+        docket.hear("buddy_check", spatial.buddy_check(docket.line, tests.buddy_check, places))
+    if tests.spatial_consistency:
+        found = spatial.spatial_consistency(docket.line, tests.spatial_consistency, places)
+        docket.hear("spatial_consistency", found)
+
+
+def _given(readings: Readings) -> NDArray[np.uint8] | None:
+    """Return the flags that the values came with, where these are suspect or fail, else 0; None: none are.
+
+    A flag that no test set came with the value; once judged, its bit tells.
+    """
+    bad = (readings.flag == SUSPECT) | (readings.flag == FAIL)
+    if not bad.any():
+        return None
+    tests = readings.tests_or_none_set()
+    given = np.where(bad & (tests == 0), readings.flag, 0).astype(np.uint8)
+    for level in (SUSPECT, FAIL):
+        given[(tests >> np.uint16(TESTS.index(f"given_{MEANINGS[level]}"))) & np.uint16(1) > 0] = level
+    return given if given.any() else None
+
+
+class _Docket:
+    """Flags so far, and the readings that nothing was found against."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.flag = np.full(len(line), NOT_EVALUATED, np.uint8)
+        self.tests = np.zeros(len(line), np.uint16)
+        self._rows: NDArray[np.intp] | None = None
+        """Places of `line` among all; None: they are the same."""
+
+    def hear(self, test: str, found: Flags) -> None:
+        """Take the flags of the readings of `line`; those found against leave it."""
+        bad = found >= SUSPECT
+        rows = self._rows
+        if rows is None:
+            np.copyto(self.flag, GOOD, where=found == GOOD)
+        else:
+            self.flag[rows[found == GOOD]] = GOOD
+        if not bad.any():
+            return
+        at = np.flatnonzero(bad) if rows is None else rows[bad]
+        self.flag[at] = found[bad]
+        self.tests[at] |= np.uint16(1 << TESTS.index(test))
+        self.leave(bad)
+
+    def leave(self, bad: NDArray[np.bool_]) -> None:
+        """Take readings out of `line`."""
+        keep = np.flatnonzero(~bad)
+        self._rows = keep if self._rows is None else self._rows[keep]
+        self.line = self.line.take(keep)
+
+    def remark(self, test: str, found: Flags) -> None:
+        """Take the flags of all readings, also of those found against."""
+        bad = found >= SUSPECT
+        self.flag[bad] = np.maximum(self.flag[bad], found[bad])
+        self.flag[(found == GOOD) & (self.flag == NOT_EVALUATED)] = GOOD
+        self.tests[bad] |= np.uint16(1 << TESTS.index(test))
+
+
+class Exemptions(Exemption):
+    """Which readings are exempt by any of several conditions."""
+
+    def __init__(
+        self, line: Line, conditions: tuple[Exempt, ...], readings: Readings, places: Places, companions: Companions
+    ) -> None:
+        self._line, self._conditions, self._series = line, conditions, readings.series
+        self._places, self._companions = places, companions
+
+    def __call__(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return whether readings are exempt, shape (rows,)."""
+        found = np.zeros(len(rows), np.bool_)
+        for condition in self._conditions:
+            if condition.of == SUN:
+                value = self._sun(rows)
+                found |= np.isnan(value)
+            else:
+                value = self._line.value[rows] if condition.of == VALUE else self._latest(condition.of, rows)
+            found |= (value >= condition.least) & (value <= condition.most)
+        return found
+
+    def _sun(self, rows: NDArray[np.intp]) -> Floats:
+        """Return the sun's elevation [degree], NaN where the position is not known."""
+        index, stamps = self._line.index[rows], self._line.time_ns[rows]
+        east, north = np.radians(self._places.lon[index]), np.radians(self._places.lat[index])
+        up = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
+        return np.degrees(np.arcsin(np.clip(np.einsum("ij,ij->i", sun(stamps).directions, up), -1.0, 1.0)))
+
+    def _latest(self, variable: str, rows: NDArray[np.intp]) -> Floats:
+        """Return the latest value of another variable at the station, NaN where there is none of the last hours."""
+        value = np.full(len(rows), np.nan)
+        others = self._companions.get(variable)
+        if others is None or not len(others):
+            return value
+        usable = others.take(others.flag != MISSING)
+        first: dict[str, int] = {}
+        for number in np.unique(usable.index).tolist():
+            first.setdefault(usable.series[number].station, number)
+        index, stamps = self._line.index[rows], self._line.time_ns[rows]
+        for number in np.unique(index).tolist():
+            other = first.get(self._series[number].station)
+            if other is None:
+                continue
+            start, stop = np.searchsorted(usable.index, [other, other + 1])
+            here = np.flatnonzero(index == number)
+            at = start + np.searchsorted(usable.time_ns[start:stop], stamps[here], side="right") - 1
+            here, at = here[at >= start], at[at >= start]
+            fresh = stamps[here] - usable.time_ns[at] <= OLDEST_HOURS * HOUR_NS
+            value[here[fresh]] = usable.value[at[fresh]]
+        return value

@@ -1,0 +1,1 @@
+"""Verification of stored values against raw copies, and their restoration."""

@@ -1,0 +1,350 @@
+"""What damaged chunks held, brought back: from raw copies, and from what of the chunks can still be read.
+
+Raw files are read as they were when they were ingested, run by run, and segments of streams as they came
+(`stream_history`): of the versions of a reading the last is in force, those before are retained, and what came once
+more changes nothing. A reading that is stored already is left alone. Where the flag, the tests or the arrival of a cell
+can be read, they stay; else the reading is judged as on the way in, and arrived as its file tells. What no raw copy has
+is counted as lost.
+"""
+
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from hypergrid.archive import Archive, FileEntry, Writer
+from hypergrid.archive.arrays.cells import Slices
+from hypergrid.archive.arrays.records import Mended
+from hypergrid.archive.arrays.variable_group import VariableGroup
+from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.durability import salvage
+from hypergrid.archive.durability.repair import GONE, read_gone, repair_files
+from hypergrid.archive.durability.salvage import Damage, LostReadings
+from hypergrid.core.errors import ArchiveConflict, DamagedArchive
+from hypergrid.core.flags import MISSING
+from hypergrid.core.readings import Readings, concatenate, has_version, same_values
+from hypergrid.core.times import Window
+from ingest.batch.archive_session import STAGING
+from ingest.batch.report import Stages
+from ingest.quality.flagging import inspector_as_kept
+from ingest.repair.lost_commits import commit_again
+from ingest.repair.stream_history import Came, committed_upto, read_streams
+from ingest.repair.verify_values import verify
+from ingest.reprocess.reading_diff import Said, counted, find
+from ingest.reprocess.remap import versions_of
+from ingest.sources.raw_files import RAW
+from ingest.streaming.stream_commit import STREAM
+
+Versions = Sequence[tuple[Said, int]]
+"""What raw files said, oldest first, and when they were ingested."""
+LISTED: Final = 100
+"""Series, each with a time, of which a repair lists that readings are gone."""
+
+
+@dataclass
+class RepairReport:
+    """What a repair did."""
+
+    archive: str
+    mended: list[Mended] = field(default_factory=list)
+    restored: int = 0
+    """Readings that came back from raw files."""
+    kept: int = 0
+    """Readings of damaged chunks that no raw file has, and that could be told all the same."""
+    lost: int = 0
+    """Readings that are gone."""
+    superseded_lost: int = 0
+    """Readings that others had replaced, and that are gone."""
+    lost_readings: list[LostReadings] = field(default_factory=list)
+    """Which readings are gone, by series and time, at most `LISTED`."""
+    lost_unlisted: int = 0
+    """Entries of the same kind beyond these."""
+    snapshot: str | None = None
+    """Snapshot that was committed; None where none was."""
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        listed = [one.to_json() for one in self.lost_readings]
+        return {**asdict(self), "lost_readings": listed, "warnings": list(self.warnings)}
+
+    def list_lost(self, some: Iterable[LostReadings]) -> None:
+        """List readings that are gone; what is too much is counted."""
+        for one in some:
+            if len(self.lost_readings) < LISTED:
+                self.lost_readings.append(one)
+            else:
+                self.lost_unlisted += 1
+
+
+def repair(
+    archive_path: str | Path,
+    *,
+    now_ns: int,
+    deep: bool = False,
+    progress: Callable[[str, float], None] | None = None,
+) -> RepairReport:
+    """Mend an archive as far as that is possible; nothing is changed where nothing is damaged.
+
+    Parameters
+    ----------
+    now_ns
+        The present [ns since 1970 UTC].
+    deep
+        Compare stored values with raw copies, and store what these say where it is lost though nothing is damaged.
+
+    Raises
+    ------
+    hypergrid.core.errors.NotAnArchive
+        There is none, or no snapshot of it is whole.
+    hypergrid.core.errors.OldLayout
+        It has no checksums.
+    hypergrid.core.errors.ArchiveConflict
+        A stream writes into it.
+    """
+    folder = Path(archive_path).resolve()
+    with ExitStack() as stack:
+        if (folder / STREAM / "lock").exists():
+            stack.enter_context(exclusive(folder / STREAM / "lock", on_wait=partial(_refuse, folder)))
+        report = _repair(folder, now_ns, progress)
+        if deep:
+            _store_lost(folder, report, now_ns, progress)
+        return report
+
+
+def _refuse(folder: Path) -> None:
+    message = f"a stream writes into {folder}; end it, then repair"
+    raise ArchiveConflict(message)
+
+
+def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | None) -> RepairReport:
+    gone, warnings = read_gone(folder), list[str]()
+    report = RepairReport(str(folder), repair_files(folder, gone))
+    archive = Archive.open(folder)
+    if gone.is_any:
+        with tempfile.TemporaryDirectory(prefix="hypergrid-") as unpacked:
+            report.restored = commit_again(archive, gone, Path(unpacked), now_ns=now_ns, warn=warnings.append)
+        (folder / GONE).unlink(missing_ok=True)
+        archive = archive.latest()
+        what = (
+            f"raw copies of {len(gone.files):,} files were ingested again, which brought {report.restored:,} readings"
+        )
+        report.mended.append(Mended("later commits", what))
+    damaged, is_root_damaged = salvage.damaged_parts(archive)
+    if any(one.lost for one in report.mended) and not is_root_damaged:
+        _warn_of_unknown(archive, archive.files(), warnings.append)
+    if not damaged and not is_root_damaged:
+        report.warnings, report.snapshot = tuple(warnings), archive.snapshot if gone.is_any else None
+        return report
+    stages = Stages(time.perf_counter, progress)
+    (folder / STAGING).mkdir(exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="repair-", dir=folder / STAGING))
+    batch = f"repair of {archive.snapshot}"
+    prepare = partial(salvage.mend_root, archive=archive, done=report.mended)
+    try:
+        with archive.commit(batch=batch, message="repair", now_ns=now_ns, prepare=prepare) as writer:
+            latest = archive.latest()
+            versions: Versions = ()
+            streams: Mapping[str, Came] = {}
+            if damaged:
+                files = _known_files(latest, warnings.append)
+                versions = versions_of(latest, files, scratch, stages, warnings.append)
+                streams = read_streams(latest, files, damaged, scratch, warnings.append, upto=committed_upto(latest))
+            run = _Run(archive, writer, versions, streams, report)
+            with stages.stage("restore") as tell:
+                for place, name in enumerate(damaged):
+                    run.variable(name)
+                    tell((place + 1) / len(damaged))
+        report.snapshot = writer.snapshot
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    report.warnings = tuple(warnings)
+    return report
+
+
+def _store_lost(folder: Path, report: RepairReport, now_ns: int, progress: Callable[[str, float], None] | None) -> None:
+    """Store the readings of raw copies that are not stored; where another value is in force, it is superseded."""
+    archive = Archive.open(folder)
+    if not verify(archive, progress=progress).lost:
+        return
+    batch, stored = f"values of raw copies after {archive.snapshot}", Counter[str]()
+    with archive.commit(batch=batch, message="repair of values", now_ns=now_ns) as writer:
+        # Once more, while nobody else commits.
+        run = _Run(archive.latest(), writer, (), {}, report)
+
+        def store(name: str, window: Window, in_force: Readings, replaced: Readings) -> None:
+            stored[name] += run.store(name, in_force) + run.store_replaced(name, window, replaced)
+
+        verified = verify(run.archive, progress=progress, on_lost=store)
+    for name, count in stored.items():
+        report.mended.append(Mended(name, f"{count:,} readings of raw copies were not stored, and are now"))
+    report.restored += stored.total()
+    failed = [f"{one.where}: {one.what}" for one in verified.failed]
+    report.snapshot, report.warnings = writer.snapshot, (*report.warnings, *verified.warnings, *failed)
+
+
+def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntry]:
+    """Return the ledger of files; where it is damaged, too, that of the newest snapshot in which it is not."""
+    try:
+        return archive.files()
+    except DamagedArchive:
+        found = archive.whole_root(partial(salvage.is_whole_table, name="files"))
+        entries = [] if found is None else found[1].files()
+        _warn_of_unknown(archive, entries, warn)
+        return entries
+
+
+def _warn_of_unknown(archive: Archive, files: Sequence[FileEntry], warn: Callable[[str], None]) -> None:
+    """Say how many raw copies nothing tells of any more."""
+    known = {entry.sha256 for entry in files} | archive.described_by.keys()
+    left = sum(1 for path in (archive.path / RAW).glob("*/*.zst") if path.stem not in known)
+    if left:
+        warn(
+            f"nothing tells any more what {left:,} raw copies are, so that nothing of them comes back: ingest these "
+            "files once more"
+        )
+
+
+@dataclass
+class _Run:
+    archive: Archive
+    writer: Writer
+    versions: Versions
+    streams: Mapping[str, Came]
+    """By variable."""
+    report: RepairReport
+
+    def variable(self, name: str) -> None:
+        """Bring back what the damaged chunks of a variable held."""
+        found: dict[str, Any] = {}
+
+        def look(group: VariableGroup, slices: Slices) -> None:
+            damage = salvage.damage_of(group)
+            found.update(
+                damage=damage,
+                before=(group.readings, group.superseded),
+                windows=damage.windows(group, slices),
+                beside=Damage(side_rows=damage.side_rows).windows(group, slices),
+                told=[salvage.put_back(hole, group, slices) for hole in damage.holes],
+                flags=[salvage.known_flags(hole, group, slices) for hole in damage.holes],
+                arrivals=[salvage.known_flags(hole, group, slices) for hole in damage.holes if hole.knows_arrivals],
+            )
+            salvage.empty(group, damage)
+            salvage.recount(group, slices)
+
+        self.writer.mend(name, look)
+        damage: Damage = found["damage"]
+        self._restore(name, found["windows"], found["arrivals"])
+        for told in found["told"]:
+            self.report.kept += self._store_missing(name, told)
+        for flags in found["flags"]:
+            self.writer.flags(flags.take(flags.flag != MISSING))
+        after: dict[str, int] = {}
+        lost: list[LostReadings] = []
+
+        def count(group: VariableGroup, slices: Slices) -> None:
+            salvage.recount(group, slices)
+            after.update(readings=group.readings, superseded=group.superseded)
+            lost.extend(salvage.lost_readings(name, damage.holes, group, slices))
+
+        self.writer.mend(name, count)
+        readings, superseded = found["before"]
+        gone, old_gone = max(0, readings - after["readings"]), max(0, superseded - after["superseded"])
+        self.report.lost += gone
+        self.report.superseded_lost += old_gone
+        # Of a reading that is gone beside cells nothing tells the series.
+        rest = gone + old_gone - sum(one.count or 0 for one in lost)
+        lost += [LostReadings(name, "", "", one.start_ns, one.stop_ns, None) for one in found["beside"] if rest > 0]
+        self.report.list_lost(lost if gone or old_gone else ())
+        blocks, beside = len(damage.holes), 0 if damage.side_rows is None else int(damage.side_rows.sum())
+        what = f"damaged blocks of cells: {blocks}, rows beside them: {beside:,}"
+        self.report.mended.append(Mended(name, f"{what}; of {readings:,} readings {gone:,} are lost", lost=gone > 0))
+
+    def _restore(self, name: str, windows: Sequence[Window], known: Sequence[Readings]) -> None:
+        for window in windows:
+            given, replaced = self._history(name, window)
+            for one in known:
+                given = _with_arrivals(given, one)
+            self.report.restored += self._store_missing(name, given)
+            self.store_replaced(name, window, replaced)
+
+    def _history(self, name: str, window: Window) -> tuple[Readings, Readings]:
+        """Return what raw files say of a window: readings in force, and those that others replaced, oldest first."""
+        some = self._by_run(name, window)
+        series = tuple(dict.fromkeys(each for one in some for each in one.series))
+        whole = concatenate([Readings.empty(series), *(counted(one, series) for one in some)])
+        whole = whole.within(window)
+        # The sort keeps the order of versions where series and stamp are one.
+        whole = whole.take(np.lexsort((whole.time_ns, whole.index)))
+        alike = whole.repeats() & same_values(whole.value[1:], whole.value[:-1])
+        kept = whole.take(~np.r_[False, alike][: len(whole)])
+        last = np.r_[~kept.repeats(), True][: len(kept)]
+        return kept.take(last), kept.take(~last)
+
+    def _by_run(self, name: str, window: Window) -> list[Readings]:
+        """Return what each run of ingest said, and streams between them, oldest first."""
+        said = [(ingested_ns, one) for one, ingested_ns in self.versions if name in one.series]
+        came = self.streams.get(name)
+        found, before = [], -np.inf
+        for ingested_ns, one in said:
+            if came is not None:
+                found.append(came.within(window, before, ingested_ns))
+            found.append(one.versions(name, one.pieces_around(window, ingested_ns)))
+            before = ingested_ns
+        return [*found, came.within(window, before, np.inf)] if came is not None else found
+
+    def store_replaced(self, name: str, window: Window, replaced: Readings) -> int:
+        """Add the readings that others had replaced, and that are not retained any more; return how many."""
+        if not len(replaced):
+            return 0
+        added = 0
+
+        def add(group: VariableGroup, _slices: Slices) -> None:
+            nonlocal added
+            there = group.side_readings(superseded=True, window=window)
+            series = tuple(dict.fromkeys([*group.series, *replaced.series]))
+            ordered = counted(replaced, series)
+            lacking = ~has_version(counted(there, series), ordered)
+            lost = ordered.take(lacking & (ordered.index < len(group.series)))
+            group.add_side(lost, superseded=True)
+            added = len(lost)
+            group.superseded += added
+
+        self.writer.mend(name, add)
+        return added
+
+    def _store_missing(self, name: str, given: Readings) -> int:
+        """Judge and store the readings that are not stored; return how many."""
+        if not len(given):
+            return 0
+        window = Window(int(given.time_ns.min()), int(given.time_ns.max()) + 1)
+        stored = self.writer.read(name, window=window)
+        series = tuple(dict.fromkeys([*stored.series, *given.series]))
+        ordered = counted(given, series)
+        return self.store(name, ordered.take(find(counted(stored, series), ordered) < 0))
+
+    def store(self, name: str, readings: Readings) -> int:
+        """Judge and store readings; return how many."""
+        if not len(readings):
+            return 0
+        inspector, variable = inspector_as_kept(self.archive), self.archive.variable(name)
+        return inspector.store(self.writer, variable, replace(readings, tests=None), lambda _name: None).changed
+
+
+def _with_arrivals(given: Readings, known: Readings) -> Readings:
+    """Return readings with the arrivals that another tells of the same series and stamps."""
+    if not len(given) or not len(known):
+        return given
+    series = tuple(dict.fromkeys([*known.series, *given.series]))
+    ordered, there = counted(given, series), counted(known, series)
+    at = find(there, ordered)
+    arrival_ns = np.where(at >= 0, there.arrival_ns[at], ordered.arrival_ns)
+    return replace(ordered, arrival_ns=arrival_ns)

@@ -1,0 +1,220 @@
+"""What streams brought, read once more: from raw copies of their segments, and from what the spool holds.
+
+Records are parsed under the deployments of their time, as they were when they came. What lies in the windows that are
+asked for is put into files, so that memory is that of a segment, and of some millions of readings.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.archive import Archive, FileEntry
+from hypergrid.core.errors import DamagedArchive, HyperGridError
+from hypergrid.core.readings import Readings, Series, concatenate, renumbered
+from hypergrid.core.times import Window
+from ingest.batch.staging import Span
+from ingest.deployment.versions import Deployed, deployments
+from ingest.sources.raw_files import RAW, read_back
+from ingest.sources.spool import durable, reach, segment_name, segments
+from ingest.streaming.assembler import Sent
+from ingest.streaming.deployment_history import parse
+from ingest.streaming.restart import first_needed
+from ingest.streaming.row_batch import Arrived, Names
+from ingest.streaming.stream_commit import (
+    DEPLOYMENTS,
+    SPOOL,
+    STREAM,
+    kept_segments,
+    ledger_of,
+    readings_by_variable,
+)
+
+BYTES_AT_ONCE: Final = 64 << 20
+"""Of records that are parsed at once [bytes]."""
+MOST_HELD: Final = 2_000_000
+"""Readings that are held before they are put into files."""
+EVER: Final = Window(np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+"""All time."""
+_COLUMNS: Final = ("index", "time_ns", "value", "flag", "arrival_ns")
+
+
+def committed_upto(archive: Archive) -> int:
+    """Return the last record of the spool that a stream of an archive accounted for; 0: none."""
+    return max((ledger_of(archive, stream).upto for stream in archive.streams), default=0)
+
+
+def stored_upto(archive: Archive) -> int:
+    """Return the last record of the spool before the first that may have a row that waits to be stored; 0: none."""
+    ledgers = [ledger_of(archive, stream) for stream in archive.streams]
+    if not ledgers:
+        return 0
+    # While a stream that began anew is not where the one before it was, that one's rows may wait, too.
+    telling = [ledgers[-1], *(one for one in ledgers[:-1] if one.upto > ledgers[-1].upto)]
+    return min(first_needed(ledger) for ledger in telling) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Readings of a variable in a file: some that came one after the other."""
+
+    path: Path
+    series: tuple[Series, ...]
+    span: Span
+    """Where they lie in time."""
+
+    @classmethod
+    def put(cls, path: Path, some: Sequence[tuple[Readings, NDArray[np.int64]]]) -> "_Part":
+        """Write readings, and when each was received, into a file."""
+        series = tuple(dict.fromkeys(each for readings, _ in some for each in readings.series))
+        # Not put in order: amendments come after what they amend.
+        whole = concatenate([renumbered(readings, series) for readings, _ in some])
+        columns = {name: getattr(whole, name) for name in _COLUMNS}
+        with path.open("wb") as file:
+            np.savez(file, came_ns=np.concatenate([came_ns for _, came_ns in some]), **columns)
+        return cls(path, series, (int(whole.time_ns.min()), int(whole.time_ns.max()), len(whole)))
+
+    def within(self, window: Window, start_ns: float, stop_ns: float) -> Readings:
+        """Return those with stamps in a window that were received from one instant on, and before another."""
+        with np.load(self.path) as columns:
+            time_ns, came_ns = columns["time_ns"], columns["came_ns"]
+            chosen = window.holds(time_ns) & (came_ns >= start_ns) & (came_ns < stop_ns)
+            return Readings(self.series, *(columns[name][chosen] for name in _COLUMNS))
+
+
+@dataclass(frozen=True)
+class Came:
+    """Readings of a variable that streams brought, in the order in which they came."""
+
+    parts: Sequence[_Part]
+
+    @property
+    def spans(self) -> list[Span]:
+        """Where they lie in time."""
+        return [part.span for part in self.parts]
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """Their series."""
+        return tuple(dict.fromkeys(each for part in self.parts for each in part.series))
+
+    def within(self, window: Window, start_ns: float = -np.inf, stop_ns: float = np.inf) -> Readings:
+        """Return those with stamps in a window that were received from one instant on, and before another."""
+        found = [
+            renumbered(part.within(window, start_ns, stop_ns), self.series)
+            for part in self.parts
+            if part.span[0] < window.stop_ns and part.span[1] >= window.start_ns
+        ]
+        return concatenate([Readings.empty(self.series), *found])
+
+
+def read_streams(
+    archive: Archive,
+    files: Sequence[FileEntry],
+    windows: Mapping[str, Sequence[Window]],
+    scratch: Path,
+    warn: Callable[[str], None],
+    *,
+    after: int = 0,
+    upto: int,
+) -> dict[str, Came]:
+    """Return what streams brought of variables, within the windows of each: records with after < seq <= upto.
+
+    Parameters
+    ----------
+    files
+        The ledger of files, segments of streams among them.
+    scratch
+        A folder for segments that are unpacked, and for what is found.
+    warn
+        Is told which records cannot be read any more, and why.
+    """
+    try:
+        described = deployments(archive.path / STREAM / DEPLOYMENTS)
+    except DamagedArchive as error:
+        warn(f"what streams brought cannot be read again: {error}")
+        return {}
+    history = _History(archive, windows, scratch)
+    for folder, first in _segments(archive, files, scratch, warn):
+        last = min(upto, durable(folder))
+        try:
+            history.add(folder, max(after, first - 1), last, described)
+        except (HyperGridError, OSError) as error:
+            warn(f"records {first} to {last} of a stream cannot be read again: {error}")
+    return history.by_variable()
+
+
+def _segments(
+    archive: Archive, files: Sequence[FileEntry], scratch: Path, warn: Callable[[str], None]
+) -> Iterator[tuple[Path, int]]:
+    """Yield a folder for each segment, in order, and the number of its first record; all that is in the spool last."""
+    spool = archive.path / SPOOL
+    there = segments(spool)
+    kept = kept_segments(files)
+    for first in sorted(kept):
+        if there and first >= there[0][0]:
+            break
+        try:
+            content = read_back(archive.path / RAW, kept[first])
+        except (HyperGridError, OSError) as error:
+            warn(f"a segment of a stream, from record {first} on, cannot be read again: {error}")
+            continue
+        folder = scratch / f"segment-{first}"
+        folder.mkdir()
+        path = folder / segment_name(first)
+        path.write_bytes(content)
+        yield folder, first
+        path.unlink()
+    if there:
+        yield spool, there[0][0]
+
+
+@dataclass
+class _History:
+    archive: Archive
+    windows: Mapping[str, Sequence[Window]]
+    scratch: Path
+    _names: dict[str, Names] = field(default_factory=dict)
+    _sent: dict[str, Sent] = field(default_factory=dict)
+    _found: dict[str, list[tuple[Readings, NDArray[np.int64]]]] = field(default_factory=dict)
+    _parts: dict[str, list[_Part]] = field(default_factory=dict)
+    _held: int = 0
+    """Readings found that are in no file yet."""
+
+    def add(self, folder: Path, after: int, upto: int, described: list[Deployed]) -> None:
+        """Take the records of a spool with after < seq <= upto."""
+        while after < upto:
+            stop = min(upto, reach(folder, after, most_bytes=BYTES_AT_ONCE))
+            for pieces in parse(folder, after, stop, described):
+                for piece in pieces:
+                    # Who sends a message again gives it the stamp of the first.
+                    rows = self._names.setdefault(piece.group, Names()).counted(piece.rows)
+                    rows = replace(rows, time_ns=self._sent.setdefault(piece.group, Sent()).first_times(rows))
+                    self._take(rows)
+            after = stop
+
+    def _take(self, rows: Arrived) -> None:
+        variables = {name: self.archive.variable(name) for name in self.windows}
+        for name, (readings, came_ns) in readings_by_variable(rows, variables).items():
+            inside = np.zeros(len(readings), np.bool_)
+            for window in self.windows[name]:
+                inside |= window.holds(readings.time_ns)
+            if inside.any():
+                self._found.setdefault(name, []).append((readings.take(inside), came_ns[inside]))
+                self._held += int(np.count_nonzero(inside))
+        if self._held > MOST_HELD:
+            self._put()
+
+    def _put(self) -> None:
+        for name, some in self._found.items():
+            path = self.scratch / f"came-{sum(map(len, self._parts.values()))}.npz"
+            self._parts.setdefault(name, []).append(_Part.put(path, some))
+        self._found, self._held = {}, 0
+
+    def by_variable(self) -> dict[str, Came]:
+        """Return what came so far."""
+        self._put()
+        return {name: Came(parts) for name, parts in self._parts.items()}

@@ -1,0 +1,252 @@
+"""Stored values against what raw copies say, reading by reading.
+
+The store retains what it replaces. So a reading that a raw file, or a segment of a stream, gives is stored with its
+value, in force or superseded; where it is neither, it was lost. What is in force and in no raw copy was amended,
+withdrawn, or written from Python, and is counted.
+
+Raw copies are parsed once more, as they were described when they were ingested; memory is that of a range of time.
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.archive import Archive, Defect
+from hypergrid.core.errors import DamagedArchive
+from hypergrid.core.readings import Readings, Series, concatenate, has_version, renumbered, same_values
+from hypergrid.core.times import Window, format_instant
+from ingest.batch.report import Stages
+from ingest.batch.staging import windows
+from ingest.repair.stream_history import EVER, Came, committed_upto, read_streams, stored_upto
+from ingest.reprocess.reading_diff import Said, counted, find
+from ingest.reprocess.remap import said_by_raw_copies
+
+VALUES_AT_ONCE: Final = 4_000_000
+"""Values of all columns that are in memory at once: some 200 MB with what they are compared with."""
+SERIES_TOLD: Final = 10
+"""Series of a variable that are told of one by one."""
+_REMEDY: Final = "'hypergrid check --deep --repair' stores what raw copies say"
+
+
+@dataclass
+class Lost:
+    """Readings of a series that a raw copy gives, and that are not stored."""
+
+    series: Series
+    count: int
+    first_ns: int
+    """The stamp of the first of them [ns since 1970 UTC]."""
+    raw: float
+    """The value of the first."""
+    stored: float | None
+    """The value that is in force at its stamp; None: none is."""
+
+    def to_defect(self) -> Defect:
+        """Return it as a defect of the archive."""
+        one, instead = self.series, "nothing" if self.stored is None else _shown(self.stored)
+        what = (
+            f"{self.count:,} readings of raw copies are not stored, the first at {format_instant(self.first_ns)}: "
+            f"{_shown(self.raw)} there, {instead} in the archive"
+        )
+        return Defect("values", f"{one.variable} of station {one.station} ({one.source})", what, _REMEDY)
+
+
+@dataclass
+class Verified:
+    """What a comparison of stored values with raw copies found."""
+
+    readings: int = 0
+    """Readings in force that a raw copy gives."""
+    other: int = 0
+    """Readings in force that no raw copy gives."""
+    waiting_from: int | None = None
+    """The record of the spool from which on rows may wait, so that they were not compared; None: all were."""
+    lost: list[Lost] = field(default_factory=list)
+    other_arrivals: int = 0
+    """Of the readings in force that a raw copy gives, those that arrived at another instant than any copy tells."""
+    gave_way: int = 0
+    """Readings of files that were read anew, and that are not stored: another was in force, and stayed."""
+    warnings: tuple[str, ...] = ()
+    """What was not compared by design, as files of which an older ledger does not tell how they were read."""
+    failed: list[Defect] = field(default_factory=list)
+    """What could not be compared, as it is damaged."""
+
+    @classmethod
+    def nothing(cls, why: str) -> "Verified":
+        """Return what is known where damage let nothing be compared."""
+        return cls(failed=[_not_compared("all values", why)])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was compared that raw copies hold."""
+        return not self.failed and not self.warnings and self.waiting_from is None
+
+    def defects(self) -> Iterator[Defect]:
+        """Yield what was not compared for damage, and what lacks: of a variable some series, and the others in one."""
+        yield from self.failed
+        by_variable: dict[str, list[Lost]] = {}
+        for one in self.lost:
+            by_variable.setdefault(one.series.variable, []).append(one)
+        for name, some in by_variable.items():
+            yield from (one.to_defect() for one in some[:SERIES_TOLD])
+            if more := some[SERIES_TOLD:]:
+                what = f"{sum(one.count for one in more):,} readings of raw copies are not stored"
+                yield Defect("values", f"{name} of {len(more)} more series", what, _REMEDY)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON, but for what lacks or could not be compared: these are told as defects."""
+        told = ("readings", "other", "other_arrivals", "gave_way", "waiting_from")
+        return {**{name: getattr(self, name) for name in told}, "warnings": list(self.warnings)}
+
+
+def _not_compared(where: str, why: str) -> Defect:
+    remedy = "mend what is damaged, from a backup or by 'hypergrid check --repair', then compare again"
+    return Defect("not compared", where, why, remedy)
+
+
+OnLost = Callable[[str, Window, Readings, Readings], None]
+"""Is told the lost readings of a variable in a window: those that were in force, and those that others replaced."""
+
+
+def verify(
+    archive: Archive, *, progress: Callable[[str, float], None] | None = None, on_lost: OnLost | None = None
+) -> Verified:
+    """Compare the values of an archive with those of its raw copies; nothing of it is changed.
+
+    Raises
+    ------
+    hypergrid.core.errors.DamagedArchive
+        The ledger of files cannot be read.
+    """
+    stages = Stages(time.perf_counter, progress)
+    with tempfile.TemporaryDirectory(prefix="hypergrid-") as folder:
+        return _Comparison(archive, Path(folder), stages, on_lost).do()
+
+
+@dataclass
+class _Comparison:
+    archive: Archive
+    scratch: Path
+    stages: Stages
+    on_lost: OnLost | None
+    found: Verified = field(default_factory=Verified)
+    _warnings: list[str] = field(default_factory=list)
+    _lost: dict[Series, Lost] = field(default_factory=dict)
+
+    def do(self) -> Verified:
+        archive, found = self.archive, self.found
+        once, anew = said_by_raw_copies(
+            archive, self.scratch, self.stages, self._warnings.append, partial(self._fail, "raw copies of files")
+        )
+        streams = self._streams()
+        spans = [span for said in (*once, *anew) for span in said.spans]
+        spans += [span for came in streams.values() for span in came.spans]
+        cuts = windows(spans, most=VALUES_AT_ONCE, chunks_ns=archive.slices.chunks_ns)
+        with self.stages.stage("compare values") as tell:
+            for place, window in enumerate(cuts):
+                self._window(window, once, anew, streams)
+                tell((place + 1) / len(cuts))
+        found.other = sum(archive.readings(name) for name in archive.variables) - found.readings
+        found.lost = sorted(self._lost.values(), key=lambda one: one.series)
+        found.warnings = tuple(self._warnings)
+        return found
+
+    def _fail(self, where: str, why: str) -> None:
+        self.found.failed.append(_not_compared(where, why))
+
+    def _streams(self) -> Mapping[str, Came]:
+        upto = stored_upto(self.archive)
+        if upto < committed_upto(self.archive):
+            self.found.waiting_from = upto + 1
+        always = dict.fromkeys(self.archive.variables, [EVER])
+        with self.stages.stage("records of streams") as tell:
+            fail = partial(self._fail, "raw copies of streams")
+            streams = read_streams(self.archive, self.archive.files(), always, self.scratch, fail, upto=upto)
+            tell(1.0)
+        return streams
+
+    def _window(self, window: Window, once: Sequence[Said], anew: Sequence[Said], streams: Mapping[str, Came]) -> None:
+        pieces = [(said, said.pieces_around(window, 0), False) for said in once]
+        pieces += [(said, said.pieces_around(window, 0), True) for said in anew]
+        for name in self.archive.variables:
+            parts = [(said.versions(name, rows).within(window), is_anew) for said, rows, is_anew in pieces]
+            parts += [(streams[name].within(window), False)] if name in streams else []
+            if any(len(part) for part, _ in parts):
+                try:
+                    self._compare(name, window, parts)
+                except DamagedArchive as error:
+                    start, stop = format_instant(window.start_ns), format_instant(window.stop_ns)
+                    self._fail(name, f"from {start} to {stop} it was not compared: {error}")
+
+    def _compare(self, name: str, window: Window, parts: Sequence[tuple[Readings, bool]]) -> None:
+        """Compare a variable in a window; each part with whether it was read anew.
+
+        Those read anew may have met readings that others had replaced, and then gave way.
+        """
+        stored = self.archive.read(name, window=window)
+        replaced = self.archive.read(name, window=window, superseded=True)
+        series = tuple(dict.fromkeys([*stored.series, *(one for part, _ in parts for one in part.series)]))
+        stored, replaced = counted(stored, series), counted(replaced, series)
+        raw = concatenate([renumbered(part, series) for part, _ in parts])
+        is_anew = np.repeat([one for _, one in parts], [len(part) for part, _ in parts])
+        order = np.lexsort((raw.time_ns, raw.index))
+        raw, is_anew = raw.take(order), is_anew[order]
+        at, is_in_force = _in_force(stored, raw)
+        backed = np.unique(at[is_in_force])
+        self.found.readings += len(backed)
+        alike = is_in_force & ((stored.arrival_ns[at] == raw.arrival_ns) | is_anew)
+        self.found.other_arrivals += len(backed) - len(np.unique(at[alike]))
+        left = np.flatnonzero(~is_in_force)
+        left = left[~has_version(replaced, raw.take(left))]
+        gave_way = is_anew[left] & (at[left] >= 0)
+        self.found.gave_way += int(np.count_nonzero(gave_way))
+        left = left[~gave_way]
+        if not len(left):
+            return
+        self._note(raw.take(left), stored, at[left])
+        if self.on_lost is not None:
+            # What raw copies say last was in force, unless something else that they say is.
+            # Where nothing is in force, the place is -1, one after the last.
+            is_backed = np.zeros(len(stored) + 1, np.bool_)
+            is_backed[at[is_in_force]] = True
+            is_last = np.append(_is_first(raw)[1:], True)
+            goes_in_force = is_last[left] & ~is_backed[at[left]]
+            self.on_lost(name, window, raw.take(left[goes_in_force]), raw.take(left[~goes_in_force]))
+
+    def _note(self, raw: Readings, stored: Readings, at: NDArray[np.intp]) -> None:
+        """Note what is lost; ordered by series, then time."""
+        begins = np.flatnonzero(np.diff(raw.index, prepend=-1))
+        for first, stop in zip(begins.tolist(), [*begins[1:].tolist(), len(raw)], strict=True):
+            series, count = raw.series[int(raw.index[first])], stop - first
+            if (known := self._lost.get(series)) is not None:
+                known.count += count
+                continue
+            value = None if at[first] < 0 else float(stored.value[at[first]])
+            self._lost[series] = Lost(series, count, int(raw.time_ns[first]), float(raw.value[first]), value)
+
+
+def _shown(value: float) -> str:
+    return "a missing value" if math.isnan(value) else repr(value)
+
+
+def _in_force(stored: Readings, raw: Readings) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return for each raw reading the place of that with its series and stamp, -1: none, and if it has its value."""
+    is_first = _is_first(raw)
+    at = find(stored, raw.take(is_first))[np.cumsum(is_first) - 1]
+    known = np.flatnonzero(at >= 0)
+    alike = np.zeros(len(raw), np.bool_)
+    alike[known] = same_values(stored.value[at[known]], raw.value[known])
+    return at, alike
+
+
+def _is_first(raw: Readings) -> NDArray[np.bool_]:
+    """Return which of ordered readings are the first of their series and stamp."""
+    return np.r_[True, ~raw.repeats()][: len(raw)]

@@ -1,0 +1,1 @@
+"""Reprocessing: quality flags and mappings of a whole archive once more."""

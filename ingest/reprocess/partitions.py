@@ -1,0 +1,259 @@
+"""Quality of a whole archive once more, by many processes: what `run_quality` does, in parts that survive a kill.
+
+Parts are a variable's readings in some chunks of time, with all stations, so that no two write a chunk together. Each
+is judged with what lies around it in the snapshot where the run began, wherever and whenever that happens; so flags
+are those of a run that was not disturbed. What was judged is committed in waves to a branch
+(`hypergrid.archive.branch`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+import numpy as np
+
+from hypergrid.archive import Archive, Branch, Fork, Result, Writer, Written
+from hypergrid.archive.arrays.cells import CHUNK_SLICES
+from hypergrid.core.flags import MEANINGS
+from hypergrid.core.readings import Readings
+from hypergrid.core.times import Window, format_instant
+from hypergrid.core.tokens import token
+from hypergrid.core.units import Variable
+from ingest.deployment.quality_overrides import Quality
+from ingest.deployment.quality_settings import VariableTests
+from ingest.quality.block_tests import affected
+from ingest.quality.blocks import BLOCK_NS
+from ingest.quality.flagging import judged_part, places_of, reach_ns, skipped_series, widened
+
+READINGS_OF_A_PART: Final = 2_000_000
+"""A part has about so many readings, so that a process needs less than a gigabyte, and a kill loses seconds."""
+PARTS_OF_A_CORE: Final = 2
+"""Parts that each core judges between two commits of the branch."""
+
+Task = TypeVar("Task")
+Done = TypeVar("Done")
+
+
+class Workers(Protocol):
+    """Processes that tasks are given to."""
+
+    @property
+    def count(self) -> int:
+        """How many tasks are at work at once."""
+
+    def map(self, work: Callable[[Task], Done], tasks: Sequence[Task]) -> list[Done]:
+        """Return what came of each task, in their order."""
+
+
+class Alone:
+    """Only the process that asks, task by task."""
+
+    count = 1
+
+    def map(self, work: Callable[[Task], Done], tasks: Sequence[Task]) -> list[Done]:
+        """Return what came of each task, in their order."""
+        return [work(task) for task in tasks]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Readings of a variable that are judged together."""
+
+    archive: str
+    snapshot: str
+    variable: Variable
+    tests: VariableTests
+    window: Window
+    fork: Fork | None = None
+    """Where flags are written."""
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What names it among the parts of a run."""
+        return self.variable.name, self.window.start_ns, self.window.stop_ns
+
+    def describe(self) -> str:
+        """Return it in words."""
+        return f"{self.variable.name} {format_instant(self.window.start_ns)} to {format_instant(self.window.stop_ns)}"
+
+
+def judge_part(part: Part) -> tuple[Written, dict[str, Any]]:
+    """Judge a part and write the flags of what lies in cells; return that, and what is to be noted of it."""
+    archive = Archive.open(part.archive, snapshot=part.snapshot)
+    context, judged, inside = judged_part(partial(_read, archive), archive, part.variable, part.tests, part.window)
+    old, new = context.take(inside), judged.take(inside)
+    other = (old.flag != new.flag) | (old.tests_or_none_set() != new.tests_or_none_set())
+    if part.fork is None:
+        message = "a part needs a fork of the branch that it is written to"
+        raise ValueError(message)
+    written = part.fork.flags(new.take(other))
+    variable, start_ns, stop_ns = part.key
+    note = {"variable": variable, "start_ns": start_ns, "stop_ns": stop_ns, "readings": len(new)}
+    return written, {**note, "before": _counts(old), "after": _counts(new)}
+
+
+def _read(archive: Archive, name: str, *, window: Window) -> Readings:
+    if name not in archive.variables:
+        return Readings.empty()
+    return archive.read(name, window=window, tests=True)
+
+
+def _counts(readings: Readings) -> dict[str, int]:
+    counts = np.bincount(readings.flag, minlength=16)
+    return {word: int(counts[flag]) for flag, word in MEANINGS.items() if counts[flag]}
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What is to be judged, and how."""
+
+    quality: Quality
+    names: tuple[str, ...]
+    """Variables; empty: all."""
+    window: Window | None
+    """Only readings within it; None: all."""
+
+    def token(self) -> str:
+        """Return what names it: equal for equal parameters, variables and window."""
+        window = None if self.window is None else (self.window.start_ns, self.window.stop_ns)
+        return token("quality", self.quality, self.names, window)
+
+    def chosen(self, archive: Archive) -> dict[str, Variable]:
+        """Return the variables that are to be judged."""
+        return {name: one for name, one in archive.variables.items() if not self.names or name in self.names}
+
+    def parts(self, archive: Archive) -> list[Part]:
+        """Return the parts of an archive, in their order."""
+        found = []
+        for name, variable in self.chosen(archive).items():
+            chunks = max(1, READINGS_OF_A_PART // (CHUNK_SLICES * max(1, len(archive.series(name)))))
+            for span in archive.spans(name, chunks):
+                window = span if self.window is None else span.intersect(self.window)
+                if window is not None:
+                    found.append(
+                        Part(str(archive.path), archive.snapshot, variable, self.quality.tests(variable), window)
+                    )
+        return found
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What judging an archive once more did."""
+
+    snapshot: str | None
+    """Snapshot that main got; None where neither a flag nor a parameter changed."""
+    readings: int
+    changed: int
+    """Readings with another flag, or one that other tests set."""
+    parts: int
+    resumed: int
+    """Parts that an earlier start of the same run had done."""
+    before: Mapping[str, Mapping[str, int]]
+    """By variable, readings of each flag."""
+    after: Mapping[str, Mapping[str, int]]
+    skipped: Mapping[str, Mapping[str, int]]
+    """By variable, how many of its stations no test by neighbours can evaluate, by the reason."""
+
+
+def judge_all(
+    branch: Branch,
+    judging: Judging,
+    workers: Workers,
+    *,
+    now_ns: int,
+    progress: Callable[[str, float], None],
+) -> Judged:
+    """Judge what an earlier start of the run left, and bring the flags to main."""
+    base = branch.base
+    parts = judging.parts(base)
+    done = {(note["variable"], note["start_ns"], note["stop_ns"]) for note in branch.notes}
+    left = [part for part in parts if part.key not in done]
+    branch.prepare(list(judging.chosen(base)), now_ns=now_ns)
+    at_once = max(1, workers.count * PARTS_OF_A_CORE)
+    progress("judge", len(done) / max(1, len(parts)))
+    for first in range(0, len(left), at_once):
+        wave = left[first : first + at_once]
+        fork = branch.fork()
+        written, notes = zip(*workers.map(judge_part, [replace(part, fork=fork) for part in wave]), strict=True)
+        message = f"parts of {len(parts)}: {', '.join(part.describe() for part in wave)}"
+        branch.commit(written, notes, message=message, now_ns=now_ns)
+        progress("judge", len(branch.notes) / len(parts))
+    progress("judge", 1.0)
+    progress("publish", 0.0)
+    snapshot = branch.publish(_result(branch, judging, parts), partial(_rejudge, judging), now_ns=now_ns)
+    progress("publish", 1.0)
+    return Judged(
+        snapshot,
+        sum(note["readings"] for note in branch.notes),
+        sum(note["changed"] for note in branch.notes),
+        len(parts),
+        len(done),
+        _summed(branch.notes, "before"),
+        _summed(branch.notes, "after"),
+        _skipped(base, judging),
+    )
+
+
+def _skipped(archive: Archive, judging: Judging) -> dict[str, dict[str, int]]:
+    """Return how many stations no test by neighbours can evaluate; places decide that, whatever part is judged."""
+    found = {}
+    for name, variable in judging.chosen(archive).items():
+        series = archive.series(name)
+        reasons = skipped_series(judging.quality.tests(variable), places_of(series, archive.stations))
+        counts = {
+            reason: len({series[i].station for i in np.flatnonzero(rows).tolist()}) for reason, rows in reasons.items()
+        }
+        if any(counts.values()):
+            found[name] = {reason: count for reason, count in counts.items() if count}
+    return found
+
+
+def _result(branch: Branch, judging: Judging, parts: Sequence[Part]) -> Result:
+    chosen = judging.chosen(branch.base.latest())
+    parameters = judging.quality.to_json(chosen)
+    batch = f"reprocess {judging.token()} after {branch.base.snapshot}"
+    within = "" if judging.window is None else f" from {format_instant(judging.window.start_ns)}"
+    within += "" if judging.window is None else f" to {format_instant(judging.window.stop_ns)}"
+    return Result(
+        batch,
+        f"quality of {', '.join(chosen)}{within} by parameters {token(parameters)[:12]}",
+        # Of a part of the time they are not those of the archive.
+        parameters if judging.window is None else {},
+        [(part.variable.name, part.window) for part in parts],
+        {name: (name, *judging.quality.tests(one).companions) for name, one in chosen.items()},
+    )
+
+
+def _rejudge(judging: Judging, writer: Writer, archive: Archive, name: str, window: Window) -> None:
+    """Give the readings that depend on a window other flags, with what the archive has now."""
+    variable = archive.variable(name)
+    tests = judging.quality.tests(variable)
+    here = writer.read(name, window=window)
+    around = widened(window, reach_ns(tests, here, archive.slice_s))
+    if tests.memory_days:
+        # What came may make other blocks suspect, as far as a memory reaches.
+        first, stop = affected(tests, window.start_ns // BLOCK_NS, -(-window.stop_ns // BLOCK_NS))
+        extent = archive.extent(name)
+        last_ns = around.stop_ns if extent is None else max(around.stop_ns, min(stop * BLOCK_NS, extent.stop_ns))
+        around = Window(min(around.start_ns, first * BLOCK_NS), last_ns)
+    limited = around if judging.window is None else around.intersect(judging.window)
+    if limited is None:
+        return
+    share = (limited.stop_ns - limited.start_ns) / max(1, window.stop_ns - window.start_ns)
+    pieces = max(1, round(share * len(here)) // READINGS_OF_A_PART)
+    edges = np.linspace(limited.start_ns, limited.stop_ns, pieces + 1).astype(np.int64).tolist()
+    edges[-1] = limited.stop_ns
+    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+        context, judged, inside = judged_part(writer.read, archive, variable, tests, Window(start, stop))
+        old, new = context.take(inside), judged.take(inside)
+        other = (old.flag != new.flag) | (old.tests_or_none_set() != new.tests_or_none_set())
+        writer.flags(new.take(other))
+
+
+def _summed(notes: Sequence[Mapping[str, Any]], key: str) -> dict[str, dict[str, int]]:
+    found: dict[str, Counter[str]] = {}
+    for note in notes:
+        found.setdefault(note["variable"], Counter()).update(note[key])
+    return {name: dict(counts) for name, counts in found.items()}

@@ -1,0 +1,448 @@
+"""Raw files once more, after a mistake in how they were described: what the new description says otherwise is amended.
+
+Every file is read twice, as it was described when it was ingested and as it is described now, and the two are compared
+reading by reading. What both say is left alone. A value that is another now replaces the old one; a reading that only
+the new description gives is stored; one that only the old gave (it lies in another series, or at another instant, now)
+is withdrawn: a missing value takes its place, as "nothing was measured here" is all that an archive can say. What is
+replaced is retained, and all that changes arrives now, so that reading as of an earlier instant gives what was believed
+then. A reading that somebody else replaced meanwhile is left as it is.
+"""
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from hypergrid.archive import Archive, FileEntry
+from hypergrid.core.errors import HyperGridError, InvalidDeployment, NotFound
+from ingest.batch.archive_session import STAGING, held
+from ingest.batch.metadata_merge import columns_of, is_placed, with_told
+from ingest.batch.plan import make_plan
+from ingest.batch.report import Stages
+from ingest.batch.staging import Staged, stage
+from ingest.batch.write_staged import Stock, kinds
+from ingest.deployment.arrivals import Arrivals, read_arrivals
+from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed, default_deployment, load
+from ingest.formats import FORMATS, DocumentFormat
+from ingest.job import SPARK_FROM_BYTES
+from ingest.reprocess.reading_diff import Comparison, RemapReport, Said
+from ingest.sources.folder import CHUNK_BYTES, Chunk, Found, SourceFile, discover
+from ingest.sources.raw_files import RAW, place_of, read_back
+from ingest.streaming.stream_commit import is_segment
+
+_PACKED: Final = re.compile(r"(\.gz)?( \(\d+\))?$", re.IGNORECASE)
+"""What the ledger adds to the name of a file that came packed, or several times in one."""
+
+
+def remap(
+    archive_path: str | Path,
+    *,
+    deployment: Path | None = None,
+    now_ns: int,
+    parse: Callable[[Sequence[Chunk], Path, Stages], list[Staged]] | None = None,
+    progress: Callable[[str, float], None] | None = None,
+    on_warning: Callable[[str], None] = lambda _text: None,
+) -> RemapReport:
+    """Read the raw files of an archive again, and amend what a new description says otherwise, in one commit.
+
+    Parameters
+    ----------
+    deployment
+        The description that holds now; None: the last that the archive keeps, as after a newer program.
+    now_ns
+        The present [ns since 1970 UTC]: the arrival of what changes.
+    parse
+        Parses chunks into a folder; only this process where absent.
+    on_warning
+        Is told each warning at once.
+
+    Raises
+    ------
+    hypergrid.core.errors.InvalidDeployment
+        The deployment file cannot be used.
+    hypergrid.core.errors.ArchiveConflict
+        It describes another network or other slices, or keeps a variable in another unit than the archive does.
+    hypergrid.core.errors.NotFound
+        The archive keeps neither a raw file nor a description, or no feed reads any of its files.
+    """
+    archive = Archive.open(archive_path)
+    warnings: list[str] = []
+
+    def warn(text: str) -> None:
+        warnings.append(text)
+        on_warning(text)
+
+    stages = Stages(time.perf_counter, progress)
+    kept = kept_descriptions(archive)
+    described = load(deployment) if deployment is not None else _latest(archive, kept)
+    waiting = "another ingest of this archive is running; waiting"
+    with held(archive.path, described, now_ns=now_ns, on_wait=lambda: warn(waiting)) as opened:
+        scratch = Path(tempfile.mkdtemp(prefix="remap-", dir=archive.path / STAGING))
+        try:
+            run = _Run(opened, opened.files(), scratch, stages, parse or _parse_here, warn)
+            report = run.do(described, kept, now_ns)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    report.seconds, report.warnings = dict(stages.seconds), tuple(warnings)
+    return report
+
+
+def versions_of(
+    archive: Archive, files: Sequence[FileEntry], scratch: Path, stages: Stages, warn: Callable[[str], None]
+) -> list[tuple[Said, int]]:
+    """Return what the raw files of an archive said when they were ingested, each run's with its instant, oldest first.
+
+    What came by streams is left out (`stream_history`), and files of which nothing tells any more how they were read;
+    these are told.
+    """
+    run = _Run(archive, files, scratch, stages, _parse_here, warn)
+    return run.versions(list(run.entries().values()), kept_descriptions(archive))
+
+
+def said_by_raw_copies(
+    archive: Archive, scratch: Path, stages: Stages, warn: Callable[[str], None], on_damage: Callable[[str], None]
+) -> tuple[list[Said], list[Said]]:
+    """Return what the raw files of an archive say, and what those say that were read anew by another description.
+
+    What came by streams is left out, and files of which nothing tells how they were read, of which `warn` is told;
+    `on_damage` is told of raw copies that cannot be read.
+    """
+    run = _Run(archive, archive.files(), scratch, stages, _parse_here, warn, on_damage)
+    mappings: dict[str, set[str]] = {}
+    for entry in run.files:
+        mappings.setdefault(entry.sha256, set()).add(entry.mapping)
+    kept, by_reading = kept_descriptions(archive), []
+    for is_anew in (False, True):
+        some = [entry for sha256, entry in run.entries().items() if (len(mappings[sha256]) > 1) == is_anew]
+        run.scratch = scratch / ("anew" if is_anew else "once")
+        run.scratch.mkdir()
+        by_reading.append([said for _, said in run._by_description(some, kept, "nothing of them is compared")])
+    once, anew = by_reading
+    return once, anew
+
+
+def stage_here_or_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
+    """Parse chunks into a folder, on Spark where they are large."""
+    if sum(chunk.stop - chunk.start for chunk in chunks) < SPARK_FROM_BYTES:
+        return _parse_here(chunks, folder, stages)
+    from ingest.spark.batch import stage_on_spark  # noqa: PLC0415 - Spark is heavy, and small inputs need none
+
+    return stage_on_spark(chunks, folder, stages)
+
+
+def _parse_here(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
+    with stages.stage("parse") as tell:
+        staged = []
+        for count, chunk in enumerate(chunks):
+            staged.append(stage(chunk, folder))
+            tell((count + 1) / len(chunks))
+        return staged
+
+
+def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None = None) -> dict[str, Deployment]:
+    """Return the descriptions whose raw copies the archive keeps, by the hash of their file, oldest first.
+
+    `described_by` names the copies by their hashes; None: as the archive does.
+    """
+    described_by = archive.described_by if described_by is None else described_by
+    found: dict[str, Deployment] = {}
+    raw = archive.path / RAW
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / FILE_NAME
+        # Beside a description lie the tables that it names.
+        unpack_tables(archive, described_by, path.parent)
+        for sha256, name in described_by.items():
+            if not name.endswith(".toml"):
+                continue
+            try:
+                path.write_bytes(read_back(raw, sha256))
+                found[sha256] = load(path)
+            except (OSError, HyperGridError):
+                # Lost, or written for a later or an earlier program: what was read by it is told as not known.
+                continue
+    return found
+
+
+def unpack(archive: Archive, entry: FileEntry, folder: Path, warn: Callable[[str], None]) -> Path | None:
+    """Unpack the raw copy of a file under its name, and return where; None, which is said, where it cannot be read.
+
+    A file that came packed is kept unpacked, so that the mark of this, and the number of one of several alike, go.
+    """
+    # A name that leads elsewhere is not followed.
+    parts = [part for part in PurePosixPath(entry.name).parts if part not in ("/", "..")]
+    path = folder.joinpath(*parts[:-1], _PACKED.sub("", parts[-1]))
+    if path.exists():
+        path = folder / entry.sha256[:12] / path.name
+    try:
+        content = read_back(archive.path / RAW, entry.sha256)
+    except (OSError, HyperGridError) as error:
+        warn(f"{entry.name} cannot be read again: {error}")
+        return None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def unpack_tables(archive: Archive, described_by: Mapping[str, str], folder: Path) -> None:
+    """Unpack the tables that descriptions name, as those of arrivals, as far as their raw copies can be read."""
+    for sha256, name in described_by.items():
+        if not name.endswith(".toml"):
+            with suppress(OSError, HyperGridError):
+                (folder / PurePosixPath(name).name).write_bytes(read_back(archive.path / RAW, sha256))
+
+
+def _described_by_default(archive: Archive) -> Deployment:
+    """Return how files are read that come without a description."""
+    return default_deployment(name=archive.name, slice_s=archive.slice_s, variables=tuple(archive.variables.values()))
+
+
+def descriptions_by_mapping(archive: Archive, kept: Mapping[str, Deployment]) -> dict[str, Deployment]:
+    """Return the descriptions that files may have been read by, by what the ledger says of each (`mapping`)."""
+    found: dict[str, Deployment] = {}
+    older: dict[str, list[Deployment]] = {}
+    for deployment in (_described_by_default(archive), *kept.values()):
+        for feed in deployment.feeds:
+            found[deployment.mapping_of(feed)] = deployment
+            older.setdefault(feed.token(), []).append(deployment)
+    # Older archives noted no shifts of clocks: where these changed, nothing tells which held.
+    told = {key: some[-1] for key, some in older.items() if len({one.quality.clock_shift_h for one in some}) == 1}
+    return {**told, **found}
+
+
+def _latest(archive: Archive, kept: Mapping[str, Deployment]) -> Deployment:
+    if not kept:
+        message = (
+            f"{archive.path} keeps no description of its files; give the one that holds now: --deployment {FILE_NAME}"
+        )
+        raise NotFound(message)
+    return list(kept.values())[-1]
+
+
+@dataclass
+class _Run:
+    """The steps of a run."""
+
+    archive: Archive
+    files: Sequence[FileEntry]
+    """The ledger of files."""
+    scratch: Path
+    stages: Stages
+    parse: Callable[[Sequence[Chunk], Path, Stages], list[Staged]]
+    warn: Callable[[str], None]
+    on_damage: Callable[[str], None] | None = None
+    """Is told of raw copies that cannot be read; None: `warn` is."""
+
+    def _tell_damage(self, text: str) -> None:
+        (self.on_damage or self.warn)(text)
+
+    def do(self, described: Deployment, kept: Mapping[str, Deployment], now_ns: int) -> RemapReport:
+        report = RemapReport(str(self.archive.path), str(described.path or "the one that the archive keeps"))
+        entries = self.entries()
+        if streamed := self._streamed():
+            self.warn(f"what came by streams ({len(streamed)} segments) stays as it is: only files are read again")
+        if not entries:
+            message = f"{self.archive.path} keeps no raw file that could be read again; nothing was changed"
+            raise NotFound(message)
+        new = self._read_by(described, list(entries.values()), "new")
+        given = self._usable(new, entries)
+        if not given:
+            message = (
+                f"no feed of {report.deployment} gives a reading from the {len(entries)} raw files of "
+                f"{self.archive.path}; nothing was changed; check patterns, formats and columns of its feeds"
+            )
+            raise NotFound(message)
+        if len(given) < len(entries):
+            left = [entry.name for sha256, entry in entries.items() if sha256 not in given]
+            self.warn(f"files that give no reading as described now stay as they are: {_some(left)}")
+        report.files, report.files_left = len(given), len(entries) - len(given)
+        again = [entry for sha256, entry in entries.items() if sha256 in given]
+        before = self._by_description(again, kept, "nothing of them is withdrawn")
+        old = [said for _, said in before]
+        with self.stages.stage("compare and store") as tell:
+            Comparison(self.archive, described, new, old, report, now_ns).commit(entries, tell)
+        self._tell_stations(described)
+        rejects = new.stock.rejects()
+        report.rejects = kinds(rejects)
+        if rejects:
+            self.warn(f"{len(rejects)} rows or files cannot be read as described now, see hypergrid rejects")
+        if report.kept:
+            self.warn(f"{report.kept:,} readings were replaced by others since they were ingested, and were left alone")
+        if report.empty_series:
+            self.warn(
+                f"series that nothing gives any more stay listed, with missing values alone: "
+                f"{_some(report.empty_series)}; where a station has another one now, queries .select it by its source"
+            )
+        return report
+
+    def entries(self) -> dict[str, FileEntry]:
+        """Return the last entry of each content, in the order in which contents came first; segments are left out."""
+        streamed = self._streamed()
+        return {
+            entry.sha256: entry
+            for entry in self.files
+            if entry.sha256 not in streamed and place_of(self.archive.path / RAW, entry.sha256).is_file()
+        }
+
+    def _streamed(self) -> set[str]:
+        """Return the contents that are segments of streams."""
+        return {entry.sha256 for entry in self.files if is_segment(entry.name)}
+
+    def _placed(self, entries: Iterable[FileEntry], folder: Path) -> tuple[list[Path], list[tuple[Path, FileEntry]]]:
+        """Unpack raw copies under their names; return a folder for each run that ingested some, in order, and all."""
+        order = {entry.sha256: entry.ingested_ns for entry in reversed(self.files)}
+        runs: dict[int, Path] = {}
+        for instant in sorted({order[entry.sha256] for entry in entries}):
+            runs[instant] = folder / f"{len(runs):06d}"
+            runs[instant].mkdir(parents=True)
+        placed = []
+        for entry in entries:
+            path = unpack(self.archive, entry, runs[order[entry.sha256]], self._tell_damage)
+            placed += [(path, entry)] if path is not None else []
+        return list(runs.values()), placed
+
+    def versions(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[tuple[Said, int]]:
+        """Return what files said when they were ingested, a run and a description at a time, oldest first."""
+        groups = self._by_description(entries, kept, "nothing of them comes back", runs_apart=True)
+        return [(said, ingested_ns) for ingested_ns, said in groups]
+
+    def _by_description(
+        self, entries: Iterable[FileEntry], kept: Mapping[str, Deployment], otherwise: str, *, runs_apart: bool = False
+    ) -> list[tuple[int, Said]]:
+        """Return what files said by the description that each was read by, and an instant of ingest, oldest first.
+
+        Parameters
+        ----------
+        otherwise
+            What follows for files of which nothing tells by what they were read; these are told.
+        runs_apart
+            Keep what was ingested at other instants apart.
+        """
+        known, unknown = descriptions_by_mapping(self.archive, kept), []
+        groups: dict[tuple[int, str], list[FileEntry]] = {}
+        telling: dict[str, list[FileEntry]] = {}
+        for entry in entries:
+            if entry.mapping not in known:
+                unknown.append(entry.name)
+                continue
+            described = known[entry.mapping].token()
+            is_linked = _is_linked(_feed_of(entry, known[entry.mapping]))
+            run = entry.ingested_ns if runs_apart or is_linked else 0
+            groups.setdefault((run, described), []).append(entry)
+            telling.setdefault(described, []).extend([entry] if is_linked and not entry.readings else [])
+        found = []
+        for number, ((ingested_ns, described), some) in enumerate(sorted(groups.items(), key=_instant)):
+            before = [entry for entry in telling[described] if entry.ingested_ns < ingested_ns]
+            name = f"by-description-{number}"
+            try:
+                found.append((ingested_ns, self._read_by(known[some[0].mapping], some, name, before=before)))
+            except InvalidDeployment as error:
+                unknown += [f"{entry.name} ({error})" for entry in some]
+        if unknown:
+            self.warn(f"nothing tells how these files were read, so that {otherwise}: {_some(unknown)}")
+        return found
+
+    def _arrivals(self, deployment: Deployment) -> dict[str, Arrivals]:
+        """Return the tables of arrivals that a description names, as far as their raw copies are kept."""
+        names = {name: sha256 for sha256, name in self.archive.described_by.items()}
+        found = {}
+        for feed in deployment.feeds:
+            if feed.arrivals is not None and (sha256 := names.get(PurePosixPath(feed.arrivals).name)):
+                path = self.scratch / f"arrivals-{sha256}.csv"
+                try:
+                    path.write_bytes(read_back(self.archive.path / RAW, sha256))
+                    found[feed.name] = read_arrivals(path)
+                except (OSError, HyperGridError) as error:
+                    self._tell_damage(f"the arrivals of feed {feed.name} cannot be read again: {error}")
+        return found
+
+    def _read_by(
+        self,
+        deployment: Deployment,
+        entries: Sequence[FileEntry],
+        name: str,
+        *,
+        before: Sequence[FileEntry] | None = None,
+    ) -> Said:
+        """Return what a description says of files.
+
+        Parameters
+        ----------
+        before
+            Files that were ingested earlier, and may tell of the columns of these: each is then read by the feed that
+            read it. None: by the feed that the description has for its name.
+        """
+        folder = self.scratch / name
+        roots, placed = self._placed(entries, folder / "files")
+        plain, staging = folder / "plain", folder / "staging"
+        plain.mkdir()
+        staging.mkdir()
+        names = {entry.sha256: entry.name for entry in entries}
+        with self.stages.stage("plan") as tell:
+            if before is None:
+                found = discover(roots, deployment)
+            else:
+                _, others = self._placed(before, folder / "before")
+                found = Found(tuple(_source(*one, deployment) for one in [*placed, *others]), ())
+            plan = make_plan(
+                found, deployment, ledger=before or (), chunk_bytes=CHUNK_BYTES, scratch=plain, progress=tell,
+                requires_columns=before is None,
+            )  # fmt: skip
+        files = tuple(replace(file, name=names.get(file.sha256, file.name)) for file in plan.files)
+        plan = replace(plan, files=files)
+        told = with_told(deployment, plan, variables=self.archive.variables, stations=self.archive.stations)
+        staged = self.parse(plan.chunks, staging, self.stages)
+        stock = Stock(plan, told, staged, staging, columns_of(plan, told), {})
+        if before is not None:
+            ingested_ns = {entry.sha256: entry.ingested_ns for entry in entries}
+            by_place = {place: ingested_ns[file.sha256] for place, file in enumerate(files)}
+            stock = replace(stock, arrivals=self._arrivals(deployment), ingested_ns=by_place)
+        return Said(stock, stock.series())
+
+    @staticmethod
+    def _usable(said: Said, entries: Mapping[str, FileEntry]) -> set[str]:
+        """Return the contents of which a description gives a reading."""
+        plan = said.stock.plan
+        return {
+            plan.files[chunk.file].sha256
+            for chunk, staged in zip(plan.chunks, said.stock.staged, strict=True)
+            if staged.rows and (plan.layouts[chunk.file].long or said.stock.width(chunk.file))
+        } & entries.keys()
+
+    def _tell_stations(self, described: Deployment) -> None:
+        before = self.archive.stations
+        moved = [
+            station.id
+            for station in described.stations
+            if station.id in before and is_placed(station) and station.position != before[station.id].position
+        ]
+        if moved:
+            self.warn(f"stations stand elsewhere now, as the description says: {_some(moved)}")
+
+
+def _feed_of(entry: FileEntry, deployment: Deployment) -> Feed:
+    """Return the feed that read a file, of the description that did."""
+    return next(one for one in deployment.feeds if entry.mapping in (deployment.mapping_of(one), one.token()))
+
+
+def _is_linked(feed: Feed) -> bool:
+    """Return whether files of a feed tell of the columns of others."""
+    form = FORMATS[feed.format]
+    return isinstance(form, DocumentFormat) and form.link is not None
+
+
+def _source(path: Path, entry: FileEntry, deployment: Deployment) -> SourceFile:
+    status = path.stat()
+    return SourceFile(path, entry.name, _feed_of(entry, deployment).name, status.st_size, status.st_mtime_ns)
+
+
+def _instant(group: tuple[tuple[int, str], object]) -> int:
+    return group[0][0]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

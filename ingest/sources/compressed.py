@@ -1,0 +1,197 @@
+"""Files that cannot be cut at ends of lines as they are: packed ones, and text in wide characters or with bare returns.
+
+What is packed is unpacked within limits that it cannot lie about: bytes are counted as they come. Names within a packed
+file are told to people and never used as paths.
+"""
+
+import errno
+import gzip
+import io
+import lzma
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from ingest.formats import Unreadable
+from ingest.formats.encoding import has_lines, is_superset_of_ascii, wide_encoding
+
+RATIO_MOST: Final = 200
+"""A packed file that becomes so many times larger is refused as a bomb; text of stations packs some 5 to 50 times."""
+RATIO_FROM_BYTES: Final = 64 << 20
+"""Up to this it may be of any ratio [bytes]."""
+MEMBERS_MOST: Final = 10_000
+DAMAGED: Final = "damaged archive"
+BOMB: Final = "packed too densely"
+ENCRYPTED: Final = "encrypted"
+TOO_MANY: Final = "too many files"
+
+_BLOCK: Final = 1 << 20
+_NAME_MOST: Final = 200
+# What zipfile raises for an encrypted file, or for a method of compression that it does not know, is a RuntimeError.
+_ERRORS: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError, OSError)
+_OF_THE_MACHINE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO})
+"""Errors that say nothing about the file: a full disk is none of its faults."""
+_GZIP: Final = b"\x1f\x8b"
+_ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file within a packed one."""
+
+    place: int
+    """Among the files there; 0 of the only one."""
+    name: str
+    """As people may see it."""
+    size_bytes: int
+    """Packed."""
+
+
+def members(path: Path) -> list[Member] | None:
+    """Return the files in a packed file, None of one that is not packed.
+
+    Raises
+    ------
+    Unreadable
+        It is damaged, or holds too many.
+    """
+    if path.suffix.lower() not in (".gz", ".zip"):
+        return None
+    with path.open("rb") as stream:
+        mark = stream.read(4)
+    if mark.startswith(_GZIP):
+        return [Member(0, path.name[:-3] if path.name.lower().endswith(".gz") else path.name, path.stat().st_size)]
+    if not mark.startswith(_ZIP):
+        message = f"{DAMAGED}: it is named {path.suffix}, and does not begin like one"
+        raise Unreadable(message)
+    with _told(), zipfile.ZipFile(path) as packed:
+        infos = packed.infolist()
+    if len(infos) > MEMBERS_MOST:
+        message = f"{TOO_MANY}: {len(infos)} in one packed file; at most {MEMBERS_MOST} are read"
+        raise Unreadable(message)
+    size = path.stat().st_size
+    return [
+        Member(place, _shown(info.filename), min(info.compress_size, size))
+        for place, info in enumerate(infos)
+        if not info.is_dir() and not _base(info.filename).startswith(".") and "__MACOSX" not in info.filename
+    ]
+
+
+def _base(name: str) -> str:
+    return re.split(r"[/\\]", name)[-1]
+
+
+def _shown(name: str) -> str:
+    """Return a name without what would be a path elsewhere or no text."""
+    parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..")]
+    text = "".join(letter if letter.isprintable() else "?" for letter in "/".join(parts))
+    return text[-_NAME_MOST:] or "unnamed"
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except _ERRORS as error:
+        if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+            raise
+        kind = ENCRYPTED if "encrypted" in str(error) else DAMAGED
+        message = f"{kind}: {str(error)[:200] or type(error).__name__}"
+        raise Unreadable(message) from error
+
+
+@contextmanager
+def opened(path: Path, member: Member | None) -> Iterator[IO[bytes]]:
+    """Open a file, or one within it, for reading; errors as in `members`."""
+    if member is None:
+        with path.open("rb") as stream:
+            yield stream
+    else:
+        with _told():
+            if path.suffix.lower() == ".gz":
+                with gzip.open(path) as stream:
+                    yield stream  # type: ignore[misc]
+            else:
+                with zipfile.ZipFile(path) as packed, packed.open(packed.infolist()[member.place]) as stream:
+                    yield stream
+
+
+def unpacked(path: Path, member: Member, folder: Path) -> Path:
+    """Unpack a file into the folder; errors as in `members`, and `Unreadable` for one that grows out of measure."""
+    target = folder / (re.sub(r"[^\w.\- ]", "_", _base(member.name))[-80:] or "unnamed")
+    most = max(RATIO_FROM_BYTES, RATIO_MOST * member.size_bytes)
+    total = 0
+    with opened(path, member) as stream, target.open("wb") as out:
+        while block := stream.read(_BLOCK):
+            total += len(block)
+            if total > most:
+                out.truncate(0)
+                message = (
+                    f"{BOMB}: {member.size_bytes} bytes become more than {most}, {RATIO_MOST} times as many; "
+                    "unpack it yourself if it is sound"
+                )
+                raise Unreadable(message)
+            out.write(block)
+    return target
+
+
+def needs_rewriting(head: bytes, encoding: str | None) -> bool:
+    """Return whether text has to be rewritten before it can be cut at ends of lines."""
+    return not has_lines(head, encoding)
+
+
+def rewritten(source: Path, size_bytes: int, head: bytes, encoding: str | None, folder: Path) -> Path:
+    """Write the first bytes of a text into the folder, in UTF-8 where its characters are wide, lines ended by newlines.
+
+    What the encoding does not have becomes U+FFFD.
+    """
+    target = folder / source.name
+    wide = _wide(head, encoding)
+    with source.open("rb") as raw, target.open("w", encoding="utf-8" if wide else "latin-1", newline="\n") as out:
+        # Latin-1 leaves every byte as it is, so that the encoding can be told later.
+        text = io.TextIOWrapper(
+            io.BufferedReader(_First(raw, size_bytes)), encoding=wide or "latin-1", errors="replace", newline=None
+        )
+        while block := text.read(_BLOCK):
+            out.write(block)
+    return target
+
+
+def _wide(head: bytes, encoding: str | None) -> str | None:
+    declared = encoding if encoding is not None and not is_superset_of_ascii(encoding) else None
+    return declared or wide_encoding(head)
+
+
+def plain_head(head: bytes, encoding: str | None) -> bytes:
+    """Return the first bytes of a text as those of `rewritten`."""
+    if not needs_rewriting(head, encoding):
+        return head
+    wide = _wide(head, encoding)
+    if wide is None:
+        return head.replace(b"\r", b"\n")
+    text = head[: len(head) // 4 * 4].decode(wide, errors="ignore").removeprefix("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n").encode("utf-8", errors="replace")
+
+
+class _First(io.RawIOBase):
+    """The first bytes of a stream."""
+
+    def __init__(self, stream: IO[bytes], size_bytes: int) -> None:
+        self._stream, self._left = stream, size_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any buffer
+        block = self._stream.read(min(len(buffer), self._left))
+        buffer[: len(block)] = block
+        self._left -= len(block)
+        return len(block)
+
+
+__all__ = ["Member", "members", "opened", "plain_head", "rewritten", "unpacked"]

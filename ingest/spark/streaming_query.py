@@ -1,0 +1,224 @@
+"""The stream on Spark: the spool parsed by tasks, assembled by groups of stations, committed batch by batch."""
+
+import contextlib
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.state import GroupState
+
+from hypergrid.core.errors import HyperGridError
+from ingest.deployment.versions import deployments, reading
+from ingest.sources.spool import segments
+from ingest.spark.session import abandon, session, stop
+from ingest.spark.source import NAME, SCHEMA, SpoolSource
+from ingest.streaming.assembler import Assembler
+from ingest.streaming.micro_batch import GroupBatch, advance
+from ingest.streaming.spool_decoder import Piece, expected, merged
+from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, stream_id
+
+BATCH_BYTES: Final = 64 << 20
+"""Of a batch at most: what is not yet read waits in the spool [bytes]."""
+_STATE: Final = "taken long, content binary"
+
+_alive: dict[str, tuple[int, Assembler]] = {}
+"""Assemblers of this process by group, with the check sum of their state as it was kept last."""
+
+
+def assembling(spool: Path, deployed: Path) -> Callable[..., Iterator[pd.DataFrame]]:
+    """Return what takes the pieces of a batch of one group, with the state of the group."""
+
+    def take(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        pa.set_cpu_count(1)
+        piece = merged([Piece.from_bytes(content) for frame in frames for content in frame["content"]])
+        assembler = _assembler(key[0], state, lambda: _new(deployed, piece))
+        batch = advance(assembler, piece, [first for first, _ in segments(spool)])
+        kept = assembler.to_bytes()
+        state.update((assembler.version, kept))
+        _alive[key[0]] = (zlib.crc32(kept), assembler)
+        yield pd.DataFrame({"grp": [key[0]], "content": [batch.to_bytes()]})
+
+    return take
+
+
+def _new(deployed: Path, piece: Piece) -> Assembler:
+    deployment = reading(deployments(deployed), piece.upto)
+    return Assembler(deployment.slice_s, deployment.stream.idle_s, expected=expected(deployment, piece.group))
+
+
+def _assembler(group: str, state: GroupState, new: Callable[[], Assembler]) -> Assembler:
+    """Return the assembler of a group: the one that this process has, if it is as the state says."""
+    check, alive = _alive.pop(group, (0, None))
+    if not state.exists:
+        return new()
+    taken, content = state.get
+    if alive is not None and (alive.version, check) == (taken, zlib.crc32(content)):
+        return alive
+    return Assembler.from_bytes(bytes(content))
+
+
+Commit = Callable[[str, int, list[GroupBatch]], Any]
+
+
+def follow(
+    spark: SparkSession,
+    folder: Path,
+    commit: Commit,
+    *,
+    trigger_s: float | None,
+    batch_bytes: int = BATCH_BYTES,
+) -> StreamingQuery:
+    """Follow the spool of an archive, and hand each batch to `commit`, in order; what it took is not handed on again.
+
+    A batch may come again after a restart, equal to what it was: `commit` knows it by the id of the stream and its
+    number.
+
+    Parameters
+    ----------
+    folder
+        The archive's.
+    trigger_s
+        How often a batch begins [s]; None: until all that is in the spool now is done.
+    """
+    spool, deployed, checkpoint = folder / SPOOL, folder / STREAM / DEPLOYMENTS, folder / STREAM / CHECKPOINT
+    tasks = spark.sparkContext.defaultParallelism
+    spark.dataSource.register(SpoolSource)
+    options = {"spool": spool, "deployed": deployed, "bytes": batch_bytes, "tasks": tasks}
+    pieces = spark.readStream.format(NAME).options(**{key: str(value) for key, value in options.items()}).load()
+    # The groups are few: one partition each would be too many for most networks.
+    batches = pieces.groupBy("grp").applyInPandasWithState(
+        assembling(spool, deployed), SCHEMA, _STATE, "append", "NoTimeout"
+    )
+
+    def hand_on(frame: DataFrame, number: int) -> None:
+        found = frame.toArrow().column("content").to_pylist()
+        groups = sorted((GroupBatch.from_bytes(content) for content in found), key=lambda one: one.group)
+        if groups:
+            commit(stream_id(checkpoint), number, groups)
+
+    writer = batches.writeStream.foreachBatch(hand_on).option("checkpointLocation", str(checkpoint))
+    writer = (
+        writer.trigger(availableNow=True)
+        if trigger_s is None
+        else writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds")
+    )
+    return writer.start()
+
+
+SETTINGS: Final = {
+    "spark.sql.streaming.minBatchesToRetain": "4",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+"""Of Spark, for streams of few and large rows."""
+
+
+class SparkLost(HyperGridError):
+    """The process of Spark ended, or cannot be reached any more."""
+
+
+class QueryFailed(HyperGridError):
+    """The query ended by an error of Spark, or of a task."""
+
+
+class Follower:
+    """A session of Spark, and the query that follows a spool in it; a context manager.
+
+    Raises `SparkLost` from every method once the session's process is gone; `end` then removes what is left of it.
+    """
+
+    def __init__(self) -> None:
+        self._spark: SparkSession | None = None
+        self._query: StreamingQuery | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Number of Spark's process."""
+        process = getattr(SparkContext._gateway, "proc", None)
+        return None if process is None else int(process.pid)
+
+    def begin(self, folder: Path, commit: Commit, *, trigger_s: float | None, batch_bytes: int) -> None:
+        """Begin to follow; the session is started where there is none."""
+        with _told():
+            if self._spark is None:
+                self._spark = session()
+                for key, value in SETTINGS.items():
+                    self._spark.conf.set(key, value)
+            self._query = follow(self._spark, folder, commit, trigger_s=trigger_s, batch_bytes=batch_bytes)
+
+    def is_active(self) -> bool:
+        """Return whether the query is at work.
+
+        Raises
+        ------
+        QueryFailed
+            It failed; it can begin again.
+        """
+        assert self._query is not None
+        process = getattr(SparkContext._gateway, "proc", None)
+        if process is not None and process.poll() is not None:
+            message = f"Spark's process ended with status {process.returncode}"
+            raise SparkLost(message)
+        with _told():
+            if self._query.isActive:
+                return True
+            failure = self._query.exception()
+        if failure is not None:
+            message = f"the stream failed: {_first_line(failure)}"
+            raise QueryFailed(message)
+        return False
+
+    def stop(self) -> None:
+        """Stop following; a batch that is under way comes again."""
+        with _told():
+            if self._query is not None:
+                self._query.stop()
+        self._query = None
+
+    def end(self) -> None:
+        """End the session, whatever became of it."""
+        spark, self._spark, self._query = self._spark, None, None
+        process = getattr(SparkContext._gateway, "proc", None)
+        if spark is None:
+            return
+        if process is None or process.poll() is not None:
+            abandon()
+            return
+        try:
+            stop(spark)
+        except (Py4JError, OSError, PySparkException):
+            abandon()
+
+
+_NAMED_ERROR: Final = re.compile(r"[\w.]+(Error|Exception|Found|Conflict|Damaged|Query|Unusable): ")
+
+
+def _first_line(failure: BaseException) -> str:
+    """Return what went wrong: of errors of this program in Python workers the last line, which names them."""
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    named = [line for line in lines if _NAMED_ERROR.match(line)]
+    ours = [line for line in named if line.startswith(("hypergrid.", "ingest."))]
+    return (ours[-1:] or named or lines or ["?"])[0]
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Tell errors of a process that is gone from others."""
+    try:
+        yield
+    except (Py4JError, ConnectionError, EOFError) as error:
+        if isinstance(error, Py4JJavaError):
+            raise
+        message = "Spark's process cannot be reached any more"
+        raise SparkLost(message) from error

@@ -1,0 +1,1 @@
+"""Streaming ingest: rows that arrive become slices, and slices become commits."""

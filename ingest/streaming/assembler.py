@@ -1,0 +1,409 @@
+"""Rows that arrive to slices: the join of the station streams on time (thesis 5.10.1), as a state between batches.
+
+The streams of the join are the stations of each feed; the key is the number of the slice; a row is a tuple. A slice is
+let go once no station is believed to bring it any more, or once it is whole, before older ones that are not: slices are
+not let go in order of time. A row that comes later, an amendment, is let go at once. What the join holds is held here,
+and nothing else.
+"""
+
+import zlib
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hypergrid.core.errors import HyperGridError, InvalidQuery
+from hypergrid.core.readings import same_values
+from hypergrid.core.seal import seal, unseal
+from hypergrid.core.times import SECOND_NS
+from hypergrid.wo_join import KeysDoNotGrow, Matches, WoJoin
+from ingest.formats.document_records import AGAIN_NS
+from ingest.streaming.join_status import STREAMS_AT_ONCE, JoinTold
+from ingest.streaming.row_batch import Arrived, Clock, Names, joined
+
+VERSION: Final = 3
+"""Of the state as bytes; 2: the same without a checksum."""
+MAGIC: Final = b"HGSLICES"
+_ARROW: Final = b"\xff\xff\xff\xff"
+"""What a state of version 2 begins with."""
+IDLE_SLICES: Final = 10.0
+"""A station that is silent for so many slices is waited for no longer, by default."""
+FIRST_S: Final = 60.0
+"""A declared station that has never sent anything is waited for so long after the first row, or a slice if that is
+longer [s]: no longer than it takes to receive one file a station, so that these make whole slices."""
+MOST_STREAMS: Final = 1024
+"""Streams that a join takes; where there are more stations, some share one."""
+PUSHED: Final = 1 << 12
+"""Rows that are joined at once, so that what the join returns stays small."""
+STALLED: Final = 256
+"""A station whose clock stands still is waited for no longer after so many rows."""
+REMEMBERED: Final = 4
+"""Messages of a device that are remembered, to know one that it sends again."""
+_TICKS_A_SLICE: Final = 8
+"""How often in a slice the clock is looked at where nobody speaks."""
+_NEVER_NS: Final = -(2**62)
+_EVER_NS: Final = 2**62
+
+
+@dataclass(frozen=True, eq=False)
+class LetGo:
+    """Rows that are let go, in order of arrival, e of them."""
+
+    rows: Arrived
+    closed_ns: NDArray[np.int64]
+    """When the slice closed, or an amendment came [ns since 1970 UTC], shape (e,)."""
+    late: NDArray[np.bool_]
+    """Whether it is an amendment, shape (e,)."""
+
+
+@dataclass
+class Counts:
+    """What became of the rows so far: `readings == released + duplicates +` those that are held."""
+
+    rows: int = 0
+    readings: int = 0
+    """That came."""
+    released: int = 0
+    """Readings that were let go."""
+    duplicates: int = 0
+    """Readings of rows that were held already, value by value; dropped."""
+    late: int = 0
+    """Rows that were let go as amendments."""
+    slices: int = 0
+    """Slices that were closed."""
+    last_slice: int = 0
+    """Number of the last slice that was closed, counted from 1970."""
+
+
+@dataclass
+class Sent:
+    """The last messages of the devices that count theirs."""
+
+    by_origin: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
+    """By origin: counter, hash of the values, first time stamp [ns]."""
+
+    def first_times(self, rows: Arrived) -> NDArray[np.int64]:
+        """Return the time stamps, of messages that are sent again those of the first, shape (m,)."""
+        time_ns = rows.time_ns.copy()
+        counted = np.flatnonzero(rows.counter >= 0)
+        starts = rows.starts
+        for row in counted.tolist():
+            span = slice(int(starts[row]), int(rows.stops[row]))
+            digest = zlib.crc32(rows.value[span].tobytes(), zlib.crc32(rows.column[span].tobytes()))
+            mine = self.by_origin.setdefault(int(rows.origin[row]), deque(maxlen=REMEMBERED))
+            counter, now = int(rows.counter[row]), int(time_ns[row])
+            known = next((was for n, what, was in mine if (n, what) == (counter, digest)), None)
+            if known is not None and abs(now - known) <= AGAIN_NS:
+                time_ns[row] = known
+            else:
+                mine.append((counter, digest, now))
+        return time_ns
+
+
+@dataclass
+class _Elapsed:
+    """The time that goes by while the machine's clock may be set, years ahead and back: it decides who is idle."""
+
+    clock_ns: int = _NEVER_NS
+    """The greatest that the clock has told since it was last set back [ns]."""
+    elapsed_ns: int = _NEVER_NS
+    """The time then [ns]; that of the clock as long as nobody sets it."""
+
+    def at(self, clock_ns: NDArray[np.int64], *, most_ns: int) -> NDArray[np.int64]:
+        """Return the time at each reading of the clock, never less than before, shape (n,).
+
+        A step ahead counts `most_ns` at most, and a clock that is further back than that was set: it counts on from
+        there.
+        """
+        found = np.empty(len(clock_ns), np.int64)
+        if len(clock_ns) and self.clock_ns == _NEVER_NS:
+            self.clock_ns = self.elapsed_ns = int(clock_ns[0])
+        start = 0
+        while start < len(clock_ns):
+            told = clock_ns[start : start + PUSHED]
+            greatest = np.maximum.accumulate(np.r_[self.clock_ns, told])
+            back = np.flatnonzero(told < greatest[1:] - most_ns)
+            size = int(back[0]) if len(back) else len(told)
+            steps = np.minimum(np.diff(greatest[: size + 1]), most_ns)
+            found[start : start + size] = self.elapsed_ns + np.cumsum(steps)
+            self.elapsed_ns += int(steps.sum())
+            start += size
+            self.clock_ns = int(told[size]) if len(back) else int(greatest[-1])
+        return found
+
+
+class StateUnusable(HyperGridError):
+    """What a stream remembered was made by another version, or is not what was kept; it can begin anew."""
+
+
+class Assembler:
+    """The state of one group of stations whose slices are assembled together.
+
+    Parameters
+    ----------
+    slice_s
+        Length of a slice [s].
+    idle_s
+        A station that is silent for longer is waited for no longer [s]; None: `IDLE_SLICES` slices.
+    expected
+        Feeds and stations that the first slices wait for, `FIRST_S` or a slice after the first row. Those that have
+        sent nothing by then are not waited for before they do; others may come at any time.
+    """
+
+    def __init__(
+        self, slice_s: float, idle_s: float | None = None, *, expected: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        self.slice_ns = round(slice_s * SECOND_NS)
+        self.idle_s = IDLE_SLICES * slice_s if idle_s is None else idle_s
+        self.counts = Counts()
+        self.version = 0
+        """How many batches were taken."""
+        self.rejected = 0
+        """Readings that were rejected so far, told by whoever parses."""
+        self.tally: dict[int, list[int]] = {}
+        """What came by segments of the spool that are not done, told by whoever parses."""
+        self._names = Names({origin: number for number, origin in enumerate(expected)})
+        self._sent = Sent()
+        self._held = Arrived.nothing()
+        self._numbers = np.empty(0, np.int64)
+        self._elapsed = _Elapsed()
+        self._looked_ns = _NEVER_NS
+        self._begin()
+
+    def _begin(self) -> None:
+        # Stations that sent something before, or are expected, are waited for; new ones not before they send.
+        self._absent_ns = _NEVER_NS
+        streams = max(2, min(MOST_STREAMS, len(self._names.origins)))
+        self._join = WoJoin(streams, form="assembling", idle_s=self.idle_s, in_order=False)
+        self._pushed = 0
+
+    @property
+    def _first_ns(self) -> int:
+        """How long after the first row stations are waited for that have sent nothing [ns]."""
+        return round(min(self.idle_s * SECOND_NS, max(FIRST_S * SECOND_NS, self.slice_ns)))
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def _streams(self) -> int:
+        """Streams that the join needs, so that it is seldom widened."""
+        return min(MOST_STREAMS, 1 << max(1, len(self._names.origins) - 1).bit_length())
+
+    @property
+    def first_held(self) -> int | None:
+        """Number of the first record of the spool with a row that is held; None: none is."""
+        return int(self._held.seq.min()) if len(self._held) else None
+
+    @property
+    def held_readings(self) -> int:
+        """Readings that are held."""
+        return self._held.readings
+
+    def told(self) -> JoinTold | None:
+        """Return how the join stands; of many streams not after every batch, for it takes long (None)."""
+        looks = 1 + (self._join.streams - 1) // STREAMS_AT_ONCE
+        return None if self.version % looks else JoinTold.of(self._join)
+
+    def take(self, rows: Arrived, clock: Clock) -> LetGo:
+        """Take a batch in the order of the spool; return what is let go."""
+        self.version += 1
+        came = self._names.counted(rows)
+        came = replace(came, time_ns=self._sent.first_times(came))
+        self._join.widen(self._streams)
+        numbers = self.counts.rows + np.arange(len(came))
+        self.counts.rows += len(came)
+        self.counts.readings += came.readings
+        held = replace(self._held, origins=came.origins, columns=came.columns)
+        pool, pool_numbers = joined([held, came]), np.concatenate([self._numbers, numbers])
+        again = _repeats(pool)
+        again[: len(held)] = False
+        self.counts.duplicates += int(pool.sizes[again].sum())
+        letting = _Letting()
+        self._through(came.take(~again[len(held) :]), numbers[~again[len(held) :]], clock, letting)
+        number, closed_ns, late = letting.columns()
+        at = np.searchsorted(pool_numbers, number)
+        kept = ~again
+        kept[at] = False
+        self._held, self._numbers = pool.take(kept), pool_numbers[kept]
+        let_go = LetGo(pool.take(at), np.where(late, pool.came_ns[at], closed_ns), late)
+        self.counts.released += let_go.rows.readings
+        self.counts.late += int(late.sum())
+        return let_go
+
+    def _through(self, rows: Arrived, numbers: NDArray[np.int64], clock: Clock, letting: "_Letting") -> None:
+        start, places = 0, np.searchsorted(rows.seq, clock.seq)
+        rows_ns, ticks_ns = self._times(rows, clock, places)
+        columns = (places, clock.clock_ns, ticks_ns, clock.is_end)
+        for place, now_ns, tick_ns, is_end in zip(*(column.tolist() for column in columns), strict=True):
+            latest = int(rows_ns[place - 1]) if place > start else self._looked_ns
+            if not is_end and tick_ns < latest + self.slice_ns // _TICKS_A_SLICE:
+                continue
+            self._push(rows, rows_ns, numbers, slice(start, place), letting)
+            start = place
+            if is_end:
+                self._note(self._join.finish(), np.empty(0, np.int64), now_ns, letting)
+                self._begin()
+                self._join.widen(self._streams)
+            else:
+                self._looked_ns = tick_ns
+                self._note(self._join.advance(tick_ns), np.empty(0, np.int64), now_ns, letting)
+                if self._absent_ns != _NEVER_NS and tick_ns > self._absent_ns:
+                    self._sleep_absent(now_ns, letting)
+        self._push(rows, rows_ns, numbers, slice(start, len(rows)), letting)
+
+    def _times(
+        self, rows: Arrived, clock: Clock, places: NDArray[np.intp]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the time that went by until each row came, shape (m,), and each tick, shape (ticks,) [ns]."""
+        ticks = np.flatnonzero(~clock.is_end)
+        came_ns = np.insert(rows.came_ns, places[ticks], clock.clock_ns[ticks])
+        is_tick = np.insert(np.zeros(len(rows), np.bool_), places[ticks], np.ones(len(ticks), np.bool_))
+        # Who is silent for as long is idle: more of a step tells nothing more.
+        elapsed_ns = self._elapsed.at(came_ns, most_ns=round(self.idle_s * SECOND_NS) + self.slice_ns)
+        ticks_ns = np.zeros(len(clock.seq), np.int64)
+        ticks_ns[ticks] = elapsed_ns[is_tick]
+        return elapsed_ns[~is_tick], ticks_ns
+
+    def _push(
+        self,
+        rows: Arrived,
+        rows_ns: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        span: slice,
+        letting: "_Letting",
+    ) -> None:
+        if span.start < span.stop and self._absent_ns == _NEVER_NS:
+            self._absent_ns = int(rows_ns[span.start]) + self._first_ns
+        late = span.start + int(np.searchsorted(rows_ns[span], self._absent_ns, side="right"))
+        if late < span.stop and self._absent_ns < _EVER_NS:
+            # At its instant, so that it makes no difference how arrivals are cut into batches.
+            self._push(rows, rows_ns, numbers, slice(span.start, late), letting)
+            self._sleep_absent(int(rows.came_ns[late]), letting)
+            span = slice(late, span.stop)
+        for first in range(span.start, span.stop, PUSHED):
+            part = slice(first, min(span.stop, first + PUSHED))
+            stream, key = rows.origin[part] % MOST_STREAMS, rows.time_ns[part] // self.slice_ns
+            came_ns, elapsed_ns = rows.came_ns[part], rows_ns[part]
+            since, greatest = self._join.stalled
+            aside = (since[stream] > STALLED) & (key <= greatest[stream])
+            letting.add(numbers[part][aside], came_ns[aside], late=True)
+            goes = ~aside
+            self._looked_ns = int(elapsed_ns[-1])
+            tuples = stream[goes], key[goes], numbers[part][goes].astype(np.float64)
+            try:
+                found = self._join.push(*tuples, elapsed_ns[goes])
+            except KeysDoNotGrow as stalled:
+                found = stalled.matches
+            self._note(found, came_ns[goes], int(came_ns[-1]), letting)
+
+    def _sleep_absent(self, now_ns: int, letting: "_Letting") -> None:
+        """Wait no longer for stations that have sent nothing yet."""
+        self._absent_ns = _EVER_NS
+        self._note(self._join.sleep_absent(), np.empty(0, np.int64), now_ns, letting)
+
+    def _note(self, found: Matches, came_ns: NDArray[np.int64], now_ns: int, letting: "_Letting") -> None:
+        """Note what a push let go: slices closed with the arrival that closed them, or now where none did."""
+        before, self._pushed = self._pushed, self._pushed + len(came_ns)
+        if len(found):
+            there = ~np.isnan(found.payloads)
+            at = found.at - before
+            closed_ns = came_ns[at] if len(came_ns) else np.full(len(found), now_ns)
+            closed_ns = np.repeat(closed_ns, there.sum(axis=1))
+            letting.add(found.payloads[there].astype(np.int64), closed_ns, late=False)
+            self.counts.slices += len(np.unique(found.key))
+            self.counts.last_slice = max(self.counts.last_slice, int(found.key.max()))
+        if len(found.late):
+            number = found.late.payload.astype(np.int64)
+            letting.add(number, np.full(len(number), now_ns), late=True)
+
+    def to_bytes(self) -> bytes:
+        """Return the state; `from_bytes` goes on from it."""
+        about = {
+            "slice_ns": self.slice_ns,
+            "idle_s": self.idle_s,
+            "taken": self.version,
+            "clock_ns": self._elapsed.clock_ns,
+            "elapsed_ns": self._elapsed.elapsed_ns,
+            "looked_ns": self._looked_ns,
+            "absent_ns": self._absent_ns,
+            "pushed": self._pushed,
+            "counts": asdict(self.counts),
+            "rejected": self.rejected,
+            "tally": list(self.tally.items()),
+            "sent": [[origin, list(mine)] for origin, mine in self._sent.by_origin.items()],
+        }
+        content = self._held.to_bytes(about, numbers=self._numbers.tobytes(), join=self._join.snapshot())
+        return seal(MAGIC, VERSION, content)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Assembler":
+        """Return the assembler that `to_bytes` was called of.
+
+        Raises
+        ------
+        StateUnusable
+            The bytes are of another version, or are not what was kept.
+        """
+        try:
+            content = data if data.startswith(_ARROW) else unseal(data, MAGIC, VERSION, who="a stream")
+            return cls._from_content(content)
+        except (InvalidQuery, pa.ArrowException, LookupError, ValueError, TypeError) as error:
+            message = f"the state of a stream cannot be used: {error}"
+            raise StateUnusable(message) from error
+
+    @classmethod
+    def _from_content(cls, content: bytes) -> "Assembler":
+        held, about, more = Arrived.from_bytes(content)
+        made = cls(about["slice_ns"] / SECOND_NS, about["idle_s"])
+        made.version, made._looked_ns, made._pushed = about["taken"], about["looked_ns"], about["pushed"]
+        # States of earlier releases wait for absent stations from their next row on.
+        made._absent_ns = about.get("absent_ns", _NEVER_NS)
+        made._elapsed = _Elapsed(about["clock_ns"], about["elapsed_ns"])
+        made.counts = Counts(**about["counts"])
+        made.rejected, made.tally = about["rejected"], {first: counts for first, counts in about["tally"]}
+        for origin, mine in about["sent"]:
+            made._sent.by_origin[origin] = deque((tuple(one) for one in mine), maxlen=REMEMBERED)
+        made._names = Names(
+            {one: number for number, one in enumerate(held.origins)},
+            {one: number for number, one in enumerate(held.columns)},
+        )
+        made._held, made._numbers = held, np.frombuffer(more["numbers"], np.int64)
+        made._join = WoJoin.resume(more["join"])
+        return made
+
+
+class _Letting:
+    """What a batch lets go, as it is found."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[NDArray[np.int64], NDArray[np.int64], bool]] = []
+
+    def add(self, numbers: NDArray[np.int64], closed_ns: NDArray[np.int64], *, late: bool) -> None:
+        self._parts.append((numbers, closed_ns, late))
+
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """Return numbers of rows, ascending, when each was let go, and whether late."""
+        number = np.concatenate([np.empty(0, np.int64), *(part[0] for part in self._parts)])
+        closed_ns = np.concatenate([np.empty(0, np.int64), *(part[1] for part in self._parts)])
+        late = np.repeat([part[2] for part in self._parts], [len(part[0]) for part in self._parts]).astype(np.bool_)
+        order = np.argsort(number, kind="stable")
+        return number[order], closed_ns[order], late[order]
+
+
+def _repeats(rows: Arrived) -> NDArray[np.bool_]:
+    """Tell which rows say of their station and instant just what the row before them said, shape (m,)."""
+    order = np.lexsort((rows.time_ns, rows.origin))
+    same = (np.diff(rows.origin[order]) == 0) & (np.diff(rows.time_ns[order]) == 0) & (np.diff(rows.sizes[order]) == 0)
+    later = np.flatnonzero(same) + 1
+    one, other = rows.take(order[later]), rows.take(order[later - 1])
+    equal = same_values(one.value, other.value)
+    equal &= (one.column == other.column) & (one.flag == other.flag)
+    differs = np.bincount(np.repeat(np.arange(len(one)), one.sizes), ~equal, minlength=len(one)) > 0
+    found = np.zeros(len(rows), np.bool_)
+    found[order[later[~differs]]] = True
+    return found

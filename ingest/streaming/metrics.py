@@ -1,0 +1,103 @@
+"""Figures of a running stream for a Prometheus, on a port of this machine."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from hypergrid.core.errors import CannotListen
+from hypergrid.core.times import SECOND_NS
+from ingest.streaming.status import Status
+
+HOST: Final = "127.0.0.1"
+"""Where it listens: there is no access control, so that a proxy or an agent on this machine hands it on."""
+_WHAT: Final = ("stored", "superseded", "duplicates", "rejected", "held")
+"""Of a ledger, what all that came became."""
+
+
+class StreamMetrics(Collector):
+    """Tells what a stream last said of itself.
+
+    Parameters
+    ----------
+    folder
+        The archive, whose disk is watched.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._status: Status | None = None
+
+    def take(self, status: Status) -> None:
+        """Note how the stream stands."""
+        self._status = status
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: what there is is known when it is gathered."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        if self._folder.exists():
+            free = shutil.disk_usage(self._folder).free
+            yield GaugeMetricFamily("hypergrid_disk_free_bytes", "Free space where the archive lies", free)
+        status = self._status
+        if status is None:
+            return
+        ledger = status.ledger
+        yield CounterMetricFamily("hypergrid_stream_came", "Readings that came", ledger.came)
+        became = GaugeMetricFamily("hypergrid_stream_readings", "What became of them", labels=["what"])
+        for what in _WHAT:
+            became.add_metric([what], getattr(ledger, what))
+        yield became
+        yield CounterMetricFamily("hypergrid_stream_late_rows", "Rows that came to a closed slice", ledger.late)
+        yield CounterMetricFamily("hypergrid_stream_slices", "Slices that were closed", ledger.slices)
+        yield CounterMetricFamily("hypergrid_stream_batches", "Batches of this run", status.batches)
+        yield GaugeMetricFamily(
+            "hypergrid_stream_readings_per_second", "Readings let go, over the last batches", status.readings_per_s
+        )
+        yield GaugeMetricFamily("hypergrid_stream_behind_records", "Records that no batch has had yet", status.behind)
+        if status.last_slice_ns is not None:
+            yield GaugeMetricFamily(
+                "hypergrid_stream_slice_age_seconds", "Since the end of the last slice that was closed",
+                time.time() - status.last_slice_ns / SECOND_NS,
+            )  # fmt: skip
+
+
+@contextmanager
+def exposed(metrics: StreamMetrics, port: int) -> Iterator[int]:
+    """Tell the figures of a stream at `/metrics`; yield the port.
+
+    Parameters
+    ----------
+    metrics
+        What is told.
+    port
+        0 takes any that is free.
+
+    Raises
+    ------
+    CannotListen
+        The port is in use, or is none.
+    """
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    try:
+        server, thread = start_http_server(port, HOST, registry)
+    except (OSError, OverflowError) as error:
+        message = f"cannot tell metrics on {HOST} port {port}: {error}; choose another with --metrics-port"
+        raise CannotListen(message) from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

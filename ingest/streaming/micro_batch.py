@@ -1,0 +1,110 @@
+"""A batch of one group of stations: from pieces of the spool, through the assembler, to what is to be committed."""
+
+import pickle
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hypergrid.archive import Reject
+from hypergrid.core.readings import Station
+from hypergrid.core.units import Variable
+from ingest.streaming.assembler import Assembler, Counts, LetGo
+from ingest.streaming.join_status import JoinTold
+from ingest.streaming.row_batch import Arrived
+from ingest.streaming.spool_decoder import Piece
+
+Tally = dict[int, list[int]]
+"""By the number of a segment's first record: its rows, readings, and rejects."""
+
+
+@dataclass(frozen=True)
+class GroupBatch:
+    """What a batch of one group brought about."""
+
+    group: str
+    let_go: LetGo
+    after: int
+    upto: int
+    """Its records are those with after < seq <= upto."""
+    counts: Counts
+    """What became of all rows of the group so far."""
+    rejects: tuple[tuple[int, Reject], ...]
+    """What could not be read, each with the record that it was in."""
+    rejected: int
+    """Readings that the rows rejected so far would have been."""
+    held_rows: int
+    held_readings: int
+    stations: tuple[Station, ...]
+    variables: tuple[Variable, ...]
+    unmapped: frozenset[str]
+    finished: Tally
+    """Of the segments whose last record a batch before this one had, and that are in the spool."""
+    first_held: int | None
+    """The first record with a row that is held; None: none is."""
+    join: JoinTold | None
+    """How the join stands; None: it was not looked at."""
+
+    def to_bytes(self) -> bytes:
+        """Return it as bytes, for another process of this run; they are on no disk."""
+        rows = self.let_go.rows.to_bytes()
+        return pickle.dumps((rows, self.let_go.closed_ns, self.let_go.late, replace(self, let_go=None)), protocol=5)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "GroupBatch":
+        """Return what `to_bytes` was called of."""
+        rows, closed_ns, late, made = pickle.loads(data)
+        let_go = LetGo(Arrived.from_bytes(rows)[0], closed_ns, late)
+        return replace(made, let_go=let_go)
+
+
+def advance(assembler: Assembler, piece: Piece, segments: Sequence[int]) -> GroupBatch:
+    """Take a batch of a group.
+
+    Parameters
+    ----------
+    segments
+        Numbers of the first records of the spool's segments, ascending.
+    """
+    _tally(assembler.tally, piece, segments)
+    assembler.rejected += piece.rejected
+    let_go = assembler.take(piece.rows, piece.clock)
+    # Those before are raw copies now. A tally stays until its segment is one, as other groups may need that longer.
+    assembler.tally = {first: counts for first, counts in assembler.tally.items() if first in segments}
+    done = segments[: max(0, bisect_right(segments, piece.after + 1) - 1)]
+    finished = {first: list(assembler.tally[first]) for first in done if first in assembler.tally}
+    return GroupBatch(
+        piece.group,
+        let_go,
+        piece.after,
+        piece.upto,
+        replace(assembler.counts),
+        tuple(piece.rejects),
+        assembler.rejected,
+        len(assembler),
+        assembler.held_readings,
+        piece.stations,
+        piece.variables,
+        piece.unmapped,
+        finished,
+        assembler.first_held,
+        assembler.told(),
+    )
+
+
+def _tally(tally: Tally, piece: Piece, segments: Sequence[int]) -> None:
+    """Count what came by the segment that it lies in."""
+    bounds = np.array(segments, np.int64)
+    rows = np.searchsorted(bounds, piece.rows.seq, side="right") - 1
+    refused = np.searchsorted(bounds, np.array([seq for seq, _ in piece.rejects], np.int64), side="right") - 1
+    size = len(segments)
+    counted = (
+        np.bincount(rows, minlength=size),
+        np.bincount(rows, piece.rows.sizes, minlength=size).astype(np.int64),
+        np.bincount(refused, minlength=size),
+    )
+    for place in np.flatnonzero(np.sum(counted, axis=0)).tolist():
+        mine = tally.setdefault(segments[place], [0, 0, 0])
+        for kind, count in enumerate(counted):
+            mine[kind] += int(count[place])

@@ -1,0 +1,405 @@
+"""What a stream lets go into the archive: one commit a batch, with what the stream says of itself."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.archive import Archive, Conservation, FileEntry, Reject, Writer
+from hypergrid.core.errors import HyperGridError, InvalidUnit
+from hypergrid.core.flags import MISSING
+from hypergrid.core.readings import Readings, Series, has_version, renumbered
+from hypergrid.core.times import SECOND_NS, Window
+from hypergrid.core.units import Variable, convert
+from ingest.batch.metadata_merge import placed_stations
+from ingest.deployment.deployment_file import Deployment
+from ingest.deployment.to_readings import series_of, stations_of
+from ingest.formats.file_metadata import Told
+from ingest.quality.flagging import Inspector
+from ingest.sources.raw_files import RAW, hash_of, keep
+from ingest.sources.spool import retire, segment_first, segments
+from ingest.streaming.micro_batch import GroupBatch, Tally
+from ingest.streaming.row_batch import Arrived
+
+SPOOL: Final = "spool"
+STREAM: Final = "stream"
+"""Folders of an archive: what arrived, and what a stream has to remember;"""
+CHECKPOINT: Final = "checkpoint"
+DEPLOYMENTS: Final = "deployments"
+"""which is Spark's, and the deployments over time."""
+APART_NS: Final = 7 * 86_400 * SECOND_NS
+"""Readings further apart are compared with the archive apart, so that nothing between them is read [ns]."""
+
+
+def is_segment(name: str) -> bool:
+    """Return whether a name in the ledger of files is that of a segment of the spool."""
+    return name.startswith(f"{SPOOL}/segment-") and name.endswith(".spool")
+
+
+def kept_segments(files: Iterable[FileEntry]) -> dict[int, str]:
+    """Return the hashes of the raw copies of segments, by the number of their first record."""
+    return {segment_first(Path(entry.name)): entry.sha256 for entry in files if is_segment(entry.name)}
+
+
+def stream_id(checkpoint: Path) -> str:
+    """Return the id of a stream, which lives as long as its checkpoint."""
+    return str(json.loads((checkpoint / "metadata").read_text())["id"])
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What became of all readings of a stream: came == stored + superseded + duplicates + rejected + held."""
+
+    came: int = 0
+    """Readings that came, those of rejected rows included."""
+    stored: int = 0
+    """In the archive, and not superseded."""
+    superseded: int = 0
+    """In the archive, where another replaced them, or the other way round."""
+    duplicates: int = 0
+    """That were there already, value by value."""
+    rejected: int = 0
+    held: int = 0
+    """That wait for their slice to close."""
+    repeated: int = 0
+    """Duplicates that the archive told."""
+    unconverted: int = 0
+    """Of those rejected, such that came in a unit that the archive's has nothing to do with."""
+    late: int = 0
+    """Rows that came when their slice was closed, and are among those stored or superseded."""
+    slices: int = 0
+    """Slices that were closed."""
+    upto: int = 0
+    """The last record of the spool that is accounted for."""
+    first_held: int = 0
+    """The first record of the spool with a row that waits; 0: none does, or an earlier program wrote this."""
+    groups: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What each group of stations told last of what came; groups that a later deployment lacks stay."""
+
+    @property
+    def balance(self) -> int:
+        """What is not accounted for; 0."""
+        return self.came - self.stored - self.superseded - self.duplicates - self.rejected - self.held
+
+    def describe(self) -> str:
+        """Return it as a line."""
+        return (
+            f"{self.came:,} readings came = {self.stored:,} in the archive + {self.superseded:,} superseded + "
+            f"{self.rejected:,} rejected + {self.duplicates:,} duplicates + {self.held:,} held"
+        )
+
+
+def ledger_of(archive: Archive, stream: str) -> Ledger:
+    """Return what a stream said last of itself."""
+    told: Mapping[str, Any] = archive.streams.get(stream, {})
+    return Ledger(**{key: value for key, value in told.items() if key in Ledger.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a commit of a stream did."""
+
+    ledger: Ledger
+    snapshot: str | None
+    """None where nothing changed, or the batch had been committed before."""
+    readings: int
+    """Readings that were let go."""
+
+
+def commit(
+    archive: Archive,
+    stream: str,
+    batch: int,
+    groups: Sequence[GroupBatch],
+    deployment: Deployment,
+    *,
+    spool: Path,
+    now_ns: int,
+    replayed: int = 0,
+) -> Committed:
+    """Bring a batch into the archive, once; spool segments that are done become raw copies.
+
+    Parameters
+    ----------
+    replayed
+        Records up to this one were committed by a stream before this one, but for rows that waited: of them only
+        readings are stored that the archive does not have, neither in force nor replaced since.
+
+    Raises
+    ------
+    HyperGridError
+        A reading is lost, or counted twice: a defect of this program; nothing was committed.
+    """
+    done = min(group.after for group in groups)
+    archive = archive.latest()
+    entries = _segments_done(spool, done, groups, archive, deployment, now_ns)
+    name = f"stream {stream} {batch}"
+    rows = sum(len(group.let_go.rows) for group in groups)
+    with archive.commit(batch=name, message=f"stream: {rows:,} rows of batch {batch}", now_ns=now_ns) as writer:
+        # What was committed while this waited for its turn.
+        archive = archive.latest()
+        ledger = ledger_of(archive, stream)
+        if not writer.already_committed:
+            went, refused = _store(writer, groups, deployment, archive, replayed)
+            ledger = _balanced(ledger, went, groups, len(refused))
+            unread = [reject for group in groups for seq, reject in group.rejects if seq > replayed]
+            writer.rejects([*unread, *_unlisted(refused, archive, replayed)])
+            writer.files(entries)
+            # While nothing is let go and nothing refused, nothing is worth a commit.
+            if rows or entries or any(group.rejects for group in groups):
+                writer.streamed(stream, asdict(ledger))
+    # Before Spark notes the batch as done, and before its segments go: a power cut brings neither without the commit.
+    archive.settle()
+    retire(spool, done, lambda *_: None)
+    return Committed(ledger, writer.snapshot, sum(group.let_go.rows.readings for group in groups))
+
+
+def _unlisted(refused: Sequence[Reject], archive: Archive, replayed: int) -> Sequence[Reject]:
+    """Return what was refused and is not listed in the archive yet; only what is replayed can be."""
+    if all(reject.line > replayed for reject in refused):
+        return refused
+    listed = set(archive.rejects())
+    return [reject for reject in refused if reject not in listed]
+
+
+def _balanced(before: Ledger, went: Conservation, groups: Sequence[GroupBatch], unconverted: int) -> Ledger:
+    told = {**before.groups, **{group.group: _told(group) for group in groups}}
+    summed = {key: sum(one.get(key, 0) for one in told.values()) for key in _told(groups[0])}
+    repeated, unconverted = before.repeated + went.duplicates, before.unconverted + unconverted
+    ledger = Ledger(
+        came=summed["came"],
+        stored=before.stored + went.stored + went.side,
+        superseded=before.superseded + went.superseded,
+        duplicates=repeated + summed["duplicates"],
+        rejected=summed["rejected"] + unconverted,
+        held=summed["held"],
+        repeated=repeated,
+        unconverted=unconverted,
+        late=summed["late"],
+        slices=summed["slices"],
+        upto=max(group.upto for group in groups),
+        first_held=min((one["first_held"] for one in told.values() if one.get("first_held")), default=0),
+        groups=told,
+    )
+    if ledger.balance:
+        message = f"{ledger.describe()}: {ledger.balance} too few; nothing was committed; please report this"
+        raise HyperGridError(message)
+    return ledger
+
+
+def _told(group: GroupBatch) -> dict[str, int]:
+    """Return what a group tells of all that ever came of it."""
+    counts = group.counts
+    return {
+        "came": counts.readings + group.rejected,
+        "duplicates": counts.duplicates,
+        "rejected": group.rejected,
+        "held": group.held_readings,
+        "late": counts.late,
+        "slices": counts.slices,
+        "first_held": group.first_held or 0,
+    }
+
+
+def _store(
+    writer: Writer, groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive, replayed: int
+) -> tuple[Conservation, list[Reject]]:
+    """Judge and write what was let go; return what became of it, and the readings whose unit does not convert."""
+    described = _described(groups, deployment, archive)
+    parts = [_by_variable(group.let_go.rows) for group in groups]
+    names = dict.fromkeys(name for part in parts for name in part)
+    variables = {name: described.variable(name) for name in names}
+    refused = [reject for part in parts for reject in _refuse_units(part, variables)]
+    total = Conservation(duplicates=sum(_drop_known(part, variables, archive, replayed) for part in parts))
+    variables = {name: one for name, one in variables.items() if any(name in part for part in parts)}
+    writer.variables(variables.values())
+    present = {station for group in groups for _, station in _present(group.let_go.rows)}
+    stations = stations_of(present, described, known=archive.stations)
+    writer.stations(stations)
+    known = {**archive.stations, **{station.id: station for station in stations}}
+    inspector = Inspector(described.quality, known, described.slice_s)
+    inspector.keep(writer, variables)
+
+    def coming(name: str) -> Readings | None:
+        found = [part[name] for part in parts if name in part]
+        return _readings(found, variables[name]) if found else None
+
+    for name, variable in variables.items():
+        readings = coming(name)
+        assert readings is not None
+        total += inspector.store(writer, variable, readings, coming)
+    return total, refused
+
+
+def _described(groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive) -> Deployment:
+    """Return the deployment with what came told of variables and stations; what the archive has stays as it is.
+
+    Rows that were held may be of a deployment before, whose columns have other variables and units.
+    """
+    found = {variable.name: variable for variable in deployment.variables} | dict(archive.variables)
+    for variable in (variable for group in groups for variable in group.variables):
+        found.setdefault(variable.name, variable)
+    told = Told(stations=tuple(station for group in groups for station in group.stations))
+    stations = placed_stations([told], deployment.stations, archive.stations)
+    return replace(deployment, variables=tuple(found.values()), stations=stations)
+
+
+def _present(rows: Arrived) -> set[tuple[str, str]]:
+    return {rows.origins[number] for number in np.unique(rows.origin).tolist()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Some:
+    """The readings of one variable among rows."""
+
+    rows: Arrived
+    reading: NDArray[np.intp]
+    """Which of the rows' readings, shape (k,)."""
+    row: NDArray[np.intp]
+    """Which row each is of, shape (k,)."""
+
+
+def readings_by_variable(
+    rows: Arrived, variables: Mapping[str, Variable]
+) -> dict[str, tuple[Readings, NDArray[np.int64]]]:
+    """Return the readings of some variables among rows, in their order and in the variables' units, and when each came.
+
+    Those whose unit does not convert are left out. The instants are in ns since 1970 UTC.
+    """
+    part = {name: some for name, some in _by_variable(rows).items() if name in variables}
+    _refuse_units(part, variables)
+    return {name: (_readings([some], variables[name]), rows.came_ns[some.row]) for name, some in part.items()}
+
+
+def _by_variable(rows: Arrived) -> dict[str, _Some]:
+    row = np.repeat(np.arange(len(rows)), rows.sizes)
+    names = [column.variable for _, column in rows.columns]
+    found = {}
+    for name in dict.fromkeys(names):
+        mine = np.array([one == name for one in names])[rows.column]
+        if mine.any():
+            reading = np.flatnonzero(mine)
+            found[name] = _Some(rows, reading, row[reading])
+    return found
+
+
+def _refuse_units(part: dict[str, _Some], variables: Mapping[str, Variable]) -> list[Reject]:
+    """Take the readings out of `part` whose unit does not convert to their variable's; return them as rejects.
+
+    Files tell units of their own, which the deployment that reads them need not know.
+    """
+    refused = []
+    for name, some in list(part.items()):
+        rows, unit = some.rows, variables[name].unit
+        column = rows.column[some.reading]
+        reasons = {number: _why_not(rows.columns[number][1].unit, unit) for number in np.unique(column).tolist()}
+        bad = np.isin(column, [number for number, reason in reasons.items() if reason])
+        for reading, row in zip(some.reading[bad].tolist(), some.row[bad].tolist(), strict=True):
+            feed, station = rows.origins[int(rows.origin[row])]
+            number = int(rows.column[reading])
+            where, told = f"{SPOOL}/{feed}/{station}", rows.columns[number][1].name
+            refused.append(Reject(where, int(rows.seq[row]), told, repr(float(rows.value[reading])), reasons[number]))
+        if bad.all():
+            del part[name]
+        elif bad.any():
+            part[name] = replace(some, reading=some.reading[~bad], row=some.row[~bad])
+    return refused
+
+
+def _drop_known(part: dict[str, _Some], variables: Mapping[str, Variable], archive: Archive, replayed: int) -> int:
+    """Take the readings of records that are replayed, and that the archive has, out of `part`; return how many.
+
+    A reading that waited is none of them, also where the archive has another value of its stamp.
+    """
+    dropped = 0
+    for name, some in list(part.items()):
+        known = some.rows.seq[some.row] <= replayed
+        if name not in archive.variables or not known.any():
+            continue
+        known &= _is_stored(archive, _readings([some], variables[name]), name)
+        dropped += int(np.count_nonzero(known))
+        if known.all():
+            del part[name]
+        else:
+            part[name] = replace(some, reading=some.reading[~known], row=some.row[~known])
+    return dropped
+
+
+def _is_stored(archive: Archive, readings: Readings, name: str) -> NDArray[np.bool_]:
+    """Return whether the archive has the series, stamp and value of each, in force or replaced since; shape (e,)."""
+    found = np.zeros(len(readings), np.bool_)
+    for window, inside in _runs(readings.time_ns):
+        for superseded in (False, True):
+            stored = archive.read(name, window=window, superseded=superseded)
+            series = tuple(dict.fromkeys([*stored.series, *readings.series]))
+            found[inside] |= has_version(renumbered(stored, series), renumbered(readings.take(inside), series))
+    return found
+
+
+def _runs(time_ns: NDArray[np.int64]) -> Iterator[tuple[Window, NDArray[np.intp]]]:
+    """Yield windows that hold stamps with no more than `APART_NS` between two, and which stamps each holds."""
+    order = np.argsort(time_ns, kind="stable")
+    ordered = time_ns[order]
+    for part in np.split(np.arange(len(order)), np.flatnonzero(np.diff(ordered) > APART_NS) + 1):
+        if len(part):
+            yield Window(int(ordered[part[0]]), int(ordered[part[-1]]) + 1), order[part]
+
+
+def _why_not(unit: str, kept: str) -> str:
+    """Return why a unit does not convert to the one that is kept; empty where it does."""
+    try:
+        convert(np.empty(0), unit, kept)
+    except InvalidUnit as error:
+        return f"unit: {error}"
+    return ""
+
+
+def _readings(parts: Sequence[_Some], variable: Variable) -> Readings:
+    """Return readings of a variable in the order in which they arrived, in its unit."""
+    series: dict[Series, int] = {}
+    found = []
+    for part in parts:
+        rows, column = part.rows, part.rows.column[part.reading]
+        pair = column.astype(np.int64) * len(rows.origins) + rows.origin[part.row]
+        pairs, which = np.unique(pair, return_inverse=True)
+        index = np.empty(len(pairs), np.int32)
+        for place, (number, origin) in enumerate(zip(*divmod(pairs, len(rows.origins)), strict=True)):
+            (feed, station), (_, described) = rows.origins[int(origin)], rows.columns[int(number)]
+            index[place] = series.setdefault(series_of(feed, described, station), len(series))
+        value = rows.value[part.reading]
+        for number in np.unique(column).tolist():
+            mine = column == number
+            value[mine] = convert(value[mine], rows.columns[number][1].unit, variable.unit)
+        flag = np.where(np.isnan(value), MISSING, rows.flag[part.reading]).astype(np.uint8)
+        found.append((index[which], rows.time_ns[part.row], value, flag, rows.arrival_ns[part.row]))
+    index, time_ns, value, flag, arrival_ns = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Readings(tuple(series), index, time_ns, value, flag, arrival_ns)
+
+
+def _segments_done(
+    spool: Path, done: int, groups: Sequence[GroupBatch], archive: Archive, deployment: Deployment, now_ns: int
+) -> list[FileEntry]:
+    """Keep a raw copy of each segment whose last record was committed before, and return its entry in the ledger."""
+    listed = segments(spool)
+    finished = [path for (_, path), (after, _) in zip(listed[:-1], listed[1:], strict=True) if after <= done + 1]
+    if not finished:
+        return []
+    known = {entry.sha256 for entry in archive.files()}
+    tally: Tally = {}
+    for group in groups:
+        for first, counts in group.finished.items():
+            tally[first] = [a + b for a, b in zip(tally.get(first, [0, 0, 0]), counts, strict=True)]
+    entries = []
+    for path in finished:
+        size_bytes = path.stat().st_size
+        sha256 = hash_of(path, size_bytes)
+        if sha256 not in known:
+            keep(path, archive.path / RAW, sha256=sha256, size_bytes=size_bytes)
+            rows, readings, rejects = tally.get(segment_first(path), [0, 0, 0])
+            name = f"spool/{path.name}"
+            entries.append(FileEntry(name, sha256, size_bytes, rows, readings, rejects, now_ns, deployment.token()))
+    return entries

@@ -1,0 +1,518 @@
+"""The stream of an archive: what arrives is received into the spool, and followed from there by Spark."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from hypergrid.archive import Archive, StoreError
+from hypergrid.archive.disk.lock import exclusive
+from hypergrid.core.errors import ArchiveConflict, HyperGridError, NotFound, StoreUnavailable
+from hypergrid.core.times import SECOND_NS
+from ingest.batch.archive_session import check_same, check_units, existing, held
+from ingest.deployment.deployment_file import Deployment, load
+from ingest.deployment.versions import deploy, deployments, reading
+from ingest.sources import receiver
+from ingest.sources.raw_files import RAW, sweep
+from ingest.sources.spool import END, Record, Spool, durable
+from ingest.spark.streaming_query import Follower, QueryFailed, SparkLost
+from ingest.streaming.assembler import StateUnusable
+from ingest.streaming.join_status import JoinTold
+from ingest.streaming.micro_batch import GroupBatch
+from ingest.streaming.progress_log import ProgressLog
+from ingest.streaming.restart import begin_anew, remembers, replayed
+from ingest.streaming.status import Status
+from ingest.streaming.stream_commit import (
+    CHECKPOINT,
+    DEPLOYMENTS,
+    SPOOL,
+    STREAM,
+    Committed,
+    Ledger,
+    commit,
+    ledger_of,
+    stream_id,
+)
+
+JVM: Final = "jvm"
+"""File that tells Spark's process."""
+RESTARTS: Final = 3
+"""How often Spark is started again within `RESTARTS_S`."""
+RESTARTS_S: Final = 600.0
+POLL_S: Final = 0.2
+ENDING_S: Final = 30.0
+"""So long is Spark's process of a run before waited for, which was killed."""
+PAUSE_S: Final = 30.0
+"""What fails again and again is tried again after a pause that grows to this."""
+
+
+class _Leaving(HyperGridError):
+    """The query is being stopped: the batch comes again."""
+
+
+@dataclass
+class _Pauses:
+    """Pauses between attempts, each twice as long as the one before, until one goes well."""
+
+    failures: int = 0
+
+    def next_s(self) -> float:
+        """Return how long to wait after one more failure [s]."""
+        self.failures += 1
+        return float(min(PAUSE_S, 2.0 ** min(self.failures - 1, 10)))
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """What a run of a stream did."""
+
+    archive: str
+    batches: int
+    """Batches that were taken."""
+    readings: int
+    """Readings that were let go."""
+    ledger: Ledger
+    """Of the stream since it began."""
+    snapshot: str | None
+    """The last snapshot that was committed."""
+    seconds: float
+    restarts: int
+    """How often Spark was started again."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+@dataclass
+class _Progress:
+    """What batches did so far; told by Spark's thread, read by the main one."""
+
+    folder: Path
+    now_ns: Callable[[], int]
+    batches: int = 0
+    readings: int = 0
+    snapshot: str | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    last_slice_ns: int | None = None
+    failure: BaseException | None = None
+    busy: threading.Lock = field(default_factory=threading.Lock)
+    leaving: threading.Event = field(default_factory=threading.Event)
+    """Set while the query is being stopped, which waits for `take`."""
+    recent: list[tuple[float, int]] = field(default_factory=list)
+    joins: dict[str, JoinTold] = field(default_factory=dict)
+    replayed: int = 0
+    """Up to this record of the spool a stream before this one had committed."""
+    on_warning: Callable[[str], None] = lambda _: None
+
+    def take(self, stream: str, number: int, groups: list[GroupBatch]) -> None:
+        """Commit a batch; where the archive cannot be written, as on a full disk, it is tried again and again."""
+        pauses = _Pauses()
+        while (trouble := self._taken(stream, number, groups)) is not None:
+            if not pauses.failures:
+                self.on_warning(f"{self.folder} cannot be written, which is tried again; nothing is lost: {trouble}")
+            self.leaving.wait(pauses.next_s())
+        if pauses.failures:
+            self.on_warning(f"{self.folder} can be written again")
+
+    def _taken(self, stream: str, number: int, groups: list[GroupBatch]) -> OSError | StoreError | None:
+        """Commit a batch; return what of the disk, or of the store, kept it from that."""
+        with self.busy:
+            if self.leaving.is_set():
+                message = f"the stream is being stopped; batch {number} comes again"
+                raise _Leaving(message)
+            try:
+                deployment = reading(deployments(self.folder / STREAM / DEPLOYMENTS), groups[0].upto)
+                archive = Archive.open(self.folder)
+                done = commit(
+                    archive,
+                    stream,
+                    number,
+                    groups,
+                    deployment,
+                    spool=self.folder / SPOOL,
+                    now_ns=self.now_ns(),
+                    replayed=self.replayed,
+                )
+            except BaseException as error:
+                ours = isinstance(error, HyperGridError) and not isinstance(error, StoreUnavailable)
+                if isinstance(error, (OSError, StoreError)) and not ours:
+                    return error
+                self.failure = error
+                raise
+            self._note(done, groups, deployment.slice_s)
+        return None
+
+    def _note(self, done: Committed, groups: Sequence[GroupBatch], slice_s: float) -> None:
+        self.batches += 1
+        self.readings += done.readings
+        self.snapshot = done.snapshot or self.snapshot
+        self.ledger = done.ledger
+        closed = [group.counts.last_slice for group in groups if group.counts.slices]
+        if closed:
+            self.last_slice_ns = round((max(closed) + 1) * slice_s * SECOND_NS)
+        self.joins = self.joins | {group.group: group.join for group in groups if group.join is not None}
+        self.recent = [*self.recent[-9:], (time.monotonic(), self.readings)]
+
+    def status(self) -> Status:
+        """Return how the stream stands."""
+        rate = 0.0
+        if len(self.recent) > 1:
+            (start, before), (stop, now) = self.recent[0], self.recent[-1]
+            rate = (now - before) / max(1e-9, stop - start)
+        behind = durable(self.folder / SPOOL) - self.ledger.upto
+        return Status(self.ledger, rate, self.last_slice_ns, max(0, behind), self.batches, self.joins)
+
+
+@dataclass(frozen=True)
+class Following:
+    """How to stream."""
+
+    deployment: Path | None = None
+    """Deployment file; None: the one that the stream has."""
+    watch: Path | None = None
+    """Folder whose files are followed."""
+    mqtt: str | None = None
+    """Address of the broker whose messages are received; None: that of the deployment, if it has one."""
+    trigger_s: float = 10.0
+    """How often a batch begins [s]."""
+    until_idle: bool = False
+    """End when nothing more comes, and close all slices."""
+    batch_bytes: int = 64 << 20
+    """Of a batch at most [bytes]."""
+
+
+def stream(
+    folder: Path,
+    how: Following,
+    *,
+    now_ns: Callable[[], int] = time.time_ns,
+    on_status: Callable[[Status], None] = lambda _: None,
+    on_warning: Callable[[str], None] = lambda _: None,
+    stopping: threading.Event | None = None,
+) -> StreamReport:
+    """Stream into an archive, which is made where there is none, until told to stop, or until nothing more comes.
+
+    What is held when it stops is held when it starts again. A process that is killed loses nothing.
+
+    Parameters
+    ----------
+    now_ns
+        Gives the present [ns since 1970 UTC].
+    on_status
+        Is told how it stands, several times a second.
+    stopping
+        Set by whoever wants it to stop.
+
+    Raises
+    ------
+    ArchiveConflict
+        Another stream writes into the archive, or it is of another network.
+    InvalidDeployment, NotFound
+        There is no deployment that can be used.
+    HyperGridError
+        Spark ended again and again, or a reading is lost.
+    """
+    begun = time.monotonic()
+    stopping = stopping or threading.Event()
+    with ExitStack() as stack:
+        _make(folder, how, now_ns())
+        stack.enter_context(_alone(folder))
+        sweep(folder / RAW)
+        if not remembers(folder):
+            _begin_anew(folder, "it remembers nothing", on_warning)
+        progress = _Progress(folder, now_ns, ledger=_known(folder), replayed=replayed(folder), on_warning=on_warning)
+        log = ProgressLog(folder, now_ns)
+        stack.callback(log.end)
+
+        def tell(status: Status) -> None:
+            log.take(status)
+            on_status(status)
+
+        run = _Run(folder, how, progress, stopping, tell, on_warning)
+        stack.callback(run.end)
+        run.deploy()
+        if run.receives:
+            stack.enter_context(run.receiving())
+        if run.receives or not how.until_idle:
+            run.follow(how.trigger_s)
+        if how.until_idle and not stopping.is_set():
+            with Spool.open(folder / SPOOL) as spool:
+                spool.append([Record(now_ns(), kind=END)])
+            run.follow(None)
+    seconds = time.monotonic() - begun
+    return StreamReport(
+        str(folder), progress.batches, progress.readings, progress.ledger, progress.snapshot, seconds, len(run.restarts)
+    )
+
+
+def _make(folder: Path, how: Following, now_ns: int) -> None:
+    """Make the archive where there is none."""
+    found = deployments(folder / STREAM / DEPLOYMENTS)
+    if how.deployment is None and not found:
+        message = f"a stream into {folder} needs --deployment FILE, which says what comes and what it is"
+        raise NotFound(message)
+    described = found[-1].deployment if how.deployment is None else load(how.deployment)
+    archive = existing(folder)
+    if archive is None:
+        with held(folder, described, now_ns=now_ns, on_wait=lambda: None):
+            return
+    _check(archive, described)
+
+
+def _check(archive: Archive, described: Deployment) -> None:
+    check_same(archive, described)
+    check_units(archive, described)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the one stream of an archive; what is left of one that was killed is ended first."""
+    lock = folder / STREAM / "lock"
+    lock.parent.mkdir(exist_ok=True)
+
+    def refuse() -> None:
+        message = f"another stream writes into {folder}; end it first, or use another archive"
+        raise ArchiveConflict(message)
+
+    with exclusive(lock, on_wait=refuse):
+        # Spark's own process may outlive a killed parent for a moment, and must not touch the checkpoint any more.
+        _end_jvm(folder / STREAM / JVM)
+        yield
+
+
+def _started(pid: int) -> str | None:
+    """Return what tells a process from another of its number; None where there is none, or it is dead."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # Whoever should may never ask what became of a dead one, as in containers.
+        return None if told[0] in "ZX" else told[19]
+    except (OSError, IndexError):
+        return None
+
+
+def _end_jvm(note: Path) -> None:
+    until = time.monotonic() + ENDING_S
+    with suppress(OSError, ValueError):
+        pid, started = note.read_text().split()
+        while _started(int(pid)) == started:
+            os.kill(int(pid), signal.SIGKILL)
+            if time.monotonic() > until:
+                message = f"process {pid}, Spark of a run before, was killed and does not end; start again when it has"
+                raise HyperGridError(message)
+            time.sleep(0.05)
+
+
+def _known(folder: Path) -> Ledger:
+    if not remembers(folder):
+        return Ledger()
+    return ledger_of(Archive.open(folder), stream_id(folder / STREAM / CHECKPOINT))
+
+
+def _begin_anew(folder: Path, why: str, on_warning: Callable[[str], None]) -> None:
+    begun = begin_anew(folder)
+    if begun is None:
+        return
+    came = f"{begun.segments} segments of it came back from raw copies" if begun.segments else "all of it is there"
+    on_warning(
+        f"the stream into {folder} begins anew ({why}): it reads its spool again ({came}); readings up to record "
+        f"{begun.upto} that are in the archive stay as they are" + (f". LOST: {begun.lost}" if begun.lost else "")
+    )
+
+
+@dataclass
+class _Run:
+    """A stream at work."""
+
+    folder: Path
+    how: Following
+    progress: _Progress
+    stopping: threading.Event
+    on_status: Callable[[Status], None]
+    on_warning: Callable[[str], None]
+    restarts: list[float] = field(default_factory=list)
+    _receiver: "subprocess.Popen[bytes] | None" = None
+    _received_since: float = 0.0
+    _receive_at: float | None = None
+    """When one that ended is started again; None: it has not ended, as far as is known."""
+    _receiver_pauses: _Pauses = field(default_factory=_Pauses)
+    _seen: tuple[int, int] | None = None
+    _follower: Follower = field(default_factory=Follower)
+
+    def deploy(self) -> bool:
+        """Take the deployment file as it is now; return whether it changed."""
+        if self.how.deployment is None:
+            return False
+        self._seen = _stamp(self.how.deployment)
+        journal = self.folder / STREAM / DEPLOYMENTS
+        before = deployments(journal)
+        changed = deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1, check=self._check)
+        if before and before[-1].deployment.stream.idle_s != deployments(journal)[-1].deployment.stream.idle_s:
+            self.on_warning("idle_s changed: stations that are assembled already keep the one that they began with")
+        return changed
+
+    def _check(self, described: Deployment) -> None:
+        """Raise unless the archive, and the receiver where there is one, can use a deployment."""
+        _check(Archive.open(self.folder), described)
+        how = self.how
+        if how.watch is not None or how.mqtt is not None or described.broker is not None or self._receiver is not None:
+            receiver.sources(described, watch=how.watch, mqtt=how.mqtt)
+
+    def _is_changed(self) -> bool:
+        """Return whether the deployment file is another one, and can be used."""
+        path = self.how.deployment
+        if path is None or (stamp := _stamp(path)) == self._seen:
+            return False
+        before, self._seen = self._seen, stamp
+        try:
+            self._check(load(path))
+        except StoreUnavailable:
+            # The file may well be right: it is looked at again.
+            self._seen = before
+            return False
+        except HyperGridError as error:
+            self.on_warning(f"the deployment changed and cannot be used; the one before it stays: {error}")
+            return False
+        return path.read_text(encoding="utf-8-sig") != deployments(self.folder / STREAM / DEPLOYMENTS)[-1].text
+
+    @property
+    def receives(self) -> bool:
+        """Whether anything is received; else only the spool is followed."""
+        broker = deployments(self.folder / STREAM / DEPLOYMENTS)[-1].deployment.broker
+        return self.how.watch is not None or self.how.mqtt is not None or broker is not None
+
+    @contextmanager
+    def receiving(self) -> Iterator[None]:
+        """Receive into the spool meanwhile."""
+        self._receive()
+        try:
+            yield
+        finally:
+            self._stop_receiving()
+
+    def _receive(self) -> None:
+        # Not the deployment file: what is received is what the deployment that reads it says.
+        how, journal = self.how, self.folder / STREAM / DEPLOYMENTS
+        words = receiver.command(self.folder, journal, watch=how.watch, mqtt=how.mqtt, until_idle=how.until_idle)
+        self._receiver = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        self._received_since, self._receive_at = time.monotonic(), None
+
+    def _stop_receiving(self) -> None:
+        if self._receiver is not None and self._receiver.poll() is None:
+            self._receiver.terminate()
+            try:
+                self._receiver.wait(timeout=30.0)
+            except subprocess.TimeoutExpired:
+                self._receiver.kill()
+                self._receiver.wait()
+
+    def _is_received(self) -> bool:
+        """Return whether the receiver is done; one that died is started again."""
+        if self._receiver is None or (code := self._receiver.poll()) is None:
+            return False
+        if code == 0 and self.how.until_idle:
+            return True
+        if code == receiver.USED_WRONGLY:
+            message = "the receiver cannot work as it was told; see its message above"
+            raise HyperGridError(message)
+        now = time.monotonic()
+        if self._receive_at is None:
+            if now - self._received_since > 2 * PAUSE_S:
+                self._receiver_pauses = _Pauses()
+            if not self._receiver_pauses.failures:
+                self.on_warning(f"the receiver ended with status {code}; it is started again, as often as that happens")
+            self._receive_at = now + self._receiver_pauses.next_s()
+        if now >= self._receive_at:
+            self._receive()
+        return False
+
+    def follow(self, trigger_s: float | None) -> None:
+        """Follow the spool until told to stop, or until the receiver is done; without a trigger, to its end."""
+        while not self.stopping.is_set():
+            try:
+                if self._followed(trigger_s):
+                    return
+            except (SparkLost, QueryFailed) as lost:
+                self._note_loss(lost)
+                continue
+            self._stop_receiving()
+            try:
+                self.deploy()
+                self.on_warning("the deployment changed; what comes from now on is read by it")
+            except HyperGridError as error:
+                self.on_warning(f"the deployment changed and cannot be used; the one before it stays: {error}")
+            if self.receives:
+                self._receive()
+
+    def _followed(self, trigger_s: float | None) -> bool:
+        """Follow with one query; return whether that is all, False where the deployment changed."""
+        progress, follower = self.progress, self._follower
+        progress.leaving.clear()
+        follower.begin(self.folder, progress.take, trigger_s=trigger_s, batch_bytes=self.how.batch_bytes)
+        (self.folder / STREAM / JVM).write_text(f"{follower.pid} {_started(follower.pid or 0)}")
+        while True:
+            if not self._is_active():
+                self.on_status(progress.status())
+                return True
+            # Ctrl-C ends the receiver too, which then needs no other.
+            looks = trigger_s is not None and not self.stopping.is_set()
+            changed = looks and self._is_changed()
+            received = looks and self._is_received() and progress.status().behind == 0
+            if changed or received or self.stopping.is_set():
+                # A commit that is under way is waited for; without this it would be done again. What asks for one
+                # later is refused: the query ends only when that was answered.
+                with progress.busy:
+                    progress.leaving.set()
+                follower.stop()
+                self.on_status(progress.status())
+                return not changed
+            self.on_status(progress.status())
+            self.stopping.wait(POLL_S)
+
+    def _is_active(self) -> bool:
+        try:
+            return self._follower.is_active()
+        except QueryFailed:
+            # What failed here says more than what Spark makes of it.
+            if self.progress.failure is not None:
+                raise self.progress.failure from None
+            raise
+
+    def _note_loss(self, lost: SparkLost | QueryFailed) -> None:
+        """Prepare another start; a busy machine is no failure, as Spark waits but ten seconds for its workers."""
+        now = time.monotonic()
+        self.restarts.append(now)
+        is_unusable = StateUnusable.__name__ in str(lost)
+        if is_unusable or isinstance(lost, SparkLost):
+            self._follower.end()
+        self.progress.failure = None
+        if len([one for one in self.restarts if now - one < RESTARTS_S]) > RESTARTS:
+            message = (
+                f"{lost}, {RESTARTS + 1} times within {RESTARTS_S:g} s; nothing is lost: start the stream again; if "
+                f"that does not help, remove {self.folder / STREAM / CHECKPOINT} before: it begins anew then"
+            )
+            raise HyperGridError(message) from lost
+        if is_unusable:
+            _begin_anew(self.folder, str(lost), self.on_warning)
+            self.progress.ledger, self.progress.replayed = Ledger(), replayed(self.folder)
+            return
+        self.on_warning(f"{lost}; it is started again")
+
+    def end(self) -> None:
+        """End Spark."""
+        self._follower.end()
+        (self.folder / STREAM / JVM).unlink(missing_ok=True)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,1 @@
+"""Backup and restoration of archives together with the server's state."""

@@ -1,0 +1,80 @@
+"""The commands that back up an archive and restore it; here, as the server's state may go along."""
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from hypergrid.cli.console import say, show_json, stages
+from hypergrid.cli.options import JsonOption
+from hypergrid.core.settings import read_settings
+
+
+def backup(
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder of the backup: new, or an earlier one.")],
+    *,
+    with_server: Annotated[
+        bool, typer.Option("--with-server", help="Take keys, audit log, jobs and standing queries along.")
+    ] = False,
+    settings: Annotated[
+        Path | None, typer.Option(help="Settings file (TOML): where the server keeps keys, with --with-server.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy an archive while others commit to it; again into the same folder, only what is new."""
+    from hypergrid.archive.durability.backup import back_up  # noqa: PLC0415 - other commands need none
+
+    state = read_settings(settings).state
+    with stages(quiet=as_json) as tell:
+        done = back_up(
+            archive, target, now_ns=time.time_ns(), with_server=with_server, server=Path(state) if state else None,
+            progress=tell,
+        )  # fmt: skip
+    if as_json:
+        show_json(asdict(done))
+        return
+    say(
+        f"{done.backup} holds snapshot {done.snapshot} of {done.archive}: {done.files_copied:,} files "
+        f"({done.bytes_copied:,} bytes) were copied and compared in {done.seconds:.2f} s; {done.files_there:,} "
+        f"({done.bytes_there:,} bytes) were there; {done.files_removed:,} that nothing needs any more were removed"
+    )
+    if done.state_made:
+        when = "of now" if with_server else f"of {done.state_made}, from an earlier run --with-server"
+        say(f"state of the server in it, {when}{': ' if done.state else ''}{', '.join(done.state)}")
+    for note in done.notes:
+        say(f"warning: {note}")
+    if done.left_out:
+        say(f"not in it, as state beside the data: {', '.join(done.left_out)}")
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="Folder that 'hypergrid backup' wrote.")],
+    target: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive; nothing may be there.")],
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Make an archive of a backup; every file is compared with its checksum. Keys come back revoked."""
+    from hypergrid.archive.durability.backup import restore as run  # noqa: PLC0415 - other commands need none
+    from queries.backup.restored_state import secure_state  # noqa: PLC0415
+
+    with stages(quiet=as_json) as tell:
+        done = run(source, target, secure=secure_state, progress=tell)
+    if as_json:
+        show_json(asdict(done))
+        return
+    made_anew = "" if done.state_made else "; keys, jobs and standing queries are made anew"
+    say(
+        f"{done.archive} is the archive at snapshot {done.snapshot}: {done.files_copied:,} files "
+        f"({done.bytes_copied:,} bytes) in {done.seconds:.2f} s{made_anew}"
+    )
+    if done.state_made:
+        say(f"state of the server, of {done.state_made}: {', '.join(done.state)}")
+    for note in done.notes:
+        say(note)
+
+
+COMMANDS: Final = (backup, restore)
+"""What the command line registers."""

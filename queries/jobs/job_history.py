@@ -1,0 +1,211 @@
+"""What became of each job, in one SQLite file: after a kill nobody has to guess.
+
+A job whose row does not match its checksum counts as forgotten.
+"""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from hypergrid.archive.disk.row_checksums import (
+    CHECKED_VERSION,
+    DamagedState,
+    Schema,
+    create_whole,
+    damaged_rows,
+    open_checked,
+    require_content,
+)
+from hypergrid.core.errors import HyperGridError
+from queries.jobs.records import Job, ResultGone, State
+
+FILE: Final = "jobs.sqlite"
+AGAIN: Final = "post it again"
+LOST: Final = f"the server ended before it was done; {AGAIN}"
+UNEXPECTED: Final = "something unexpected happened; the server's log has it"
+
+_OPENING_S: Final = 30.0
+"""How long another program may hold the file while it is opened [s],"""
+_NOTING_S: Final = 0.1
+"""and while a job is noted: all queries wait, for the runner's lock is held [s]."""
+LONGEST: Final = 20_000
+"""Letters of a query that are noted; of a longer one only its variable is."""
+_SCHEMA: Final = Schema(
+    (
+        """
+CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, token TEXT NOT NULL,
+    snapshot TEXT NOT NULL, document TEXT NOT NULL, cells INTEGER NOT NULL, created_ns INTEGER NOT NULL,
+    state TEXT NOT NULL, started_ns INTEGER, ended_ns INTEGER, error TEXT NOT NULL DEFAULT '',
+    checksum TEXT NOT NULL DEFAULT ''
+) STRICT
+""",
+    )
+)
+_COLUMNS: Final = "id, owner, token, snapshot, document, cells, created_ns, state, started_ns, ended_ns, error"
+
+
+_REMEDY: Final = (
+    "restore it from a copy, or remove it and its -wal: then what became of the latest queries is forgotten, and no "
+    "more than that"
+)
+
+
+class JournalDamaged(DamagedState):
+    """The file of jobs cannot be read; the message names it."""
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A job of an earlier process."""
+
+    id: str
+    owner: str
+    token: str
+    snapshot: str
+    document: Mapping[str, Any]
+    cells: int
+    """Of its surface."""
+    created_ns: int
+    """[ns since 1970 UTC]"""
+    state: State
+    started_ns: int | None
+    ended_ns: int | None
+    error: str
+    """Why it is not done; empty: it is."""
+
+
+class Past(ResultGone):
+    """A job of an earlier process, of which only its end is known."""
+
+    def __init__(self, noted: Noted) -> None:
+        told = f"it {'was done' if noted.state == 'done' else noted.state}{f': {noted.error}' if noted.error else ''}"
+        super().__init__(f"of query {noted.id} only the end is remembered: {told}; post the query again")
+        self.noted = noted
+
+
+class Journal:
+    """Notes jobs when they are asked and when they end; all methods may be called from any thread.
+
+    Parameters
+    ----------
+    path
+        The file; made where it is not there. Jobs of an earlier process that had not ended have failed now.
+    now_ns
+        The time [ns since 1970 UTC].
+    remembered
+        How many jobs are kept.
+    reason
+        Why jobs that had not ended have failed.
+
+    Raises
+    ------
+    JournalDamaged
+        It is no such file.
+    """
+
+    def __init__(self, path: Path, *, now_ns: int, remembered: int = 1000, reason: str = LOST) -> None:
+        self.path, self._remembered = path, remembered
+        self._lock = threading.Lock()
+        create_whole(path, _SCHEMA)
+        self._db = sqlite3.connect(path, timeout=_OPENING_S, isolation_level=None, check_same_thread=False)
+        try:
+            require_content(path)
+            version = open_checked(self._db, _SCHEMA)
+            # What a kill may not lose is on its way to the disk; only a power cut can undo the last moment.
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            if version > CHECKED_VERSION:
+                message = (
+                    f"{path} is a file of jobs of version {version}; this program reads {CHECKED_VERSION}; remove it"
+                )
+                raise JournalDamaged(message)
+            self.lost = self._db.execute(
+                "UPDATE jobs SET state = 'failed', ended_ns = ?, error = ? WHERE state IN ('queued', 'running')",
+                (now_ns, reason),
+            ).rowcount
+            """Jobs that the end of the process before cut short."""
+            self._db.execute(f"PRAGMA busy_timeout = {round(1000 * _NOTING_S)}")
+        except BaseException as error:
+            self._db.close()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise _damaged(path, error) from error
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._db.close()
+
+    def asked(self, job: Job) -> None:
+        """Note a job that somebody asked for."""
+        document = json.dumps(job.document)
+        if len(document) > LONGEST:
+            document = json.dumps({"variable": job.document["variable"]})
+        row = (
+            job.id, job.owner, job.token, job.snapshot, document, job.outline.cells, job.created_ns,
+            "queued", None, None, "",
+        )  # fmt: skip
+        with self._lock:
+            number = self._db.execute(
+                f"INSERT INTO jobs ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row
+            ).lastrowid
+            self._db.execute("DELETE FROM jobs WHERE number <= ?", ((number or 0) - self._remembered,))
+
+    def ended(self, job: Job) -> None:
+        """Note how a job ended. What was unexpected is not told: its text may hold what is nobody's business."""
+        error = "" if job.state == "done" else "it was stopped"
+        if job.error is not None:
+            error = str(job.error) if isinstance(job.error, HyperGridError) else UNEXPECTED
+        with self._lock:
+            self._db.execute(
+                "UPDATE jobs SET state = ?, started_ns = ?, ended_ns = ?, error = ? WHERE id = ?",
+                (job.state, job.started_ns, job.ended_ns, error, job.id),
+            )
+
+    def damaged(self) -> list[str]:
+        """Return the rows of damaged jobs, as "row 3 of jobs"."""
+        with self._lock:
+            return [f"row {row} of jobs" for row in damaged_rows(self._db, "jobs")]
+
+    def find(self, job_id: str) -> Noted | None:
+        """Return a job; None where it was never asked, or is forgotten.
+
+        Raises
+        ------
+        JournalDamaged
+            The file cannot be read any more.
+        """
+        with self._reading():
+            row = self._db.execute(f"SELECT {_COLUMNS} FROM valid_jobs WHERE id = ?", (job_id,)).fetchone()
+        return None if row is None else _noted(row)
+
+    def noted(self) -> list[Noted]:
+        """Return the jobs, newest first; errors as of `find`."""
+        with self._reading():
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM valid_jobs ORDER BY number DESC").fetchall()
+        return [_noted(row) for row in rows]
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except sqlite3.DatabaseError as error:
+                raise _damaged(self.path, error) from error
+
+
+def _damaged(path: Path, error: sqlite3.DatabaseError) -> JournalDamaged:
+    return JournalDamaged(f"{path} cannot be read as a file of jobs: {error}; {_REMEDY}")
+
+
+def _noted(row: tuple[Any, ...]) -> Noted:
+    job_id, owner, token, snapshot, document, cells, created_ns, state, started_ns, ended_ns, error = row
+    known: State = next(one for one in get_args(State) if one == state)
+    return Noted(
+        job_id, owner, token, snapshot, json.loads(document), cells, created_ns, known, started_ns, ended_ns, error
+    )

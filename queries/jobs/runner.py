@@ -1,0 +1,591 @@
+"""What is asked for: bounded, shared, answered block by block, each query by a thread of its own that takes turns."""
+
+import json
+import logging
+import sqlite3
+import threading
+import time
+import uuid
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import xarray as xr
+
+from hypergrid.analysis.geostatistics import at_stations
+from hypergrid.core.errors import Cancelled
+from hypergrid.core.times import SECOND_NS
+from hypergrid.execution import Part, Plan, free_bytes
+from hypergrid.execution.planning.explain import projected_s
+from hypergrid.query import OpenArchive, Query
+from hypergrid.refinement import Refinement
+from queries.jobs.admission import Asker, Limits, TooManyQueries, asker
+from queries.jobs.block_queue import PROJECTED_S, BlockQueue
+from queries.jobs.job_history import Journal, JournalDamaged, Noted, Past
+from queries.jobs.layout import Picture, check_frame, finished_picture, layout_of, value_range
+from queries.jobs.records import (
+    Job,
+    NotReady,
+    Order,
+    Outline,
+    Progress,
+    QueueFull,
+    ResultGone,
+    Statistics,
+    unknown_job,
+)
+from queries.jobs.result_cache import Shelf
+from queries.jobs.run import Event, Listener, Run
+from queries.jobs.worker import answer
+
+_LOG: Final = logging.getLogger(__name__)
+_PASSING_BYTES: Final = 256 << 20
+"""What results may take that are about to be taken [bytes]."""
+DOCUMENT_BYTES: Final = 64 << 20
+"""What the documents of remembered jobs may take together, as text [bytes]: polygons can make them large."""
+_STOP_S: Final = 3.0
+"""How long a stopping runner waits for a query to finish its block [s]; it holds nothing that must be kept."""
+_LARGE_SHARE: Final = 0.75
+"""Of the memory that queries may take together, what large ones may: for small ones there is always some."""
+_SMALL_BYTES_SHARE: Final = 1 / 16
+"""A query is small up to this share of that memory."""
+_LARGE_OF_ONE: Final = 4
+"""Large queries of one owner that are begun at a time; small ones are begun at once."""
+
+
+class Runner:
+    """Answers queries of one archive, some at a time, in fair turns (`BlockQueue`).
+
+    Queries with the same token and snapshot that wait or run at the same time share one run. A run ends early when the
+    last job that waits for it is cancelled. All methods may be called from any thread.
+
+    Parameters
+    ----------
+    archive
+        What `hypergrid.open` returns; each query reads its newest snapshot unless it names one.
+    workers
+        Queries that compute at a time.
+    capacity
+        Runs that may wait.
+    allowed_bytes
+        Most memory that a plan, and all that were begun, may project [bytes]; None: half of what is free.
+    allowed_s
+        Most time that the plan of somebody without a limit of its own may project [s]; None: any.
+    results, result_bytes
+        How many finished results are kept, and their size together [bytes]; the oldest leaves first.
+    remembered
+        How many ended jobs are remembered.
+    journal
+        Where it is noted what became of each job; nowhere where absent.
+    clock
+        Returns the time [ns since 1970 UTC].
+    """
+
+    def __init__(
+        self,
+        archive: OpenArchive,
+        *,
+        workers: int = 1,
+        capacity: int = 32,
+        allowed_bytes: int | None = None,
+        allowed_s: float | None = None,
+        results: int = 16,
+        result_bytes: int = 1 << 30,
+        remembered: int = 1000,
+        journal: Journal | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._archive = archive
+        self._workers = workers
+        self._capacity = capacity
+        self._allowed_bytes, self._limits = allowed_bytes, Limits(seconds=allowed_s)
+        self._remembered = remembered
+        self._journal = journal
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._blocks = BlockQueue(workers)
+        self._shelf = Shelf(limit=results, limit_bytes=result_bytes)
+        self._passing = Shelf(limit=capacity, limit_bytes=_PASSING_BYTES)
+        self._waiting: list[Run] = []
+        self._begun: dict[Run, threading.Thread] = {}
+        self._active: dict[tuple[str, str], Run] = {}
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._sizes: dict[str, int] = {}
+        self._listeners: dict[str, list[Listener]] = {}
+        self._counts = {"shared": 0, "done": 0, "failed": 0, "cancelled": 0}
+        self._running = 0
+        self._run_s = 1.0
+        self._stopped = False
+
+    # What callers ask
+
+    def explain(self, document: Mapping[str, Any]) -> Outline:
+        """Return what a query would do, without running it.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered.
+        """
+        query = self._archive.latest().query(document)
+        return _outline(query, query.plan(refining=True))
+
+    def plan(self, document: Mapping[str, Any]) -> Plan:
+        """Return the plan by which a query would be answered, without running it.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered.
+        """
+        return self._archive.latest().query(document).plan(refining=True)
+
+    def at_stations(self, document: Mapping[str, Any]) -> Query:
+        """Return the part of a query that ends at its stations, which may be computed at once by whoever asks.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered, or would take more than is allowed (`TooLarge`).
+        """
+        query = at_stations(self._archive.latest().query(document))
+        plan = query.plan()
+        self._check_plan(plan, asker())
+        return query
+
+    def submit(self, document: Mapping[str, Any], *, order: Order = "coarse_to_fine", passing: bool = False) -> Job:
+        """Ask for the answer of a query; return at once.
+
+        Parameters
+        ----------
+        document
+            The query in its JSON form.
+        order
+            Which cells come first; whoever joins a run that has begun takes its order.
+        passing
+            Whether the result is taken as soon as it is there, and the job forgotten then (`forget`); it takes no place
+            among the results that are kept.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered (`NotFound`, `InvalidQuery`, …), projects more memory, cells or time than is
+            allowed (`TooLarge`), or too many wait (`QueueFull`), of whoever asks (`TooManyQueries`) or of all.
+        """
+        query = self._archive.latest().query(document)
+        understood = query.to_json()
+        key = (query.token, understood["snapshot"])
+        who = asker()
+        with self._lock:
+            self._check_open(who)
+            if key not in self._active:
+                self._check_room()
+        # Outside the lock, for it takes milliseconds.
+        plan = query.plan(refining=True)
+        self._check_plan(plan, who)
+        outline, size = _outline(query, plan), len(json.dumps(understood))
+        with self._lock:
+            self._check_open(who)
+            run = self._active.get(key)
+            if run is None:
+                run = self._enqueue(key, query, outline, order, who.owner)
+            else:
+                self._counts["shared"] += 1
+            job = Job(
+                id=uuid.uuid4().hex,
+                token=key[0],
+                snapshot=key[1],
+                document=understood,
+                state="queued",
+                created_ns=self._clock(),
+                started_ns=None,
+                ended_ns=None,
+                outline=outline,
+                progress=Progress(),
+                owner=who.owner,
+                passing=passing,
+            )
+            run.followers[job.id] = job
+            run.passing = run.passing and passing
+            self._runs[job.id] = run
+            self._sizes[job.id] = size
+            self._forget()
+            self._note(job)
+            return run.view(job, kept=False)
+
+    def jobs(self) -> list[Job]:
+        """Return the jobs that are remembered, newest first."""
+        with self._lock:
+            return [self._view(job_id) for job_id in reversed(self._runs)]
+
+    def past(self) -> list[Noted]:
+        """Return the jobs of earlier processes that the journal remembers, newest first."""
+        if self._journal is None:
+            return []
+        with self._lock:
+            try:
+                return [one for one in self._journal.noted() if one.id not in self._runs]
+            except JournalDamaged as error:
+                _LOG.error("jobs of earlier processes are not listed: %s", error)
+                return []
+
+    def job(self, job_id: str) -> Job:
+        """Return a job as it stands.
+
+        Raises
+        ------
+        NotFound, Past
+            No such job is remembered; it is one of an earlier process.
+        """
+        with self._lock:
+            return self._view(job_id)
+
+    def events(self, job_id: str, *, after: int = 0) -> list[Event]:
+        """Return what a follower that saw events up to number `after` still has to be told, oldest first."""
+        with self._lock:
+            job = self._view(job_id)
+            return self._runs[job_id].events(job, after)
+
+    def listen(self, job_id: str, listener: Listener) -> Callable[[], None]:
+        """Have `listener` called at each change of a job, from any thread; return what ends that."""
+        with self._lock:
+            self._view(job_id)
+            self._listeners.setdefault(job_id, []).append(listener)
+
+        def leave() -> None:
+            with self._lock:
+                listeners = self._listeners.get(job_id, [])
+                if listener in listeners:
+                    listeners.remove(listener)
+                if not listeners:
+                    self._listeners.pop(job_id, None)
+
+        return leave
+
+    def cancel(self, job_id: str) -> Job:
+        """Stop a job that has not ended; its run stops after the present block, unless others wait for it."""
+        with self._lock:
+            job = self._view(job_id)
+            run = self._runs[job_id]
+            if job.ended:
+                return job
+            run.followers[job_id] = replace(job, state="cancelled", ended_ns=self._clock())
+            self._counts["cancelled"] += 1
+            if all(follower.ended for follower in run.followers.values()):
+                run.stop.set()
+                # From here on an identical query starts anew, even while the last block is still being computed.
+                if self._active.get(run.key) is run:
+                    del self._active[run.key]
+                if run in self._waiting:
+                    self._waiting.remove(run)
+                    run.end("cancelled", self._clock())
+                self._blocks.wake()
+            job = self._view(job_id)
+            self._note(job)
+            called = list(self._listeners.get(job_id, []))
+        for listener in called:
+            listener()
+        return job
+
+    def result(self, job_id: str) -> xr.Dataset:
+        """Return the finished surface.
+
+        Raises
+        ------
+        NotFound, NotReady, ResultGone
+            No such job; it is not done; it was done, but its result had to make room.
+        """
+        with self._lock:
+            job = self._view(job_id)
+            run = self._runs[job_id]
+            if job.state != "done":
+                raise NotReady(_not_ready(job))
+            dataset = self._held(run)
+            if dataset is None:
+                message = f"the result of query {job_id} was dropped to make room for later ones; post the query again"
+                raise ResultGone(message)
+            return dataset
+
+    def forget(self, job_id: str) -> None:
+        """Stop a job where it has not ended, and forget it, with its result where nobody else asked for it."""
+        self.cancel(job_id)
+        with self._lock:
+            run = self._runs.pop(job_id, None)
+            if run is not None:
+                self._let_go(run, job_id)
+
+    def picture(self, job_id: str, time_index: int, level: int = 0, part: Part = "value") -> Picture:
+        """Return one time cell of the surface, on one level where it has several, as it stands now, finished or not.
+
+        Raises
+        ------
+        NotFound, NotReady, ResultGone, InvalidQuery
+            As `result`, but a run that has computed its first block is enough; the surface has no such time
+            cell or level, or its variance was not asked for.
+        """
+        with self._lock:
+            job = self._view(job_id)
+            run = self._runs[job_id]
+            refinement = run.refinement if not job.ended else None
+        layout = run.outline.layout
+        check_frame(layout, time_index, level)
+        if job.state == "done":
+            return finished_picture(layout, self.result(job_id), time_index, level, part)
+        if refinement is None:
+            raise NotReady(_not_ready(job))
+        frame, fraction = refinement.frame(time_index, level, part), refinement.fraction
+        return Picture(layout, time_index, level, frame.values, frame.computed, frame.estimate, fraction, frame.error)
+
+    def statistics(self) -> Statistics:
+        """Return what is held now and what was done so far."""
+        with self._lock:
+            shelf = self._shelf.statistics()
+            return Statistics(
+                workers=self._workers,
+                queued=self._queued(),
+                capacity=self._capacity,
+                running=self._running,
+                longest_block_s=self._blocks.longest_block_s,
+                jobs=len(self._runs),
+                results=shelf.results,
+                result_bytes=shelf.held_bytes,
+                result_bytes_limit=shelf.limit_bytes,
+                evicted=shelf.evicted,
+                **self._counts,
+            )
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no query is taken any more."""
+        return self._stopped
+
+    def stop(self) -> None:
+        """Cancel all that waits or runs, and wait a little for the workers to leave. What is done stays readable."""
+        with self._lock:
+            self._stopped = True
+            open_jobs = [job_id for job_id in self._runs if not self._view(job_id).ended]
+            threads = list(self._begun.values())
+        for job_id in open_jobs:
+            self.cancel(job_id)
+        until_s = time.monotonic() + _STOP_S
+        for thread in threads:
+            thread.join(max(until_s - time.monotonic(), 0.0))
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Have what is computed inside, for whoever asks, take its turn among the queries."""
+        with self._blocks.turn(asker().owner):
+            yield
+
+    # What the threads of queries do
+
+    def _check_plan(self, plan: Plan, who: Asker) -> None:
+        """Refuse a plan that takes more than is allowed."""
+        plan.check(self._allowed_bytes)
+        who.limits.check(plan)
+        if who.limits.seconds is None:
+            self._limits.check(plan)
+
+    def _check_open(self, who: Asker) -> None:
+        """Refuse one who has as many queries that wait or run as it may have."""
+        most = who.limits.queries
+        if most is None:
+            return
+        open_ = {
+            job.id
+            for run in (*self._active.values(),)
+            for job in run.followers.values()
+            if job.owner == who.owner and not job.ended
+        }
+        if len(open_) >= most:
+            message = f"{most} of your queries wait or run, and no more may; wait for one to end, or stop one"
+            raise TooManyQueries(message)
+
+    def _check_room(self) -> None:
+        """Refuse a run for which there is no place in the queue."""
+        if self._stopped:
+            message = "the server is stopping; ask again once it is back"
+            raise QueueFull(message)
+        if (queued := self._queued()) >= self._capacity:
+            message = f"{queued} queries wait, and {self._capacity} may; ask again later, or stop one"
+            # By then a quarter of those that wait should be done.
+            wait_s = self._run_s * queued / self._workers / 4
+            raise QueueFull(message, min(max(wait_s, 1.0), 60.0))
+
+    def _queued(self) -> int:
+        return len(self._waiting) + len(self._begun) - self._running
+
+    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline, order: Order, owner: str) -> Run:
+        self._check_room()
+        run = Run(uuid.uuid4().hex, key, query, outline, order, owner=owner)
+        self._waiting.append(run)
+        self._active[key] = run
+        self._begin()
+        return run
+
+    def _begin(self) -> None:
+        """Begin the queries that fit in memory beside those that were begun, in the order in which they came."""
+        if not self._waiting:
+            return
+        allowed = free_bytes() // 2 if self._allowed_bytes is None else self._allowed_bytes
+        held = sum(run.outline.projected_bytes for run in self._begun)
+        large = Counter(run.owner for run in self._begun if _is_large(run, allowed))
+        is_full = False
+        for run in list(self._waiting):
+            is_large = _is_large(run, allowed)
+            share = _LARGE_SHARE if is_large else 1.0
+            fits = not self._begun or held + run.outline.projected_bytes <= share * allowed
+            if is_large and (is_full or large[run.owner] >= _LARGE_OF_ONE):
+                continue
+            if not fits:
+                # None that came later is begun before it, but for small ones.
+                is_full = True
+                continue
+            self._waiting.remove(run)
+            held += run.outline.projected_bytes
+            large[run.owner] += is_large
+            # Daemons: one that is deep in a block must not keep a process alive that was told to end.
+            thread = threading.Thread(target=self._work, args=(run,), name=f"query-{run.id[:8]}", daemon=True)
+            self._begun[run] = thread
+            thread.start()
+
+    def _work(self, run: Run) -> None:
+        """Answer a query in its turns, whatever becomes of it."""
+        projected = run.outline.projected_s
+        try:
+            with self._blocks.turn(run.owner, projected_s=projected, stop=run.stop, on_begin=lambda: self._run(run)):
+                self._drive(run)
+        except Cancelled:
+            with self._lock:
+                run.end("cancelled", self._clock())
+        finally:
+            with self._lock:
+                del self._begun[run]
+                if run.started_ns is not None:
+                    self._running -= 1
+                    took_s = (self._clock() - run.started_ns) / SECOND_NS
+                    # Recent runs count, older ones fade.
+                    self._run_s += 0.2 * (took_s - self._run_s)
+                if self._active.get(run.key) is run:
+                    del self._active[run.key]
+                for job in run.followers.values():
+                    # Those that left before were noted then.
+                    if not job.ended:
+                        self._note(run.view(job, kept=False))
+                self._begin()
+            self._tell(run)
+
+    def _run(self, run: Run) -> None:
+        """Note that the first turn of a query begins."""
+        with self._lock:
+            self._running += 1
+            run.state, run.started_ns = "running", self._clock()
+            run.advance(Progress(total=run.outline.cells))
+        self._tell(run)
+
+    def _drive(self, run: Run) -> None:
+        """Run it to its end, whatever that is: a worker outlives every query."""
+        try:
+            dataset = answer(
+                run.query,
+                run.stop,
+                order=run.order,
+                allowed_bytes=self._allowed_bytes,
+                on_refinement=lambda refinement: self._advance(run, refinement),
+            )
+            spread = value_range(dataset)
+        except Cancelled:
+            with self._lock:
+                run.end("cancelled", self._clock())
+        except Exception as error:  # noqa: BLE001 - told to those who asked; the worker goes on
+            with self._lock:
+                run.end("failed", self._clock(), error)
+                self._counts["failed"] += _open(run)
+        else:
+            with self._lock:
+                run.value_range = spread
+                (self._passing if run.passing else self._shelf).put(run.id, dataset)
+                run.end("done", self._clock())
+                self._counts["done"] += _open(run)
+
+    def _advance(self, run: Run, refinement: Refinement) -> None:
+        with self._lock:
+            run.refinement = refinement
+            run.advance(Progress(refinement.fraction, refinement.cells, refinement.total, refinement.seconds))
+        self._tell(run)
+
+    def _tell(self, run: Run) -> None:
+        with self._lock:
+            called = [listener for job_id in run.followers for listener in self._listeners.get(job_id, [])]
+        for listener in called:
+            listener()
+
+    def _note(self, job: Job) -> None:
+        if self._journal is not None and not job.passing:
+            try:
+                (self._journal.ended if job.ended else self._journal.asked)(job)
+            except sqlite3.Error as error:
+                # As on a full disk; the job goes on as it does.
+                _LOG.error("query %s could not be noted: %s", job.id, error)
+
+    def _view(self, job_id: str) -> Job:
+        run = self._runs.get(job_id)
+        if run is None:
+            noted = self._remembered_end(job_id)
+            raise unknown_job(job_id) if noted is None else Past(noted)
+        return run.view(run.followers[job_id], kept=self._held(run) is not None)
+
+    def _remembered_end(self, job_id: str) -> Noted | None:
+        """Return what the journal knows of a job of an earlier process; None where it knows nothing, or is damaged."""
+        try:
+            return None if self._journal is None else self._journal.find(job_id)
+        except JournalDamaged as error:
+            _LOG.error("query %s is not looked up: %s", job_id, error)
+            return None
+
+    def _held(self, run: Run) -> xr.Dataset | None:
+        found = self._shelf.get(run.id)
+        return self._passing.get(run.id) if found is None else found
+
+    def _forget(self) -> None:
+        """Forget the oldest ended jobs above the limits, and results that no remembered job can ask for."""
+        for job_id in list(self._runs):
+            if len(self._runs) <= self._remembered and sum(self._sizes.values()) <= DOCUMENT_BYTES:
+                return
+            if self._view(job_id).ended:
+                self._let_go(self._runs.pop(job_id), job_id)
+
+    def _let_go(self, run: Run, job_id: str) -> None:
+        del run.followers[job_id]
+        self._sizes.pop(job_id, None)
+        if not run.followers:
+            self._shelf.drop(run.id)
+            self._passing.drop(run.id)
+
+
+def _outline(query: Query, plan: Plan) -> Outline:
+    layout = layout_of(plan.surface.topology, variable=query.question.variable, units=plan.surface.unit)
+    return Outline(layout, plan.cells, plan.projected_bytes, projected_s(plan), query.explain())
+
+
+def _is_large(run: Run, allowed_bytes: int) -> bool:
+    """Return whether a query takes much of what all may take together, or long."""
+    outline = run.outline
+    return outline.projected_bytes > _SMALL_BYTES_SHARE * allowed_bytes or outline.projected_s > PROJECTED_S
+
+
+def _open(run: Run) -> int:
+    """Return how many of its jobs saw its end; the others were cancelled before."""
+    return sum(not job.ended for job in run.followers.values())
+
+
+def _not_ready(job: Job) -> str:
+    remedy = {
+        "queued": "it waits for others; follow its events",
+        "running": "it is being computed; follow its events",
+        "failed": f"it failed: {job.error}",
+        "cancelled": "it was stopped; post it again",
+    }
+    return f"query {job.id} is {job.state} and has nothing to show; {remedy.get(job.state, 'ask again')}"

@@ -1,0 +1,1 @@
+"""Answers that hold for one snapshot: catalogue, latest readings, extents, station health."""

@@ -1,0 +1,146 @@
+"""What there is to ask about: variables, stations, layers, snapshots, functions and saved queries, as JSON values."""
+
+import dataclasses
+import json
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.parameters import Parameter, schema
+from hypergrid.core.readings import Station
+from hypergrid.core.times import format_timestamp
+from hypergrid.interpolation import METHODS
+from hypergrid.interpolation.methods.station_selection import PARAMETERS
+from hypergrid.perspective.functions.merges import MERGES
+from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
+from hypergrid.query import OpenArchive
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Catalogue:
+    """Looks things up in the newest snapshot of one archive.
+
+    Parameters
+    ----------
+    archive
+        What `hypergrid.open` returns.
+    saved
+        Folder of saved queries, one JSON file each; None or a missing folder: none.
+    """
+
+    def __init__(self, archive: OpenArchive, *, saved: Path | None = None) -> None:
+        self._archive = archive
+        self._saved = saved
+        self._logged: set[str] = set()
+
+    @property
+    def archive(self) -> OpenArchive:
+        """What it looks things up in."""
+        return self._archive
+
+    def variables(self) -> list[dict[str, Any]]:
+        """Return the variables with their units, by name."""
+        held = self._archive.latest().variables
+        return [dataclasses.asdict(held[name]) for name in sorted(held)]
+
+    def stations(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return stations, all or some, as a GeoJSON FeatureCollection (RFC 7946), longitude before latitude.
+
+        A station whose position is not known has a null geometry, as the standard wants it.
+        """
+        known = self._archive.latest().stations
+        some = known if names is None else names
+        return {"type": "FeatureCollection", "features": [_feature(known[name]) for name in some if name in known]}
+
+    def layers(self) -> list[dict[str, Any]]:
+        """Return the layers (fields that do not change with time) with unit, extent [degree] and source, by name."""
+        held = self._archive.latest().layers.entries
+        return [dataclasses.asdict(held[name]) for name in sorted(held)]
+
+    def snapshots(self, most: int | None = None) -> list[dict[str, Any]]:
+        """Return the versions of the archive, newest first; all of them, or so many."""
+        return [
+            {
+                "id": snapshot.id,
+                "time": format_timestamp(snapshot.time_ns),
+                "message": snapshot.message,
+                "metadata": dict(snapshot.metadata),
+            }
+            for snapshot in self._archive.latest().snapshots[:most]
+        ]
+
+    def functions(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what the steps of a query can name, by kind of step."""
+        return {
+            "convert": _rows(CONVERTS.values()),
+            "aggregate": _rows(AGGREGATES.values(), _COVERAGE),
+            "interpolate": _rows(
+                dataclasses.replace(row, parameters=(*row.parameters, *PARAMETERS)) for row in METHODS.values()
+            ),
+            "merge": _rows(MERGES.values()),
+        }
+
+    def saved(self) -> dict[str, Mapping[str, Any]]:
+        """Return the saved queries by name, the name of their file; one that cannot be read is logged and left out."""
+        found = {}
+        for name, one in self._read_saved():
+            if not isinstance(one, InvalidQuery):
+                found[name] = one
+            elif str(one) not in self._logged:
+                self._logged.add(str(one))
+                _LOG.warning("%s", one)
+        return found
+
+    def unreadable(self) -> list[InvalidQuery]:
+        """Return what is wrong with saved queries that cannot be read; each names its file."""
+        return [one for _, one in self._read_saved() if isinstance(one, InvalidQuery)]
+
+    def _read_saved(self) -> Iterator[tuple[str, Mapping[str, Any] | InvalidQuery]]:
+        if self._saved is not None and self._saved.is_dir():
+            yield from ((path.stem, _read(path)) for path in sorted(self._saved.glob("*.json")))
+
+
+def _feature(station: Station) -> dict[str, Any]:
+    position = station.position
+    known = math.isfinite(position.lon) and math.isfinite(position.lat)
+    elevation_m = position.elevation_m if math.isfinite(position.elevation_m) else None
+    height = [] if elevation_m is None else [elevation_m]
+    return {
+        "type": "Feature",
+        "id": station.id,
+        "geometry": {"type": "Point", "coordinates": [position.lon, position.lat, *height]} if known else None,
+        "properties": {"name": station.name, "elevation_m": elevation_m},
+    }
+
+
+_COVERAGE: Final = Parameter(
+    "min_coverage", "number", "share of the possible readings below which a cell is missing", required=False
+)
+
+
+def _rows(rows: Iterable[Any], *more: Parameter) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": row.name,
+            "summary": row.summary,
+            "parameters": [dataclasses.asdict(parameter) for parameter in getattr(row, "parameters", ())],
+            "schema": schema((*getattr(row, "parameters", ()), *more)),
+        }
+        for row in rows
+    ]
+
+
+def _read(path: Path) -> Mapping[str, Any] | InvalidQuery:
+    """Return a saved query, or what is wrong with it: one must not keep the others from being served."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        return InvalidQuery(f"the saved query {path.name} is no JSON: {error}; mend or remove the file")
+    if not isinstance(document, dict):
+        came = type(document).__name__
+        return InvalidQuery(f"the saved query {path.name} needs a JSON object; got {came}; mend or remove it")
+    return document

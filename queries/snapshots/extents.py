@@ -1,0 +1,140 @@
+"""From when to when each series has readings that are good or not evaluated; updated by what commits touched."""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.archive import Archive
+from hypergrid.archive.arrays.change_set import KINDS
+from hypergrid.archive.diff import Change, told
+from hypergrid.core.errors import NotFound
+from hypergrid.core.flags import ACCEPTED_BY_DEFAULT
+from hypergrid.core.readings import Readings
+from hypergrid.core.times import Window
+
+NONE_FIRST: Final = np.iinfo(np.int64).max
+"""First stamp of a series without such readings."""
+NONE_LAST: Final = np.iinfo(np.int64).min
+"""Last stamp of a series without such readings."""
+_MOST_CHUNKS: Final = 8
+"""Chunks of slices in which the first and the last readings are looked for at a time; one at first, then twice as many
+each time: most series are found in the first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Extents:
+    """The first and the last stamp of each series of a variable, at one snapshot."""
+
+    first_ns: NDArray[np.int64]
+    """[ns since 1970 UTC], `NONE_FIRST` where there is none, shape (series,)."""
+    last_ns: NDArray[np.int64]
+    """[ns since 1970 UTC], `NONE_LAST` where there is none, shape (series,)."""
+
+
+class SeriesExtents:
+    """Extents at the snapshot that was asked for last, from which those of the next are had; safe between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._snapshot: str | None = None
+        self._held: dict[str, Extents] = {}
+
+    def of(self, archive: Archive) -> Mapping[str, Extents]:
+        """Return the extents of all variables at the snapshot that an archive reads."""
+        with self._lock:
+            if self._snapshot != archive.snapshot:
+                changes = _changes(archive, self._snapshot)
+                self._held = {
+                    name: _found(archive, name)
+                    if changes is None or name not in self._held
+                    else _updated(self._held[name], archive, name, [one for one in changes if one.variable == name])
+                    for name in archive.variables
+                }
+                self._snapshot = archive.snapshot
+            return self._held
+
+
+def _changes(archive: Archive, since: str | None) -> tuple[Change, ...] | None:
+    """Return what changed since a snapshot; None where commits do not tell."""
+    try:
+        found = None if since is None else told(archive, since)
+    except NotFound:
+        return None
+    return None if found is None or any(one.kind not in KINDS for one in found) else found
+
+
+def _found(archive: Archive, variable: str) -> Extents:
+    count = len(archive.series(variable))
+    nothing = Extents(np.full(count, NONE_FIRST), np.full(count, NONE_LAST))
+    return _searched(nothing, archive, variable, np.arange(count), np.arange(count))
+
+
+def _updated(known: Extents, archive: Archive, variable: str, changes: list[Change]) -> Extents:
+    """Return the extents at a later snapshot: only what commits since have touched is read, and what that took away."""
+    more = len(archive.series(variable)) - len(known.first_ns)
+    first_ns = np.append(known.first_ns, np.full(more, NONE_FIRST))
+    last_ns = np.append(known.last_ns, np.full(more, NONE_LAST))
+    # What is new takes nothing away; another value or flag may.
+    lost = [run for one in changes if one.kind != "new" for run in one.runs]
+    of_first, of_last = (np.flatnonzero(_within(stamps, lost)) for stamps in (first_ns, last_ns))
+    first_ns[of_first], last_ns[of_last] = NONE_FIRST, NONE_LAST
+    found = Extents(first_ns, last_ns)
+    for window in {run for one in changes for run in one.runs}:
+        found = _merged(found, archive.read(variable, window=window))
+    # A window may hold a later first one than is the first now.
+    found.first_ns[of_first], found.last_ns[of_last] = NONE_FIRST, NONE_LAST
+    return _searched(found, archive, variable, of_first, of_last)
+
+
+def _within(stamps_ns: NDArray[np.int64], windows: Iterable[Window]) -> NDArray[np.bool_]:
+    found = np.zeros(len(stamps_ns), np.bool_)
+    for window in windows:
+        found |= window.holds(stamps_ns)
+    return found
+
+
+def _searched(
+    known: Extents, archive: Archive, variable: str, of_first: NDArray[np.intp], of_last: NDArray[np.intp]
+) -> Extents:
+    """Return extents with the first stamps of some series and the last ones of some, looked for from both ends."""
+    windows = list(archive.spans(variable, 1))
+    first_ns, last_ns = known.first_ns.copy(), known.last_ns.copy()
+    for window in _growing(windows):
+        if not len(of_first):
+            break
+        found = _merged(_empty(known), archive.read(variable, window=window, series=of_first))
+        first_ns[of_first] = found.first_ns[of_first]
+        of_first = of_first[first_ns[of_first] == NONE_FIRST]
+    for window in _growing(windows[::-1]):
+        if not len(of_last):
+            break
+        found = _merged(_empty(known), archive.read(variable, window=window, series=of_last))
+        last_ns[of_last] = found.last_ns[of_last]
+        of_last = of_last[last_ns[of_last] == NONE_LAST]
+    return Extents(first_ns, last_ns)
+
+
+def _growing(windows: list[Window]) -> Iterator[Window]:
+    """Yield windows that stand in a row from either end, more and more of them as one."""
+    done, size = 0, 1
+    while done < len(windows):
+        some = windows[done : done + size]
+        yield Window(min(one.start_ns for one in some), max(one.stop_ns for one in some))
+        done, size = done + size, min(2 * size, _MOST_CHUNKS)
+
+
+def _empty(like: Extents) -> Extents:
+    return Extents(np.full_like(like.first_ns, NONE_FIRST), np.full_like(like.last_ns, NONE_LAST))
+
+
+def _merged(known: Extents, readings: Readings) -> Extents:
+    """Return extents that hold some readings too, as far as these are good or not evaluated."""
+    kept = readings.take(np.isin(readings.flag, ACCEPTED_BY_DEFAULT))
+    first_ns, last_ns = known.first_ns.copy(), known.last_ns.copy()
+    np.minimum.at(first_ns, kept.index, kept.time_ns)
+    np.maximum.at(last_ns, kept.index, kept.time_ns)
+    return Extents(first_ns, last_ns)

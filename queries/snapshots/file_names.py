@@ -1,0 +1,76 @@
+"""What files with readings and surfaces are called: by what they hold, variable, period and kind."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import xarray as xr
+
+from hypergrid.core.times import SECOND_NS, Window, format_timestamp
+from hypergrid.formats.readings import Chosen, Piece
+
+MOST_NAMES: Final = 3
+"""Variables, and stations, that a name lists; of more it lists none."""
+_LONGEST: Final = 60
+_BOUNDS: Final = ("time_bounds", "climatology_bounds")
+
+
+def surface_name(dataset: xr.Dataset, time: int | None = None) -> str:
+    """Return the name of a file with a surface, without its ending; `time`: of one time cell alone.
+
+    Examples
+    --------
+    `air_temperature_2007-10-01_2007-10-04_map`
+    """
+    variable = str(dataset.attrs["title"]).partition(":")[0]
+    bounds = next((dataset[name] for name in _BOUNDS if name in dataset.coords), dataset["time"])
+    stamps = bounds.to_numpy().astype("datetime64[ns]").astype(np.int64).reshape(dataset["time"].size, -1)
+    if time is not None and 0 <= time < len(stamps):
+        stamps = stamps[time : time + 1]
+    period = (int(stamps.min()), int(stamps.max())) if stamps.size else None
+    along = str(dataset["time"].dims[0]) if dataset["time"].dims else "time"
+    kind = "map" if {"lat", "y"} & set(dataset.dims) else "series"
+    return _joined(variable, *_period(period), *(() if along == "time" else (along,)), kind)
+
+
+def readings_name(chosen: Chosen, pieces: Sequence[Piece] = ()) -> str:
+    """Return the name of a file with readings, without its ending; its period is that of the pieces where it has any.
+
+    Examples
+    --------
+    `air_temperature_station-3_2007-10-01_2007-10-02_readings`
+    """
+    variables = list(dict.fromkeys(kind.variable.name for kind in chosen.kinds))
+    stations = chosen.selection.stations
+    extents = [one for one in map(chosen.archive.extent, variables) if one is not None]
+    period = None
+    if pieces:
+        spans = [piece.intervals_ns() for piece in pieces]
+        period = min(int(first.min()) for first, _ in spans), max(int(last.max()) for _, last in spans)
+    elif extents:
+        whole = Window(min(one.start_ns for one in extents), max(one.stop_ns for one in extents))
+        part = whole if chosen.selection.window is None else whole.intersect(chosen.selection.window)
+        period = None if part is None else (part.start_ns, part.stop_ns)
+    return _joined(
+        *(variables if len(variables) <= MOST_NAMES else ()),
+        *(f"station-{one}" for one in stations if len(stations) <= MOST_NAMES),
+        *_period(period),
+        "readings",
+    )
+
+
+def _period(period: tuple[int, int] | None) -> tuple[str, ...]:
+    return () if period is None else tuple(map(_instant, period))
+
+
+def _instant(time_ns: int) -> str:
+    """Return a day, or an instant to the second, without signs that no name of a file may have."""
+    text = format_timestamp(time_ns // SECOND_NS * SECOND_NS).replace(":", "")
+    if text.endswith("T000000Z"):
+        return text.removesuffix("T000000Z")
+    return f"{text.removesuffix('00Z')}Z" if text.endswith("00Z") else text
+
+
+def _joined(*parts: str) -> str:
+    return "_".join(re.sub(r"[^A-Za-z0-9_.+-]+", "-", part)[:_LONGEST] for part in parts)

@@ -1,0 +1,223 @@
+"""The newest reading of every series, held in memory, and brought up to date by what commits touched."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.archive import Archive
+from hypergrid.archive.arrays.change_set import KINDS
+from hypergrid.archive.diff import told
+from hypergrid.core.errors import HyperGridError, NotFound
+from hypergrid.core.flags import MISSING
+from hypergrid.core.readings import Readings, Series
+from hypergrid.core.times import DAY_NS, SECOND_NS, Window
+from hypergrid.query import OpenArchive
+
+_COLUMNS: Final = ("time_ns", "value", "flag", "valued_ns")
+NEVER: Final = np.iinfo(np.int64).min
+"""Stamp of a series that has no reading."""
+LOOKED_S: Final = 1.0
+"""How long nobody looks for a newer snapshot [s]."""
+EVERY_S: Final = LOOKED_S / 2
+"""How often a thread of its own looks, so that nobody who asks has to [s]."""
+_WIDER: Final = 8
+"""Times which a window grows in which the newest readings are looked for."""
+_SLICES_AT_ONCE: Final = 4_000_000
+"""Slices times series that are read at once at most, where those with values are looked for far back."""
+
+
+@dataclass(frozen=True, eq=False)
+class Newest:
+    """The newest reading of each series of a variable, whatever its flag."""
+
+    snapshot: str
+    series: tuple[Series, ...]
+    time_ns: NDArray[np.int64]
+    """Its stamp [ns since 1970 UTC], `NEVER` where there is none, shape (series,)."""
+    value: NDArray[np.float64]
+    """[the variable's unit], NaN where it came without one, shape (series,)."""
+    flag: NDArray[np.uint8]
+    """QARTOD flag, shape (series,)."""
+    valued_ns: NDArray[np.int64]
+    """Stamp of the newest reading that has a value [ns since 1970 UTC], `NEVER` where none has, shape (series,).
+
+    Earlier than `time_ns` where a station goes on sending rows with missing values."""
+
+
+class LatestValues:
+    """The newest readings of an archive, as of a moment ago; may be asked from any thread.
+
+    Parameters
+    ----------
+    archive
+        What `hypergrid.open` returns.
+    clock
+        Returns seconds that only grow.
+    """
+
+    def __init__(self, archive: OpenArchive, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._archive = archive
+        self._clock = clock
+        self._looking = threading.Lock()
+        self._lock = threading.RLock()
+        self._held: dict[str, Newest] = {}
+        self._looked = -np.inf
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether somebody looked for a newer snapshot a moment ago, so that what is held is as new as is needed."""
+        return self._clock() - self._looked < LOOKED_S
+
+    @property
+    def archive(self) -> OpenArchive:
+        """The snapshot that was found last."""
+        return self._archive
+
+    def look(self) -> bool:
+        """Look for a newer snapshot, unless another thread does; return whether this one did.
+
+        What is held stays at hand meanwhile: a commit of 2,000 stations takes 0.4 s to read.
+        """
+        if not self._looking.acquire(blocking=False):
+            return False
+        try:
+            archive = self._archive.latest()
+            with self._lock:
+                known = dict(self._held)
+            updated = {name: _updated(one, archive.store, name) for name, one in known.items()}
+            with self._lock:
+                self._archive = archive
+                self._held |= updated
+            self._looked = self._clock()
+        finally:
+            self._looking.release()
+        return True
+
+    @contextmanager
+    def steady(self) -> Iterator[OpenArchive]:
+        """Hold `archive` inside the context, so that all that is asked there is of one snapshot; yield it."""
+        with self._lock:
+            yield self._archive
+
+    @contextmanager
+    def kept_recent(self, *, every_s: float = EVERY_S) -> Iterator[None]:
+        """Look for newer snapshots now and then, from a thread of its own, as long as the block lasts."""
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(every_s):
+                # What cannot be read is told to those who ask for it: they look themselves then.
+                with suppress(HyperGridError, OSError):
+                    self.look()
+
+        thread = threading.Thread(target=look, name="latest values", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            # What it still reads nobody needs any more: of 13,000 stations that may take seconds.
+            thread.join(LOOKED_S)
+
+    def prepare(self) -> None:
+        """Read the newest readings of all variables before somebody asks for them."""
+        self.look()
+        for name in self._archive.variables:
+            self.of(name)
+
+    def of(self, variable: str) -> Newest:
+        """Return the newest readings of a variable at `archive`.
+
+        Raises
+        ------
+        NotFound
+            There is no such variable.
+        """
+        with self._lock:
+            archive = self._archive.store
+            found = self._held.get(variable)
+            if found is None or found.snapshot != archive.snapshot:
+                found = newest_of(archive, variable, found)
+                self._held[variable] = found
+            return found
+
+
+def newest_of(archive: Archive, variable: str, known: Newest | None = None) -> Newest:
+    """Return the newest readings of a variable; where those of an earlier snapshot are known, by what changed since."""
+    return _found(archive, variable) if known is None else _updated(known, archive, variable)
+
+
+def _found(archive: Archive, variable: str) -> Newest:
+    """Look backwards from the end, in windows that grow, at those series alone that no value is found of yet."""
+    series, extent = archive.series(variable), archive.extent(variable)
+    newest = _none(archive, series)
+    if extent is None:
+        return newest
+    stop, length = extent.stop_ns, DAY_NS
+    slice_ns = round(archive.slice_s * SECOND_NS)
+    while stop > extent.start_ns:
+        open_ones = np.flatnonzero(newest.valued_ns == NEVER)
+        if not len(open_ones):
+            break
+        # A station may have sent missing values for years: what is read at once stays bounded.
+        length = min(length, max(DAY_NS, _SLICES_AT_ONCE // len(open_ones) * slice_ns))
+        start = max(extent.start_ns, stop - length)
+        newest = _merged(newest, archive.read(variable, window=Window(start, stop), series=open_ones))
+        stop, length = start, length * _WIDER
+    return newest
+
+
+def _updated(known: Newest, archive: Archive, variable: str) -> Newest:
+    """Return the newest readings at a later snapshot: only what commits since have touched is read."""
+    if known.snapshot == archive.snapshot:
+        return known
+    try:
+        changes = [one for one in told(archive, known.snapshot) if one.variable == variable]
+    except NotFound:
+        return _found(archive, variable)
+    if any(one.kind not in KINDS for one in changes):
+        # Commits of earlier programs do not tell whether readings went.
+        return _found(archive, variable)
+    windows = [run for one in changes for run in one.runs]
+    series = archive.series(variable)
+    more = _none(archive, series[len(known.series) :])
+    columns = (np.concatenate([getattr(known, name), getattr(more, name)]) for name in _COLUMNS)
+    newest = Newest(archive.snapshot, series, *columns)
+    for window in windows:
+        readings = archive.read(variable, window=window)
+        if _withdrawn(newest, readings):
+            return _found(archive, variable)
+        newest = _merged(newest, readings)
+    return newest
+
+
+def _withdrawn(newest: Newest, readings: Readings) -> bool:
+    """Return whether a missing value has taken the place of a newest value: which one is before it is not known."""
+    missing = (readings.flag == MISSING) & (readings.time_ns == newest.valued_ns[readings.index])
+    return bool(missing.any())
+
+
+def _merged(newest: Newest, readings: Readings) -> Newest:
+    """Return what is newer of both; a reading of the same stamp replaces the one that is known."""
+    # They are ordered by series, then time: the last of each series is the newest.
+    last = np.flatnonzero(np.append(np.diff(readings.index) != 0, True)[: len(readings)])
+    of = readings.index[last]
+    last = last[readings.time_ns[last] >= newest.time_ns[of]]
+    of = readings.index[last]
+    time_ns, value, flag = newest.time_ns.copy(), newest.value.copy(), newest.flag.copy()
+    time_ns[of], value[of], flag[of] = readings.time_ns[last], readings.value[last], readings.flag[last]
+    valued_ns, valued = newest.valued_ns.copy(), readings.flag != MISSING
+    np.maximum.at(valued_ns, readings.index[valued], readings.time_ns[valued])
+    return Newest(newest.snapshot, newest.series, time_ns, value, flag, valued_ns)
+
+
+def _none(archive: Archive, series: tuple[Series, ...]) -> Newest:
+    count = len(series)
+    value, flag = np.full(count, np.nan), np.zeros(count, np.uint8)
+    return Newest(archive.snapshot, series, np.full(count, NEVER), value, flag, np.full(count, NEVER))

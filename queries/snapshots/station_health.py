@@ -1,0 +1,141 @@
+"""How each station is: when it read last, how long it is silent as a rule, and whether it is late or dead.
+
+Judged by the time stamps of values, so that an archive that was ingested at once is judged as one that streamed in, and
+a station that goes on sending rows without values counts as silent; the rule is that of the standing query "dead"
+(`queries.standing.liveness`), which counts by arrivals, and whatever came.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+
+from hypergrid.core.flags import FAIL, MISSING, SUSPECT
+from hypergrid.core.times import DAY_NS, Window
+from hypergrid.query import OpenArchive
+from queries.snapshots.latest import NEVER, Newest, newest_of
+from queries.snapshots.snapshot_cache import AtSnapshot
+from queries.standing.liveness import FACTOR, FEWEST, learned_interval_ns
+
+State = Literal["reporting", "late", "dead", "unknown"]
+
+RECENT_NS: Final = 2 * DAY_NS
+"""How far before a variable's last reading its intervals are learned, and its flags counted [ns]."""
+
+
+@dataclass(frozen=True)
+class StationHealth:
+    """How one station is."""
+
+    station: str
+    state: State
+    """Unknown: it has too few recent readings to tell."""
+    last_ns: int | None
+    """Stamp of its newest value of any variable [ns since 1970 UTC]; None: it has none."""
+    heard_ns: int | None
+    """Stamp of its newest row, whether with a value or without [ns since 1970 UTC]; None: it has none."""
+    interval_ns: int | None
+    """The learned interval: it is silent longer once in 100,000 times [ns]."""
+    readings: int
+    """Recent values of all its variables."""
+    missing: int
+    """Recent readings of all its variables that came without a value."""
+    flagged: int
+    """Of these, the ones flagged suspect or fail."""
+    variables: tuple[str, ...]
+    """Variables that it ever sent, with values or without."""
+
+
+class Health:
+    """Tells how the stations of an archive are, computed once a snapshot; may be asked from any thread.
+
+    Parameters
+    ----------
+    archive
+        What `hypergrid.open` returns.
+    """
+
+    def __init__(self, archive: OpenArchive) -> None:
+        self._newest: dict[str, Newest] = {}
+        self._answers = AtSnapshot(archive, lambda opened, _asked: station_health(opened, self._newest))
+
+    def now(self) -> list[StationHealth]:
+        """Return every station, by id, at the newest snapshot."""
+        return self._answers.of()
+
+
+def station_health(archive: OpenArchive, newest: dict[str, Newest] | None = None) -> list[StationHealth]:
+    """Return how every station of a snapshot is, by id.
+
+    A station is late once it has sent no value for longer than its learned interval, dead after one and a half times of
+    it, counted from its last value to the newest row of the network.
+
+    Parameters
+    ----------
+    newest
+        By variable, the newest readings of an earlier snapshot of the archive; brought up to date.
+    """
+    known = {} if newest is None else newest
+    found = {name: _Recent() for name in archive.stations}
+    for name in archive.variables:
+        extent = archive.store.extent(name)
+        if extent is None:
+            continue
+        known[name] = newest_of(archive.store, name, known.get(name))
+        for one, heard_ns, valued_ns in zip(
+            known[name].series, known[name].time_ns.tolist(), known[name].valued_ns.tolist(), strict=True
+        ):
+            if heard_ns != NEVER:
+                found.setdefault(one.station, _Recent()).hear(name, heard_ns, valued_ns)
+        recent = archive.store.read(name, window=Window(extent.stop_ns - RECENT_NS, extent.stop_ns))
+        edges = np.searchsorted(recent.index, np.arange(len(recent.series) + 1)).tolist()
+        for one, start, stop in zip(recent.series, edges[:-1], edges[1:], strict=True):
+            found.setdefault(one.station, _Recent()).add(recent.time_ns[start:stop], recent.flag[start:stop])
+    now_ns = max((one.heard_ns for one in found.values()), default=NEVER)
+    return [one.judged(station, now_ns) for station, one in sorted(found.items())]
+
+
+@dataclass(eq=False)
+class _Recent:
+    """What is known of one station."""
+
+    last_ns: int = NEVER
+    heard_ns: int = NEVER
+    stamps: list[np.ndarray] = field(default_factory=list)
+    """Of recent values."""
+    readings: int = 0
+    missing: int = 0
+    flagged: int = 0
+    variables: list[str] = field(default_factory=list)
+
+    def hear(self, variable: str, heard_ns: int, valued_ns: int) -> None:
+        """Take the stamps of the newest row and of the newest value of a series."""
+        self.heard_ns, self.last_ns = max(self.heard_ns, heard_ns), max(self.last_ns, valued_ns)
+        if variable not in self.variables:
+            self.variables.append(variable)
+
+    def add(self, time_ns: np.ndarray, flag: np.ndarray) -> None:
+        """Take recent readings of a series."""
+        valued = flag != MISSING
+        self.stamps.append(time_ns[valued])
+        self.readings += int(np.count_nonzero(valued))
+        self.missing += int(np.count_nonzero(~valued))
+        self.flagged += int(np.count_nonzero(np.isin(flag, (SUSPECT, FAIL))))
+
+    def judged(self, station: str, now_ns: int) -> StationHealth:
+        """Return how the station is, as of the newest row of the network [ns]."""
+        times = np.unique(np.concatenate(self.stamps)) if self.stamps else np.empty(0, np.int64)
+        gaps = np.diff(times)
+        interval_ns = learned_interval_ns(gaps.astype(np.float64)) if len(gaps) >= FEWEST else None
+        state: State = "unknown"
+        if self.last_ns != NEVER and interval_ns is not None:
+            silent = (now_ns - self.last_ns) / interval_ns
+            state = "dead" if silent > FACTOR else "late" if silent > 1 else "reporting"
+        elif self.last_ns != NEVER:
+            state = "dead" if now_ns - self.last_ns > RECENT_NS else "unknown"
+        elif self.missing >= FEWEST or (self.heard_ns != NEVER and now_ns - self.heard_ns > RECENT_NS):
+            # It sends rows, or did, and never a value.
+            state = "dead"
+        last_ns, heard_ns = (None if stamp == NEVER else stamp for stamp in (self.last_ns, self.heard_ns))
+        counts = self.readings, self.missing, self.flagged
+        return StationHealth(station, state, last_ns, heard_ns, interval_ns, *counts, tuple(self.variables))

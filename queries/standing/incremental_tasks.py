@@ -1,0 +1,441 @@
+"""What a new snapshot asks of a standing query: the time cells of its surface to compute again, and no others.
+
+Commits tell which slices and series they touched. A query is asked only where that reaches a series that it reads; the
+slices are followed through its chain (`hypergrid/execution/planning/invalidation.py`) to the time cells that they can
+change. Rows that were computed before are kept, so that what was not touched is not computed again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.analysis.incremental import clipped
+from hypergrid.archive import Archive, Change
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
+from hypergrid.core.tokens import token
+from hypergrid.execution.planning.invalidation import Changes, touched
+from hypergrid.perspective import Base, Perspective
+from hypergrid.perspective.build.plan_memo import Known
+from hypergrid.perspective.build.restrict import restrict
+from hypergrid.query import OpenArchive, Query
+from hypergrid.topology import Bands, Grid, Instants, Periodic, Points, Regular, SeriesAxis, Space, ZoneCells, blocks_of
+from queries.standing.conditions import Listening, OnRows, Rate, Rows, Silent
+from queries.standing.definition import Definition
+
+LOOK_BACK_NS: Final = DAY_NS
+"""How far before the newest slice an amendment is judged by a condition [ns]; older ones raise no alert."""
+AHEAD_NS: Final = DAY_NS
+"""How far beyond the newest slice a station's own are judged [ns]; what lies further ahead waits for the others."""
+LONGEST_NS: Final = 366 * DAY_NS
+"""Longest time that a condition looks back, and that a surface is followed beyond the newest slice [ns]."""
+NEVER_NS: Final = int(np.iinfo(np.int64).min)
+"""Before all instants."""
+LONGEST_WINDOW_NS: Final = 36_525 * DAY_NS
+"""Longest window that is followed [ns]."""
+
+
+@dataclass(eq=False)
+class Kept:
+    """Rows of a surface that were computed before, a row a time cell, in the order of time."""
+
+    content: str = ""
+    """What the steps do, whatever the time and the snapshot are; other content, other rows."""
+    starts_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """Shape (rows,)."""
+    value: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    """Shape (rows, places)."""
+
+    def knows(self, starts_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which time cells are held, shape as given."""
+        return np.isin(starts_ns, self.starts_ns)
+
+    def at(self, starts_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the rows of time cells that are all held, shape (times, places)."""
+        return self.value[np.searchsorted(self.starts_ns, starts_ns)]
+
+    def put(self, starts_ns: NDArray[np.int64], value: NDArray[np.float64], *, from_ns: int) -> None:
+        """Take computed rows, and let go of those that begin before an instant."""
+        stays = (self.starts_ns >= from_ns) & ~np.isin(self.starts_ns, starts_ns)
+        all_ns = np.concatenate([self.starts_ns[stays], starts_ns])
+        order = np.argsort(all_ns, kind="stable")
+        held = self.value[stays] if self.value.shape[1:] == value.shape[1:] else np.empty((0, value.shape[1]))
+        self.starts_ns = all_ns[order]
+        self.value = np.concatenate([held, value])[order]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the conditions on a surface need of it."""
+
+    memory_ns: int
+    """How far back they look from a time cell [ns]."""
+    since_ns: int
+    """Where the first slice lies that one of them judges [ns since 1970 UTC]."""
+    behind_ns: int | None = None
+    """Where the last time cell begins that one of them judged which waits for cells to end, `NEVER_NS` where it judged
+    none; None: there is none of that kind."""
+
+    def from_ns(self, anchor_ns: int) -> int:
+        """Return before which instant nothing is judged."""
+        return max(self.since_ns, anchor_ns - LOOK_BACK_NS)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a surface needs computed at one snapshot, for all standing queries that ask for it."""
+
+    query: Query
+    here: Perspective
+    """The whole surface, as far as it is followed."""
+    content: str
+    """As `Kept.content`."""
+    parts: tuple[tuple[slice, Perspective], ...]
+    """Runs of time cells that are to be computed, each as a perspective of its own."""
+    changed: int
+    """The first time cell that changed."""
+    keep_from_ns: int
+    """Rows before it are not needed any more [ns since 1970 UTC]."""
+    anchor_ns: int
+    """Where the newest slice ends [ns since 1970 UTC]."""
+
+    @property
+    def cells(self) -> int:
+        """Cells of the surface that are computed."""
+        return sum(part.topology.count for _, part in self.parts)
+
+    def computed(self, kept: Kept, values: Sequence[NDArray[np.float64]]) -> None:
+        """Let what is kept take the computed parts, shape (times, places) each."""
+        if kept.content != self.content:
+            kept.content, kept.starts_ns, kept.value = self.content, np.empty(0, np.int64), np.empty((0, 0))
+        starts_ns = _blocks(self.here)[0]
+        parts = [starts_ns[part] for part, _ in self.parts]
+        if parts:
+            kept.put(np.concatenate(parts), np.concatenate(list(values)), from_ns=self.keep_from_ns)
+
+    def judged(self, condition: OnRows, since_ns: int, judged_ns: int | None) -> tuple[slice, slice]:
+        """Return the time cells that a condition judges, and those that it needs for it; empty where there is none.
+
+        Parameters
+        ----------
+        condition
+            On the rows of the surface.
+        since_ns
+            Where the first slice lies that it judges [ns since 1970 UTC].
+        judged_ns
+            Where the last time cell begins that it judged before [ns since 1970 UTC]; None: it judged none.
+        """
+        starts_ns, ends_ns = _blocks(self.here)
+        stop, first = _ahead(starts_ns, self.anchor_ns), self.changed
+        if condition.kind == "missing":
+            # Of a time cell that has not ended nothing is missing yet.
+            stop = _ended(ends_ns, self.anchor_ns)
+            first = min(first, _after(starts_ns, NEVER_NS if judged_ns is None else judged_ns))
+        from_ns = Judged(condition.memory_ns, since_ns).from_ns(self.anchor_ns)
+        first = max(int(np.searchsorted(ends_ns, from_ns, side="right")), first)
+        if first >= stop:
+            return slice(0, 0), slice(0, 0)
+        return slice(first, stop), slice(_looked_back(starts_ns, first, condition.memory_ns), stop)
+
+    def rows(self, kept: Kept, which: slice) -> Rows:
+        """Return time cells with their values; all of them are kept."""
+        starts_ns, ends_ns = _blocks(self.here)
+        return Rows(starts_ns[which], ends_ns[which], kept.at(starts_ns[which]))
+
+
+def task_of(
+    document: Mapping[str, Any],
+    archive: OpenArchive,
+    changes: Sequence[Change] | None,
+    kept: Kept,
+    *,
+    window_ns: int | None,
+    judged: Judged | None,
+    anchor_ns: int,
+    known: Known | None = None,
+) -> Task | None:
+    """Return what a surface needs computed at the snapshot of an archive; None: nothing changed, or ended.
+
+    Parameters
+    ----------
+    document
+        The query.
+    archive
+        At the new snapshot.
+    changes
+        What was committed since it was computed last; None: not known, everything may have changed.
+    kept
+        Rows that were computed before.
+    window_ns
+        Length of the window that ends with the newest slice [ns]; None: all slices.
+    judged
+        What conditions need of it; None: there are none.
+    anchor_ns
+        Where the newest slice of its variable ends [ns since 1970 UTC] (`newest_ns`).
+    known
+        What it may share with surfaces that are built in the same thread.
+
+    Raises
+    ------
+    HyperGridError
+        The query cannot be answered any more.
+    """
+    # Most commits of one variable end here for the queries of all others.
+    if not may_touch(document, changes) and not (window_ns is not None and not kept.content):
+        return None
+    query = archive.query(_clipped(document, window_ns, judged, anchor_ns), known=known)
+    here = clipped(query)
+    content = token([_content(item) for item in here.chain()])
+    starts_ns, ends_ns = _blocks(here)
+    every = np.ones(len(starts_ns), bool)
+    reached = every if changes is None else touched(here, _read_by(here, changes))
+    held = kept.knows(starts_ns) if kept.content == content else ~every
+    if kept.content not in ("", content):
+        # Stations or layers changed: all that is followed has another value.
+        reached = every
+    wanted, keep_from_ns = reached, int(np.iinfo(np.int64).max)
+    if window_ns is not None:
+        wanted, keep_from_ns = reached | ~held, int(starts_ns[0])
+    if judged is not None and judged.behind_ns is not None:
+        # Where nothing came time cells end by what others bring.
+        wanted = wanted.copy()
+        wanted[_after(starts_ns, judged.behind_ns) : _ended(ends_ns, anchor_ns)] = True
+    changed = int(np.argmax(wanted)) if wanted.any() else 0
+    if judged is not None and wanted.any():
+        from_, ahead = _ended(ends_ns, judged.from_ns(anchor_ns)), _ahead(starts_ns, anchor_ns)
+        changed = max(changed, from_)
+        back = slice(_looked_back(starts_ns, changed, judged.memory_ns), ahead)
+        if window_ns is None:
+            keep_from_ns = int(starts_ns[min(_looked_back(starts_ns, from_, judged.memory_ns), len(starts_ns) - 1)])
+            # What lies before all that is judged is nobody's business, nor what lies far ahead of it.
+            numbers = np.arange(len(wanted))
+            wanted = wanted & (numbers >= changed) & (numbers < ahead)
+        if wanted.any():
+            wanted = wanted.copy()
+            wanted[back] |= ~held[back]
+    if not wanted.any():
+        return None
+    parts = tuple((part, restrict(here, part)) for part in _runs(wanted))
+    return Task(query, here, content, parts, changed, keep_from_ns, anchor_ns)
+
+
+def _after(starts_ns: NDArray[np.int64], judged_ns: int) -> int:
+    """Return the first time cell after the one that was judged last."""
+    return int(np.searchsorted(starts_ns, judged_ns, side="right"))
+
+
+def _ended(ends_ns: NDArray[np.int64], anchor_ns: int) -> int:
+    """Return the first time cell that has not ended at an instant."""
+    return int(np.searchsorted(ends_ns, anchor_ns, side="right"))
+
+
+def _ahead(starts_ns: NDArray[np.int64], anchor_ns: int) -> int:
+    """Return the first time cell that lies too far beyond the newest slice to be judged yet."""
+    return int(np.searchsorted(starts_ns, anchor_ns + AHEAD_NS))
+
+
+def _looked_back(starts_ns: NDArray[np.int64], first: int, memory_ns: int) -> int:
+    """Return the first time cell that judging another one needs: all where it looks back, and the one before these.
+
+    Cells that do not touch, as instants, need that one: from it on the time that a condition looks back is exceeded.
+    """
+    if first >= len(starts_ns) or not memory_ns:
+        return min(first, len(starts_ns))
+    return max(int(np.searchsorted(starts_ns, starts_ns[first] - memory_ns)) - 1, 0)
+
+
+def check(definition: Definition, archive: OpenArchive) -> Perspective | None:
+    """Refuse a standing query that the archive could not answer.
+
+    Raises
+    ------
+    NotFound
+        A variable that does not exist, with those that do; likewise any other name.
+    InvalidQuery, InvalidUnit
+        The query or the condition does not fit the surface.
+    """
+    who = f"standing query {definition.name!r}"
+    check_condition(definition)
+    archive.query(definition.query)
+    condition = definition.condition
+    if definition.window_ns is not None and definition.window_ns > LONGEST_WINDOW_NS:
+        longest = format_duration(LONGEST_WINDOW_NS)
+        message = f"{who} needs a window of at most {longest}; got {format_duration(definition.window_ns)}"
+        raise InvalidQuery(message)
+    if isinstance(condition, Listening) and definition.query.get("steps"):
+        message = f"{who}: the condition {condition.kind!r} listens to what arrives; leave the steps of the query away"
+        raise InvalidQuery(message)
+    variable = str(definition.query["variable"])
+    if archive.store.extent(variable) is None:
+        return None
+    anchor_ns = newest_ns(archive.store, variable)
+    here = clipped(archive.query(_clipped(definition.query, definition.window_ns, None, anchor_ns)))
+    if condition is None or isinstance(condition, Listening):
+        return here
+    if isinstance(here.topology.time, Periodic):
+        message = (
+            f"{who}: a condition needs time cells that follow one another; the surface is by "
+            f"{here.topology.time.describe()}, which come again; aggregate over time='1h' instead"
+        )
+        raise InvalidQuery(message)
+    condition.settled(here.unit)
+    check_condition(definition, here)
+    return here
+
+
+def check_condition(definition: Definition, here: Perspective | None = None) -> None:
+    """Refuse a condition that looks back too far or, where its surface is known, that never finds what it compares.
+
+    Raises
+    ------
+    InvalidQuery
+        The message names the standing query, and what would fit.
+    """
+    condition = definition.condition
+    who = f"standing query {definition.name!r}: the condition"
+    if condition is None:
+        return
+    longest_ns = condition.after_ns if isinstance(condition, Silent) else condition.memory_ns
+    if longest_ns > LONGEST_NS:
+        longest, came = format_duration(LONGEST_NS), format_duration(longest_ns)
+        message = f"{who} {condition.kind!r} looks back {came}; at most {longest} are looked back"
+        raise InvalidQuery(message)
+    if here is None or not isinstance(condition, Rate) or condition.over_ns is None:
+        return
+    over_ns, time = condition.over_ns, here.topology.time
+    if isinstance(time, Regular) and over_ns % time.step:
+        up = format_duration((over_ns // time.step + 1) * time.step)
+        step, over = format_duration(time.step), format_duration(over_ns)
+        message = (
+            f"{who} 'rate' compares values {over} apart, which is no multiple of the surface's step of {step}, so that "
+            f"no two are; set 'over' to {up}, or leave it away: {step}"
+        )
+        raise InvalidQuery(message)
+
+
+def newest_ns(archive: Archive, variable: str) -> int:
+    """Return where the newest slice of a variable ends that more than one station reached [ns since 1970 UTC].
+
+    One station whose clock runs ahead must not move the window of all, however far ahead; of a single station the
+    newest slice counts. A station that is alone for more than a day, the others being dead, counts as far as it has
+    readings each day from the others' last on.
+    """
+    extent = archive.extent(variable)
+    if extent is None:
+        message = f"variable {variable!r} has no readings yet"
+        raise InvalidQuery(message)
+    last_ns: dict[str, int] = {}
+    # Of the newest station; only where it is alone there is more than one window of them.
+    alone: list[NDArray[np.int64]] = []
+    seen_ns = 0
+    for window in _backwards(archive, variable, extent):
+        readings = archive.read(variable, window=window)
+        for number in np.unique(readings.index).tolist():
+            station, times_ns = readings.series[number].station, readings.time_ns[readings.index == number]
+            last_ns[station] = max(last_ns.get(station, int(times_ns[-1])), int(times_ns[-1]))
+            alone.append(times_ns)
+        seen_ns += window.stop_ns - window.start_ns
+        if len(last_ns) > 1 or seen_ns > LONGEST_NS:
+            break
+    newest, *others = sorted(last_ns, key=lambda station: -last_ns[station])
+    reached_ns = last_ns[others[0] if others else newest]
+    if others and last_ns[newest] - reached_ns > DAY_NS:
+        mine = np.concatenate([times_ns for times_ns in alone if times_ns[-1] > reached_ns])
+        chain = np.concatenate([[reached_ns], np.sort(mine[mine > reached_ns])])
+        followed_ns = int(chain[np.append(np.diff(chain) > DAY_NS, [True]).argmax()])
+        reached_ns = followed_ns if followed_ns - reached_ns > DAY_NS else reached_ns
+    slice_ns = round(archive.slice_s * SECOND_NS)
+    return (reached_ns // slice_ns + 1) * slice_ns
+
+
+def _backwards(archive: Archive, variable: str, extent: Window) -> Iterator[Window]:
+    """Yield the last day of a variable, and then what lies before it as far as there are readings, newest first."""
+    start_ns = max(extent.start_ns, extent.stop_ns - DAY_NS)
+    yield Window(start_ns, extent.stop_ns)
+    for span in reversed(list(archive.spans(variable, 1))):
+        if span.start_ns < start_ns:
+            yield Window(span.start_ns, min(span.stop_ns, start_ns))
+
+
+def places_of(space: Space) -> tuple[str, ...]:
+    """Return what each place of a surface is called; those of a grid are judged together, as one."""
+    if isinstance(space, Grid):
+        return ("map",)
+    if isinstance(space, Points):
+        at = [f"point {number} ({x:.6f}, {y:.6f}" for number, (x, y) in enumerate(zip(space.x, space.y, strict=True))]
+        levels = [""] if space.z is None else [f", {centre:g} m" for centre in space.z.centres]
+        return tuple(f"{one}{level})" for level in levels for one in at)
+    if isinstance(space, ZoneCells):
+        return tuple(space.zones.names)
+    if isinstance(space, Bands):
+        return tuple(f"{centre:g} m" for centre in space.z.centres)
+    stations = [one.station for one in space.series]
+    if len(set(stations)) == len(stations):
+        return tuple(stations)
+    return tuple(f"{one.station} {one.height_m} m {one.statistic} {one.source}".strip() for one in space.series)
+
+
+def may_touch(document: Mapping[str, Any], changes: Sequence[Change] | None) -> bool:
+    """Return whether changes may concern a query: of its variable, or of any where others are merged into it."""
+    if changes is None or document["variable"] in {one.variable for one in changes}:
+        return True
+    merges = any(step.get("with") or step.get("method") == "recipe" for step in document.get("steps", ()))
+    return merges and bool(changes)
+
+
+def _clipped(
+    document: Mapping[str, Any], window_ns: int | None, judged: Judged | None, anchor_ns: int
+) -> dict[str, Any]:
+    """Return a query of the time that is followed."""
+    clip = dict(document.get("clip", {}))
+    if window_ns is not None:
+        clip["time"] = [format_instant(anchor_ns - window_ns), format_instant(anchor_ns)]
+    elif judged is not None and "time" not in clip:
+        # Time cells that hold an instant begin before it, months at most; nothing ends before the last slice.
+        start_ns = judged.from_ns(anchor_ns) - judged.memory_ns - 32 * DAY_NS
+        clip["time"] = [format_instant(start_ns), format_instant(anchor_ns + LONGEST_NS)]
+    return {**document, "clip": clip} if clip else dict(document)
+
+
+def _content(item: Perspective) -> object:
+    """Return what a step does, whatever the time and the snapshot are."""
+    operator = item.operator
+    if isinstance(operator, Base):
+        return ("base", operator.source.variable.name, operator.accept_flags, item.topology.space.token())
+    return (item.topology.space.token(), operator.content())
+
+
+def _read_by(here: Perspective, changes: Sequence[Change]) -> Changes:
+    """Return the windows of what changed in series that a surface reads, by variable."""
+    found: dict[str, list[Window]] = {}
+    for base in here.bases():
+        operator, space = base.operator, base.topology.space
+        if not isinstance(operator, Base) or not isinstance(space, SeriesAxis):
+            continue
+        unread = set(operator.unread)
+        series = {one for number, one in enumerate(space.series) if number not in unread}
+        for change in changes:
+            # Commits of earlier programs do not tell which series they touched.
+            is_read = not change.series or not series.isdisjoint(change.series)
+            if change.variable == operator.source.variable.name and is_read:
+                found.setdefault(change.variable, []).extend(change.runs)
+    return found
+
+
+def _blocks(here: Perspective) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    time = here.topology.time
+    if isinstance(time, Instants):
+        return time.corners, time.corners + 1
+    if isinstance(time, Periodic):
+        # Cells that come again are told by their numbers; they are never judged.
+        numbers = np.arange(time.count, dtype=np.int64)
+        return numbers, numbers + 1
+    return blocks_of(time)
+
+
+def _runs(wanted: NDArray[np.bool_]) -> list[slice]:
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], wanted, [False]]).astype(np.int8)))
+    return [slice(first, stop) for first, stop in edges.reshape(-1, 2).tolist()]

@@ -1,0 +1,372 @@
+"""Letters: alerts on their way to mail servers and webhooks, at least once, by threads that evaluation never waits for.
+
+A letter is noted as being sent before it goes, and as sent after; whatever dies between the two leaves one that may
+have arrived. It is sent again under the same id, marked as a possible repeat.
+"""
+
+import base64
+import hmac
+import json
+import logging
+import os
+import re
+import secrets
+import smtplib
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import httpx
+
+from hypergrid.archive.disk.row_checksums import DamagedState
+from hypergrid.core.errors import HyperGridError
+from hypergrid.core.settings import Settings
+from queries.standing.definition import check_mail, check_reached, check_webhook
+from queries.standing.repository import Letter, LetterState, StandingStore
+
+TIMEOUT_S: Final = 10.0
+"""Longest that an attempt may take, from looking up the host's name to its answer [s]."""
+TRIED_AGAIN: Final = (408, 425, 429)
+"""Of the statuses 4xx those that ask for another attempt; the others refuse the alert for good."""
+FIRST_PAUSE_S: Final = 2.0
+"""After a failure a target is left alone for so long, twice as long after each more [s],"""
+LONGEST_PAUSE_S: Final = 900.0
+"""and at most for this long."""
+CARRIERS: Final = 4
+"""Letters on their way at a time; of one target one at a time, so that one that hangs holds up itself alone."""
+IDLE_S: Final = 0.5
+SECRET: Final = "webhooks.secret"
+"""File beside the catalogue of standing queries that holds what letters to webhooks are signed with."""
+_PREFIX: Final = "whsec_"
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Undelivered(HyperGridError, RuntimeError):
+    """A letter did not arrive; the message says why. It is tried again, unless `for_good`."""
+
+    def __init__(self, message: str, *, for_good: bool = False) -> None:
+        super().__init__(message)
+        self.for_good = for_good
+
+
+Send = Callable[[Letter, Mapping[str, Any]], None]
+"""Sends what a letter says; raises Undelivered."""
+Answer = TypeVar("Answer")
+Note = Callable[[socket.socket], None]
+"""Called with each connection that an attempt opens."""
+
+
+@dataclass
+class _Rest:
+    """A target that failed: how often in a row, and until when it is left alone."""
+
+    failures: int = 0
+    until_s: float = 0.0
+
+
+class Carriers:
+    """Threads that take letters from the catalogue to their targets.
+
+    Parameters
+    ----------
+    store
+        The catalogue.
+    catalogue
+        Name that begins the id of every alert.
+    send
+        By channel, what sends.
+    monotonic
+        Seconds that never go back; the clock of the machine may [s].
+    """
+
+    def __init__(
+        self,
+        store: StandingStore,
+        catalogue: str,
+        send: Mapping[str, Send],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._catalogue, self._send, self._monotonic = store, catalogue, send, monotonic
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+        self._rests: dict[str, _Rest] = {}
+        self._owed: dict[int, tuple[LetterState, str]] = {}
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self.delivered = self.failures = 0
+
+    def start(self) -> None:
+        """Take up what an earlier process left, and begin."""
+        self._store.recover()
+        for number in range(CARRIERS):
+            # Daemons: one that waits for a host that hangs must not keep a process alive.
+            thread = threading.Thread(target=self._work, name=f"letters-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def wake(self) -> None:
+        """Say that there are new letters."""
+        self._wake.set()
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """End; what is on its way may arrive, and is sent again after the next start."""
+        self._stop.set()
+        self._wake.set()
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            try:
+                is_busy = self.carry()
+            except (sqlite3.Error, HyperGridError):
+                # As on a full disk.
+                is_busy = False
+            if not is_busy:
+                self._wake.wait(IDLE_S)
+                self._wake.clear()
+
+    def carry(self) -> bool:
+        """Take one letter to its target; return whether there was one that could go."""
+        with self._lock:
+            self._write_down()
+            now_s = self._monotonic()
+            resting = [target for target, rest in self._rests.items() if rest.until_s > now_s]
+            waiting = self._store.letters(excluded=[*self._busy, *resting], limit=1)
+            if not waiting:
+                return False
+            number, target = waiting[0]
+            self._busy.add(str(target))
+        try:
+            letter = self._store.sending(number)
+            if letter is not None:
+                self._carry(letter)
+        finally:
+            with self._lock:
+                self._busy.discard(str(target))
+        return True
+
+    def _carry(self, letter: Letter) -> None:
+        target = str(letter.target)
+        body = {**letter.alert.to_json(self._catalogue), "possible_repeat": letter.repeat, "attempt": letter.attempts}
+        state: LetterState = "sent"
+        said = ""
+        try:
+            self._send[letter.target.channel](letter, body)
+        except Exception as error:  # noqa: BLE001 - a letter must not end the thread of all others
+            is_known = isinstance(error, Undelivered)
+            said = str(error) if is_known else f"{type(error).__name__}: {error}"
+            state = "refused" if isinstance(error, Undelivered) and error.for_good else "waiting"
+        with self._lock:
+            if state == "waiting":
+                rest = self._rests.setdefault(target, _Rest())
+                rest.failures += 1
+                pause_s = min(FIRST_PAUSE_S * 2 ** min(rest.failures - 1, 20), LONGEST_PAUSE_S)
+                rest.until_s = self._monotonic() + pause_s
+            else:
+                self._rests.pop(target, None)
+            if state == "sent":
+                self.delivered += 1
+            else:
+                self.failures += 1
+            self._owed[letter.id] = (state, said)
+            self._write_down()
+        if state == "refused":
+            _LOG.warning("alert %s of %s is not sent: %s", body["id"], letter.alert.name, said)
+
+    def _write_down(self) -> None:
+        """Note what became of letters, under the lock; what cannot be noted now is noted before another letter goes."""
+        for letter, (state, said) in list(self._owed.items()):
+            self._store.sent(letter, state, said)
+            del self._owed[letter]
+
+
+def webhook_secret(folder: Path) -> str:
+    """Return what letters to webhooks are signed with, as Standard Webhooks writes it; it is made where there is none.
+
+    Raises
+    ------
+    DamagedState
+        The file holds none.
+    """
+    path = folder / SECRET
+    if not path.exists():
+        scratch = path.with_name(f".{SECRET}.{secrets.token_hex(6)}")
+        with open(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(f"{_PREFIX}{base64.b64encode(secrets.token_bytes(32)).decode()}\n")
+        with suppress(FileExistsError):
+            # Another process was faster.
+            os.link(scratch, path)
+        scratch.unlink()
+    text = path.read_text("ascii", errors="replace").strip()
+    if not re.fullmatch(rf"{_PREFIX}[A-Za-z0-9+/]{{32,}}={{0,2}}", text):
+        message = f"{path} holds no secret of webhooks; remove it, and tell the receivers of alerts the new one"
+        raise DamagedState(message)
+    return text
+
+
+def signature(secret: str, letter: str, seconds: str, content: str) -> str:
+    """Return the signature of a letter, as Standard Webhooks 1.0.0 has it: HMAC-SHA256 of id, time and body."""
+    signed = f"{letter}.{seconds}.{content}".encode()
+    digest = hmac.digest(base64.b64decode(secret.removeprefix(_PREFIX)), signed, "sha256")
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def senders(settings: Settings, folder: Path) -> dict[str, Send]:
+    """Return what sends by each channel, as the server's settings say; the secret of webhooks is in a folder."""
+    hosts = settings.webhook_hosts
+    return {
+        "webhook": lambda letter, body: send_webhook(letter.target.address, body, hosts, webhook_secret(folder)),
+        "email": lambda letter, body: send_mail(letter.target.address, body, settings),
+    }
+
+
+def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ...], secret: str) -> None:
+    """Post an alert to a webhook, signed; no redirect is followed, and of the answer only the status is read.
+
+    Raises
+    ------
+    Undelivered
+        The host is not allowed (any more), leads into a network that is not allowed, did not answer in time, or
+        answered with another status than 2xx.
+    """
+    with _refused_for_good():
+        check_webhook(url, allowed_hosts, "this alert")
+    # Paths of webhooks are often secrets, and what is said here stands in logs.
+    host = f"the webhook at {httpx.URL(url).host}"
+    content, seconds = json.dumps(body), str(int(time.time()))
+    headers = {
+        "Content-Type": "application/json", "Idempotency-Key": str(body["id"]),
+        "webhook-id": str(body["id"]), "webhook-timestamp": seconds,
+        "webhook-signature": signature(secret, str(body["id"]), seconds, content),
+        "X-HyperGrid-Possible-Repeat": "yes" if body["possible_repeat"] else "no",
+    }  # fmt: skip
+
+    def post(note: Note) -> int:
+        def trace(event: str, info: Mapping[str, Any]) -> None:
+            if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+                connection = info["return_value"].get_extra_info("socket")
+                note(connection)
+                with _refused_for_good():
+                    check_reached(connection.getpeername()[0], allowed_hosts, "this alert")
+
+        with (
+            httpx.Client(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,
+            client.stream("POST", url, content=content, headers=headers, extensions={"trace": trace}) as answer,
+        ):
+            return answer.status_code
+
+    try:
+        status = _in_time(post)
+    except httpx.HTTPError as error:
+        message = f"{host} did not take the alert: {type(error).__name__}: {error}"
+        raise Undelivered(message) from error
+    except TimeoutError as error:
+        message = f"{host} did not take the alert: it was given {TIMEOUT_S:g} s in all"
+        raise Undelivered(message) from error
+    if not 200 <= status < 300:
+        redirected = "; redirects are not followed" if 300 <= status < 400 else ""
+        message = f"{host} answered {status}, 2xx was needed{redirected}"
+        raise Undelivered(message, for_good=400 <= status < 500 and status not in TRIED_AGAIN)
+
+
+def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None:
+    """Hand an alert to the mail server of the settings.
+
+    Raises
+    ------
+    Undelivered
+        No server is set, it did not take the mail, or the address is not allowed (any more).
+    """
+    with _refused_for_good():
+        check_mail(address, settings.mail_to, "this alert")
+    if not settings.mail_server:
+        message = "no mail server is set; give the setting 'mail_server', host or host:port"
+        raise Undelivered(message)
+    mail = EmailMessage()
+    repeat = " (possible repeat)" if body["possible_repeat"] else ""
+    # A line break in the name of a place would keep every letter to this address from being made.
+    place = " ".join(str(body["place"]).split())
+    mail["Subject"] = f"{body['query']}: {body['happening']} at {place}{repeat}"
+    mail["From"], mail["To"] = settings.mail_from, address
+    mail["Message-ID"] = f"<{body['id']}@hypergrid>"
+    mail.set_content(f"{body['text']}\n\n{json.dumps(body, indent=1)}\n")
+    host, _, port = settings.mail_server.partition(":")
+
+    def post(note: Note) -> None:
+        with (
+            socket.create_connection((host, int(port or 25)), TIMEOUT_S) as connection,
+            smtplib.SMTP() as server,
+        ):
+            note(connection)
+            server.sock = connection
+            code, words = server.getreply()
+            if code != 220:
+                raise smtplib.SMTPConnectError(code, words)
+            server.send_message(mail)
+
+    try:
+        _in_time(post)
+    except TimeoutError as error:
+        message = f"the mail server {settings.mail_server} did not take the alert: it was given {TIMEOUT_S:g} s in all"
+        raise Undelivered(message) from error
+    except (OSError, smtplib.SMTPException, ValueError) as error:
+        message = f"the mail server {settings.mail_server} did not take the alert: {error}"
+        raise Undelivered(message) from error
+
+
+@contextmanager
+def _refused_for_good() -> Iterator[None]:
+    """Have what the settings do not allow (any more) not be tried again."""
+    try:
+        yield
+    except HyperGridError as error:
+        raise Undelivered(str(error), for_good=True) from error
+
+
+def _in_time(attempt: Callable[[Note], Answer]) -> Answer:
+    """Return what an attempt returns, or raise what it raises; TimeoutError where it takes longer than TIMEOUT_S.
+
+    A limit of each wait would not do: a host that sends a byte now and then outlasts all of them, and so do names that
+    are looked up slowly. The attempt has a thread of its own, which is left behind; its connections are shut, so that
+    it ends.
+    """
+    opened: list[socket.socket] = []
+    ended: Future[Answer] = Future()
+    is_late = threading.Event()
+
+    def note(connection: socket.socket) -> None:
+        opened.append(connection)
+        if is_late.is_set():
+            _shut(connection)
+
+    def run() -> None:
+        try:
+            ended.set_result(attempt(note))
+        except BaseException as error:  # noqa: BLE001 - told to the one who waits
+            ended.set_exception(error)
+
+    threading.Thread(target=run, name="letter", daemon=True).start()
+    wait([ended], TIMEOUT_S)
+    if ended.done():
+        return ended.result()
+    is_late.set()
+    for connection in list(opened):
+        _shut(connection)
+    raise TimeoutError
+
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        # Of the connection itself, also where it is encrypted: another thread reads from it.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -1,0 +1,564 @@
+"""The catalogue of standing queries: one SQLite file beside the archive, durable before anything is acknowledged.
+
+What an evaluation found (episodes, alerts, letters to be sent) goes into one transaction with the snapshot that it was
+found in. So after a kill the evaluation either is in the file with its alerts, or is done again.
+
+A row that does not match its checksum is not read: a standing query is not evaluated, an alert or a letter not sent.
+"""
+
+import json
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from hypergrid.archive.disk.row_checksums import (
+    CHECKED_VERSION,
+    DamagedState,
+    Malformed,
+    Schema,
+    create_whole,
+    damaged_rows,
+    open_checked,
+    require_content,
+    tables_of,
+)
+from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound, StoreUnavailable
+from queries.standing.definition import Conflict, Definition, Target, definition_from_json
+from queries.standing.episodes import Episode, Happening
+
+FOLDER: Final = "standing"
+"""Folder of an archive that holds the catalogue and the results."""
+FILE: Final = "standing.sqlite"
+_BUSY_S: Final = 30.0
+_LOG: Final = logging.getLogger(__name__)
+
+_SCHEMA: Final = Schema(
+    (
+        """
+CREATE TABLE queries (
+    name TEXT PRIMARY KEY, document TEXT NOT NULL, created_ns INTEGER NOT NULL, paused INTEGER NOT NULL DEFAULT 0,
+    muted_until_ns INTEGER, progress TEXT NOT NULL, checksum TEXT NOT NULL DEFAULT ''
+) STRICT
+""",
+        """
+CREATE TABLE alerts (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, happening TEXT NOT NULL, at_ns INTEGER NOT NULL,
+    muted INTEGER NOT NULL, body TEXT NOT NULL, checksum TEXT NOT NULL DEFAULT ''
+) STRICT
+""",
+        """
+CREATE TABLE letters (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, alert INTEGER NOT NULL, target TEXT NOT NULL, state TEXT NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '', checksum TEXT NOT NULL DEFAULT ''
+) STRICT
+""",
+        "CREATE INDEX alerts_of ON alerts (name, number)",
+        "CREATE INDEX letters_open ON letters (state) WHERE state IN ('waiting', 'sending')",
+    )
+)
+
+LetterState = Literal["waiting", "sending", "sent", "refused"]
+
+
+class CatalogueDamaged(DamagedState):
+    """The file of standing queries, or the row of one, cannot be read; the message names it."""
+
+
+class TooManyStanding(InvalidQuery):
+    """As many standing queries are there as may be."""
+
+
+class CatalogueUnavailable(StoreUnavailable):
+    """The file of standing queries cannot be used now: it is held or gone, or its disk is full; the message says."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the evaluation of a standing query has come."""
+
+    snapshot: str
+    """Snapshot up to which changes were seen."""
+    since_ns: int | None = None
+    """Where the first slice that it judges begins [ns since 1970 UTC]; None: none was there when it was made."""
+    judged_ns: int | None = None
+    """Where the last time cell that was judged begins [ns since 1970 UTC]."""
+    episodes: tuple[Episode, ...] = ()
+    """Episodes of its alert, those that stand and recent ones."""
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    """What the condition has learned, as plain JSON."""
+
+    def to_text(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> "Progress":
+        """Return what `to_text` wrote."""
+        values = json.loads(text)
+        return cls(**{**values, "episodes": tuple(Episode(**one) for one in values["episodes"])})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A standing query in the catalogue."""
+
+    definition: Definition
+    created_ns: int
+    """[ns since 1970 UTC]"""
+    paused: bool
+    muted_until_ns: int | None
+    """Its alerts are kept, and told to nobody, until then [ns since 1970 UTC]."""
+    progress: Progress
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.definition.name
+
+    def is_muted(self, now_ns: int) -> bool:
+        """Return whether its alerts are told to nobody now."""
+        return self.muted_until_ns is not None and now_ns < self.muted_until_ns
+
+
+@dataclass(frozen=True)
+class Alert:
+    """What happened to an episode, as it is told: with its readings, the rule and the snapshot."""
+
+    name: str
+    """The standing query."""
+    happening: Happening | Literal["test"]
+    body: Mapping[str, Any]
+    """What is told: "place", "rule", "readings", "snapshot", …; plain JSON."""
+    at_ns: int
+    """When it was found [ns since 1970 UTC]."""
+    muted: bool = False
+    number: int = 0
+    """Grows with every alert of the catalogue; 0: not kept yet."""
+
+    def to_json(self, catalogue: str) -> dict[str, Any]:
+        """Return what is sent: the body with the alert's id, which stays the same however often it is sent."""
+        return {
+            "id": f"{catalogue}-{self.number}", "number": self.number, "query": self.name,
+            "happening": self.happening, **self.body,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Letter:
+    """An alert on its way to one target."""
+
+    id: int
+    alert: Alert
+    target: Target
+    attempts: int
+    """How often it was tried, this time included."""
+    repeat: bool
+    """Whether an earlier attempt may have arrived: it was cut short, by a kill or on the way."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an evaluation wants kept, in one transaction."""
+
+    name: str
+    progress: Progress
+    alerts: tuple[tuple[Alert, int | None], ...] = ()
+    """With which of the progress's episodes each belongs to, None: to none; the episode gets the alert's number."""
+    created_ns: int | None = None
+    """When the query that it was found for was made [ns since 1970 UTC]; None: it is the one that has the name now."""
+
+
+class StandingStore:
+    """The catalogue in a file; all methods may be called from any thread, and several processes may share the file.
+
+    Parameters
+    ----------
+    path
+        The file; made where it is not there.
+
+    Raises
+    ------
+    CatalogueDamaged
+        It is no such catalogue.
+    CatalogueUnavailable
+        It cannot be used now; so may all methods.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._changes = 0
+        self._removed: dict[str, int] = {}
+        self._file: os.stat_result | None = None
+        self._is_gone = False
+        with self._explained():
+            with suppress(OSError):
+                create_whole(path, _SCHEMA)
+            require_content(path)
+            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            version = self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+        if version > CHECKED_VERSION:
+            self._db.close()
+            message = (
+                f"{path} is a catalogue of version {version}; this program reads {CHECKED_VERSION}; use a newer program"
+            )
+            raise CatalogueDamaged(message)
+        self._file = path.stat()
+
+    def _prepare(self) -> int:
+        """Make the file ready, and return its version before; 0: it was new."""
+        with self._explained():
+            version = open_checked(self._db, _SCHEMA)
+            # An acknowledged change outlives a power cut, not only a kill.
+            self._db.execute("PRAGMA synchronous = FULL")
+        return version
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._db.close()
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another value whenever a standing query was added, removed, paused, resumed or muted, by whomever."""
+        with self._reading():
+            self._check_place()
+            return self._changes, self._db.execute("PRAGMA data_version").fetchone()[0]
+
+    # Standing queries
+
+    def add(self, definition: Definition, progress: Progress, *, now_ns: int, most: int | None = None) -> Entry:
+        """Keep a new standing query.
+
+        Raises
+        ------
+        Conflict
+            There is one of this name.
+        TooManyStanding
+            There are `most` already.
+        """
+        # Also where the clock stands or steps back, a query of the same name is told from the one before it.
+        created_ns = max(now_ns, self._removed.get(definition.name, now_ns - 1) + 1)
+        with self._transaction():
+            if self._db.execute("SELECT 1 FROM queries WHERE name = ?", (definition.name,)).fetchone():
+                message = f"a standing query {definition.name!r} is there already; remove it first, or choose a name"
+                raise Conflict(message)
+            count = self._db.execute("SELECT count(*) FROM queries").fetchone()[0]
+            if most is not None and count >= most:
+                message = (
+                    f"there are {count:,} standing queries, and the setting 'standing' allows {most:,}; remove one "
+                    "that nobody needs any more"
+                )
+                raise TooManyStanding(message)
+            self._db.execute(
+                "INSERT INTO queries (name, document, created_ns, progress) VALUES (?, ?, ?, ?)",
+                (definition.name, json.dumps(definition.to_json()), created_ns, progress.to_text()),
+            )
+            self._changes += 1
+        return Entry(definition, created_ns, paused=False, muted_until_ns=None, progress=progress)
+
+    def replace(self, definition: Definition, progress: Progress, *, now_ns: int) -> Entry:
+        """Give a standing query another definition; whether it is paused or muted stays, and so do its alerts.
+
+        Raises
+        ------
+        NotFound
+            There is none of this name.
+        """
+        name = definition.name
+        with self._transaction():
+            before = self._db.execute("SELECT created_ns FROM valid_queries WHERE name = ?", (name,)).fetchone()
+            if before is None:
+                raise self._unknown(name)
+            # By this the runner tells it from the one before, of which it may compute something just now.
+            created_ns = max(now_ns, before[0] + 1)
+            self._db.execute(
+                "UPDATE queries SET document = ?, created_ns = ?, progress = ? WHERE name = ?",
+                (json.dumps(definition.to_json()), created_ns, progress.to_text(), name),
+            )
+            self._changes += 1
+            row = self._db.execute(f"{_ENTRIES} WHERE name = ?", (name,)).fetchone()
+        return _entry(row)
+
+    def remove(self, name: str) -> None:
+        """Forget a standing query; its alerts stay, and those on their way are not sent any more."""
+        with self._transaction():
+            row = self._db.execute("DELETE FROM queries WHERE name = ? RETURNING created_ns", (name,)).fetchone()
+            if row is None:
+                raise self._unknown(name)
+            self._removed[name] = row[0]
+            self._changes += 1
+            self._db.execute(
+                "UPDATE letters SET state = 'refused', error = 'the standing query was removed' "
+                "WHERE state = 'waiting' AND alert IN (SELECT number FROM alerts WHERE name = ?)",
+                (name,),
+            )
+
+    def pause(self, name: str, *, paused: bool) -> None:
+        """Have a standing query evaluated no more, or again; then from what has come meanwhile."""
+        with self._transaction():
+            self._change("UPDATE queries SET paused = ? WHERE name = ?", (int(paused), name), name)
+
+    def mute(self, name: str, until_ns: int | None) -> None:
+        """Keep the alerts of a standing query, but tell nobody, until an instant; None: tell again."""
+        with self._transaction():
+            self._change("UPDATE queries SET muted_until_ns = ? WHERE name = ?", (until_ns, name), name)
+
+    def entry(self, name: str) -> Entry:
+        """Return one standing query.
+
+        Raises
+        ------
+        NotFound
+            There is none of this name.
+        """
+        with self._reading():
+            row = self._db.execute(f"{_ENTRIES} WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                raise self._unknown(name)
+            return _entry(row)
+
+    def entries(self) -> list[Entry]:
+        """Return the standing queries, oldest first."""
+        with self._reading():
+            return [_entry(row) for row in self._db.execute(f"{_ENTRIES} ORDER BY row_id")]
+
+    # What evaluations find
+
+    def keep(self, found: Sequence[Found]) -> "list[tuple[Progress, list[Alert]]]":
+        """Keep what evaluations found, with a letter to each target of each alert that is not muted, or nothing of it.
+
+        Returns of each the progress and the alerts with their numbers. What was found for a query that was removed
+        meanwhile is dropped, also where another has its name now.
+        """
+        kept: list[tuple[Progress, list[Alert]]] = []
+        with self._transaction():
+            for one in found:
+                row = self._db.execute(
+                    "SELECT document FROM valid_queries WHERE name = ? AND created_ns = ifnull(?, created_ns)",
+                    (one.name, one.created_ns),
+                ).fetchone()
+                kept.append((one.progress, []) if row is None else self._keep(one, _definition(row[0])))
+        return kept
+
+    def _keep(self, found: Found, definition: Definition) -> tuple[Progress, list[Alert]]:
+        numbered, episodes = [], list(found.progress.episodes)
+        for alert, place in found.alerts:
+            kept = self._alert(alert, definition)
+            numbered.append(kept)
+            if place is not None and alert.happening == "raised" and not alert.muted:
+                episodes[place] = replace(episodes[place], number=kept.number)
+        progress = replace(found.progress, episodes=tuple(episodes))
+        self._db.execute("UPDATE queries SET progress = ? WHERE name = ?", (progress.to_text(), found.name))
+        return progress, numbered
+
+    def _alert(self, alert: Alert, definition: Definition) -> Alert:
+        row = (alert.name, alert.happening, alert.at_ns, int(alert.muted), json.dumps(alert.body))
+        columns = "name, happening, at_ns, muted, body"
+        number = self._db.execute(f"INSERT INTO alerts ({columns}) VALUES (?, ?, ?, ?, ?)", row).lastrowid or 0
+        if not alert.muted:
+            self._db.executemany(
+                "INSERT INTO letters (alert, target, state) VALUES (?, ?, 'waiting')",
+                [(number, str(to)) for to in definition.to if to.channel in ("email", "webhook")],
+            )
+        return replace(alert, number=number)
+
+    def alert(self, alert: Alert) -> Alert:
+        """Keep an alert that belongs to no episode, such as a test, with its letters."""
+        with self._transaction():
+            row = self._db.execute("SELECT document FROM valid_queries WHERE name = ?", (alert.name,)).fetchone()
+            if row is None:
+                raise self._unknown(alert.name)
+            return self._alert(alert, _definition(row[0]))
+
+    def alerts(self, *, name: str | None = None, after: int = 0, limit: int = 1000) -> list[Alert]:
+        """Return alerts with numbers above `after`, oldest first, at most so many; of one standing query, or of all."""
+        where, values = ("number > ?", [after]) if name is None else ("name = ? AND number > ?", [name, after])
+        with self._reading():
+            rows = self._db.execute(f"{_ALERTS} WHERE {where} ORDER BY number LIMIT ?", (*values, limit))
+            return [_alert(*row) for row in rows]
+
+    # Letters
+
+    def recover(self) -> int:
+        """Note which letters a process that died was sending: they may have arrived; return how many."""
+        with self._transaction():
+            # A mark of its own: such a letter has been tried, and nobody knows how that ended.
+            return self._db.execute(
+                "UPDATE letters SET state = 'waiting', error = 'cut short; it may have arrived' WHERE state = 'sending'"
+            ).rowcount
+
+    def letters(self, *, excluded: Sequence[str] = (), limit: int = 50) -> list[tuple[int, Target]]:
+        """Return letters that wait, oldest first: their ids and targets; none to excluded targets."""
+        marks = ", ".join("?" * len(excluded))
+        with self._reading():
+            statement = f"SELECT id, target FROM valid_letters WHERE state = 'waiting' AND target NOT IN ({marks})"
+            rows = self._db.execute(f"{statement} ORDER BY id LIMIT ?", (*excluded, limit))
+            return [(int(id_), _target(text)) for id_, text in rows]
+
+    def sending(self, letter: int) -> Letter | None:
+        """Note that a letter is about to be sent, durably, and return it; None where it waits no more."""
+        with self._transaction():
+            taken = self._db.execute(
+                "UPDATE letters SET state = 'sending', attempts = attempts + 1 WHERE id = ? AND state = 'waiting' "
+                "RETURNING alert, target, attempts",
+                (letter,),
+            ).fetchone()
+            if taken is None:
+                return None
+            row = self._db.execute(f"{_ALERTS} WHERE number = ?", (taken[0],)).fetchone()
+            if row is None:
+                self._db.execute(
+                    "UPDATE letters SET state = 'refused', error = 'its alert is damaged' WHERE id = ?", (letter,)
+                )
+                return None
+            return Letter(letter, _alert(*row), _target(taken[1]), taken[2], repeat=taken[2] > 1)
+
+    def sent(self, letter: int, state: LetterState, error: str = "") -> None:
+        """Note how sending ended: "sent", "refused" for good, or "waiting" for another attempt."""
+        with self._transaction():
+            self._db.execute("UPDATE letters SET state = ?, error = ? WHERE id = ?", (state, error, letter))
+
+    def post(self) -> dict[str, int]:
+        """Return how many letters are in each state."""
+        with self._reading():
+            return dict(self._db.execute("SELECT state, count(*) FROM valid_letters GROUP BY state").fetchall())
+
+    def undelivered(self, name: str, *, limit: int) -> list[dict[str, Any]]:
+        """Return the latest letters with alerts of a standing query that have not arrived, oldest first.
+
+        Of each the number of the alert, to whom it goes, its state, how often it was tried, and what went wrong last.
+        """
+        columns = ("number", "to", "state", "attempts", "error")
+        with self._reading():
+            rows = self._db.execute(
+                "SELECT alert, target, state, attempts, error FROM valid_letters WHERE state <> 'sent' "
+                "AND alert IN (SELECT number FROM valid_alerts WHERE name = ?) ORDER BY id DESC LIMIT ?",
+                (name, limit),
+            ).fetchall()
+        return [dict(zip(columns, row, strict=True)) for row in reversed(rows)]
+
+    # Backups
+
+    def suspend(self, reason: str) -> tuple[int, int]:
+        """Pause all standing queries, and refuse the letters that wait; return how many of each."""
+        with self._transaction():
+            paused = self._db.execute("UPDATE queries SET paused = 1 WHERE paused = 0").rowcount
+            refused = self._db.execute(
+                "UPDATE letters SET state = 'refused', error = ? WHERE state IN ('waiting', 'sending')", (reason,)
+            ).rowcount
+            self._changes += 1
+        return paused, refused
+
+    def damaged(self) -> list[str]:
+        """Return the damaged rows, as "row 3 of alerts"."""
+        with self._reading():
+            return [f"row {row} of {table}" for table in tables_of(self._db) for row in damaged_rows(self._db, table)]
+
+    # Inside
+
+    def _change(self, statement: str, values: tuple[object, ...], name: str) -> None:
+        if self._db.execute(statement, values).rowcount == 0:
+            raise self._unknown(name)
+        self._changes += 1
+
+    def _unknown(self, name: str) -> HyperGridError:
+        if self._db.execute("SELECT 1 FROM queries WHERE name = ?", (name,)).fetchone():
+            message = (
+                f"the standing query {name!r} is damaged in {self.path}, and is not evaluated; remove it, and make it "
+                "anew"
+            )
+            return CatalogueDamaged(message)
+        existing = [row[0] for row in self._db.execute("SELECT name FROM valid_queries")]
+        return NotFound.among(kind="standing query", given=name, existing=existing)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock, self._explained():
+            yield
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._reading():
+            self._check_place()
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def _check_place(self) -> None:
+        """Refuse where the file is not the one that was opened: nobody would ever read what was written into it."""
+        if self._file is None:
+            return
+        try:
+            if os.path.samestat(self._file, self.path.stat()):
+                return
+        except FileNotFoundError:
+            pass
+        message = (
+            f"{self.path} was removed or replaced while it was open, perhaps with its archive: its standing queries "
+            "are evaluated no more, and nothing is kept; start this program again"
+        )
+        if not self._is_gone:
+            self._is_gone = True
+            _LOG.error(message)
+        raise CatalogueUnavailable(message)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say in words what the file refuses."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            # The lower byte tells the kind.
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if isinstance(error, Malformed) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                message = (
+                    f"{self.path} cannot be read as a catalogue of standing queries: {error}; restore it from a copy, "
+                    "or move it away: then all standing queries, their alerts, and what was not sent yet are lost"
+                )
+                raise CatalogueDamaged(message) from error
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                message = (
+                    f"{self.path} has been held by another program for {_BUSY_S:g} s; nothing is wrong with it: end "
+                    "what holds it, and try again"
+                )
+                raise CatalogueUnavailable(message) from error
+            message = f"{self.path} cannot be used now: {error}; see to its disk and its permissions, and try again"
+            raise CatalogueUnavailable(message) from error
+
+
+_ENTRIES: Final = "SELECT document, created_ns, paused, muted_until_ns, progress FROM valid_queries"
+_ALERTS: Final = "SELECT number, name, happening, at_ns, muted, body FROM valid_alerts"
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    document, created_ns, paused, muted_until_ns, progress = row
+    return Entry(_definition(document), created_ns, bool(paused), muted_until_ns, Progress.from_text(progress))
+
+
+def _definition(text: str) -> Definition:
+    # Which hosts are allowed is looked at when it is made, and again when a letter goes out.
+    return definition_from_json(json.loads(text), settings=None)
+
+
+def _target(text: str) -> Target:
+    channel, _, address = text.partition(":")
+    return Target(channel, address)  # type: ignore[arg-type]
+
+
+def _alert(number: int, name: str, happening: str, at_ns: int, muted: int, body: str) -> Alert:
+    return Alert(name, happening, json.loads(body), at_ns, bool(muted), number)  # type: ignore[arg-type]

@@ -1,0 +1,385 @@
+"""Access keys: made, listed and revoked in one SQLite file; only the SHA-256 of a key is kept.
+
+A key whose row does not match its checksum opens nothing, but counts as a key that was made: access stays closed. So
+it does where the file is missing, empty or damaged as a whole, for a marker beside it says that access needs keys.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from hypergrid.archive.disk.row_checksums import (
+    CHECKED_VERSION,
+    DamagedState,
+    Malformed,
+    Schema,
+    create_whole,
+    damaged_rows,
+    open_checked,
+    require_content,
+)
+from hypergrid.archive.state_backup import ACCESS_MARKER, KEYS, keep_access_control
+from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
+
+Scope = Literal["read", "operate", "query", "write", "admin"]
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+"""What a key may, each with all before it: look; watch over the server; ask queries; change standing queries; all."""
+
+FOLDER: Final = "server"
+"""Folder of an archive where its server keeps keys, jobs and the audit log."""
+FILE: Final = KEYS
+
+LIMITS: Final[Mapping[str, str]] = {
+    "requests_per_s": "requests a second",
+    "streams": "requests that are open at a time",
+    "queries": "queries that wait or run",
+    "cells": "cells of one query",
+    "bytes": "memory of one query, in bytes",
+    "seconds": "projected time of one query, in seconds",
+}
+"""Limits that a key may have of its own, in words."""
+
+_SECRET_BYTES: Final = 32
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+_FORM: Final = re.compile(r"hg_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_SCHEMA: Final = Schema(
+    (
+        """
+CREATE TABLE keys (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL, digest BLOB NOT NULL, created_ns INTEGER NOT NULL,
+    expires_ns INTEGER, revoked_ns INTEGER, limits TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '',
+    checksum TEXT NOT NULL DEFAULT ''
+) STRICT
+""",
+    ),
+    added=("ALTER TABLE keys ADD COLUMN reason TEXT NOT NULL DEFAULT ''",),
+)
+_COLUMNS: Final = "id, name, scope, created_ns, expires_ns, revoked_ns, limits, reason"
+_REMEDY: Final = (
+    "nobody is let in; restore the file from a copy, and revoke what was revoked since; or move what is left of it "
+    "away and make new keys ('hypergrid keys create'), for all former ones are lost; or turn access control off "
+    "('hypergrid keys off')"
+)
+_LOG: Final = logging.getLogger(__name__)
+
+
+class KeysDamaged(DamagedState):
+    """The file of keys cannot be read, or is missing where access needs keys; the message names it."""
+
+
+class BadKey(HyperGridError, PermissionError):
+    """A key that opens nothing: unknown, expired or revoked. The message never holds the key."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key without its secret."""
+
+    id: str
+    name: str
+    scope: Scope
+    created_ns: int
+    """[ns since 1970 UTC]"""
+    expires_ns: int | None = None
+    """From when on it opens nothing [ns since 1970 UTC]; None: never."""
+    revoked_ns: int | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Of `LIMITS`, in place of what the server's settings say."""
+    reason: str = ""
+    """Why it was revoked, where that is known."""
+
+    def state(self, now_ns: int) -> Literal["valid", "expired", "revoked"]:
+        """Return how it stands."""
+        if self.revoked_ns is not None:
+            return "revoked"
+        return "expired" if self.expires_ns is not None and now_ns >= self.expires_ns else "valid"
+
+
+class KeyStore:
+    """The keys in a file; all methods may be called from any thread, and several processes may share the file.
+
+    Parameters
+    ----------
+    path
+        The file. Where neither it nor its marker is there, there are no keys; `create` makes both, the file for its
+        owner alone to read.
+
+    Raises
+    ------
+    KeysDamaged
+        The file cannot be read, or is missing while the marker is there; so may all methods but `create` and `remove`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        self._version: tuple[int, ...] = ()
+        self._existed = False
+
+    @property
+    def marker(self) -> Path:
+        """The file that says that access needs keys."""
+        return self.path.with_name(ACCESS_MARKER)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._close()
+
+    @property
+    def exist(self) -> bool:
+        """Whether access needs keys: one was ever made, be it revoked or damaged since; once true, for good."""
+        with self._open() as db:
+            if not self._existed:
+                has_row = db is not None and db.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
+                self._existed = has_row or self.marker.exists()
+            return self._existed
+
+    def require(self) -> None:
+        """Write the marker where it is missing.
+
+        Raises
+        ------
+        OSError
+            It cannot be written.
+        """
+        if not self.marker.exists():
+            keep_access_control(self.path.parent)
+
+    def remove(self) -> bool:
+        """Remove all keys, and the marker: access control is off; return whether it was on."""
+        self.close()
+        self._existed = False
+        files = [self.path.with_name(f"{self.path.name}{ending}") for ending in ("", "-wal", "-shm")]
+        # The marker goes last: a process that dies meanwhile leaves access closed.
+        present = [file for file in (*files, self.marker) if file.exists()]
+        for file in present:
+            file.unlink()
+        return bool(present)
+
+    def keys(self) -> list[Key]:
+        """Return all keys, oldest first, revoked ones too; damaged ones are left out."""
+        with self._open() as db:
+            rows = [] if db is None else db.execute(f"SELECT {_COLUMNS} FROM valid_keys ORDER BY row_id").fetchall()
+        return [_key(row) for row in rows]
+
+    def damaged(self) -> list[str]:
+        """Return the rows of damaged keys, as "row 3 of keys"."""
+        with self._open() as db:
+            return [] if db is None else [f"row {row} of keys" for row in damaged_rows(db, "keys")]
+
+    def get(self, key_id: str) -> Key | None:
+        """Return the key of an id; None where there is none."""
+        found = self._row(key_id)
+        return None if found is None else found[0]
+
+    def check(self, text: str, now_ns: int) -> Key:
+        """Return the key of which somebody shows the text.
+
+        Raises
+        ------
+        BadKey
+            It is none, or it expired or was revoked.
+        """
+        form = _FORM.fullmatch(text)
+        found = None if form is None else self._row(form[1])
+        # The comparison takes the same time wherever the two differ.
+        if found is None or not hmac.compare_digest(found[1], _digest(text)):
+            message = "the access key is not known here; check that it is complete, or ask for a new one"
+            raise BadKey(message)
+        state = found[0].state(now_ns)
+        if state != "valid":
+            happened = "has expired" if state == "expired" else "was revoked"
+            why = f" ({found[0].reason})" if found[0].reason else ""
+            message = f"the access key {found[0].name!r} {happened}{why}; ask for a new one"
+            raise BadKey(message)
+        return found[0]
+
+    def create(
+        self,
+        name: str,
+        scope: Scope,
+        *,
+        now_ns: int,
+        expires_ns: int | None = None,
+        limits: Mapping[str, float] | None = None,
+    ) -> tuple[Key, str]:
+        """Make a key; return it with its text, which is kept nowhere.
+
+        Raises
+        ------
+        InvalidQuery, NotFound
+            The name or a limit does not fit, the name is taken by a key that opens something, it would have expired
+            already; no such scope.
+        """
+        if not _NAME.fullmatch(name):
+            message = f"the name of a key needs 1 to 63 letters, digits, '.', '_', '@' or '-'; got {name!r}"
+            raise InvalidQuery(message)
+        if scope not in SCOPES:
+            raise NotFound.among(kind="scope", given=scope, existing=SCOPES)
+        if expires_ns is not None and expires_ns <= now_ns:
+            message = f"the key {name!r} would have expired already; give a later end"
+            raise InvalidQuery(message)
+        for limit, value in (limits or {}).items():
+            if limit not in LIMITS:
+                raise NotFound.among(kind="limit of a key", given=limit, existing=LIMITS)
+            if not 0 < value < float("inf"):
+                message = f"the limit {limit!r} of the key {name!r} needs a number above zero; got {value!r}"
+                raise InvalidQuery(message)
+        create_whole(self.path, _SCHEMA)
+        if any(key.name == name and key.state(now_ns) == "valid" for key in self.keys()):
+            message = f"a key {name!r} is there already; revoke it first, or choose another name"
+            raise InvalidQuery(message)
+        key = Key(secrets.token_hex(6), name, scope, now_ns, expires_ns, None, dict(limits or {}), "")
+        secret = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode("ascii").rstrip("=")
+        text = f"hg_{key.id}_{secret}"
+        self.require()
+        with self._open() as db:
+            assert db is not None
+            limited = json.dumps(dict(key.limits))
+            db.execute(
+                f"INSERT INTO keys ({_COLUMNS}, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (key.id, name, scope, now_ns, expires_ns, None, limited, "", _digest(text)),
+            )
+            _checkpoint(db)
+        return key, text
+
+    def revoke(self, which: str, *, now_ns: int) -> Key:
+        """Have a key, by id or name, open nothing from now on; return it.
+
+        Raises
+        ------
+        NotFound
+            No key that opens something has this id or name.
+        """
+        valid = [key for key in self.keys() if key.revoked_ns is None]
+        found = next((key for key in reversed(valid) if which in (key.id, key.name)), None)
+        if found is None:
+            raise NotFound.among(kind="key", given=which, existing=[key.name for key in valid])
+        with self._open() as db:
+            assert db is not None
+            db.execute("UPDATE keys SET revoked_ns = ? WHERE id = ?", (now_ns, found.id))
+            _checkpoint(db)
+        return found
+
+    def revoke_all(self, reason: str, *, now_ns: int) -> int:
+        """Revoke every key that was not revoked yet, and say why; return how many."""
+        with self._open() as db:
+            if db is None:
+                return 0
+            count = db.execute(
+                "UPDATE keys SET revoked_ns = ?, reason = ? WHERE revoked_ns IS NULL", (now_ns, reason)
+            ).rowcount
+            _checkpoint(db)
+        return count
+
+    def _row(self, key_id: str) -> tuple[Key, bytes] | None:
+        with self._open() as db:
+            if db is None:
+                return None
+            row = db.execute(f"SELECT {_COLUMNS}, digest FROM valid_keys WHERE id = ?", (key_id,)).fetchone()
+            if row is None and db.execute("SELECT 1 FROM keys WHERE id = ?", (key_id,)).fetchone():
+                _LOG.error("the access key %s is damaged in %s, and opens nothing; make a new one", key_id, self.path)
+        return None if row is None else (_key(row[:-1]), row[-1])
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection | None]:
+        with self._lock:
+            try:
+                self._follow_file()
+                yield self._db
+            except (sqlite3.DatabaseError, OSError) as error:
+                raise _damaged(self.path, str(error)) from error
+
+    def _follow_file(self) -> None:
+        """Open the file that is there now, and refuse where it is empty, or gone though access needs keys."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            if self._db is not None or self._existed or self.marker.exists():
+                raise _damaged(self.path, "it is missing") from None
+            return
+        require_content(self.path)
+        version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if version != self._version:
+            # Another process wrote a key, or the file was restored, made anew or damaged: SQLite would not look.
+            self._close()
+        if self._db is None:
+            self._db, self._version = _connect(self.path), version
+
+    def _close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+        self._db = None
+
+
+def _damaged(path: Path, why: str) -> KeysDamaged:
+    return KeysDamaged(f"{path} cannot be read as a file of access keys: {why}; {_REMEDY}")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    is_ours = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    options: dict[str, Any] = {"timeout": 30.0, "isolation_level": None, "check_same_thread": False}
+    db = sqlite3.connect(path, **options) if is_ours else sqlite3.connect(":memory:", **options)
+    try:
+        if not is_ours:
+            db.deserialize(_content(path))
+        version = open_checked(db, _SCHEMA)
+        db.execute("PRAGMA synchronous = FULL" if is_ours else "PRAGMA query_only = ON")
+    except BaseException:
+        db.close()
+        raise
+    if version > CHECKED_VERSION:
+        db.close()
+        message = f"{path} is a file of access keys of version {version}; this program reads {CHECKED_VERSION}"
+        raise KeysDamaged(message)
+    return db
+
+
+def _content(path: Path) -> bytes:
+    """Return what a file holds that cannot be written, in the form that can be read into memory.
+
+    Raises
+    ------
+    Malformed
+        Changes lie beside it, such as a key that was revoked; only who can write the file can put them in.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:
+        message = (
+            f"changes lie beside it in {log.name}, and the folder cannot be written; copy archives with "
+            "'hypergrid backup', or let this process write to the folder"
+        )
+        raise Malformed(message)
+    content = bytearray(path.read_bytes())
+    # Versions of format, in the file's header: those without a log.
+    content[18:20] = b"\x01\x01"
+    return bytes(content)
+
+
+def _checkpoint(db: sqlite3.Connection) -> None:
+    """Move what was committed from SQLite's log into the file: a revocation must not be lost with a damaged log."""
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _key(row: tuple[Any, ...]) -> Key:
+    key_id, name, scope, created_ns, expires_ns, revoked_ns, limits, reason = row
+    return Key(key_id, name, scope, created_ns, expires_ns, revoked_ns, json.loads(limits), reason)
+
+
+def _digest(text: str) -> bytes:
+    # 256 random bits need no slow hash: nobody can try them out.
+    return hashlib.sha256(text.encode()).digest()

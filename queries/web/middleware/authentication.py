@@ -1,0 +1,239 @@
+"""The door: who asks, whether they may, and how often; what a route raises leaves it as a problem document."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect, cookie_parser
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from queries.jobs.admission import asking
+from queries.web.auth.access import (
+    COOKIE,
+    LOCAL,
+    Access,
+    Caller,
+    Forbidden,
+    TooManyRequests,
+    Unauthorized,
+    shown_key,
+)
+from queries.web.auth.audit import Audit
+from queries.web.auth.keys import BadKey, KeysDamaged
+from queries.web.auth.scopes import FILES, PROBES, allows, find
+from queries.web.middleware.rate_limit import Rates
+from queries.web.responses.problems import MethodNotAllowed, NoSuchPage, problem_of, response_of
+
+_LOG: Final = logging.getLogger(__name__)
+_SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_HANDED_ON: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+"""Headers that proxies add."""
+
+
+class Door:
+    """Lets requests through to the routes.
+
+    Parameters
+    ----------
+    app
+        The routes.
+    access
+        Who asks.
+    audit
+        Where changes are noted; None: nowhere.
+    clock
+        Returns seconds that never go back.
+    """
+
+    def __init__(
+        self, app: ASGIApp, access: Access, audit: Audit | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._app, self._access, self._audit, self._clock = app, access, audit, clock
+        self._rates = Rates()
+        self._open: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                scope["state"]["status"] = message["status"]
+                _keep_private(message, scope["state"].get("caller"))
+            if scope["method"] != "HEAD" or message["type"] != "http.response.body":
+                await send(message)
+                return
+            await send({"type": "http.response.body"})
+            if message.get("more_body"):
+                # Nobody reads on: a stream of events would have no end.
+                raise ClientDisconnect
+
+        try:
+            caller = self._let_in(scope)
+            with self._noted(scope), asking(caller.asker), self._counted(scope, caller):
+                await self._app(_as_get(scope), receive, sending)
+        except ClientDisconnect:
+            pass
+        except Exception as error:
+            if started:
+                # The server logs it, and closes the connection.
+                error.add_note(f"while the answer to request {scope['state']['request_id']} was being sent")
+                raise
+            response = response_of(problem_of(error, posted=scope["method"] == "POST"))
+            await response(scope, receive, sending)
+            if isinstance(error, Forbidden):
+                self._note(scope)
+
+    def _let_in(self, scope: Scope) -> Caller:
+        """Return who asks, where they may."""
+        headers, state, method = Headers(scope=scope), scope["state"], scope["method"]
+        found = state["found"] = find(method, route_path(scope))
+        who = f"address {state['client']}"
+        try:
+            caller = self._access.caller(
+                key=shown_key(headers.get("authorization"), headers.get("x-api-key")),
+                session=cookie_parser(headers.get("cookie", "")).get(COOKIE),
+            )
+        except BadKey:
+            self._take(who, self._access.rules.anonymous.requests_per_s)
+            if found.need != "open":
+                raise
+            caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
+        except KeysDamaged:
+            if found.need != "open":
+                raise
+            caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
+        if caller is LOCAL and any(name in headers for name in _HANDED_ON):
+            message = (
+                "a proxy hands this request on, and there are no access keys: others than this machine could do "
+                "everything; make one with 'hypergrid keys create'"
+            )
+            raise Forbidden(message)
+        state["caller"] = caller
+        state["asker"] = who if caller.id == "anonymous" else caller.id
+        if found.template not in FILES:
+            who = f"probe {state['asker']}" if found.template in PROBES else state["asker"]
+            self._take(who, caller.allowed.requests_per_s)
+        if not found.methods:
+            message = f"{method} {route_path(scope)}: there is nothing here; /openapi.json lists what there is"
+            raise NoSuchPage(message)
+        if found.need is None:
+            raise MethodNotAllowed(method, found.methods)
+        if not allows(caller.scope, found.need):
+            if caller.by == "nothing":
+                message = (
+                    f"this needs an access key of scope {found.need!r}: send it as 'Authorization: Bearer KEY', or log "
+                    "in; whoever runs the server makes one with 'hypergrid keys create'"
+                )
+                raise Unauthorized(message)
+            message = f"this needs scope {found.need!r}; the key {caller.name!r} has {caller.scope!r}"
+            raise Forbidden(message)
+        if method not in _SAFE:
+            _check_origin(headers, caller, self._access.rules.origins)
+        return caller
+
+    def _take(self, who: str, per_s: float | None) -> None:
+        wait_s = 0.0 if per_s is None else self._rates.take(who, per_s, self._clock())
+        if wait_s:
+            message = f"{per_s:g} requests a second are allowed; ask again in {wait_s:.1f} s"
+            raise TooManyRequests(message, wait_s)
+
+    @contextmanager
+    def _counted(self, scope: Scope, caller: Caller) -> Iterator[None]:
+        who, most = scope["state"]["asker"], caller.allowed.streams
+        if scope["state"]["found"].template in (*FILES, *PROBES):
+            yield
+            return
+        if most is not None and self._open[who] >= most:
+            message = f"{most} requests may be open at a time; end one, such as a stream of events, and ask again"
+            raise TooManyRequests(message, 1.0)
+        self._open[who] += 1
+        try:
+            yield
+        finally:
+            self._open[who] -= 1
+            if not self._open[who]:
+                del self._open[who]
+
+    @contextmanager
+    def _noted(self, scope: Scope) -> Iterator[None]:
+        """Note a change, however it ends."""
+        try:
+            yield
+        finally:
+            self._note(scope)
+
+    def _note(self, scope: Scope) -> None:
+        """Note a change that somebody known made, or wanted to make and may not.
+
+        One that a full disk keeps from being noted was made, and is logged.
+        """
+        state, audit = scope["state"], self._audit
+        caller: Caller | None = state.get("caller")
+        is_change = state["found"].need in ("write", "admin") and scope["method"] not in _SAFE
+        if audit is None or caller is None or not is_change:
+            return
+        try:
+            audit.note(
+                now_ns=self._access.clock(), who=f"{caller.name} ({caller.id})",
+                what=f"{scope['method']} {route_path(scope)}", about=state.get("about", ""),
+                status=state.get("status", 0), client=state["client"], request=state["request_id"],
+            )  # fmt: skip
+        except OSError as error:
+            _LOG.error("a change could not be noted in %s: %s", audit.path, error)
+
+
+def route_path(scope: Scope) -> str:
+    """Return the path without the prefix of a proxy."""
+    return str(scope["path"])[len(scope.get("root_path", "")) :]
+
+
+def _as_get(scope: Scope) -> Scope:
+    """Return the request; HEAD as the GET that it asks about (RFC 9110, 9.3.2), for no route knows it.
+
+    It tells of the whole: a range is for GET alone (14.2).
+    """
+    if scope["method"] != "HEAD":
+        return scope
+    return {**scope, "method": "GET", "headers": [one for one in scope["headers"] if one[0] != b"range"]}
+
+
+def _check_origin(headers: Headers, caller: Caller, origins: tuple[str, ...]) -> None:
+    """Refuse what a page of another site had a browser send.
+
+    Browsers say where a request comes from; a program that is none says nothing, and then the cookie of a session is
+    refused: it was made for browsers.
+    """
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is not None:
+        is_own = origin.partition("://")[2] == headers.get("host", "") != ""
+        is_fine = is_own or (caller.by == "key" and origin in origins)
+    elif site is not None:
+        is_fine = site in ("same-origin", "none")
+    else:
+        is_fine = caller.by != "session"
+    if not is_fine:
+        message = (
+            "a change must come from the server's own page, or from a program with an access key; behind a proxy "
+            "the header Host must be handed on as it came"
+        )
+        raise Forbidden(message)
+
+
+def _keep_private(message: Message, caller: Caller | None) -> None:
+    """Have no shared cache keep what was answered to one caller."""
+    if caller is None or caller.by == "nothing":
+        return
+    headers = MutableHeaders(scope=message)
+    headers.add_vary_header("Authorization, Cookie, X-API-Key")
+    if "public" in headers.get("cache-control", ""):
+        headers["Cache-Control"] = headers["cache-control"].replace("public", "private")

@@ -1,0 +1,1 @@
+"""Responses: problem documents, negotiation, files, entity tags, waiting."""

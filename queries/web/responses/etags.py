@@ -1,0 +1,83 @@
+"""Entity tags: what has the same tag is the same, byte for byte, and need not be sent again (RFC 9110, section 13)."""
+
+import hashlib
+from typing import Final
+
+from fastapi import Request, Response
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hypergrid.core.tokens import token
+from hypergrid.core.version import VERSION
+
+_KEPT: Final = ("etag", "cache-control", "vary")
+"""What 304 tells of the answer that it stands for (RFC 9110, 15.4.5)."""
+
+
+class Tags:
+    """Gives JSON that bears no tag the one of its bytes: lists are made anew each time, but sent where they changed.
+
+    Parameters
+    ----------
+    app
+        What answers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await self._app(scope, receive, send)
+            return
+        begun: Message | None = None
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start" and _is_untagged_json(message):
+                begun = message
+                return
+            if begun is not None:
+                start, begun = begun, None
+                if not message.get("more_body", False):
+                    tag = f'"{hashlib.sha256(message["body"]).hexdigest()[:32]}"'
+                    headers = MutableHeaders(scope=start)
+                    # Whether it varies with what the client accepts, its route has said.
+                    headers.update({name: text for name, text in tagged(tag).items() if name != "Vary"})
+                    if unchanged(Request(scope), tag) is not None:
+                        kept = {name: headers[name] for name in _KEPT if name in headers}
+                        await Response(status_code=304, headers=kept)(scope, receive, send)
+                        return
+                await send(start)
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+def entity_tag(*content: object) -> str:
+    """Return the tag of what is made from some content tokens by this version."""
+    return f'"{token(VERSION, *content)[:32]}"'
+
+
+def unchanged(request: Request, tag: str) -> Response | None:
+    """Return 304 (Not Modified) where the client says that it has what bears this tag; None: it is to be sent.
+
+    "*", any at all, is not taken: whether there is something to be sent is known only once it is made.
+    """
+    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+    return Response(status_code=304, headers=tagged(tag)) if tag in known else None
+
+
+def tagged(tag: str) -> dict[str, str]:
+    """Return the headers of what bears a tag: to be kept by the client, and asked for again with the tag.
+
+    Its form may hang on what the client accepts.
+    """
+    return {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept"}
+
+
+def _is_untagged_json(start: Message) -> bool:
+    headers = MutableHeaders(scope=start)
+    is_json = headers.get("content-type", "").partition(";")[0].endswith("json")
+    return is_json and start["status"] == 200 and not {"etag", "cache-control", "set-cookie"} & set(headers)

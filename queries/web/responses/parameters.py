@@ -1,0 +1,55 @@
+"""Parameters that nobody knows are refused: passed over, a mistyped one would change what is asked for."""
+
+from collections.abc import Container
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.routing import APIRoute
+
+from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.topology.wkt import Region, box
+
+Limit = Annotated[int | None, Query(ge=1, le=1_000_000, description="how many at most, the newest; all where absent")]
+Stations = Annotated[list[str] | None, Query(description="ids of stations, with commas between; all where absent")]
+Box = Annotated[str | None, Query(description="west,south,east,north [degree]: the stations within; all where absent")]
+StandardNames = Annotated[list[str] | None, Query(description="CF standard names of variables, with commas between")]
+
+
+def known_alone(request: Request) -> None:
+    """Refuse a request with a parameter that its route does not have. A dependency of routes.
+
+    Raises
+    ------
+    InvalidQuery
+        The message names it, and the one that may have been meant.
+    """
+    route = request.scope["route"]
+    assert isinstance(route, APIRoute)
+    known = [one.alias for one in route.dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            raise InvalidQuery(str(NotFound.among(kind="parameter", given=name[:100], existing=known)))
+
+
+def names_in(given: list[str] | None, existing: Container[str]) -> tuple[str, ...]:
+    """Return the names in lists with commas; a name that exists may have a comma in it."""
+    found = [name for text in given or [] for name in ([text] if text in existing else text.split(","))]
+    return tuple(dict.fromkeys(found))
+
+
+def region_of(bbox: str | None) -> Region | None:
+    """Return the region of a box; None where it is absent.
+
+    Raises
+    ------
+    InvalidQuery
+        It is no box.
+    """
+    if bbox is None:
+        return None
+    try:
+        west, south, east, north = map(float, bbox.split(","))
+    except ValueError:
+        message = f"bbox needs four numbers, west,south,east,north; got {bbox[:80]!r}"
+        raise InvalidQuery(message) from None
+    return box(west, south, east, north)

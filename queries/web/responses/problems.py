@@ -1,0 +1,257 @@
+"""The one place where what went wrong becomes an HTTP answer: problem documents (RFC 9457).
+
+A name that does not exist is 404 where it is in the address and 422 where it is in a query that was posted: the address
+was right, its content was not. Likewise an unreadable unit or time is 422 in a posted query and 400 in an address.
+"""
+
+import errno
+import logging
+import math
+import re
+from collections.abc import Mapping
+from contextvars import ContextVar
+from http import HTTPStatus
+from typing import Any, Final
+from uuid import uuid4
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from hypergrid.core.errors import (
+    Cancelled,
+    HyperGridError,
+    InvalidQuery,
+    InvalidTime,
+    InvalidUnit,
+    NotFound,
+    SingularSystem,
+    StoreUnavailable,
+    TooLarge,
+)
+from queries.jobs.admission import TooManyQueries
+from queries.jobs.records import NotReady, QueueFull, ResultGone
+from queries.standing.definition import Conflict
+from queries.web.auth.access import Forbidden, TooManyRequests, Unauthorized
+from queries.web.auth.keys import BadKey, KeysDamaged
+from queries.web.responses.files import RangeNotSatisfiable
+from queries.web.responses.waiting import TookTooLong
+
+MEDIA_TYPE: Final = "application/problem+json"
+RETRY_S: Final = 2
+"""When a client may try again where the error does not say [s]."""
+REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
+"""Id of the request that is being answered; its errors are logged under it."""
+FOLDERS: Final[ContextVar[tuple[str, ...]]] = ContextVar("folders", default=())
+"""Folders of the server, the longest path first. An answer names a file by its path below them."""
+
+_NOBODY: Final = "nobody is let in until they can be read"
+_FULL: Final = (
+    "the server's disk is full, and this needs room on it; make room there, or ask for less: what is small is answered"
+)
+_LOG: Final = logging.getLogger(__name__)
+
+
+class InvalidBody(HyperGridError, ValueError):
+    """The body of a request cannot be read as JSON, or is nested too deeply."""
+
+
+class BodyTooLarge(HyperGridError, ValueError):
+    """The body of a request is above the limit; the message has the limit."""
+
+
+class NotJson(HyperGridError, TypeError):
+    """A body came with another media type than JSON."""
+
+
+class SlowRequest(HyperGridError, TimeoutError):
+    """A body did not come in time."""
+
+
+class Busy(HyperGridError, RuntimeError):
+    """As many requests are open as may be."""
+
+
+class NotReadyYet(HyperGridError, RuntimeError):
+    """The server cannot answer queries now; the message says what is wrong."""
+
+
+class NoSuchPage(HyperGridError, LookupError):
+    """There is nothing at this path."""
+
+
+class MethodNotAllowed(HyperGridError, RuntimeError):
+    """A path that takes other methods."""
+
+    def __init__(self, method: str, methods: tuple[str, ...]) -> None:
+        super().__init__(f"{method} is not for this path, which takes {', '.join(methods)}")
+        self.methods = methods
+
+
+# Class, status of one in an address, status of one in a posted query, title. The first match counts, so that a class
+# stands above its bases.
+_ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
+    (BadKey, 401, 401, "The access key opens nothing"),
+    (Unauthorized, 401, 401, "An access key is needed"),
+    (Forbidden, 403, 403, "This is not allowed"),
+    (TooManyRequests, 429, 429, "Too many requests"),
+    (NotReadyYet, 503, 503, "The server is not ready"),
+    (KeysDamaged, 503, 503, "The access keys cannot be read"),
+    (Busy, 503, 503, "Too many requests are open"),
+    (TookTooLong, 503, 503, "It took too long"),
+    (NoSuchPage, 404, 404, "There is nothing here"),
+    (MethodNotAllowed, 405, 405, "Another method is needed"),
+    (ResultGone, 410, 410, "The result is no longer kept"),
+    (NotReady, 409, 409, "There is no result yet"),
+    (QueueFull, 429, 429, "Too many queries wait"),
+    (TooManyQueries, 429, 429, "Too many queries of one caller"),
+    (BodyTooLarge, 413, 413, "The request is too large"),
+    (RangeNotSatisfiable, 416, 416, "The file ends before that part"),
+    (SlowRequest, 408, 408, "The request came too slowly"),
+    (NotJson, 415, 415, "The request is not JSON"),
+    (InvalidBody, 400, 400, "The request cannot be read"),
+    (Conflict, 409, 409, "It is there already"),
+    (NotFound, 404, 422, "It does not exist"),
+    (InvalidQuery, 400, 422, "The query cannot be answered"),
+    (InvalidUnit, 400, 422, "A unit cannot be used"),
+    (InvalidTime, 400, 422, "A time cannot be read"),
+    (TooLarge, 413, 413, "The query needs more than is allowed"),
+    (SingularSystem, 422, 422, "The stations cannot be told apart"),
+    (Cancelled, 409, 409, "The query was stopped"),
+    (StoreUnavailable, 503, 503, "The archive cannot be reached"),
+)
+_RETRY: Final = (TooManyRequests, Busy, NotReadyYet, KeysDamaged, NotReady, QueueFull, TooManyQueries, StoreUnavailable)
+"""What may work later."""
+_UNLOGGED: Final = (NotReadyYet, Busy, TookTooLong)
+"""Errors of status 503 that say how busy the server is, or repeat what `health` logs."""
+_RECORD: Final = "log_record"
+"""Attribute of an error that was logged: the id that its record carries."""
+_PATH: Final = re.compile(r"(?<![\w.:/])/\w")
+"""Begin of an absolute path."""
+UNEXPECTED: Final = "something unexpected happened"
+
+
+def problem_of(error: Exception, *, posted: bool, is_answer: bool = True) -> dict[str, Any]:
+    """Return the problem document of an error; one of status 500, or 503 because of damage, is logged.
+
+    Parameters
+    ----------
+    error
+        What was raised. What is not of HyperGrid's tree is told as 500, without its text: it may name paths.
+    posted
+        Whether it came from a posted query rather than from an address.
+    is_answer
+        Whether the document is an answer, which has a record of its own in the log; part of another answer, it has
+        one only where the error was not logged before.
+    """
+    problem = _described(error, posted=posted)
+    if problem["status"] < 500 or isinstance(error, _UNLOGGED):
+        return problem | {"detail": _below_folders(problem["detail"])}
+    reference = _logged(error, is_answer=is_answer)
+    return problem | {"detail": f"{without_paths(problem['detail'])}; the server's log has it under {reference}"}
+
+
+def without_paths(text: str) -> str:
+    """Return what went wrong in a text that names files by their paths below the server's folders, or not at all."""
+    text = _below_folders(text)
+    return UNEXPECTED if _PATH.search(text) else text
+
+
+def _below_folders(text: str) -> str:
+    for folder in FOLDERS.get():
+        text = text.replace(f"{folder}/", "").replace(folder, "the archive")
+    return text
+
+
+def _logged(error: Exception, *, is_answer: bool) -> str:
+    """Log an error, and return the id that its record carries."""
+    known = str(vars(error).get(_RECORD, ""))
+    if known and not is_answer:
+        return known
+    reference = vars(error)[_RECORD] = REQUEST_ID.get() or uuid4().hex[:8]
+    # The message of an error of HyperGrid's tree says what to do; a traceback for each request would bury it.
+    trace = None if isinstance(error, HyperGridError) or _is_full_disk(error) or known else error
+    _LOG.error("request %s: %s: %s", reference, type(error).__name__, " ".join(str(error).split()), exc_info=trace)
+    return reference
+
+
+def _is_full_disk(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _described(error: Exception, *, posted: bool) -> dict[str, Any]:
+    for kind, in_address, in_query, title in _ROWS:
+        if isinstance(error, kind):
+            detail = _NOBODY if isinstance(error, KeysDamaged) else str(error)
+            body = _body(in_query if posted else in_address, title, detail, _slug(type(error).__name__))
+            if isinstance(error, TooLarge):
+                body |= {"projected": error.projected, "allowed": error.allowed}
+            if isinstance(error, MethodNotAllowed):
+                body |= {"allow": list(error.methods)}
+            if isinstance(error, RangeNotSatisfiable):
+                body |= {"size": error.size}
+            if isinstance(error, _RETRY):
+                body |= {"retry_after_s": max(1, math.ceil(getattr(error, "retry_s", RETRY_S)))}
+            return body
+    if isinstance(error, MemoryError):
+        # What no plan foresaw; the process goes on, for nothing was allocated.
+        detail = (
+            "it needs more memory than there is; ask for fewer cells (a coarser step, a smaller grid, a shorter time)"
+        )
+        return _body(413, "The query needs more than is allowed", detail, "too-large")
+    if _is_full_disk(error):
+        return _body(503, "The disk is full", _FULL, "disk-full") | {"retry_after_s": RETRY_S}
+    if isinstance(error, HyperGridError):
+        return _body(500, "It did not work", str(error), _slug(type(error).__name__))
+    return _body(500, "An error of the server", UNEXPECTED, "unexpected")
+
+
+def response_of(problem: Mapping[str, Any]) -> JSONResponse:
+    """Return a problem document as a response."""
+    headers = {}
+    if "retry_after_s" in problem:
+        headers["Retry-After"] = str(problem["retry_after_s"])
+    if "allow" in problem:
+        headers["Allow"] = ", ".join(problem["allow"])
+    if problem["status"] == 416:
+        headers["Content-Range"] = f"bytes */{problem['size']}"
+    if problem["status"] == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="hypergrid"'
+    return JSONResponse(problem, problem["status"], headers=headers, media_type=MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Have every error of an application answered by a problem document."""
+    app.add_exception_handler(HyperGridError, _answer)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(RequestValidationError, _answer_validation)
+
+
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    return response_of(problem_of(error, posted=request.method == "POST"))
+
+
+async def _answer_http(request: Request, error: Exception) -> JSONResponse:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    title = HTTPStatus(status).phrase
+    detail = f"{request.method} {request.url.path}: {title.lower()}; /openapi.json lists what there is"
+    response = response_of(_body(status, title, detail, _slug(title.title().replace(" ", ""))))
+    if isinstance(error, HTTPException) and error.headers:
+        response.headers.update(error.headers)
+    return response
+
+
+async def _answer_validation(_request: Request, error: Exception) -> JSONResponse:
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    told = [{"where": "/".join(map(str, item["loc"])), "what": item["msg"]} for item in found]
+    detail = "; ".join(f"{item['where']}: {item['what']}" for item in told)
+    return response_of(_body(422, "A parameter cannot be used", detail, "invalid-parameter") | {"errors": told})
+
+
+def _body(status: int, title: str, detail: str, slug: str) -> dict[str, Any]:
+    return {"type": f"urn:hypergrid:problem:{slug}", "title": title, "status": status, "detail": detail}
+
+
+def _slug(name: str) -> str:
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("-")

@@ -1,0 +1,1 @@
+"""Routes of the native API, one module a kind."""

@@ -1,0 +1,60 @@
+"""`variables`, `stations`, `layers`, `snapshots`, `functions`, `saved`, `surfaces`: what there is to ask about."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
+
+from queries.snapshots.catalogue import Catalogue
+from queries.snapshots.station_filter import chosen_stations, chosen_variables
+from queries.web.edr import Collections
+from queries.web.responses.parameters import Box, Limit, StandardNames, Stations, names_in, region_of
+
+
+def router(catalogue: Catalogue, collections: Collections) -> APIRouter:
+    """Return the routes of this file."""
+    routes = APIRouter(tags=["catalogue"])
+
+    @routes.get("/variables")
+    def variables() -> list[dict[str, Any]]:
+        """List the variables of the archive with their units."""
+        return catalogue.variables()
+
+    @routes.get("/stations", response_class=Response)
+    def stations(station: Stations = None, bbox: Box = None, standard_name: StandardNames = None) -> JSONResponse:
+        """Return the stations as GeoJSON (RFC 7946): a point each, null where the position is not known."""
+        archive = catalogue.archive.latest()
+        some = chosen_stations(archive.stations, names_in(station, archive.stations), region_of(bbox))
+        variables = chosen_variables(archive.variables, (), names_in(standard_name, ()))
+        if variables:
+            having = {one.station for name in variables for one in archive.store.series(name)}
+            some = tuple(name for name in (archive.stations if some is None else some) if name in having)
+        return JSONResponse(catalogue.stations(some), media_type="application/geo+json")
+
+    @routes.get("/layers")
+    def layers() -> list[dict[str, Any]]:
+        """List the fields that do not change with time, such as elevation, with unit, extent and source."""
+        return catalogue.layers()
+
+    @routes.get("/snapshots")
+    def snapshots(limit: Limit = None) -> list[dict[str, Any]]:
+        """List the versions of the archive, newest first; all of them where no limit is given."""
+        return catalogue.snapshots(limit)
+
+    @routes.get("/functions")
+    def functions() -> dict[str, list[dict[str, Any]]]:
+        """List what the steps of a query can name, with the parameters of each."""
+        return catalogue.functions()
+
+    @routes.get("/saved")
+    def saved() -> dict[str, Mapping[str, Any]]:
+        """Return the saved queries by name."""
+        return catalogue.saved()
+
+    @routes.get("/surfaces")
+    def surfaces() -> list[dict[str, Any]]:
+        """List the saved queries that are maps, with their collections of EDR, or why they cannot be computed now."""
+        return collections.surfaces()
+
+    return routes

@@ -1,0 +1,116 @@
+"""`engine…` and `stations/health`: what the pages tell of the engine and the stream, and how the stations are."""
+
+import math
+import os
+import time
+from dataclasses import asdict
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+
+from hypergrid.archive.arrays import stream_log
+from hypergrid.core.times import SECOND_NS, format_timestamp, parse_instant
+from hypergrid.execution.planning.plan_graph import plan_graph
+from hypergrid.execution.running.result_cache import KEPT
+from hypergrid.interpolation.weight_cache import WEIGHTS
+from hypergrid.query import OpenArchive
+from queries.jobs.runner import Runner
+from queries.snapshots.station_health import Health
+from queries.web.freed_memory import resident_bytes
+from queries.web.responses.bodies import read_document
+from queries.web.schemas.openapi import body_of
+
+_BEGUN_S: Final = time.monotonic()
+_SILENT_S: Final = 60
+"""A stream that runs tells something several times within it [s]."""
+
+
+def router(runner: Runner, archive: OpenArchive) -> APIRouter:
+    """Return the routes of this file."""
+    routes = APIRouter(tags=["engine"])
+    health = Health(archive)
+
+    @routes.get("/engine")
+    def engine() -> dict[str, Any]:
+        """Return what the workers hold and did, what the caches hold, and what the process takes."""
+        return {
+            "queries": asdict(runner.statistics()),
+            "caches": {"kriging weights": asdict(WEIGHTS.statistics()), "results": asdict(KEPT.statistics())},
+            "process": {"up_s": time.monotonic() - _BEGUN_S, "resident_bytes": resident_bytes(), "cpu_s": _cpu_s()},
+        }
+
+    @routes.post("/engine/plan", openapi_extra=body_of("Query"))
+    async def plan(request: Request) -> dict[str, Any]:
+        """Return the plan of a query as a graph: perspectives with their sources, costs and measured rates."""
+        made = await run_in_threadpool(runner.plan, await read_document(request))
+        return {
+            "nodes": [asdict(node) for node in plan_graph(made)],
+            "rules": [{"rule": fired.rule, "why": fired.why} for fired in made.rewritten.fired],
+            "strategy": made.strategy.describe(),
+            "cells": made.cells,
+            "projected_bytes": made.projected_bytes,
+            "projected_s": made.projected_s if math.isfinite(made.projected_s) else None,
+        }
+
+    @routes.get("/engine/stream")
+    def stream(
+        after: Annotated[str | None, Query(description="instant of the last one that is known already")] = None,
+    ) -> dict[str, Any]:
+        """Return how the stream of the archive stood every few seconds of about the last hour, and whether it runs.
+
+        Tuples of its joins are rows, one of a station and a slice each.
+        """
+        told = stream_log.read(archive.store.path)
+        since_ns = None if after is None else parse_instant(after)
+        now_ns = time.time_ns()
+        return {
+            "state": _state(told[-1], now_ns) if told else "none",
+            "now": format_timestamp(now_ns),
+            "records": [
+                {
+                    **{name: value for name, value in one.items() if not name.endswith("_ns")},
+                    **{
+                        name.removesuffix("_ns"): None if one.get(name) is None else format_timestamp(one[name])
+                        for name in ("at_ns", "last_slice_ns")
+                    },
+                }
+                for one in told
+                if since_ns is None or one["at_ns"] > since_ns
+            ],
+        }
+
+    @routes.get("/stations/health")
+    def stations_health() -> list[dict[str, Any]]:
+        """Say of every station when it read last, how long it is silent as a rule, and whether it is late or dead.
+
+        `last` is its newest value, `heard` its newest row: a station that sends only missing values is silent.
+        """
+        return [
+            {
+                "station": one.station,
+                "state": one.state,
+                "last": None if one.last_ns is None else format_timestamp(one.last_ns),
+                "heard": None if one.heard_ns is None else format_timestamp(one.heard_ns),
+                "interval_s": None if one.interval_ns is None else one.interval_ns / 1e9,
+                "readings": one.readings,
+                "missing": one.missing,
+                "flagged": one.flagged,
+                "variables": one.variables,
+            }
+            for one in health.now()
+        ]
+
+    return routes
+
+
+def _state(last: stream_log.Record, now_ns: int) -> Literal["running", "ended", "lost"]:
+    """Return how a stream is: one that told nothing for long, and not that it ended, was killed."""
+    if last.get("ended"):
+        return "ended"
+    return "running" if now_ns - last["at_ns"] < _SILENT_S * SECOND_NS else "lost"
+
+
+def _cpu_s() -> float:
+    used = os.times()
+    return used.user + used.system

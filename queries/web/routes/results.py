@@ -1,0 +1,74 @@
+"""`queries/{id}/frame`, `/series` and `/result`: the surface as it stands, and when it is done."""
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.execution import Part
+from hypergrid.formats.results import FORMATS
+from hypergrid.plots import place_names
+from queries.jobs.runner import Runner
+from queries.web.responses.etags import entity_tag, tagged, unchanged
+from queries.web.responses.files import PARTS, RESULT_MEDIA, surface_sent
+from queries.web.responses.negotiation import form_of
+from queries.web.schemas.records import cell_body, encode, picture_body, surface_body
+
+
+def router(runner: Runner) -> APIRouter:
+    """Return the routes of this file."""
+    routes = APIRouter(tags=["results"])
+
+    @routes.get("/queries/{job_id}/frame")
+    def frame(
+        job_id: str,
+        time: Annotated[int, Query(description="which time cell, from 0")] = 0,
+        level: Annotated[int, Query(description="which level of a grid with z, from 0, the lowest")] = 0,
+        part: Annotated[Part, Query(description="the values, or their variance")] = "value",
+    ) -> dict[str, Any]:
+        """Return one time cell of the map as it stands now, with an estimate where it is not computed yet."""
+        return picture_body(runner.picture(job_id, time, level, part))
+
+    @routes.get("/queries/{job_id}/series")
+    def series(job_id: str) -> dict[str, Any]:
+        """Return the finished table of a query without a map: shape (time, series), base64 of little-endian float64."""
+        dataset = runner.result(job_id)
+        layout = runner.job(job_id).outline.layout
+        if layout.kind != "series":
+            message = "this query answers with a map, not with series; ask for its frames instead"
+            raise InvalidQuery(message)
+        values = dataset["value"].to_numpy().reshape(len(layout.times_ns), -1)
+        return surface_body(layout) | {
+            "shape": list(values.shape),
+            "stations": place_names(dataset),
+            "values": encode(values.astype(np.float64), "<f8"),
+        }
+
+    @routes.get("/queries/{job_id}/cell")
+    def cell(
+        job_id: str,
+        row: Annotated[int, Query(ge=0, description="row of the cell, from the first lat (or y)")],
+        column: Annotated[int, Query(ge=0, description="column of the cell, from the first lon (or x)")],
+        level: Annotated[int, Query(ge=0, description="which level, from 0, the lowest")] = 0,
+    ) -> dict[str, Any]:
+        """Return one cell of a finished map over time: values, and their variance where it was asked for."""
+        return cell_body(runner.job(job_id).outline.layout, runner.result(job_id), row, column, level)
+
+    @routes.get("/queries/{job_id}/result", response_class=Response, responses=PARTS)
+    def result(
+        request: Request,
+        job_id: str,
+        f: Annotated[str | None, Query(description=f"{', '.join(FORMATS)}; where absent by Accept, or netcdf")] = None,
+        time: Annotated[int, Query(description="which time cell a PNG shows of a map, from 0")] = 0,
+        level: Annotated[int, Query(description="which level it shows, from 0, the lowest")] = 0,
+    ) -> Response:
+        """Download the finished surface, or a part of the file (Range); with If-None-Match only where it is another."""
+        form, job = FORMATS[form_of(request, RESULT_MEDIA, f)].name, runner.job(job_id)
+        tag = entity_tag(job.token, job.snapshot, form, time, level)
+        same = unchanged(request, tag) if job.state == "done" else None
+        if same is not None:
+            return same
+        return surface_sent(runner.result(job_id), form, headers=tagged(tag), asked=request, time=time, level=level)
+
+    return routes

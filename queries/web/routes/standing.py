@@ -1,0 +1,205 @@
+"""`standing`: the standing queries, how they stand, and their alerts."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
+from hypergrid.core.times import parse_duration, parse_instant
+from hypergrid.formats.results import FORMATS
+from queries.standing.service import StandingQueries
+from queries.web.auth.scopes import allows
+from queries.web.responses.bodies import read_document
+from queries.web.responses.etags import entity_tag, tagged, unchanged
+from queries.web.responses.files import PARTS, RESULT_MEDIA, surface_sent
+from queries.web.responses.negotiation import form_of
+from queries.web.responses.problems import NoSuchPage, without_paths
+from queries.web.responses.threadsafe_event import woken
+from queries.web.routes.events import FAREWELL_S, PING_S
+from queries.web.routes.jobs import root_of
+from queries.web.schemas.openapi import answer_of, body_of
+from queries.web.schemas.records import PREFIX
+
+LOOKED_S: Final = 2.0
+"""How often a stream looks for alerts that another process kept, such as `hypergrid standing test` [s]."""
+LAST_NS: Final = 2**63 - 1
+"""Last instant that there is [ns since 1970 UTC]."""
+AT_ONCE: Final = 100
+"""Alerts that a stream reads at once."""
+
+
+def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -> APIRouter:
+    """Return the routes of this file; `clock` returns the time [ns since 1970 UTC]."""
+    routes = APIRouter(tags=["standing"])
+
+    def known(request: Request, name: str) -> str:
+        """Return a name that is in the address, noted for the audit log."""
+        request.state.about = name
+        try:
+            standing.store.entry(name)
+        except NotFound as error:
+            raise NoSuchPage(str(error)) from error
+        return name
+
+    def shown(request: Request, told: dict[str, Any]) -> dict[str, Any]:
+        """Return a standing query; mail addresses and webhooks are told to those who may change it."""
+        if allows(request.state.caller.scope, "write"):
+            return told
+        hidden = {**told, "to": sorted({_channel(to) for to in told["to"]})}
+        if "undelivered" in told:
+            # What went wrong names the address too.
+            hidden["undelivered"] = [{**one, "to": _channel(one["to"]), "error": ""} for one in told["undelivered"]]
+        return hidden
+
+    @routes.get("/standing", responses=answer_of("Standing", listed=True))
+    def listing(request: Request) -> list[dict[str, Any]]:
+        """List the standing queries, oldest first."""
+        return [shown(request, one) for one in standing.listing()]
+
+    @routes.post(
+        "/standing",
+        status_code=201,
+        openapi_extra=body_of("StandingQuery"),
+        responses=answer_of("Standing", status=201),
+    )
+    async def add(request: Request, response: Response) -> dict[str, Any]:
+        """Make a standing query; it is on the disk when this answers, and is evaluated with the next readings."""
+        document = await read_document(request)
+        entry = await run_in_threadpool(standing.add, document)
+        request.state.about = entry.name
+        response.headers["Location"] = f"{root_of(request)}{PREFIX}/standing/{entry.name}"
+        return standing.show(entry.name)
+
+    @routes.get("/standing/alerts", responses=answer_of("Alert", listed=True))
+    def alerts(
+        after: Annotated[int, Query(ge=0, le=2**53, description="number of the last alert that is known")] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        name: Annotated[str | None, Query(max_length=63, description="of this standing query only")] = None,
+    ) -> list[dict[str, Any]]:
+        """Return alerts in the order in which they were found."""
+        return standing.alerts(name=name, after=after, limit=limit)
+
+    @routes.get("/standing/alerts/events", response_class=EventSourceResponse)
+    async def follow_alerts(
+        after: Annotated[int, Query(ge=0, le=2**53, description="number of the last alert that is known")] = 0,
+        last_event_id: Annotated[str | None, Header()] = None,
+    ) -> EventSourceResponse:
+        """Tell the alerts after a number, and then each new one; its number is the id of the event."""
+        if last_event_id and last_event_id.isdecimal() and len(last_event_id) < 16:
+            after = max(after, int(last_event_id))
+        return EventSourceResponse(follow(standing, after), ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S)
+
+    @routes.get("/standing/statistics")
+    def statistics() -> dict[str, Any]:
+        """Return what the runner of standing queries holds and did."""
+        told = standing.statistics()
+        return {
+            **asdict(told), "trouble": without_paths(told.trouble),
+            "scheduling_share": told.scheduling_share, "letters": standing.store.post(),
+        }  # fmt: skip
+
+    @routes.get("/standing/{name}", responses=answer_of("Standing"))
+    def one(request: Request, name: str) -> dict[str, Any]:
+        """Return a standing query."""
+        return shown(request, standing.show(name))
+
+    @routes.get("/standing/{name}/result", response_class=Response, responses=PARTS)
+    def newest(
+        request: Request,
+        name: str,
+        f: Annotated[str | None, Query(description=f"{', '.join(FORMATS)}; where absent by Accept, or netcdf")] = None,
+    ) -> Response:
+        """Return the newest time cell of a standing query that was computed."""
+        form, dataset = FORMATS[form_of(request, RESULT_MEDIA, f)].name, standing.latest(known(request, name))
+        tag = entity_tag(str(dataset.attrs["hypergrid_token"]), str(dataset.attrs["hypergrid_snapshot"]), form)
+        same = unchanged(request, tag)
+        if same is not None:
+            return same
+        return surface_sent(dataset, form, headers=tagged(tag), asked=request)
+
+    @routes.delete("/standing/{name}", status_code=204)
+    def remove(request: Request, name: str) -> None:
+        """Forget a standing query; its results and alerts stay."""
+        standing.remove(known(request, name))
+
+    @routes.post("/standing/{name}/replace", openapi_extra=body_of("StandingQuery"), responses=answer_of("Standing"))
+    async def replace(request: Request, name: str) -> dict[str, Any]:
+        """Have a standing query be what a document of the same name says; pause, mute, results and alerts stay."""
+        document = await read_document(request)
+        if document.get("name") != name:
+            message = f"the document of the standing query {name!r} needs its name; got {document.get('name')!r}"
+            raise InvalidQuery(message)
+        await run_in_threadpool(known, request, name)
+        await run_in_threadpool(standing.replace, document)
+        return standing.show(name)
+
+    @routes.post("/standing/{name}/pause", responses=answer_of("Standing"))
+    def pause(request: Request, name: str) -> dict[str, Any]:
+        """Evaluate a standing query no more, until it is resumed."""
+        standing.pause(known(request, name))
+        return standing.show(name)
+
+    @routes.post("/standing/{name}/resume", responses=answer_of("Standing"))
+    def resume(request: Request, name: str) -> dict[str, Any]:
+        """Evaluate a standing query again, from what has come meanwhile on."""
+        standing.resume(known(request, name))
+        return standing.show(name)
+
+    @routes.post("/standing/{name}/mute", openapi_extra=body_of("Mute"), responses=answer_of("Standing"))
+    async def mute(request: Request, name: str) -> dict[str, Any]:
+        """Keep the alerts of a standing query, but tell nobody, until an instant, for a time, or (null) tell again."""
+        until_ns = _until(await read_document(request), clock())
+        await run_in_threadpool(lambda: standing.mute(known(request, name), until_ns))
+        return standing.show(name)
+
+    @routes.post("/standing/{name}/test")
+    def test(request: Request, name: str) -> dict[str, Any]:
+        """Send an alert that says that it is a test, the way that others go."""
+        alert = standing.test(known(request, name))
+        return {"number": alert.number, "to": [str(to) for to in standing.store.entry(name).definition.to]}
+
+    return routes
+
+
+def _channel(target: str) -> str:
+    return target.partition(":")[0]
+
+
+def _until(document: Mapping[str, Any], now_ns: int) -> int | None:
+    match document:
+        case {"until": None, **rest} if not rest:
+            return None
+        case {"until": str(instant), **rest} if not rest:
+            return parse_instant(instant)
+        case {"for": str(span), **rest} if not rest:
+            until_ns = now_ns + parse_duration(span)
+            if until_ns > LAST_NS:
+                message = f"mute needs an end before 2262; {span!r} from now is later"
+                raise InvalidTime(message)
+            return until_ns
+        case _:
+            message = "mute needs {'until': '2025-10-01T12:00Z'}, {'for': '2h'} or {'until': null}"
+            raise InvalidQuery(message)
+
+
+async def follow(standing: StandingQueries, after: int) -> AsyncIterator[ServerSentEvent]:
+    """Yield alerts with numbers above `after`, for ever."""
+    with woken(standing.runner.listen) as changed:
+        while True:
+            changed.clear()
+            found = await run_in_threadpool(partial(standing.alerts, after=after, limit=AT_ONCE))
+            for alert in found:
+                after = alert["number"]
+                yield ServerSentEvent(json.dumps(alert), event=alert["happening"], id=str(after))
+            if len(found) < AT_ONCE:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), LOOKED_S)

@@ -1,0 +1,1 @@
+"""Records and descriptions of the API's JSON."""

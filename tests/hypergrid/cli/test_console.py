@@ -1,0 +1,84 @@
+"""What machines read from the command line is JSON, whatever the numbers are."""
+
+import errno
+import json
+import math
+
+import pytest
+
+from hypergrid.cli.console import (
+    Footnotes,
+    explained,
+    notes_in,
+    say,
+    say_error,
+    show_json,
+    show_line,
+    show_table,
+    visible,
+)
+
+
+def test_what_json_does_not_have_becomes_null(capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"lon": math.nan, "rows": [(1.5, math.inf), {"deep": -math.inf, "text": "NaN"}], "none": None, "yes": True}
+    show_json(given)
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is no JSON")
+
+    found = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert found == {"lon": None, "rows": [[1.5, None], {"deep": None, "text": "NaN"}], "none": None, "yes": True}
+
+
+def test_a_list_of_records_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    show_json([{"elevation_m": math.nan}])
+    assert json.loads(capsys.readouterr().out) == [{"elevation_m": None}]
+
+
+def test_footnotes_are_numbered_and_equal_ones_are_one(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = Footnotes()
+    assert [notes.number(texts) for texts in (["a"], [], ["b", "a"])] == ["1", "", "2, 1"]
+    notes.show()
+    assert capsys.readouterr().out == "1: a\n2: b\n"
+
+
+def test_a_comment_is_its_notes_whole() -> None:
+    comment = "not fitted (no pairs; raise cutoff_m (now 5)); taken instead; 3 of 4 cells"
+    assert notes_in(comment) == ["not fitted (no pairs; raise cutoff_m (now 5))", "taken instead", "3 of 4 cells"]
+    assert notes_in("") == []
+
+
+def test_errors_of_the_system_say_what_to_do() -> None:
+    assert explained(OSError(errno.EROFS, "Read-only file system", "/a/lock")) == (
+        "/a/lock: read-only file system; nothing was written; mount it for writing, or work on a copy"
+    )
+    assert explained(OSError(errno.ENOSPC, "No space left on device", "x")).endswith(
+        "make room, and give the command again"
+    )
+    # As Arrow's writer says it.
+    nameless = OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+    assert explained(nameless) == "no space left on device; make room, and give the command again"
+    assert explained(OSError("no number")) == "no number"
+
+
+UNSEEN = "A\x1b]0;owned\x07\x9b2J\u202egnp.exe\u2066\u200b\r"
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = r"A\x1b]0;owned\x07\x9b2J\u202egnp.exe\u2066\u200b\r"
+    say(UNSEEN)
+    say_error(UNSEEN)
+    show_line(UNSEEN)
+    out, err = capsys.readouterr()
+    assert err == f"{shown}\nhypergrid: {shown}\n"
+    assert out == f"{shown}\n"
+    show_table(f"Stations [bold]of[/bold] {UNSEEN}", ("id",), [(f"{UNSEEN}\nB",)])
+    out = capsys.readouterr().out
+    assert not any(letter in out for letter in "\x1b\x07\x9b\u202e\u2066\u200b\r")
+    assert "[bold]of[/bold]" in out
+    assert r"\u200b\r\nB" in "".join(out.split())
+
+
+def test_letters_of_all_languages_stay_as_they_are() -> None:
+    text = "Zürich, 東京, القاهرة, Ελλάδα, 5 °C, m³\tand\nso on"
+    assert visible(text) == text

@@ -1,0 +1,58 @@
+"""Gaps filled one slice after the other by compiled loops equal gaps filled in batches."""
+
+import numpy as np
+import pytest
+
+from hypergrid.interpolation.kernels.covariance import WORTH_COMPILED
+from hypergrid.interpolation.points.points import Stations, Targets
+from hypergrid.interpolation.solvers.drift import Drift
+from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.variograms.variogram import Variogram, variogram
+
+
+def filled(values: np.ndarray, places_m: np.ndarray, model: Variogram, *, drift: Drift, compiled: bool) -> np.ndarray:
+    stations = Stations(places_m, tuple(f"s{i}" for i in range(len(places_m))))
+    field = KrigingField(stations, values, model=model, drift=drift)
+    field.expect(WORTH_COMPILED if compiled else 0, 1)
+    return field.complete
+
+
+def some_values(rng: np.random.Generator, slices: int, stations: int) -> np.ndarray:
+    values = rng.normal(20.0, 3.0, (slices, stations))
+    values[rng.random(values.shape) < rng.random((slices, 1))] = np.nan
+    values[0], values[1, 1:], values[2] = np.nan, np.nan, 5.0
+    return values
+
+
+@pytest.mark.parametrize("drift", [Drift(), Drift(mean=18.0), Drift(degree=1)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_compiled_gaps_equal_batches(drift: Drift, order: str) -> None:
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        places_m, model = rng.uniform(0, 1000, (13, 2)), variogram("exponential", psill=2.0, range_m=600.0, nugget=0.1)
+        values = np.asarray(some_values(rng, 60, 13), order=order)
+        fast, slow = (filled(values, places_m, model, drift=drift, compiled=which) for which in (True, False))
+        np.testing.assert_array_equal(np.isnan(fast), np.isnan(slow))
+        np.testing.assert_allclose(fast, slow, rtol=1e-11)
+        held = np.isfinite(values) & np.isfinite(fast)
+        np.testing.assert_allclose(fast[held], values[held], rtol=1e-15)
+
+
+@pytest.mark.parametrize("nugget", [1e-2, 1e-4, 1e-7])
+def test_compiled_gaps_lose_no_more_digits_than_batches(nugget: float) -> None:
+    """A smooth model almost without a nugget, beside kriging from the stations present alone."""
+    rng = np.random.default_rng(4)
+    places_m, model = rng.uniform(0, 1000, (14, 2)), variogram("gaussian", psill=2.0, range_m=4000.0, nugget=nugget)
+    values = some_values(rng, 40, 14)
+    fast, slow = (filled(values, places_m, model, drift=Drift(), compiled=which) for which in (True, False))
+    np.testing.assert_array_equal(np.isnan(fast), np.isnan(slow))
+    direct = np.array([from_present(line, places_m, model) for line in values])
+    assert np.nanmax(abs(fast - direct)) <= 3 * np.nanmax(abs(slow - direct)) + 1e-12
+
+
+def from_present(line: np.ndarray, places_m: np.ndarray, model: Variogram) -> np.ndarray:
+    heard = np.isfinite(line)
+    if not heard.any():
+        return np.full(len(line), np.nan)
+    stations = Stations(places_m[heard], tuple(map(str, np.flatnonzero(heard))))
+    return KrigingField(stations, line[None, heard], model=model).at(Targets(places_m))[0]

@@ -1,0 +1,115 @@
+"""The dry run: what it takes each column for and why, and the deployment file that it proposes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hypergrid.archive import Archive
+from hypergrid.cli.main import app
+from ingest.batch.deployment_template import proposed
+from ingest.batch.dry_run import dry_run
+from ingest.deployment.column_guess import guess_column
+from ingest.deployment.deployment_file import load
+from ingest.job import ingest
+
+SEMICOLONS = "Station: Davos\nHöhe: 1560 m\n\nDatum;Zeit;Temp [°C];RH (%);WS_ms_Avg;Bemerkung\n" + "".join(
+    f"{day:02d}.10.2007;12:00;{day},5;{50 + day};1,{day};gut\n" for day in range(1, 20)
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("AirTC_Avg", ("air_temperature", "degC", "mean", None, 1)),
+        ("Temp [°C]", ("air_temperature", "degC", None, None, 1)),
+        ("temp_c", ("air_temperature", "degC", None, None, 1)),
+        ("TA", ("air_temperature", None, None, None, 1)),
+        ("temperature_f", ("air_temperature", "degF", None, None, 1)),
+        ("ta_2m", ("air_temperature", None, None, 2.0, 1)),
+        ("SHT75 / Temperature", ("air_temperature", None, None, None, 1)),
+        ("Rain_mm_Tot", ("precipitation", "mm", "total", None, 1)),
+        ("Wind Speed (km/h)", ("wind_speed", "km h-1", None, None, 1)),
+        ("wind_gust_max", ("wind_gust", None, "max", None, 1)),
+        ("VWC_20cm_2", ("soil_moisture", None, None, -0.2, 2)),
+        ("p_mbar", ("air_pressure", "hPa", None, None, 1)),
+        ("Global Radiation W/m2", ("solar_radiation", "W m-2", None, None, 1)),
+        ("Luftfeuchtigkeit", ("relative_humidity", None, None, None, 1)),
+        ("PM2.5", ("particles_2_5", None, None, None, 1)),
+        # what a known name cannot be: the unit says so
+        ("T (kPa)", ("t_kpa", "kPa", None, None, 1)),
+        ("chlorophyll", ("chlorophyll", None, None, None, 1)),
+    ],
+)
+def test_names_are_told_in_many_conventions(name: str, expected: tuple[object, ...]) -> None:
+    guess = guess_column(name)
+    assert (guess.variable.name, guess.unit, guess.statistic, guess.height_m, guess.replicate) == expected
+    assert guess.why
+
+
+def folder(path: Path) -> Path:
+    made = path / "data"
+    made.mkdir()
+    (made / "davos.txt").write_text(SEMICOLONS, encoding="utf-8")
+    (made / "lake.csv").write_text("station,time,T\nA,2007-10-01,1\nA,2007-10-02,x\nA,2007-10-03,3\nA,2007-10-99,4\n")
+    (made / "thesis.pdf").write_bytes(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n")
+    (made / "dates.csv").write_text("date,T\n01/02/2007,1\n03/04/2007,2\n")
+    return made
+
+
+def test_it_says_what_each_column_is_taken_for_and_why(tmp_path: Path) -> None:
+    found = dry_run([folder(tmp_path)])
+    davos, lake = found.sources
+    told = {seen.name: (seen.guess.variable.name, seen.guess.unit, seen.guess.statistic) for seen in davos.columns()}
+    assert told == {
+        "Temp [°C]": ("air_temperature", "degC", None),
+        "RH (%)": ("relative_humidity", "%", None),
+        "WS_ms_Avg": ("wind_speed", "m s-1", "mean"),
+    }
+    assert all(seen.why for seen in davos.columns())
+    assert davos.layout.ignored == ("Bemerkung",)
+    assert davos.layout.options.text.time_columns == ("Datum", "Zeit")
+    assert davos.zone()[0] == "UTC"
+    assert "nobody says" in davos.zone()[1]
+    assert (davos.rows, davos.interval_s, list(davos.stations)) == (19, 86_400.0, ["davos"])
+    assert [(seen.low, seen.high) for seen in davos.columns()][0] == (1.5, 19.5)
+    assert any("decimal commas" in note for note in davos.layout.notes)
+    assert lake.problems == {"bad number": 1, "impossible date": 1}
+    assert lake.examples["bad number"] == "lake.csv, line 3: bad number: 'x' in T"
+    assert found.unreadable == {
+        "dates.csv": "ambiguous dates: '01/02/2007' may be '%d/%m/%Y' or '%m/%d/%Y'; set time_format"
+    }
+    assert found.unknown == ("thesis.pdf",)
+
+
+def test_the_proposal_is_a_deployment_file_that_reads_the_files_so(tmp_path: Path, now_ns: int) -> None:
+    data = folder(tmp_path)
+    path = tmp_path / "proposal.toml"
+    path.write_text(proposed(dry_run([data])), encoding="utf-8")
+    assert "UNIT NOT TOLD: taken as degC" in path.read_text(encoding="utf-8")
+    described = load(path)
+    davos = next(feed for feed in described.feeds if feed.files == "davos.txt")
+    assert davos.column("Temp [°C]").unit == "degC"
+    assert davos.column("WS_ms_Avg").statistic == "mean"
+    report = ingest([data], tmp_path / "a", deployment=path, now_ns=now_ns)
+    assert report.rows == 19 + 2
+    archive = Archive.open(tmp_path / "a")
+    series = {one.station: place for place, one in enumerate(archive.series("air_temperature"))}
+    readings = archive.read("air_temperature")
+    assert readings.value[readings.index == series["davos"]].tolist() == [day + 0.5 for day in range(1, 20)]
+    assert archive.series("wind_speed")[0].statistic == "mean"
+
+
+def test_the_command_shows_it_and_keeps_nothing(tmp_path: Path) -> None:
+    data, out = folder(tmp_path), tmp_path / "start.toml"
+    shown = CliRunner().invoke(app, ["ingest", "--dry-run", str(data), "--write-deployment", str(out)])
+    assert shown.exit_code == 0, shown.output
+    for words in ("degC", "%", "known formats: ", "thesis.pdf", "line 3: bad number", "ambiguous dates"):
+        assert words in shown.output
+    assert load(out).name == "data"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "start.toml"]
+    printed = CliRunner().invoke(app, ["ingest", "--dry-run", "--json", str(data)])
+    told = json.loads(printed.stdout)
+    assert told["sources"][0]["columns"][0]["proposed"]["variable"] == "air_temperature"
+    assert told["unknown"] == ["thesis.pdf"]

@@ -1,0 +1,345 @@
+"""The assembler against a dictionary of slices, whatever way arrivals are cut into batches."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ingest.deployment.deployment_file import Column
+from ingest.streaming.assembler import MOST_STREAMS, STALLED, Assembler, LetGo, StateUnusable
+from ingest.streaming.row_batch import Arrived, Clock, Names, joined
+
+SLICE_S = 10.0
+NS = 10**9
+T, RH = Column("t", "air_temperature"), Column("rh", "relative_humidity")
+
+
+def rows(
+    came_s: list[float],
+    time_s: list[float],
+    station: list[int],
+    *,
+    value: NDArray[np.float64] | None = None,
+    counter: list[int] | None = None,
+) -> Arrived:
+    """Return rows of two readings each."""
+    size = len(came_s)
+    order = np.argsort(came_s, kind="stable")
+    came_ns = np.round(np.array(came_s, np.float64) * NS).astype(np.int64)[order]
+    values = np.arange(2.0 * size) if value is None else value
+    return Arrived(
+        tuple(("net", str(one)) for one in range(max(station, default=0) + 1)),
+        (("net", T), ("net", RH)),
+        np.arange(1, size + 1),
+        came_ns,
+        came_ns,
+        np.round(np.array(time_s, np.float64) * NS).astype(np.int64)[order],
+        np.array(station, np.int32)[order],
+        np.full(size, -1, np.int64) if counter is None else np.array(counter, np.int64)[order],
+        np.arange(1, size + 1) * 2,
+        np.tile(np.array([0, 1], np.int32), size),
+        values.reshape(-1, 2)[order].ravel(),
+        np.full(2 * size, 2, np.uint8),
+    )
+
+
+def workload(seed: int, *, stations: int, minutes: int, retried: float) -> Arrived:
+    """Return rows of stations that begin at different times, some of them silent or late for a while."""
+    random = np.random.default_rng(seed)
+    found = []
+    for station in range(stations):
+        times = np.arange(random.uniform(0, 60), 60 * minutes, SLICE_S) + random.normal(0, 0.5)
+        delay = random.uniform(0, 5) + random.exponential(1.0, len(times))
+        delay += (random.random(len(times)) < retried) * random.uniform(20, 400, len(times))
+        if station % 5 == 4:
+            # It keeps its readings, and sends them together.
+            begin = random.integers(0, len(times) // 2)
+            silent = slice(begin, begin + len(times) // 4)
+            delay[silent] = times[silent][-1] - times[silent] + 1
+        found += [(time + late, time, station) for time, late in zip(times, delay, strict=True)]
+    came_s, time_s, station_of = zip(*sorted(found), strict=True)
+    return rows(list(came_s), list(time_s), list(station_of))
+
+
+def clock_of(seq: list[int], clock_s: list[float], is_end: list[bool]) -> Clock:
+    return Clock(np.array(seq, np.int64), np.round(np.array(clock_s) * NS).astype(np.int64), np.array(is_end, np.bool_))
+
+
+def released(parts: list[LetGo]) -> dict[int, tuple[int, bool]]:
+    """Return by record when each row was let go, and whether late."""
+    found: dict[int, tuple[int, bool]] = {}
+    for part in parts:
+        for seq, closed_ns, late in zip(
+            part.rows.seq.tolist(), part.closed_ns.tolist(), part.late.tolist(), strict=True
+        ):
+            assert seq not in found
+            found[seq] = (closed_ns, late)
+    return found
+
+
+def _check_order(came: Arrived, closings: dict[int, int], slice_ns: int) -> None:
+    """See that a slice closes after those below it, or is one that all stations brought which are awake."""
+    first_below, latest_ns = {}, -(2**62)
+    for key in sorted(closings):
+        first_below[key] = latest_ns
+        latest_ns = max(latest_ns, closings[key])
+    for key, closed_ns in closings.items():
+        if closed_ns < first_below[key]:
+            before = came.came_ns <= closed_ns
+            awake = set(came.origin[before & (came.came_ns > closed_ns - 60 * NS)].tolist())
+            brought = set(came.origin[before & (came.time_ns // slice_ns == key)].tolist())
+            assert awake <= brought, "a slice that closes before its turn is whole"
+
+
+def oracle(came: Arrived, found: dict[int, tuple[int, bool]], slice_ns: int) -> None:
+    """Keep slices in a dictionary, close them when the assembler says so, and see that it let go just what they had."""
+    by_slice: dict[int, list[int]] = defaultdict(list)
+    closings: dict[int, int] = {}
+    for seq, time_ns in zip(came.seq.tolist(), came.time_ns.tolist(), strict=True):
+        if seq in found and not found[seq][1]:
+            key = time_ns // slice_ns
+            assert closings.setdefault(key, found[seq][0]) == found[seq][0], "a slice closes once"
+    _check_order(came, closings, slice_ns)
+    for seq, came_ns, time_ns in zip(came.seq.tolist(), came.came_ns.tolist(), came.time_ns.tolist(), strict=True):
+        key = time_ns // slice_ns
+        if seq not in found:
+            assert key not in closings or closings[key] >= came_ns
+            continue
+        closed_ns, late = found[seq]
+        if late:
+            assert closed_ns == came_ns
+            assert min((at for one, at in closings.items() if one >= key), default=closed_ns) <= came_ns
+        else:
+            by_slice[key].append(seq)
+            assert came_ns <= closed_ns
+    for key, seqs in by_slice.items():
+        assert all(found[seq][0] == closings[key] for seq in seqs)
+
+
+@pytest.mark.parametrize("cuts", [1, 7, 40])
+@pytest.mark.parametrize("stations", [1, 3, 30])
+def test_every_row_is_let_go_once_with_its_slice_or_late(stations: int, cuts: int) -> None:
+    came = workload(stations, stations=stations, minutes=20, retried=0.02)
+    assembler = Assembler(SLICE_S, 120.0)
+    bounds = np.linspace(0, len(came), cuts + 1).astype(int)
+    parts = []
+    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        parts.append(assembler.take(came.take(np.arange(start, stop)), Clock.nothing()))
+        assembler = Assembler.from_bytes(assembler.to_bytes())
+        assert assembler.counts.readings == assembler.counts.released + assembler.held_readings
+    oracle(came, released(parts), assembler.slice_ns)
+    assert len(assembler) < len(came)
+    parts.append(assembler.take(came.take(np.arange(0)), clock_of([len(came) + 1], [1e5], [True])))
+    assert len(assembler) == 0
+    found = released(parts)
+    assert sorted(found) == came.seq.tolist()
+    # What was let go is what came, value by value.
+    whole = joined([Names().counted(part.rows) for part in parts])
+    order = np.argsort(whole.seq)
+    assert np.array_equal(whole.take(order).value, came.value)
+    assert np.array_equal(whole.take(order).time_ns, came.time_ns)
+
+
+def test_results_do_not_depend_on_how_arrivals_are_cut() -> None:
+    came = workload(5, stations=12, minutes=30, retried=0.03)
+    ticks = clock_of([200, 201, 900], [came.came_ns[199] / NS, came.came_ns[199] / NS + 500, 0.0], [False] * 3)
+    outcomes = []
+    for cuts in (1, 5, 33):
+        assembler = Assembler(SLICE_S, 100.0)
+        bounds = np.linspace(0, len(came), cuts + 1).astype(int)
+        parts = []
+        for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+            mine = (ticks.seq > start) & (ticks.seq <= stop)
+            clock = Clock(ticks.seq[mine], ticks.clock_ns[mine], ticks.is_end[mine])
+            parts.append(assembler.take(came.take(np.arange(start, stop)), clock))
+        outcomes.append(released(parts))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_any_arrivals(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 120))
+    stations = data.draw(st.lists(st.integers(0, 6), min_size=size, max_size=size))
+    time_s = data.draw(st.lists(st.integers(0, 3000), min_size=size, max_size=size))
+    gaps = data.draw(st.lists(st.integers(0, 60), min_size=size, max_size=size))
+    came = rows(np.cumsum(gaps).astype(float).tolist(), [float(one) for one in time_s], stations)
+    assembler = Assembler(SLICE_S, 100.0)
+    half = data.draw(st.integers(0, size))
+    parts = [assembler.take(came.take(np.arange(half)), Clock.nothing())]
+    resumed = Assembler.from_bytes(assembler.to_bytes())
+    rest = came.take(np.arange(half, size))
+    other, more = resumed.take(rest, Clock.nothing()), assembler.take(rest, Clock.nothing())
+    assert other.rows.seq.tolist() == more.rows.seq.tolist()
+    assert resumed.to_bytes() == assembler.to_bytes()
+    parts += [more, assembler.take(came.take(np.arange(0)), clock_of([size + 1], [1e6], [True]))]
+    found = released(parts)
+    assert sorted(found) == came.seq.tolist()
+    oracle(came, found, assembler.slice_ns)
+
+
+def test_a_message_that_comes_again_is_held_once() -> None:
+    came = rows([1, 2, 3, 4], [1, 1, 2, 2], [0, 0, 1, 1], value=np.array([1.0, 2, 1, 2, 3, np.nan, 3, np.nan]))
+    assembler = Assembler(SLICE_S)
+    assembler.take(came, Clock.nothing())
+    assert (assembler.counts.duplicates, assembler.held_readings) == (4, 4)
+    # Another value is no duplicate: it replaces, in the order of arrival.
+    other = rows([5], [1], [0], value=np.array([1.0, 7]))
+    assembler.take(replace(other, seq=np.array([5])), Clock.nothing())
+    let_go = assembler.take(came.take(np.arange(0)), clock_of([6], [9], [True]))
+    assert let_go.rows.seq.tolist() == [1, 3, 5]
+    assert assembler.counts.duplicates == 4
+
+
+def test_a_device_that_sends_again_means_the_first_time() -> None:
+    came = rows([1, 4, 9], [1, 3, 8], [0, 0, 0], value=np.array([1.0, 2, 1, 2, 1, 2]), counter=[7, 7, 8])
+    assembler = Assembler(SLICE_S)
+    assembler.take(came.take(np.arange(1)), Clock.nothing())
+    assembler = Assembler.from_bytes(assembler.to_bytes())
+    assembler.take(came.take(np.arange(1, 3)), Clock.nothing())
+    let_go = assembler.take(came.take(np.arange(0)), clock_of([6], [9], [True]))
+    assert let_go.rows.time_ns.tolist() == [1 * NS, 8 * NS]
+    assert assembler.counts.duplicates == 2
+
+
+def test_a_silent_station_and_one_whose_clock_stands_still_stop_nobody() -> None:
+    times = np.arange(0.0, 20_000.0, SLICE_S)
+    came_s = [*(times + 1), *(times[:50] + 2), *(times + 3)]
+    # Station 1 is silent after 50 slices, the clock of station 2 stands still after 60.
+    time_s = [*times, *times[:50], *np.minimum(times, 600.0)]
+    came = rows(came_s, time_s, [0] * len(times) + [1] * 50 + [2] * len(times))
+    assembler = Assembler(SLICE_S, 100.0)
+    for part in np.array_split(np.arange(len(came)), 20):
+        assembler.take(came.take(part), Clock.nothing())
+    assert STALLED < len(times)
+    assert len(assembler) < 60
+    assert assembler.counts.last_slice > len(times) - 30
+
+
+def test_a_tick_closes_slices_when_nobody_speaks() -> None:
+    times = np.arange(0.0, 1000.0, SLICE_S)
+    fewer = times[:-5]
+    came = rows([*(times + 1), *(fewer + 2)], [*times, *fewer], [0] * len(times) + [1] * len(fewer))
+    assembler = Assembler(SLICE_S, 100.0)
+    assembler.take(came, Clock.nothing())
+    held = len(assembler)
+    assert held == 5
+    assembler.take(came.take(np.arange(0)), clock_of([9999], [1030], [False]))
+    assert len(assembler) == held
+    let_go = assembler.take(came.take(np.arange(0)), clock_of([10_000], [5000], [False]))
+    assert len(assembler) == 0
+    assert set(let_go.closed_ns.tolist()) == {5000 * NS}
+
+
+@pytest.mark.parametrize("set_s", [0.0, 3.2e8, -3.2e8, 5000.0])
+@pytest.mark.parametrize("ticks", [False, True])
+def test_who_sets_the_clock_of_the_machine_does_not_end_idleness(set_s: float, ticks: bool) -> None:  # noqa: FBT001
+    times = np.arange(0.0, 4000.0, SLICE_S)
+    # Station 1 is silent after 100 slices; the clock was set before, and set right again.
+    speaks = [(time, station) for time in times for station in (0, 1) if station == 0 or time < 1000]
+    station, came_ns = [one for _, one in speaks], [round((time + 1) * NS) for time, _ in speaks]
+    came = rows([float(n) for n in range(len(speaks))], [time for time, _ in speaks], station)
+    came_ns = [at + round(set_s * NS) * (500 <= time < 520) for at, (time, _) in zip(came_ns, speaks, strict=True)]
+    came = replace(came, came_ns=np.array(came_ns, np.int64))
+    silent = Clock.nothing()
+    if ticks:
+        silent = Clock(came.seq, came.came_ns + NS // 2, np.zeros(len(came), np.bool_))
+    outcomes = []
+    for cuts in (1, 30):
+        assembler, parts = Assembler(SLICE_S, 100.0), []
+        for part in np.array_split(np.arange(len(came)), cuts):
+            clock = Clock(silent.seq[part], silent.clock_ns[part], silent.is_end[part]) if ticks else silent
+            parts.append(assembler.take(came.take(part), clock))
+            assembler = Assembler.from_bytes(assembler.to_bytes())
+        assert len(assembler) < 60
+        assert assembler.counts.last_slice > len(times) - 30
+        outcomes.append(released(parts))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_more_stations_than_streams_share_some() -> None:
+    count = MOST_STREAMS + 100
+    came = rows([float(one) for one in range(count)], [5.0] * count, list(range(count)))
+    assembler = Assembler(SLICE_S, 1e6)
+    assembler.take(came, Clock.nothing())
+    let_go = assembler.take(came.take(np.arange(0)), clock_of([count + 1], [1e6], [True]))
+    assert len(let_go.rows) == count
+
+
+def test_state_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Assembler(SLICE_S).to_bytes()
+    monkeypatch.setattr("ingest.streaming.assembler.VERSION", 99)
+    with pytest.raises(StateUnusable, match="of version 99; got version 3"):
+        Assembler.from_bytes(kept)
+
+
+DECLARED = tuple(("net", str(number)) for number in range(23))
+DAY_S = 86_400.0
+
+
+def sending(stations: range, times: NDArray[np.float64]) -> Arrived:
+    """Return a row of each station in each slice, which comes a second or some after its time."""
+    time_s = np.repeat(times, len(stations))
+    station = np.tile(np.array(stations), len(times))
+    return rows((time_s + 1 + station / 10).tolist(), time_s.tolist(), station.tolist())
+
+
+@pytest.mark.parametrize("cuts", [1, 9, 60])
+def test_declared_stations_that_never_send_are_not_waited_for(cuts: int) -> None:
+    # Stations 5, 11 and 22 never send; a station may be silent for a day before it is given up.
+    came = sending(range(23), np.arange(0.0, 6000.0, SLICE_S))
+    came = came.take(~np.isin(came.origin, (5, 11, 22)))
+    assembler = Assembler(SLICE_S, DAY_S, expected=DECLARED)
+    held, parts = [], []
+    for part in np.array_split(np.arange(len(came)), cuts):
+        parts.append(assembler.take(came.take(part), Clock.nothing()))
+        assembler = Assembler.from_bytes(assembler.to_bytes())
+        held.append(len(assembler))
+    # At most the last slices, which nobody knows to be complete.
+    assert held[-1] <= 3 * 20
+    assert max(held[cuts // 8 :]) <= 3 * 20 + len(came) // cuts
+    assert assembler.counts.late == 0
+    found = released(parts)
+    assert set(found) | set(assembler._held.seq.tolist()) == set(came.seq.tolist())  # noqa: SLF001
+    whole = Assembler(SLICE_S, DAY_S, expected=DECLARED).take(came, Clock.nothing())
+    assert released([whole]) == found, "however arrivals are cut"
+
+
+def test_the_first_slices_wait_for_declared_stations_that_come_a_little_later() -> None:
+    # As one file a station is received: each comes whole, after the one before.
+    times = np.arange(0.0, 2000.0, SLICE_S)
+    time_s, station = np.tile(times, 20), np.repeat(np.arange(20), len(times))
+    came = rows((np.arange(len(time_s)) * 0.005).tolist(), time_s.tolist(), station.tolist())
+    assembler = Assembler(SLICE_S, DAY_S, expected=DECLARED)
+    assembler.take(came, Clock.nothing())
+    assert (len(assembler), assembler.counts.late) == (len(came), 0)
+    # Nobody speaks: the clock alone gives the three up that never came. Then nothing holds what the others end.
+    let_go = assembler.take(came.take(np.arange(0)), clock_of([10_000], [200.0], [False]))
+    assert assembler.counts.late == 0
+    assert len(let_go.rows) >= 20 * (len(times) - 2)
+
+
+def test_a_station_that_comes_for_the_first_time_weeks_later_gets_slices_and_amendments() -> None:
+    hour_s, weeks_s = 3600.0, 21 * DAY_S
+    others = sending(range(20), np.arange(0.0, weeks_s + 2 * DAY_S, hour_s))
+    # Station 21 sends what it kept of three old slices, and then what it reads.
+    old = rows([weeks_s + 0.5] * 3, [hour_s, 2 * hour_s, 3 * hour_s], [21] * 3)
+    now_s = np.arange(weeks_s, weeks_s + 2 * DAY_S, hour_s)
+    new = rows((now_s + 1.05).tolist(), now_s.tolist(), [21] * len(now_s))
+    names = Names()
+    came = joined([names.counted(one) for one in (others, old, new)])
+    came = came.take(np.argsort(came.came_ns, kind="stable"))
+    came = replace(came, seq=np.arange(1, len(came) + 1))
+    assembler = Assembler(hour_s, 30 * DAY_S, expected=DECLARED)
+    let_go = assembler.take(came, Clock.nothing())
+    of_new = let_go.rows.origin == let_go.rows.origins.index(("net", "21"))
+    late_s = (let_go.rows.time_ns[let_go.late & of_new] // NS).tolist()
+    assert set(late_s) >= {3600, 7200, 10800}, "closed slices are amended"
+    assert np.count_nonzero(of_new & ~let_go.late) >= 10, "open slices take it up"
+    assert not (let_go.late & ~of_new).any()
+    assert len(let_go.rows) + len(assembler) == len(came)
+    assert len(assembler) < 40 * 21, "a new station is waited for until its 32nd row"
