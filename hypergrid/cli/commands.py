@@ -1,0 +1,582 @@
+"""Commands of the command line: the only file of this folder that puts ingest, queries and viz together."""
+
+import importlib
+import inspect
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+import xarray as xr
+
+from hypergrid.analysis.geostatistics import compare_methods as compare
+from hypergrid.analysis.reproduce import again as compute_again
+from hypergrid.cli.archive_commands import COMMANDS
+from hypergrid.cli.console import (
+    Footnotes,
+    Stage,
+    notes_in,
+    say,
+    say_error,
+    show_json,
+    show_line,
+    show_table,
+    stages,
+    visible,
+)
+from hypergrid.cli.exit_status import FAILED
+from hypergrid.cli.layer_commands import layers_app
+from hypergrid.cli.options import ArchiveOption, ArchivePlaceOption, JsonOption, SnapshotOption
+from hypergrid.core.errors import (
+    HyperGridError,
+    InvalidQuery,
+    NotAnArchive,
+    NotFound,
+)
+from hypergrid.core.settings import Settings, read_settings
+from hypergrid.core.times import SECOND_NS, format_instant
+from hypergrid.formats.cf_timeseries import Box, read_timeseries
+from hypergrid.formats.results import check_path, write
+from hypergrid.interpolation import Comparison, Score
+from hypergrid.layers.layer import Layer
+from hypergrid.perspective.functions.catalogue import called, catalogue
+from hypergrid.query import OpenArchive, Query, base, open_archive, read_document
+from ingest.cli.check_commands import COMMANDS as CHECK_COMMANDS
+from ingest.cli.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
+from ingest.cli.reprocess_commands import remap as remap_archive
+from ingest.cli.stream_commands import COMMANDS as INGEST_COMMANDS
+from queries.backup.backup_commands import COMMANDS as BACKUP_COMMANDS
+from queries.standing.commands import standing_app
+from queries.web.commands import keys_app
+
+PROJECT = Path(__file__).resolve().parents[2]
+"""Where the sample network and the benchmarks lie, in a checkout."""
+
+DEMO_FOLDER = Path("build/demo")
+
+SAVED = PROJECT / "station_data" / "queries"
+"""The reference queries."""
+
+Engine = Literal["auto", "spark", "inprocess"]
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+"""Every command, with its parameters; `hypergrid.cli.main` loads it for the one that is given."""
+
+
+app.add_typer(layers_app, name="layers")
+app.add_typer(standing_app, name="standing")
+app.add_typer(keys_app, name="keys")
+for command in (*COMMANDS, *BACKUP_COMMANDS, *CHECK_COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
+    app.command()(command)
+
+QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query as JSON.")]
+
+
+@app.command()
+def ingest(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATHS…", help="Files, and folders with all that is in them.")
+    ] = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", envvar="HYPERGRID_ARCHIVE", help="Folder of the archive.")
+    ] = None,
+    *,
+    remap: Annotated[
+        Path | None,
+        typer.Option(metavar="ARCHIVE", help="Instead of PATHS: read the raw files of an archive again, and amend it."),
+    ] = None,
+    deployment: Annotated[
+        Path | None, typer.Option(help="Deployment file (TOML); a deployment.toml in the folder is found by itself.")
+    ] = None,
+    engine: Annotated[Engine, typer.Option(help="Where to parse; auto takes Spark for large input.")] = "auto",
+    strict: Annotated[bool, typer.Option("--strict", help="Commit nothing if any row cannot be read.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be read, and why; keep nothing.")] = False,
+    write_deployment: Annotated[
+        Path | None, typer.Option(help="With --dry-run: write a deployment file to start from.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring station files into an archive, in one commit; or, after a mistake in their description, once more."""
+    if remap is not None:
+        if paths or dry_run or strict:
+            message = (
+                "ingest --remap ARCHIVE reads the raw files of the archive: leave PATHS, --dry-run and --strict away"
+            )
+            raise InvalidQuery(message)
+        remap_archive(remap, deployment=deployment, as_json=as_json)
+        return
+    if not paths:
+        message = "ingest needs PATHS, files or folders to bring in; or --remap ARCHIVE"
+        raise InvalidQuery(message)
+    if dry_run:
+        _dry_run(paths, deployment, write_deployment, as_json=as_json)
+        return
+    if archive is None or write_deployment is not None:
+        needed = "--archive DIR" if archive is None else "--dry-run for --write-deployment"
+        message = f"ingest needs {needed}; with --dry-run it shows what would be read, and keeps nothing"
+        raise InvalidQuery(message)
+    report = _ingest(paths, archive, deployment=deployment, engine=engine, strict=strict, quiet=as_json)
+    if as_json:
+        show_json(report)
+    else:
+        importlib.import_module("ingest.cli.report_text").show_report(report)
+    if report["files"] and not report["stored"] + report["superseded"] + report["duplicates"]:
+        rejects = sum(report["rejects"].values())
+        say_error(f"nothing was brought in: new files {report['files']:,}, rejects {rejects:,}, readings 0")
+        say("describe the files in a deployment file; 'hypergrid ingest --dry-run' shows how they were understood")
+        sys.exit(FAILED)
+
+
+def _dry_run(paths: list[Path], deployment: Path | None, out: Path | None, *, as_json: bool) -> None:
+    from ingest.batch.dry_run import dry_run as run  # noqa: PLC0415 - a query needs no ingest
+
+    shown = importlib.import_module("ingest.cli.report_text")
+    with stages(quiet=as_json) as tell:
+        found = run(paths, deployment=deployment, progress=tell)
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        shown.show_dry_run(found)
+    if out is not None:
+        shown.write_proposed(found, out)
+
+
+def _ingest(
+    paths: list[Path], archive: Path, *, deployment: Path | None, engine: Engine, strict: bool, quiet: bool
+) -> dict[str, Any]:
+    from ingest.job import ingest as run  # noqa: PLC0415 - a query needs no ingest
+
+    with stages(quiet=quiet) as tell:
+        report = run(
+            paths,
+            archive,
+            deployment=deployment,
+            engine=engine,
+            strict=strict,
+            now_ns=time.time_ns(),
+            progress=tell,
+            on_warning=lambda text: None if quiet else say(f"warning: {text}"),
+        )
+    return report.to_dict()
+
+
+@app.command()
+def query(
+    archive: ArchiveOption,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The query as JSON.")] = None,
+    *,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Result: .nc, .csv, .parquet, .covjson, .tif, .png or .zarr.")
+    ] = None,
+    again: Annotated[
+        Path | None, typer.Option(help="Instead of FILE: a result, .nc or .zarr, to compute once more and compare.")
+    ] = None,
+    allowed_bytes: Annotated[int | None, typer.Option(min=1, help="Memory that the query may take, in bytes.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer a query into a file, or check that a result can be computed again."""
+    if again is not None:
+        if file is not None or out is not None:
+            message = "query --again RESULT reads the query from the result and writes nothing: leave FILE and -o away"
+            raise InvalidQuery(message)
+        _check_again(again, archive, allowed_bytes, as_json=as_json)
+        return
+    if file is None or out is None:
+        message = "query needs FILE, the query as JSON, and -o OUT, where the result goes; or --again RESULT"
+        raise InvalidQuery(message)
+    check_path(out)
+    asked = _read_query(file, open_archive(archive))
+    begun = time.monotonic()
+    # Rows as CSV name no snapshot.
+    cited = out.suffix != ".csv" and _cite(asked)
+    with stages(quiet=as_json) as tell:
+        result, missing = _answer(asked, out, allowed_bytes, tell)
+    summary = {
+        "out": str(out), "cells": int(result["value"].size), "missing": missing,
+        "units": result["value"].attrs["units"], "snapshot": result.attrs["hypergrid_snapshot"],
+        "cited": cited, "token": result.attrs["hypergrid_token"], "notes": notes_in(result.attrs.get("comment", "")),
+        "seconds": round(time.monotonic() - begun, 3),
+    }  # fmt: skip
+    for note in summary["notes"]:
+        say(f"note: {note}")
+    if summary["missing"] == summary["cells"]:
+        say("warning: every cell is missing: too few readings in each (see count, count_possible and min_coverage)")
+    if out.suffix == ".png":
+        if shown := importlib.import_module("hypergrid.plots").part_shown(result):
+            say(f"the picture shows {shown}; .nc and .zarr hold all")
+        if "variance" in result:
+            say("the picture does not show the variance; .nc and .zarr hold it")
+    if as_json:
+        show_json(summary)
+    else:
+        say(f"{out}: {summary['cells']:,} cells, {summary['missing']:,} missing, {summary['seconds']} s")
+
+
+def _cite(asked: Query) -> bool:
+    """Let the snapshots that a result will cite stay; return whether they do.
+
+    Before anything is computed, so that none expires meanwhile.
+    """
+    try:
+        for archive in asked.archives():
+            archive.cite(for_result=True, on_wait=lambda: say("a commit is at work; waiting to cite the snapshot"))
+    except (OSError, HyperGridError) as error:
+        say(
+            f"note: the snapshot cannot be cited: {error}; once it has expired, --again answers as of its commit, and "
+            "not from the snapshot itself"
+        )
+        return False
+    return True
+
+
+def _check_again(result: Path, archive: Path, allowed_bytes: int | None, *, as_json: bool) -> None:
+    """Compute a result once more, say how the two differ, and end with status 1 where they do."""
+    with stages(quiet=as_json) as tell:
+        compared = compute_again(
+            result, open_archive(archive), allowed_bytes=allowed_bytes, progress=lambda done: tell("compute", done)
+        )
+    if as_json:
+        show_json(compared.to_json())
+    else:
+        show_line(compared.describe())
+    if not compared.confirmed:
+        sys.exit(FAILED)
+
+
+def _answer(asked: Query, out: Path, allowed_bytes: int | None, tell: Stage) -> tuple[xr.Dataset, int]:
+    """Write the answer of a query to a file; return it, and how many of its cells are missing."""
+    history = f"{format_instant(time.time_ns() // SECOND_NS * SECOND_NS)} hypergrid query"
+    if out.suffix == ".zarr":
+        progress = partial(tell, "compute")
+        missing = asked.to_zarr(out, allowed_bytes=allowed_bytes, progress=progress, history=history)
+        # Opened, not read: it may be larger than the memory.
+        return xr.open_zarr(out, consolidated=False, chunks=None), missing
+    result = asked.compute(allowed_bytes=allowed_bytes, progress=lambda fraction: tell("compute", fraction))
+    tell("write", 0.0)
+    write(result.assign_attrs(history=history), out)
+    tell("write", 1.0)
+    return result, int(result["value"].isnull().sum())
+
+
+def _read_query(file: Path, archive: OpenArchive) -> Query:
+    return archive.query(read_document(file))  # type: ignore[arg-type]
+
+
+@app.command()
+def compare_methods(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The query as JSON, or a CF time series of stations as NetCDF (.nc).")
+    ],
+    archive: Annotated[
+        Path | None, typer.Option(envvar="HYPERGRID_ARCHIVE", help="Folder of the archive that the query asks.")
+    ] = None,
+    *,
+    variable: Annotated[str | None, typer.Option(help="Which variable of a NetCDF file.")] = None,
+    within: Annotated[
+        tuple[float, float, float, float] | None,
+        typer.Option(help="Stations of a NetCDF file that are wanted: west south east north [degree]."),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="Station of a NetCDF file that is not wanted; may be given again.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the best method's map with its uncertainty beside it, as .png.")
+    ] = None,
+    time: Annotated[str | None, typer.Option(help="Time cell of the picture, as 2022-12-31T12:00.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Cross-validate every interpolation method on the stations of a query (without its interpolate step)."""
+    if picture is not None and picture.suffix != ".png":
+        message = f"--picture needs a file name that ends in .png; got {picture}"
+        raise InvalidQuery(message)
+    asked = _stations_of(file, archive, variable, within, without or [])
+    compared = compare(asked)
+    if as_json:
+        show_json([each.to_json() for each in compared])
+    else:
+        _show_comparison(compared)
+    if picture is not None:
+        # After the table, which is there whether or not the best method can be drawn.
+        pictures = importlib.import_module("hypergrid.plots")
+        pictures.plot_comparison(pictures.map_of_best(asked, compared, time=time)).savefig(picture)
+        say(f"written: {picture}")
+
+
+def _show_comparison(compared: Sequence[Comparison]) -> None:
+    footnotes = Footnotes()
+    rows = [
+        (each.label, *_scores(each.common), footnotes.number([each.problem] if each.problem else each.notes))
+        for each in compared
+    ]
+    columns = ("method", "RMSE", "bias", "values", "in 95 % interval", "note")
+    show_table("Leave-one-out by station, best first", columns, rows)
+    if compared and compared[0].scored_on:
+        show_line(compared[0].scored_on)
+    footnotes.show()
+
+
+def _stations_of(
+    file: Path, archive: Path | None, variable: str | None, within: Box | None, without: list[str]
+) -> Query:
+    if file.suffix == ".nc":
+        if variable is None:
+            message = f"{file.name} needs --variable NAME, the variable to compare methods on"
+            raise InvalidQuery(message)
+        return base(read_timeseries(file, variable, within=within, without=without))
+    if archive is None or variable is not None or within is not None or without:
+        message = "a query as JSON needs --archive DIR, and says itself which variable and stations it reads"
+        raise InvalidQuery(message)
+    return _read_query(file, open_archive(archive))
+
+
+def _scores(score: Score | None) -> tuple[str, str, str, str]:
+    if score is None:
+        return "", "", "", ""
+    covered = f"{score.coverage_95:.1%}" if math.isfinite(score.coverage_95) else ""
+    return f"{score.rmse:.4g}", f"{score.bias:+.3g}", f"{score.count:,}", covered
+
+
+@app.command()
+def explain(file: QueryArgument, archive: ArchiveOption) -> None:
+    """Say how a query would be computed: the chain, the rewriting, the plan with its bytes."""
+    print(visible(_read_query(file, open_archive(archive)).explain()))
+
+
+@app.command()
+def functions(
+    name: Annotated[str | None, typer.Argument(help="Function or method of which to say more.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """List the functions and methods that a query may name."""
+    found = [entry for entry in catalogue() if name in (None, entry.name)]
+    if name is not None and not found:
+        raise NotFound.among(kind="function or method", given=name, existing=[entry.name for entry in catalogue()])
+    if as_json:
+        show_json([asdict(entry) for entry in found])
+    elif name is None:
+        columns = ("step", "name", "what it is", "needs", "parameters")
+        rows = ((entry.step, entry.name, entry.summary, entry.needs, entry.called) for entry in found)
+        show_table("Functions and methods", columns, rows)
+    else:
+        for entry in found:
+            show_line(f"{entry.step} {entry.name}: {entry.summary}")
+            if entry.needs:
+                show_line(f"needs {entry.needs}")
+            if entry.parameters:
+                told = ((called(parameter), parameter.summary, parameter.unit) for parameter in entry.parameters)
+                show_table("Parameters; those in brackets may be left out", ("parameter", "what it is", "unit"), told)
+
+
+@app.command()
+def stations(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
+    """List the stations."""
+    opened = open_archive(archive, snapshot=snapshot)
+    rows = [
+        (s.id, s.name, float(s.position.lon), float(s.position.lat), float(s.position.elevation_m))
+        for s in opened.stations.values()
+    ]
+    columns = ("station", "name", "lon", "lat", "elevation_m")
+    _show(f"Stations of {opened.name}", columns, rows, as_json=as_json)
+
+
+@app.command()
+def variables(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
+    """List the variables with their units and how much of each there is."""
+    opened = open_archive(archive, snapshot=snapshot)
+    rows = []
+    for name, variable in opened.variables.items():
+        extent = opened.store.extent(name)
+        period = (format_instant(extent.start_ns), format_instant(extent.stop_ns)) if extent else ("", "")
+        rows.append((name, variable.unit, len(opened.store.series(name)), *period))
+    _show(f"Variables of {opened.name}", ("variable", "unit", "series", "from", "to"), rows, as_json=as_json)
+
+
+@app.command()
+def rejects(archive: ArchiveOption, *, as_json: JsonOption = False) -> None:
+    """List what could not be read, with file, line, column and reason."""
+    opened = open_archive(archive)
+    rows = [(r.file, r.line, r.column, r.reason, r.text) for r in opened.store.rejects()]
+    _show(f"Rejects of {opened.name}", ("file", "line", "column", "reason", "text"), rows, as_json=as_json)
+
+
+def _show(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, as_json: bool) -> None:
+    if as_json:
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        show_table(title, columns, rows)
+
+
+@app.command()
+def quality(
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive.")],
+    *,
+    deployment: Annotated[
+        Path | None,
+        typer.Option(help="Deployment file with other parameters, under [quality]."),
+    ] = None,
+    variable: Annotated[list[str] | None, typer.Option(help="Only this variable; may be given again.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the quality tests over an archive once more: other flags, the same values, in one commit."""
+    from ingest.reprocess.reflag import run_quality  # noqa: PLC0415 - a query needs no ingest
+
+    chosen = tuple(variable or ())
+    with stages(quiet=as_json) as tell:
+        report = run_quality(archive, deployment=deployment, variables=chosen, now_ns=time.time_ns(), progress=tell)
+    if as_json:
+        show_json(report.to_dict())
+    else:
+        shown = importlib.import_module("ingest.cli.report_text")
+        shown.show_quality("Before", report.before)
+        shown.show_quality("After", report.after)
+        shown.show_skipped(report.skipped)
+        for warning in report.warnings:
+            say(f"warning: {warning}")
+        say(f"{report.changed:,} of {report.readings:,} readings changed their flags, by {report.parameters}")
+
+
+@app.command()
+def serve(
+    place: Annotated[
+        Path | None, typer.Argument(metavar="ARCHIVE", help="Folder of the archive; the demo's where absent.")
+    ] = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; others than loopback need keys.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on.")] = None,
+    root_path: Annotated[str | None, typer.Option(help="Path that a proxy puts before all others.")] = None,
+    settings: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+    saved: Annotated[
+        Path | None, typer.Option(help="Folder of saved queries; the reference queries where absent.")
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Write nothing, and run no standing queries; several may serve so.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Say what would be served, and whether it can be.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve the web API and the page, and run the standing queries, until Ctrl-C."""
+    chosen = place or archive or DEMO_FOLDER / "archive"
+    if chosen == DEMO_FOLDER / "archive" and not chosen.is_dir():
+        message = "serve needs an archive: give ARCHIVE, its folder, or make the sample's with `make demo`"
+        raise NotAnArchive(message)
+    given = read_settings(settings)
+    port = given.port if port is None else port
+    given = replace(
+        given, host=host or given.host, port=port, root_path=root_path or given.root_path,
+        read_only=read_only or given.read_only,
+    )  # fmt: skip
+    (partial(_check_serving, as_json=as_json) if check else _serve)(chosen, given, saved or SAVED)
+
+
+def _check_serving(archive: Path, given: Settings, saved: Path, *, as_json: bool) -> None:
+    found = importlib.import_module("queries.web.preflight").check(archive, given, saved, now_ns=time.time_ns())
+    rows = [(one.what, "fine" if one.is_fine else "wrong", one.told) for one in found]
+    _show(f"Serving {archive}", ("what", "state", "found"), rows, as_json=as_json)
+    if not all(one.is_fine for one in found):
+        sys.exit(FAILED)
+
+
+def _serve(archive: Path, given: Settings, saved: Path) -> None:
+    from queries.web.middleware.logs import log_to_stderr  # noqa: PLC0415 - only a server needs the web's libraries
+    from queries.web.serving import serve_archive  # noqa: PLC0415
+    from viz.site import site  # noqa: PLC0415
+
+    log_to_stderr()
+    on_ready = partial(_say_served, archive)
+    serve_archive(archive, given, pages=site(), saved=saved, on_ready=on_ready)
+
+
+def _say_served(archive: Path, address: str) -> None:
+    say(f"serving {archive} at {address} (Ctrl-C ends)")
+
+
+@app.command()
+def demo(
+    *,
+    folder: Annotated[Path, typer.Option(help="Where everything goes.")] = DEMO_FOLDER,
+    no_serve: Annotated[bool, typer.Option("--no-serve", help="End instead of serving the page.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the sample network.")] = 2007,
+    as_json: JsonOption = False,
+) -> None:
+    """Do the main job once on the sample network: generate, ingest, query, compare with the truth, serve."""
+    from hypergrid.cli.demo import Rooms, run_demo  # noqa: PLC0415 - only the demo draws and generates
+    from hypergrid.layers.raster_reader import read_raster  # noqa: PLC0415
+    from station_data.generate import generate  # noqa: PLC0415
+    from station_data.raster import write_terrain  # noqa: PLC0415
+    from station_data.truth import truth_mean  # noqa: PLC0415
+
+    def make(out: Path, tell: Any) -> None:  # noqa: ANN401 - a callback of the demo
+        generate(out, seed=seed, formats=("sensorscope",), progress=lambda done, total: tell("", done / total))
+
+    def bring(source: Path, archive: Path, tell: Any) -> dict[str, Any]:  # noqa: ANN401
+        from ingest.job import ingest as run  # noqa: PLC0415
+
+        report = run([source], archive, now_ns=time.time_ns(), progress=lambda stage, part: tell(f"  {stage}", part))
+        return report.to_dict()
+
+    def terrain(out: Path) -> Layer:
+        return read_raster(write_terrain(out), name="elevation")
+
+    target = folder if seed == 2007 else folder.with_name(f"{folder.name}-{seed}")
+    rooms = Rooms(make, bring, terrain, truth_mean, PROJECT / "station_data" / "queries")
+    with stages(quiet=as_json) as tell:
+        summary = run_demo(target, rooms, tell)
+    if as_json:
+        show_json(summary)
+    else:
+        _show_demo(summary)
+    if not no_serve:
+        _serve(target / "archive", read_settings(), SAVED)
+
+
+def _show_demo(summary: dict[str, Any]) -> None:
+    importlib.import_module("ingest.cli.report_text").show_report(summary["ingest"])
+    show_table("Seconds", ("stage", "s"), [(name, float(s)) for name, s in summary["seconds"].items()])
+    error, plain = summary["q1"]["rmse_K"], summary["q1"]["rmse_plain_mean_K"]
+    say(f"Q1 against the truth: root-mean-square error {error:.3f} K; plain mean of the stations {plain:.3f} K")
+    say("written: " + ", ".join(summary["outputs"]))
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="Which benchmark: a file of tests/bench.")],
+    *,
+    case: Annotated[str, typer.Option(help="Which of its cases.")] = "all",
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs that a median is of.")] = 5,
+    values: Annotated[int | None, typer.Option(min=1, help="Values that the benchmark ingest brings in.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="How long pages are left open.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute's version (scheduling).")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Time this program beside its peers (in a checkout, with the development packages)."""
+    folder = PROJECT / "tests" / "bench"
+    if not folder.is_dir():
+        message = "bench needs a checkout of the project, with tests/bench; this is an installation without it"
+        raise NotFound(message)
+    names = sorted(path.stem.removeprefix("bench_").replace("_", "-") for path in folder.glob("bench_*.py"))
+    if name not in names:
+        raise NotFound.among(kind="benchmark", given=name, existing=names)
+    # The benchmarks import one another from the checkout's root, which an entry point does not put on the path.
+    sys.path.insert(0, str(PROJECT))
+    chosen = importlib.import_module(f"tests.bench.bench_{name.replace('-', '_')}")
+    if case not in chosen.CASES:
+        raise NotFound.among(kind=f"case of the benchmark {name}", given=case, existing=chosen.CASES)
+    given: dict[str, float | None] = {"values": values, "minutes": minutes, "quick": quick or None}
+    sizes: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
+    for option in sizes.keys() - inspect.signature(chosen.measure).parameters.keys():
+        message = f"--{option} is not for the benchmark {name}, which has sizes of its own; leave it away"
+        raise InvalidQuery(message)
+    with stages(quiet=as_json) as tell:
+        measured = chosen.measure(case, pairs=pairs, tell=tell, **sizes)
+    if as_json:
+        show_json(measured)
+    else:
+        for title, columns, rows in chosen.tables(measured):
+            show_table(title, columns, rows)
