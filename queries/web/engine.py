@@ -15,6 +15,7 @@ from hypergrid.kriging.weights import WEIGHTS
 from hypergrid.query import OpenArchive
 from hypergrid.store import stream_log
 from hypergrid.times import SECOND_NS, format_timestamp, parse_instant
+from queries.latest import LatestValues
 from queries.scheduling.runner import Runner
 from queries.station_health import Health
 from queries.web.bodies import read_document
@@ -26,10 +27,10 @@ _SILENT_S: Final = 60
 """A stream that runs tells something several times within it [s]."""
 
 
-def router(runner: Runner, archive: OpenArchive) -> APIRouter:
+def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["engine"])
-    health = Health(archive)
+    health = Health(archive, newest)
 
     @routes.get("/engine")
     def engine() -> dict[str, Any]:
