@@ -13,7 +13,7 @@ import numpy as np
 from hypergrid.core.flags import FAIL, MISSING, SUSPECT
 from hypergrid.core.times import DAY_NS, Window
 from hypergrid.query import OpenArchive
-from queries.snapshots.latest import NEVER, Newest, newest_of
+from queries.snapshots.latest import NEVER, LatestValues, newest_of
 from queries.snapshots.snapshot_cache import AtSnapshot
 from queries.standing.liveness import FACTOR, FEWEST, learned_interval_ns
 
@@ -53,18 +53,19 @@ class Health:
     ----------
     archive
         What `hypergrid.open` returns.
+    newest
+        The newest readings of the archive, which need not be read again then.
     """
 
-    def __init__(self, archive: OpenArchive) -> None:
-        self._newest: dict[str, Newest] = {}
-        self._answers = AtSnapshot(archive, lambda opened, _asked: station_health(opened, self._newest))
+    def __init__(self, archive: OpenArchive, newest: LatestValues | None = None) -> None:
+        self._answers = AtSnapshot(archive, lambda opened, _asked: station_health(opened, newest))
 
     def now(self) -> list[StationHealth]:
         """Return every station, by id, at the newest snapshot."""
         return self._answers.of()
 
 
-def station_health(archive: OpenArchive, newest: dict[str, Newest] | None = None) -> list[StationHealth]:
+def station_health(archive: OpenArchive, newest: LatestValues | None = None) -> list[StationHealth]:
     """Return how every station of a snapshot is, by id.
 
     A station is late once it has sent no value for longer than its learned interval, dead after one and a half times of
@@ -73,18 +74,16 @@ def station_health(archive: OpenArchive, newest: dict[str, Newest] | None = None
     Parameters
     ----------
     newest
-        By variable, the newest readings of an earlier snapshot of the archive; brought up to date.
+        The newest readings of this snapshot or an earlier one; what is newer is read.
     """
-    known = {} if newest is None else newest
     found = {name: _Recent() for name in archive.stations}
     for name in archive.variables:
         extent = archive.store.extent(name)
         if extent is None:
             continue
-        known[name] = newest_of(archive.store, name, known.get(name))
-        for one, heard_ns, valued_ns in zip(
-            known[name].series, known[name].time_ns.tolist(), known[name].valued_ns.tolist(), strict=True
-        ):
+        known = newest.of(name) if newest is not None and name in newest.archive.variables else None
+        last = newest_of(archive.store, name, known)
+        for one, heard_ns, valued_ns in zip(last.series, last.time_ns.tolist(), last.valued_ns.tolist(), strict=True):
             if heard_ns != NEVER:
                 found.setdefault(one.station, _Recent()).hear(name, heard_ns, valued_ns)
         recent = archive.store.read(name, window=Window(extent.stop_ns - RECENT_NS, extent.stop_ns))

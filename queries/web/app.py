@@ -139,7 +139,7 @@ def create_app(
     native = [
         login.router(known), about.router(catalogue, collections), readings.router(catalogue.archive, newest),
         *answers,
-        engine.router(runner, catalogue.archive), quality.router(catalogue.archive),
+        engine.router(runner, catalogue.archive, newest), quality.router(catalogue.archive),
         *([] if standing is None else [standing_routes.router(standing)]),
     ]  # fmt: skip
     for routes in native:

@@ -46,6 +46,8 @@ class Use:
     """Operates its main control; is given the number of stations."""
     answered: str
     """JavaScript: whether the page shows what the control does."""
+    last: str = "true"
+    """JavaScript: whether what comes last is there, too."""
 
 
 def _find(page: Page, stations: int) -> None:
@@ -72,6 +74,7 @@ USES: Final[Mapping[str, Use]] = {
         _find,
         "document.querySelectorAll('#stations-list tbody tr').length === 1"
         " && document.querySelector('#stations-list tbody tr').textContent.includes(`Gauge ${stations}`)",
+        "document.querySelector('#quality-list tbody tr')",
     ),
     # The standing queries with their alerts and their freshness; choosing a condition offers its bounds.
     "standing": Use(
@@ -131,8 +134,11 @@ def open_page(browser: Browser, here: Served, name: str, *, stations: int, stand
         answered_ms = page.evaluate(AT)
         page.wait_for_timeout(AFTERWARDS_MS)
         tasks = [(start, length) for start, length in page.evaluate("() => watched") if start + length > answered_ms]
-        elements = page.evaluate("() => document.querySelectorAll('*').length")
         loaded = page.evaluate(LOADED)
+        # All that there is to see, which the control may have made less.
+        page.reload(wait_until="commit")
+        page.wait_for_function(f"() => {{ {counts} return {use.drawn} && {use.last}; }}", timeout=_PATIENCE_MS)
+        elements = page.evaluate("() => document.querySelectorAll('*').length")
     finally:
         context.close()
     ends = [start + length for start, length in tasks if length > LONGEST_TASK_MS]

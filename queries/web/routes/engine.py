@@ -16,6 +16,7 @@ from hypergrid.execution.running.result_cache import KEPT
 from hypergrid.interpolation.weight_cache import WEIGHTS
 from hypergrid.query import OpenArchive
 from queries.jobs.runner import Runner
+from queries.snapshots.latest import LatestValues
 from queries.snapshots.station_health import Health
 from queries.web.freed_memory import resident_bytes
 from queries.web.responses.bodies import read_document
@@ -26,10 +27,10 @@ _SILENT_S: Final = 60
 """A stream that runs tells something several times within it [s]."""
 
 
-def router(runner: Runner, archive: OpenArchive) -> APIRouter:
+def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["engine"])
-    health = Health(archive)
+    health = Health(archive, newest)
 
     @routes.get("/engine")
     def engine() -> dict[str, Any]:
