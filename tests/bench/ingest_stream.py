@@ -272,8 +272,10 @@ def watch(archive: Path, note: Callable[[float, NDArray[np.float64]], None], sto
             note(now_s, (now_ns - read.arrival_ns) / NS)
 
 
-def report_readings(archive: Path, stations: int, stopping: threading.Event, *, past_s: float = 0.0) -> None:
-    """Have each station report every ten seconds, at its own time in them, until it shall stop.
+def report_readings(
+    archive: Path, stations: int, stopping: threading.Event, *, first: int = 0, past_s: float = 0.0
+) -> None:
+    """Have each station from number `first` on report every ten seconds, at its own time in them, until it shall stop.
 
     `past_s`: as if they had begun so long ago [s].
     """
@@ -290,8 +292,8 @@ def report_readings(archive: Path, stations: int, stopping: threading.Event, *, 
                 mine = order[(phase[order] >= tenth) & (phase[order] < tenth + 1)]
                 now_ns = round(due * NS) if due < now else time.time_ns()
                 spool.append(
-                    Record(now_ns, "net", f"pass/{one}/up", json.dumps(_said(int(one), now_ns)).encode(), -1)
-                    for one in mine
+                    Record(now_ns, "net", f"pass/{one}/up", json.dumps(_said(one, now_ns)).encode(), -1)
+                    for one in (first + mine).tolist()
                 )
                 spool.flush()
 

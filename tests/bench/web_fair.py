@@ -54,9 +54,11 @@ def answered_s(here: Served, path: str, key: str = "") -> float:
     return time.monotonic() - begun
 
 
-def small_requests(here: Served, requests: int, key: str, stop: threading.Event | None = None) -> Answers:
-    """Ask for positions at `SMALL_PER_S` until all are answered, or those that were sent where it shall stop."""
-    sent = [get(position(), key=key) for _ in range(requests)]
+def small_requests(
+    here: Served, requests: int, key: str, stop: threading.Event | None = None, *, address: str = ""
+) -> Answers:
+    """Ask `SMALL_PER_S` times a second, for positions or at one address, until all are answered that were sent."""
+    sent = [get(address or position(), key=key) for _ in range(requests)]
     return asyncio.run(open_loop(here.host, here.port, sent, per_s=SMALL_PER_S, stop=stop))
 
 

@@ -25,6 +25,11 @@ from tests.bench.web_fair import ASKERS, SMALL_PER_S, large_queries, runs, small
 from tests.bench.web_load import serving, wait
 
 STATIONS: Final = 1000
+"""That stream."""
+ASKED: Final = 24
+"""Stations of the past days that the queries are of."""
+NEWEST: Final = "/api/v1/latest?variable=air_temperature"
+"""What small requests ask: each commit of the stream makes it anew."""
 SLICE_S: Final = 10.0
 PAST_S: Final = 330.0
 """What waits in the spool at the start [s]: of that long a join learns how stations come."""
@@ -78,9 +83,9 @@ def fair_stream(tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT00
     settled_s, idle_s, loaded_s = (5.0, 20.0, 30.0) if quick else (SETTLED_S, IDLE_S, LOADED_S)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        deployment = deployment_file(folder, slice_s=SLICE_S, idle_s=60.0, stations=STATIONS)
+        deployment = deployment_file(folder, slice_s=SLICE_S, idle_s=60.0, stations=ASKED + STATIONS)
         archive = made(folder, deployment)
-        # What the queries are of; the stream comes after it.
+        # What the queries are of. Others stream: two series of a station would have to be chosen from in each query.
         Network(archive).begin(2160)
         with serving(archive, folder / "state", keys=ASKERS + 1) as here, _streamed(archive, deployment) as seen:
             *keys, small = here.keys
@@ -93,7 +98,7 @@ def fair_stream(tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT00
             with large_queries(here, keys) as large:
                 loaded_at_s = time.monotonic()
                 requests = round(loaded_s * SMALL_PER_S)
-                answers = small_requests(here, requests, small)
+                answers = small_requests(here, requests, small, address=NEWEST)
                 ended_at_s, advanced = time.monotonic(), large.advanced()
     idle = lag_of(seen, idle_at_s, idle_at_s + idle_s)
     loaded = lag_of(seen, loaded_at_s, ended_at_s)
@@ -117,7 +122,7 @@ def _streamed(archive: Path, deployment: Path) -> Iterator[list[Seen]]:
     command = [sys.executable, "-m", "hypergrid", "stream", str(archive), "--deployment", str(deployment)]
     stream = subprocess.Popen([*command, "--trigger", "1s", "--json"], stdout=subprocess.DEVNULL)
     with ThreadPoolExecutor(2) as pool:
-        reporting = pool.submit(report_readings, archive, STATIONS, stopping, past_s=PAST_S)
+        reporting = pool.submit(report_readings, archive, STATIONS, stopping, first=ASKED + 1, past_s=PAST_S)
         watching = pool.submit(watch, archive, lambda at_s, lag_s: seen.append((at_s, lag_s)), stopping)
         try:
             yield seen
