@@ -34,10 +34,13 @@ class _Loader(importlib.abc.Loader):
             DeprecationWarning,
             stacklevel=2,
         )
-        return importlib.import_module(self._target)
+        module = importlib.import_module(self._target)
+        self._spec = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave the module as it is: it was executed at its new path."""
+        """Leave the module as it is: it was executed at its new path, which its spec keeps naming."""
+        module.__spec__ = self._spec
 
 
 class MovedModules(importlib.abc.MetaPathFinder):
@@ -54,4 +57,5 @@ class MovedModules(importlib.abc.MetaPathFinder):
 def install() -> None:
     """Let former paths be imported; once a process."""
     if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
-        sys.meta_path.append(MovedModules())
+        # First, as folders that an older checkout left behind would be found as packages.
+        sys.meta_path.insert(0, MovedModules())

@@ -1,0 +1,26 @@
+import importlib
+import sys
+
+import pytest
+
+from hypergrid.core.moved_modules import MOVED
+
+
+@pytest.mark.parametrize("former", sorted(MOVED))
+def test_a_former_path_gives_the_module_with_a_warning(former: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, former, raising=False)
+    with pytest.warns(DeprecationWarning, match=f"{former} moved to {MOVED[former]}"):
+        module = importlib.import_module(former)
+    assert module is importlib.import_module(MOVED[former])
+
+
+def test_scripts_import_the_join_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "hypergrid.streams", raising=False)
+    with pytest.warns(DeprecationWarning, match="moved to hypergrid.wo_join"):
+        from hypergrid.streams import WoJoin  # noqa: PLC0415 - the import is what is tested
+    assert len(WoJoin(2).push([0, 1], [1, 1], [0.0, 0.0])) == 1
+
+
+def test_other_paths_are_unknown() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("hypergrid.nowhere")
