@@ -89,8 +89,8 @@ def test_the_hybrid_was_not_tuned_on_what_it_is_judged_by() -> None:
 
 
 def test_quick_is_for_the_benchmark_that_has_it() -> None:
-    main = pytest.importorskip("hypergrid.cli.main")
+    commands = pytest.importorskip("hypergrid.cli.commands")
     with pytest.raises(InvalidQuery, match="--quick is not for the benchmark kriging"):
-        main.bench("kriging", case="all", quick=True)
+        commands.bench("kriging", case="all", quick=True)
     with pytest.raises(InvalidQuery, match="--values is not for the benchmark scheduling"):
-        main.bench("scheduling", case="all", values=5)
+        commands.bench("scheduling", case="all", values=5)
