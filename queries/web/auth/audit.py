@@ -44,5 +44,10 @@ class Audit:
                 # A disk that is full took a part, and the next line must not begin within it.
                 os.ftruncate(handle, os.lseek(handle, 0, os.SEEK_CUR) - written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+        except OSError:
+            # A first line that did not fit leaves no empty file, which would count as an emptied one.
+            if not os.fstat(handle).st_size:
+                self.path.unlink(missing_ok=True)
+            raise
         finally:
             os.close(handle)
