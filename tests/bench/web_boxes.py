@@ -56,7 +56,7 @@ def boxes(*, rounds: int, count: int, told: Callable[[float], None], stations: i
                     for is_same in (True, False):
                         first = number * count + 1
                         larger = [0] * count if is_same else list(range(first, first + count))
-                        answers = _asked(here, wanted[values], names, larger)
+                        answers = _time_requests(here, wanted[values], names, larger)
                         seen.setdefault((values, is_same, is_fed), []).append(answers)
                 if is_fed:
                     feeding.wait()
@@ -64,7 +64,7 @@ def boxes(*, rounds: int, count: int, told: Callable[[float], None], stations: i
     return [_row(*key, some) for key, some in seen.items()]
 
 
-def _asked(
+def _time_requests(
     here: Served, box: tuple[float, float, float, float], variables: tuple[str, ...], larger: list[int]
 ) -> Answers:
     """Ask for a box again and again, each time by so many parts in 1e9 of a degree larger."""
