@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 from uuid import uuid4
 
 import icechunk
@@ -19,14 +18,14 @@ from numpy.typing import NDArray
 from hypergrid.archive.arrays.as_of import counts_by, extent_by, known_by
 from hypergrid.archive.arrays.attributes import decode_station
 from hypergrid.archive.arrays.cells import Slices
-from hypergrid.archive.arrays.damaged_chunks import describe_chunk
+from hypergrid.archive.arrays.commit_metadata import commit_metadata, read_snapshot
+from hypergrid.archive.arrays.damaged_chunks import chunks_explained
 from hypergrid.archive.arrays.layer_store import LayerChange, LayerEntry, Layers
 from hypergrid.archive.arrays.reader import bands, count_cells, count_slices, read
 from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import Extent, VariableGroup
 from hypergrid.archive.disk.checksums import Sums, commit_session
-from hypergrid.archive.disk.concurrent_io import DamagedChunks
 from hypergrid.archive.disk.folder import (
     VERSION,
     Identity,
@@ -185,7 +184,7 @@ class Archive:
             root = Root.create(zarr.create_group(session.store))
             writer = Writer(root.group, slices=Slices(identity.slice_ns), batch="")
             writer.variables(declared)
-            metadata = _metadata(now_ns, {"batch": "", "slices": {}, "counts": {}})
+            metadata = commit_metadata(now_ns, {"batch": "", "slices": {}, "counts": {}})
             commit_session(sums_of(building, identity), repository, session, BRANCH, "created", metadata)
             (building / LOCK).touch()
 
@@ -229,7 +228,7 @@ class Archive:
         if snapshot in (None, head):
             return archive
         infos = archive._ancestry(repository, head)
-        is_there = any(info.id == snapshot and _snapshot(info) is not None for info in infos)
+        is_there = any(info.id == snapshot and read_snapshot(info) is not None for info in infos)
         if not is_there and snapshot not in archive.cited:
             existing = [one.id for one in archive.snapshots]
             message = f"{NotFound.among('snapshot', snapshot, existing)}; older ones expired unless they were cited"
@@ -298,12 +297,12 @@ class Archive:
         """Snapshots, newest first: from the one that is read to the oldest that has not expired, then cited ones."""
         # Opened anew: this object may remember what another process let expire.
         repository = self.place.open()
-        infos = [info for info in self._ancestry(repository, self.snapshot) if _snapshot(info) is not None]
+        infos = [info for info in self._ancestry(repository, self.snapshot) if read_snapshot(info) is not None]
         known = {info.id for info in infos}
         cited = [repository.lookup_snapshot(one) for one in self.cited if one not in known]
         older = [info for info in cited if not infos or info.written_at < infos[-1].written_at]
         older.sort(key=lambda info: info.written_at, reverse=True)
-        return tuple(found for info in (*infos, *older) if (found := _snapshot(info)) is not None)
+        return tuple(found for info in (*infos, *older) if (found := read_snapshot(info)) is not None)
 
     @property
     def cited(self) -> tuple[str, ...]:
@@ -328,7 +327,7 @@ class Archive:
         """
         try:
             with self.place.explained():
-                found = _snapshot(self._repository.lookup_snapshot(self.snapshot))
+                found = read_snapshot(self._repository.lookup_snapshot(self.snapshot))
         except icechunk.IcechunkError as error:
             message = f"snapshot {self.snapshot} expired, and does not tell when it was committed; read the newest"
             raise NotFound(message) from error
@@ -342,7 +341,7 @@ class Archive:
         for info in self._ancestry(self._repository, self.snapshot):
             if info.id == snapshot:
                 return
-            if (found := _snapshot(info)) is not None:
+            if (found := read_snapshot(info)) is not None:
                 yield found
         yield None
 
@@ -425,7 +424,7 @@ class Archive:
     def _explained(self) -> Iterator[None]:
         """Turn errors about what is damaged, or not there, into ones that say why, and what to do."""
         try:
-            with self._chunks_named():
+            with chunks_explained(self.path, lambda: (self._root, self._slices)):
                 yield
         except icechunk.IcechunkError as error:
             is_head = self.latest().snapshot == self.snapshot
@@ -435,20 +434,6 @@ class Archive:
                 raise DamagedArchive(message) from error
             message = f"snapshot {self.snapshot} of {self.path} expired while it was read; read the newest, or cite it"
             raise NotFound(message) from error
-
-    @contextmanager
-    def _chunks_named(self) -> Iterator[None]:
-        """Turn the error about damaged chunks into one that names what they held."""
-        try:
-            yield
-        except DamagedChunks as error:
-            named = "; ".join(dict.fromkeys(describe_chunk(chunk, self._root, self._slices) for chunk in error.chunks))
-            message = (
-                f"{self.path} is damaged: {named} cannot be read, as the checksum differs; all else can, so that "
-                f"questions about other times or stations are answered; 'hypergrid check {self.path} --repair' brings "
-                "back what raw copies hold"
-            )
-            raise DamagedArchive(message) from error
 
     @property
     def quality(self) -> Mapping[str, object]:
@@ -563,17 +548,17 @@ class Archive:
             if self.sums is not None:
                 self.sums.settle()
                 self.sums.verify(session.snapshot_id)
-            with self._chunks_named():
+            with chunks_explained(self.path, lambda: (self._root, self._slices)):
                 root = zarr.open_group(session.store, mode="r+")
                 prepared = prepare(Root(root))
                 writer = Writer(root, slices=self._slices, batch=batch)
                 writer.changed |= prepared
             writer.parent = session.snapshot_id
-            with self._chunks_named():
+            with chunks_explained(self.path, lambda: (self._root, self._slices)):
                 yield writer
                 metadata = writer.finish()
             if metadata is not None:
-                told = _metadata(now_ns, metadata)
+                told = commit_metadata(now_ns, metadata)
                 writer.snapshot = commit_session(self.sums, self._repository, session, BRANCH, message, told)
                 # What was committed is committed: that care fails is told by `check`, and it is tried again later.
                 with suppress(OSError):
@@ -813,20 +798,3 @@ def sums_of(folder: Path, identity: Identity) -> Sums | None:
     """Return the checksums of the snapshots of an archive; None where it has none."""
     is_here = identity.store is None and identity.version >= VERSION
     return Sums(folder, folder / STORE) if is_here else None
-
-
-def _snapshot(info: icechunk.SnapshotInfo) -> Snapshot | None:
-    metadata = _in_order(info.metadata)
-    # Icechunk's own first snapshot, before the archive had its tables, is none of ours.
-    if "time_ns" not in metadata:
-        return None
-    return Snapshot(info.id, int(metadata.pop("time_ns")), info.message, MappingProxyType(metadata))
-
-
-def _in_order(content: Any) -> Any:  # noqa: ANN401 - as of JSON
-    """Return metadata sorted by key: Icechunk gives them in an order that differs from process to process."""
-    return {key: _in_order(content[key]) for key in sorted(content)} if isinstance(content, Mapping) else content
-
-
-def _metadata(now_ns: int, content: dict[str, object]) -> dict[str, object]:
-    return {"time_ns": int(now_ns), **content}

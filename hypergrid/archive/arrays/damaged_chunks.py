@@ -3,6 +3,9 @@
 So whoever asks knows what to ask around: all other chunks answer.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from hypergrid.archive.arrays.attributes import node_name
@@ -11,11 +14,35 @@ from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.table import CHUNK_ROWS
 from hypergrid.archive.arrays.variable_group import GROUP as VARIABLES
 from hypergrid.archive.arrays.variable_group import VariableGroup
-from hypergrid.archive.disk.concurrent_io import DamagedChunk
+from hypergrid.archive.disk.concurrent_io import DamagedChunk, DamagedChunks
+from hypergrid.core.errors import DamagedArchive
 from hypergrid.core.times import format_instant
 
 _NAMED: Final = 8
 """Stations that are named."""
+
+
+@contextmanager
+def chunks_explained(path: Path, layout: Callable[[], tuple[Root, Slices]]) -> Iterator[None]:
+    """Turn the error about damaged chunks into one that names what they held.
+
+    Parameters
+    ----------
+    path
+        Folder of the archive.
+    layout
+        Gives its root and its slices, where they are needed.
+    """
+    try:
+        yield
+    except DamagedChunks as error:
+        named = "; ".join(dict.fromkeys(describe_chunk(chunk, *layout()) for chunk in error.chunks))
+        message = (
+            f"{path} is damaged: {named} cannot be read, as the checksum differs; all else can, so that "
+            f"questions about other times or stations are answered; 'hypergrid check {path} --repair' brings "
+            "back what raw copies hold"
+        )
+        raise DamagedArchive(message) from error
 
 
 def describe_chunk(chunk: DamagedChunk, root: Root, slices: Slices) -> str:
