@@ -81,9 +81,9 @@ _HOME: Final = {name: module for module, names in _MODULES.items() for name in n
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of a module
     attribute = "open_archive" if name == "open" else name
     if attribute in _HOME and name in __all__:
-        found = getattr(importlib.import_module(f"{__name__}.{_HOME[attribute]}"), attribute)
-        globals()[name] = found
-        return found
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME[attribute]}"), attribute)
+        globals()[name] = value
+        return value
     # Importing the package imported its modules once: `hypergrid.topology` is still there for who asks for it.
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
         return importlib.import_module(f"{__name__}.{name}")

@@ -17,27 +17,27 @@ from hypergrid.core.tokens import token
 from hypergrid.core.units import Variable
 from hypergrid.execution import (
     Plan,
-    Walking,
-    Wanted,
+    StrategyOption,
+    WalkSettings,
     check_store,
     explain,
     free_bytes,
     make_plan,
+    make_streamed_plan,
     refine,
     run,
     start_store,
-    streamed_plan,
     to_dataset,
 )
-from hypergrid.execution.running.result_cache import KEPT
-from hypergrid.perspective import Base, Question, Surface, build, question_from_json
-from hypergrid.perspective.build.data_sources import ARRAY, Sources, pinned
-from hypergrid.perspective.build.plan_memo import Known
+from hypergrid.execution.running.result_cache import RESULT_CACHE
+from hypergrid.perspective import Base, QuerySpec, Surface, build, question_from_json
+from hypergrid.perspective.build.data_sources import ARRAY, SourceLookup, pin_snapshot
+from hypergrid.perspective.build.plan_memo import PlanMemo
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.perspective.sources.array_source import array_source
 from hypergrid.perspective.spec.fluent import Fluent
 from hypergrid.refinement import Refinement
-from hypergrid.topology.zones import read_into
+from hypergrid.topology.zones import inline_zone_files
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +54,12 @@ class Query(Fluent):
     array([[2., 3.]])
     """
 
-    question: Question
-    lookup: Sources
+    question: QuerySpec
+    lookup: SourceLookup
 
     def __repr__(self) -> str:
         """Return the variable and the steps in a line; `explain()` says more."""
-        return f"Query({self.question.in_words})"
+        return f"Query({self.question.summary})"
 
     def surface(self) -> Surface:
         """Return the chain of perspectives; raises what is known to be wrong before anything is computed."""
@@ -73,16 +73,18 @@ class Query(Fluent):
     def archives(self) -> tuple[Archive, ...]:
         """Return the archives that are read, one for each snapshot."""
         sources = [
-            item.operator.source for item in self.surface().perspective.bases() if isinstance(item.operator, Base)
+            item.operator.source for item in self.surface().perspective.list_bases() if isinstance(item.operator, Base)
         ]
-        read = {one.archive.snapshot: one.archive for one in sources if isinstance(one, ArchiveSource)}
+        read = {source.archive.snapshot: source.archive for source in sources if isinstance(source, ArchiveSource)}
         return tuple(read.values())
 
     def plan(self, *, refining: bool = False) -> Plan:
         """Return what a run would compute, with its projected bytes."""
         return make_plan(self.surface(), refining=refining)
 
-    def explain(self, *, strategy: Wanted = "auto", allowed_bytes: int | None = None, measured: bool = False) -> str:
+    def explain(
+        self, *, strategy: StrategyOption = "auto", allowed_bytes: int | None = None, measured: bool = False
+    ) -> str:
         """Return the chain, the rewriting and the plan in words.
 
         Parameters
@@ -103,7 +105,7 @@ class Query(Fluent):
     def compute(
         self,
         *,
-        strategy: Wanted = "auto",
+        strategy: StrategyOption = "auto",
         allowed_bytes: int | None = None,
         progress: Callable[[float], None] | None = None,
         reuse: bool = False,
@@ -132,17 +134,17 @@ class Query(Fluent):
             It projects more memory than is allowed.
         """
         if not reuse:
-            return self._computed(strategy, allowed_bytes, progress)
+            return self._compute_surface(strategy, allowed_bytes, progress)
         key = token(self.token, self.to_json())
-        found = KEPT.get(key)
-        if found is None:
-            return KEPT.keep(key, self._computed(strategy, allowed_bytes, progress))
+        dataset = RESULT_CACHE.get(key)
+        if dataset is None:
+            return RESULT_CACHE.keep(key, self._compute_surface(strategy, allowed_bytes, progress))
         if progress is not None:
             progress(1.0)
-        return found
+        return dataset
 
-    def _computed(
-        self, strategy: Wanted, allowed_bytes: int | None, progress: Callable[[float], None] | None
+    def _compute_surface(
+        self, strategy: StrategyOption, allowed_bytes: int | None, progress: Callable[[float], None] | None
     ) -> xr.Dataset:
         allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
         plan = make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed)
@@ -190,9 +192,9 @@ class Query(Fluent):
         TooLarge
             Not even the smallest block fits in the memory that is allowed.
         """
-        target = as_path(path, who="to_zarr", what="the folder of the store")
+        target = as_path(path, label="to_zarr", what="the folder of the store")
         check_store(target)
-        plan, chunks = streamed_plan(self.surface(), allowed_bytes)
+        plan, chunks = make_streamed_plan(self.surface(), allowed_bytes)
         outcome = start_store(target, self.question, plan, chunks)
         for state in run(plan, watched=False, outcome=outcome):
             if progress is not None:
@@ -231,17 +233,17 @@ class Query(Fluent):
         HyperGridError
             What is wrong, the order and its parameters included; before any block.
         """
-        walking = Walking(fraction, walkers, seed)
+        walking = WalkSettings(fraction, walkers, seed)
         allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
         plan = make_plan(self.surface(), refining=True, allowed_bytes=allowed)
         plan.check(allowed)
         pictures = refine(plan, order=order, walking=walking)
         return (Refinement(self.question, picture) for picture in pictures)
 
-    def _joined(self, query: Self, others: tuple[Self, ...]) -> Self:
-        return replace(query, lookup=reduce(Sources.joined, (other.lookup for other in others), self.lookup))
+    def _join_queries(self, query: Self, others: tuple[Self, ...]) -> Self:
+        return replace(query, lookup=reduce(SourceLookup.join, (other.lookup for other in others), self.lookup))
 
-    def _with(self, question: Question) -> Self:
+    def _replace_question(self, question: QuerySpec) -> Self:
         return replace(self, question=question)
 
 
@@ -272,7 +274,7 @@ def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
         raise InvalidQuery(message)
     source = array_source(array, layers=layers)
     snapshot = ARRAY + source.token
-    return Query(Question(source.variable.name, snapshot=snapshot), Sources(arrays={snapshot: source}))
+    return Query(QuerySpec(source.variable.name, snapshot=snapshot), SourceLookup(arrays={snapshot: source}))
 
 
 class OpenArchive:
@@ -360,12 +362,12 @@ class OpenArchive:
             There is no such variable.
         """
         self._archive.variable(variable)
-        return Query(Question(variable, snapshot=self.snapshot, as_of=self.as_of), Sources(self._archive))
+        return Query(QuerySpec(variable, snapshot=self.snapshot, as_of=self.as_of), SourceLookup(self._archive))
 
     def __contains__(self, variable: object) -> bool:
         return variable in self.variables
 
-    def query(self, document: Mapping[str, Any], *, known: Known | None = None) -> Query:
+    def query(self, document: Mapping[str, Any], *, known: PlanMemo | None = None) -> Query:
         """Return the query that a JSON form says, of the snapshot and the instant that it names, or of this one's.
 
         Parameters
@@ -382,8 +384,8 @@ class OpenArchive:
         """
         question = question_from_json(document)
         self._archive.variable(question.variable)
-        sources = Sources(self._archive, known=None if known is None else known.at(self.snapshot))
-        return Query(pinned(question, self.snapshot, self.as_of), sources)
+        sources = SourceLookup(self._archive, known=None if known is None else known.use_snapshot(self.snapshot))
+        return Query(pin_snapshot(question, self.snapshot, self.as_of), sources)
 
 
 def open_archive(path: str | Path, *, snapshot: str | None = None, as_of: object = None) -> OpenArchive:
@@ -411,13 +413,13 @@ def open_archive(path: str | Path, *, snapshot: str | None = None, as_of: object
     InvalidTime
         `as_of` is no instant.
     """
-    folder = as_path(path, who="hg.open", what="the folder of an archive")
+    folder = as_path(path, label="hg.open", what="the folder of an archive")
     return OpenArchive(
         Archive.open(folder, snapshot=snapshot, as_of_ns=None if as_of is None else parse_instant(as_of))
     )
 
 
-def as_path(path: object, *, who: str, what: str) -> Path:
+def as_path(path: object, *, label: str, what: str) -> Path:
     """Return a path.
 
     Raises
@@ -426,7 +428,7 @@ def as_path(path: object, *, who: str, what: str) -> Path:
         It is none.
     """
     if not isinstance(path, str | Path):
-        message = f"{who} needs {what}, a text or a pathlib.Path; got {path!r}"
+        message = f"{label} needs {what}, a text or a pathlib.Path; got {path!r}"
         raise InvalidQuery(message)
     return Path(path)
 
@@ -449,4 +451,4 @@ def read_document(file: Path) -> object:
     except (ValueError, RecursionError) as error:
         message = f"the query file {file} is no JSON that can be read: {error}"
         raise InvalidQuery(message) from error
-    return read_into(document, file.parent)
+    return inline_zone_files(document, file.parent)

@@ -6,23 +6,23 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from hypergrid.execution import Frame, Part, Picture, Progress, to_dataset
-from hypergrid.perspective import Question
+from hypergrid.execution import Frame, Part, ProgressivePicture, RunProgress, to_dataset
+from hypergrid.perspective import QuerySpec
 
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
     """An answer as it stands after one block of a run; all refinements of a run share their arrays."""
 
-    question: Question
-    picture: Picture
+    question: QuerySpec
+    picture: ProgressivePicture
 
     def __repr__(self) -> str:
         """Return the query and how far it is computed."""
-        return f"Refinement({self.question.in_words}: {self.cells:,} of {self.total:,} cells)"
+        return f"Refinement({self.question.summary}: {self.cells:,} of {self.total:,} cells)"
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         """The arrays that are being filled, by place."""
         return self.picture.progress
 

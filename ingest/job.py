@@ -18,12 +18,12 @@ from hypergrid.core.readings import Station
 from hypergrid.core.times import format_instant
 from hypergrid.core.tokens import token
 from hypergrid.perspective.sources.series_selection import SELECTED_BY_DEFAULT
-from ingest.batch.archive_session import STAGING, check_same, existing, held
-from ingest.batch.metadata_merge import columns_of, far_off, is_placed, with_told
-from ingest.batch.plan import Plan, guess_slice_s, layout_warnings, make_plan
+from ingest.batch.archive_session import STAGING, check_same, locked_archive, open_if_exists
+from ingest.batch.metadata_merge import columns_of, find_distant_stations, is_placed, with_file_metadata
+from ingest.batch.plan import IngestPlan, guess_slice_s, layout_warnings, make_plan
 from ingest.batch.report import IngestReport, Stages, check_conservation
-from ingest.batch.staging import Staged, stage
-from ingest.batch.write_staged import VALUES_AT_ONCE, Stock, Totals, kinds, store
+from ingest.batch.staging import StagedChunk, stage
+from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, Totals, count_by_reason, store
 from ingest.deployment.arrivals import read_arrivals
 from ingest.deployment.deployment_file import Deployment, default_deployment, load, variable_name
 from ingest.formats import FORMATS
@@ -31,7 +31,7 @@ from ingest.sources.folder import (
     CHUNK_BYTES,
     FILE_NAME,
     Chunk,
-    Found,
+    Discovery,
     SourceFile,
     discover,
     find_deployment,
@@ -42,15 +42,15 @@ from ingest.sources.raw_files import RAW, hash_of, keep, sweep
 Engine = Literal["auto", "spark", "inprocess"]
 SPARK_FROM_BYTES: Final = 32 << 20
 """Input from which "auto" takes Spark [bytes]; below, starting it takes longer than parsing."""
-TELLING_APART: Final = ("height_m", "statistic", "replicate", "interval_s", "source")
+DISTINGUISHING_KEYS: Final = ("height_m", "statistic", "replicate", "interval_s", "source")
 """What two series of a station and a variable may differ in."""
-MOST_TOLD: Final = 5
+MAX_LISTED: Final = 5
 """Second series that a warning names."""
 WAITING: Final = "another ingest of this archive is running; waiting"
 
 
 @dataclass
-class _Run:
+class _IngestRun:
     """What is the same for all steps of a run."""
 
     folder: Path
@@ -116,42 +116,43 @@ def ingest(
     Rejected
         `strict`, and something could not be read; nothing was committed.
     """
-    run = _Run(Path(archive_path), now_ns, strict, Stages(time.perf_counter, progress), on_warning)
+    run = _IngestRun(Path(archive_path), now_ns, strict, Stages(time.perf_counter, progress), on_warning)
     sources = [Path(path) for path in paths]
-    there = existing(run.folder)
+    there = open_if_exists(run.folder)
     described = _describe(sources, deployment, there)
-    found = discover(sources, described, exclude=run.folder)
-    _refuse_nothing(found, described, sources)
+    discovery = discover(sources, described, exclude=run.folder)
+    _refuse_nothing(discovery, described, sources)
     if there is None and not described.declared:
-        described = replace(described, slice_s=guess_slice_s(found, described))
+        described = replace(described, slice_s=guess_slice_s(discovery, described))
     with ExitStack() as stack:
         waiting = partial(run.warn, WAITING)
-        archive = stack.enter_context(held(run.folder, described, now_ns=now_ns, on_wait=waiting))
+        archive = stack.enter_context(locked_archive(run.folder, described, now_ns=now_ns, on_wait=waiting))
         _sweep(run.folder)
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="plain-", dir=run.folder / STAGING))
-        with run.stages.stage("plan") as tell:
+        with run.stages.stage("plan") as on_progress:
             plan = make_plan(
-                found,
+                discovery,
                 described,
                 ledger=archive.files(),
                 chunk_bytes=CHUNK_BYTES,
                 scratch=Path(scratch),
-                progress=tell,
+                progress=on_progress,
             )
         for text in layout_warnings(plan, described):
             run.warn(text)
         if plan.files and not described.declared and (above := _deployment_above(sources)) is not None:
             run.warn(f"a deployment file lies above them and was not used: --deployment {above} uses it")
-        if plan.elsewhere:
+        if plan.files_elsewhere:
             run.warn(
-                f"{plan.elsewhere} files are in the archive already, read with another description (units, columns, "
+                f"{plan.files_elsewhere} files are in the archive already, read with another description (units, "
+                f"columns, "
                 "zone); their readings stay as they are: ingest the files into a new archive to read them this way"
             )
         if not plan.files:
-            return _report(run, plan, found, {}, None, Totals(), (), "", None)
-        described = with_told(described, plan, variables=archive.variables, stations=archive.stations)
+            return _report(run, plan, discovery, {}, None, Totals(), (), "", None)
+        described = with_file_metadata(described, plan, variables=archive.variables, stations=archive.stations)
         chosen = engine if engine != "auto" else "spark" if plan.size_bytes >= SPARK_FROM_BYTES else "inprocess"
-        return _ingest_new(run, plan, found, described, archive, chosen)
+        return _ingest_new(run, plan, discovery, described, archive, chosen)
 
 
 def _describe(sources: Sequence[Path], given: Path | None, archive: Archive | None) -> Deployment:
@@ -168,32 +169,32 @@ def _describe(sources: Sequence[Path], given: Path | None, archive: Archive | No
     return described
 
 
-def _refuse_nothing(found: Found, deployment: Deployment, sources: Sequence[Path]) -> None:
-    if found.files:
+def _refuse_nothing(discovery: Discovery, deployment: Deployment, sources: Sequence[Path]) -> None:
+    if discovery.files:
         return
     patterns = ", ".join(feed.files for feed in deployment.feeds if feed.files)
     if not deployment.declared:
         patterns += f", and none in a format that is known ({', '.join(FORMATS)}),"
     where = ", ".join(map(str, sources)) or "no path"
-    seen = len(found.ignored) + len(found.companions)
+    seen = len(discovery.ignored) + len(discovery.companions)
     hint = "check the path and the patterns of the feeds"
     above = None if deployment.declared else _deployment_above(sources)
     if above is not None:
         hint = f"give the deployment file that lies above them: --deployment {above}"
     elif not deployment.declared:
         hint = "describe them in a deployment file"
-    if found.companions:
-        hint = f"to read {found.companions[0]} as data, give its own path"
+    if discovery.companions:
+        hint = f"to read {discovery.companions[0]} as data, give its own path"
     message = f"nothing to ingest: no file named {patterns} in {where} ({seen} others were seen); {hint}"
     raise NotFound(message)
 
 
 def _deployment_above(sources: Sequence[Path]) -> Path | None:
-    return next((path for one in sources if (path := one.resolve().parent / FILE_NAME).is_file()), None)
+    return next((path for source in sources if (path := source.resolve().parent / FILE_NAME).is_file()), None)
 
 
 def _ingest_new(
-    run: _Run, plan: Plan, found: Found, deployment: Deployment, archive: Archive, engine: str
+    run: _IngestRun, plan: IngestPlan, discovery: Discovery, deployment: Deployment, archive: Archive, engine: str
 ) -> IngestReport:
     arrivals, hashes = {}, [file.sha256 for file in plan.files]
     beside: dict[str, str] = {}
@@ -213,7 +214,7 @@ def _ingest_new(
     staging = Path(tempfile.mkdtemp(prefix=f"{batch[:12]}-", dir=run.folder / STAGING))
     try:
         staged = _parse(plan.chunks, staging, engine, run.stages)
-        stock = Stock(plan, deployment, staged, staging, columns_of(plan, deployment), arrivals)
+        stock = StagedBatch(plan, deployment, staged, staging, columns_of(plan, deployment), arrivals)
         rejects = stock.rejects()
         if run.strict and rejects:
             _refuse(rejects)
@@ -222,17 +223,19 @@ def _ingest_new(
         totals, snapshot = _commit(run, stock, archive, batch, rejects, beside)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    if snapshot is not None and (beside_others := _second_series(archive, archive.at(snapshot))):
+    if snapshot is not None and (beside_others := _second_series(archive, archive.at_snapshot(snapshot))):
         run.warn(
             f"stations got a second series of a variable: {beside_others}; queries and saved surfaces that interpolate "
             "it are refused until they choose one of each station with 'select'"
         )
     for suspicion in totals.suspicions:
         run.warn(suspicion.describe())
-    if totals.ahead:
-        listed = ", ".join(f"{name} (to {format_instant(stamp)})" for name, stamp in sorted(totals.ahead.items()))
+    if totals.instants_ahead:
+        listed = ", ".join(
+            f"{name} (to {format_instant(stamp)})" for name, stamp in sorted(totals.instants_ahead.items())
+        )
         run.warn(f"stamps in the future are kept as they are; the clocks of these stations are likely wrong: {listed}")
-    return _report(run, plan, found, archive.stations, stock, totals, rejects, engine, snapshot)
+    return _report(run, plan, discovery, archive.stations, stock, totals, rejects, engine, snapshot)
 
 
 def _keep_raw(files: Sequence[SourceFile], raw: Path) -> None:
@@ -257,27 +260,40 @@ def _keep_aside(path: Path, folder: Path) -> str:
     return sha256
 
 
-def _parse(chunks: Sequence[Chunk], staging: Path, engine: str, stages: Stages) -> list[Staged]:
+def _parse(chunks: Sequence[Chunk], staging: Path, engine: str, stages: Stages) -> list[StagedChunk]:
     if engine == "spark":
         from ingest.spark.batch import stage_on_spark  # noqa: PLC0415 - Spark is heavy, and small inputs need none
 
         return stage_on_spark(chunks, staging, stages)
-    with stages.stage("parse") as tell:
+    with stages.stage("parse") as on_progress:
         staged = []
         for count, chunk in enumerate(chunks):
             staged.append(stage(chunk, staging))
-            tell((count + 1) / len(chunks))
+            on_progress((count + 1) / len(chunks))
         return staged
 
 
 def _commit(
-    run: _Run, stock: Stock, archive: Archive, batch: str, rejects: Sequence[Reject], beside: Mapping[str, str]
+    run: _IngestRun,
+    stock: StagedBatch,
+    archive: Archive,
+    batch: str,
+    rejects: Sequence[Reject],
+    beside: Mapping[str, str],
 ) -> tuple[Totals, str | None]:
     count = len(stock.plan.files)
     message = f"ingest of {count} file{'s' if count != 1 else ''}, deployment {stock.deployment.token()[:12]}"
-    with run.stages.stage("store") as tell, archive.commit(batch=batch, message=message, now_ns=run.now_ns) as writer:
+    with (
+        run.stages.stage("store") as on_progress,
+        archive.commit(batch=batch, message=message, now_ns=run.now_ns) as writer,
+    ):
         totals = store(
-            stock, writer, known=archive.stations, now_ns=run.now_ns, values_at_once=VALUES_AT_ONCE, progress=tell
+            stock,
+            writer,
+            known=archive.stations,
+            now_ns=run.now_ns,
+            values_at_once=VALUES_AT_ONCE,
+            progress=on_progress,
         )
         went = totals.conservation
         check_conservation(
@@ -295,20 +311,29 @@ def _commit(
 
 def _second_series(before: Archive, after: Archive) -> str:
     """Return which series were added to stations that had one of the variable; empty: none."""
-    found = []
+    descriptions = []
     for name in before.variables:
-        known = {one.station: one for one in before.series(name) if one.statistic in SELECTED_BY_DEFAULT["statistic"]}
-        for one in after.series(name)[len(before.series(name)) :]:
-            if one.statistic in SELECTED_BY_DEFAULT["statistic"] and (other := known.get(one.station)) is not None:
-                keys = [key for key in TELLING_APART if getattr(one, key) != getattr(other, key)]
-                was, now = (", ".join(f"{key}={getattr(each, key)!r}" for key in keys) for each in (other, one))
-                found.append(f"{name} of {one.station} ({was} beside {now})")
-    return "; ".join(found[:MOST_TOLD]) + (f" and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else "")
+        known = {
+            sensor_series.station: sensor_series
+            for sensor_series in before.series(name)
+            if sensor_series.statistic in SELECTED_BY_DEFAULT["statistic"]
+        }
+        for new_series in after.series(name)[len(before.series(name)) :]:
+            if (
+                new_series.statistic in SELECTED_BY_DEFAULT["statistic"]
+                and (other := known.get(new_series.station)) is not None
+            ):
+                keys = [key for key in DISTINGUISHING_KEYS if getattr(new_series, key) != getattr(other, key)]
+                was, now = (", ".join(f"{key}={getattr(each, key)!r}" for key in keys) for each in (other, new_series))
+                descriptions.append(f"{name} of {new_series.station} ({was} beside {now})")
+    return "; ".join(descriptions[:MAX_LISTED]) + (
+        f" and {len(descriptions) - MAX_LISTED} more" if len(descriptions) > MAX_LISTED else ""
+    )
 
 
 def _refuse(rejects: Sequence[Reject]) -> None:
     first = rejects[0]
-    counted = ", ".join(f"{count} x {kind}" for kind, count in kinds(rejects).items())
+    counted = ", ".join(f"{count} x {kind}" for kind, count in count_by_reason(rejects).items())
     message = (
         f"{len(rejects)} rejects ({counted}), the first in {first.file}, line {first.line}: {first.reason}; "
         "nothing was committed; mend the files, or ingest without strict to keep the rest"
@@ -325,19 +350,19 @@ def _sweep(folder: Path) -> None:
 
 
 def _report(
-    run: _Run,
-    plan: Plan,
-    found: Found,
+    run: _IngestRun,
+    plan: IngestPlan,
+    discovery: Discovery,
     known: Mapping[str, Station],
-    stock: Stock | None,
+    stock: StagedBatch | None,
     totals: Totals,
     rejects: Sequence[Reject],
     engine: str,
     snapshot: str | None,
 ) -> IngestReport:
     stations = stock.stations() if stock else ()
-    by_kind = kinds(rejects)
-    far: dict[str, float] = {}
+    by_kind = count_by_reason(rejects)
+    far_stations: dict[str, float] = {}
     if stock is not None:
         described = {**known, **{station.id: station for station in stock.deployment.stations}}
         unknown = sorted(set(stations) - set(described)) if stock.deployment.declared else []
@@ -346,18 +371,20 @@ def _report(
         nowhere = [name for name in stations if name not in unknown and not is_placed(described.get(name))]
         if nowhere:
             run.warn(f"positions of stations are missing; they cannot be interpolated: {', '.join(nowhere)}")
-        far = far_off(described.values())
-        if far:
-            listed = ", ".join(f"{name} ({away_m / 1000:.0f} km)" for name, away_m in far.items())
+        far_stations = find_distant_stations(described.values())
+        if far_stations:
+            listed = ", ".join(f"{name} ({away_m / 1000:.0f} km)" for name, away_m in far_stations.items())
             run.warn(f"stations far off the network's middle are kept, and no sensible grid holds them: {listed}")
     if stock is not None and (unmapped := sorted({name for staged in stock.staged for name in staged.unmapped})):
         run.warn(f"columns that nothing maps were left out: {', '.join(unmapped)}")
     if rejects:
         run.warn(f"{len(rejects)} rejects: " + ", ".join(f"{count} x {kind}" for kind, count in by_kind.items()))
-    if found.ignored:
-        run.warn(f"files that no feed reads were left out: {len(found.ignored)} ({', '.join(found.ignored[:5])})")
-    if found.companions:
-        listed = ", ".join(found.companions)
+    if discovery.ignored:
+        run.warn(
+            f"files that no feed reads were left out: {len(discovery.ignored)} ({', '.join(discovery.ignored[:5])})"
+        )
+    if discovery.companions:
+        listed = ", ".join(discovery.companions)
         run.warn(f"taken for files that go with the data, and not read: {listed}; to read one, give its own path")
     went = totals.conservation
     return IngestReport(
@@ -366,7 +393,7 @@ def _report(
         stations=len(stations),
         files=len(plan.files),
         files_skipped=plan.skipped,
-        files_ignored=len(found.ignored),
+        files_ignored=len(discovery.ignored),
         rows=sum(staged.rows for staged in stock.staged) if stock else 0,
         rows_rejected=sum(staged.rejects for staged in stock.staged) if stock else 0,
         readings=went.readings,
@@ -383,7 +410,7 @@ def _report(
         quality=totals.quality,
         skipped=totals.skipped,
         revised=totals.revised,
-        far_off=tuple(far),
+        far_off=tuple(far_stations),
         warnings=tuple(run.warnings),
     )
 

@@ -12,28 +12,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from hypergrid.archive import Archive, StoreError
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, NotFound, StoreUnavailable
 from hypergrid.core.times import SECOND_NS
-from ingest.batch.archive_session import check_same, check_units, existing, held
+from ingest.batch.archive_session import check_same, check_units, locked_archive, open_if_exists
 from ingest.deployment.deployment_file import Deployment, load
-from ingest.deployment.versions import deploy, deployments, reading
+from ingest.deployment.versions import deploy, read_versions, version_at
 from ingest.sources import receiver
 from ingest.sources.raw_files import RAW, sweep
-from ingest.sources.spool import END, Record, Spool, durable
-from ingest.spark.streaming_query import Follower, QueryFailed, SparkLost
+from ingest.sources.spool import END, Spool, SpoolRecord, durable
+from ingest.spark.streaming_query import QueryFailed, SparkLost, StreamingJob
 from ingest.streaming.assembler import StateUnusable
-from ingest.streaming.join_status import JoinTold
-from ingest.streaming.micro_batch import GroupBatch
+from ingest.streaming.join_status import JoinStatus
+from ingest.streaming.micro_batch import MicroBatch
 from ingest.streaming.progress_log import ProgressLog
-from ingest.streaming.restart import begin_anew, remembers, replayed
-from ingest.streaming.status import Status
+from ingest.streaming.restart import begin_anew, has_checkpoint, replayed
+from ingest.streaming.status import StreamStatus
 from ingest.streaming.stream_commit import (
     CHECKPOINT,
     DEPLOYMENTS,
     SPOOL,
     STREAM,
-    Committed,
+    CommitResult,
     Ledger,
     commit,
     ledger_of,
@@ -91,7 +91,7 @@ class StreamReport:
 
 
 @dataclass
-class _Progress:
+class _StreamProgress:
     """What batches did so far; told by Spark's thread, read by the main one."""
 
     folder: Path
@@ -106,29 +106,29 @@ class _Progress:
     leaving: threading.Event = field(default_factory=threading.Event)
     """Set while the query is being stopped, which waits for `take`."""
     recent: list[tuple[float, int]] = field(default_factory=list)
-    joins: dict[str, JoinTold] = field(default_factory=dict)
+    joins: dict[str, JoinStatus] = field(default_factory=dict)
     replayed: int = 0
     """Up to this record of the spool a stream before this one had committed."""
     on_warning: Callable[[str], None] = lambda _: None
 
-    def take(self, stream: str, number: int, groups: list[GroupBatch]) -> None:
+    def commit_batch(self, stream: str, number: int, groups: list[MicroBatch]) -> None:
         """Commit a batch; where the archive cannot be written, as on a full disk, it is tried again and again."""
         pauses = _Pauses()
-        while (trouble := self._taken(stream, number, groups)) is not None:
+        while (trouble := self._try_commit(stream, number, groups)) is not None:
             if not pauses.failures:
                 self.on_warning(f"{self.folder} cannot be written, which is tried again; nothing is lost: {trouble}")
             self.leaving.wait(pauses.next_s())
         if pauses.failures:
             self.on_warning(f"{self.folder} can be written again")
 
-    def _taken(self, stream: str, number: int, groups: list[GroupBatch]) -> OSError | StoreError | None:
+    def _try_commit(self, stream: str, number: int, groups: list[MicroBatch]) -> OSError | StoreError | None:
         """Commit a batch; return what of the disk, or of the store, kept it from that."""
         with self.busy:
             if self.leaving.is_set():
                 message = f"the stream is being stopped; batch {number} comes again"
                 raise _Leaving(message)
             try:
-                deployment = reading(deployments(self.folder / STREAM / DEPLOYMENTS), groups[0].upto)
+                deployment = version_at(read_versions(self.folder / STREAM / DEPLOYMENTS), groups[0].upto)
                 archive = Archive.open(self.folder)
                 done = commit(
                     archive,
@@ -149,7 +149,7 @@ class _Progress:
             self._note(done, groups, deployment.slice_s)
         return None
 
-    def _note(self, done: Committed, groups: Sequence[GroupBatch], slice_s: float) -> None:
+    def _note(self, done: CommitResult, groups: Sequence[MicroBatch], slice_s: float) -> None:
         self.batches += 1
         self.readings += done.readings
         self.snapshot = done.snapshot or self.snapshot
@@ -160,18 +160,18 @@ class _Progress:
         self.joins = self.joins | {group.group: group.join for group in groups if group.join is not None}
         self.recent = [*self.recent[-9:], (time.monotonic(), self.readings)]
 
-    def status(self) -> Status:
+    def status(self) -> StreamStatus:
         """Return how the stream stands."""
         rate = 0.0
         if len(self.recent) > 1:
             (start, before), (stop, now) = self.recent[0], self.recent[-1]
             rate = (now - before) / max(1e-9, stop - start)
         behind = durable(self.folder / SPOOL) - self.ledger.upto
-        return Status(self.ledger, rate, self.last_slice_ns, max(0, behind), self.batches, self.joins)
+        return StreamStatus(self.ledger, rate, self.last_slice_ns, max(0, behind), self.batches, self.joins)
 
 
 @dataclass(frozen=True)
-class Following:
+class StreamOptions:
     """How to stream."""
 
     deployment: Path | None = None
@@ -190,10 +190,10 @@ class Following:
 
 def stream(
     folder: Path,
-    how: Following,
+    how: StreamOptions,
     *,
     now_ns: Callable[[], int] = time.time_ns,
-    on_status: Callable[[Status], None] = lambda _: None,
+    on_status: Callable[[StreamStatus], None] = lambda _: None,
     on_warning: Callable[[str], None] = lambda _: None,
     stopping: threading.Event | None = None,
 ) -> StreamReport:
@@ -219,23 +219,25 @@ def stream(
     HyperGridError
         Spark ended again and again, or a reading is lost.
     """
-    begun = time.monotonic()
+    started_s = time.monotonic()
     stopping = stopping or threading.Event()
     with ExitStack() as stack:
         _make(folder, how, now_ns())
-        stack.enter_context(_alone(folder))
+        stack.enter_context(_exclusive_stream(folder))
         sweep(folder / RAW)
-        if not remembers(folder):
+        if not has_checkpoint(folder):
             _begin_anew(folder, "it remembers nothing", on_warning)
-        progress = _Progress(folder, now_ns, ledger=_known(folder), replayed=replayed(folder), on_warning=on_warning)
+        progress = _StreamProgress(
+            folder, now_ns, ledger=_last_ledger(folder), replayed=replayed(folder), on_warning=on_warning
+        )
         log = ProgressLog(folder, now_ns)
         stack.callback(log.end)
 
-        def tell(status: Status) -> None:
-            log.take(status)
+        def report_status(status: StreamStatus) -> None:
+            log.update(status)
             on_status(status)
 
-        run = _Run(folder, how, progress, stopping, tell, on_warning)
+        run = _StreamRun(folder, how, progress, stopping, report_status, on_warning)
         stack.callback(run.end)
         run.deploy()
         if run.receives:
@@ -244,24 +246,24 @@ def stream(
             run.follow(how.trigger_s)
         if how.until_idle and not stopping.is_set():
             with Spool.open(folder / SPOOL) as spool:
-                spool.append([Record(now_ns(), kind=END)])
+                spool.append([SpoolRecord(now_ns(), kind=END)])
             run.follow(None)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started_s
     return StreamReport(
         str(folder), progress.batches, progress.readings, progress.ledger, progress.snapshot, seconds, len(run.restarts)
     )
 
 
-def _make(folder: Path, how: Following, now_ns: int) -> None:
+def _make(folder: Path, how: StreamOptions, now_ns: int) -> None:
     """Make the archive where there is none."""
-    found = deployments(folder / STREAM / DEPLOYMENTS)
-    if how.deployment is None and not found:
+    versions = read_versions(folder / STREAM / DEPLOYMENTS)
+    if how.deployment is None and not versions:
         message = f"a stream into {folder} needs --deployment FILE, which says what comes and what it is"
         raise NotFound(message)
-    described = found[-1].deployment if how.deployment is None else load(how.deployment)
-    archive = existing(folder)
+    described = versions[-1].deployment if how.deployment is None else load(how.deployment)
+    archive = open_if_exists(folder)
     if archive is None:
-        with held(folder, described, now_ns=now_ns, on_wait=lambda: None):
+        with locked_archive(folder, described, now_ns=now_ns, on_wait=lambda: None):
             return
     _check(archive, described)
 
@@ -272,7 +274,7 @@ def _check(archive: Archive, described: Deployment) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _exclusive_stream(folder: Path) -> Iterator[None]:
     """Be the one stream of an archive; what is left of one that was killed is ended first."""
     lock = folder / STREAM / "lock"
     lock.parent.mkdir(exist_ok=True)
@@ -281,18 +283,18 @@ def _alone(folder: Path) -> Iterator[None]:
         message = f"another stream writes into {folder}; end it first, or use another archive"
         raise ArchiveConflict(message)
 
-    with exclusive(lock, on_wait=refuse):
+    with wait_for_lock(lock, on_wait=refuse):
         # Spark's own process may outlive a killed parent for a moment, and must not touch the checkpoint any more.
         _end_jvm(folder / STREAM / JVM)
         yield
 
 
-def _started(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     """Return what tells a process from another of its number; None where there is none, or it is dead."""
     try:
-        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         # Whoever should may never ask what became of a dead one, as in containers.
-        return None if told[0] in "ZX" else told[19]
+        return None if fields[0] in "ZX" else fields[19]
     except (OSError, IndexError):
         return None
 
@@ -301,7 +303,7 @@ def _end_jvm(note: Path) -> None:
     until = time.monotonic() + ENDING_S
     with suppress(OSError, ValueError):
         pid, started = note.read_text().split()
-        while _started(int(pid)) == started:
+        while _start_time(int(pid)) == started:
             os.kill(int(pid), signal.SIGKILL)
             if time.monotonic() > until:
                 message = f"process {pid}, Spark of a run before, was killed and does not end; start again when it has"
@@ -309,32 +311,34 @@ def _end_jvm(note: Path) -> None:
             time.sleep(0.05)
 
 
-def _known(folder: Path) -> Ledger:
-    if not remembers(folder):
+def _last_ledger(folder: Path) -> Ledger:
+    if not has_checkpoint(folder):
         return Ledger()
     return ledger_of(Archive.open(folder), stream_id(folder / STREAM / CHECKPOINT))
 
 
 def _begin_anew(folder: Path, why: str, on_warning: Callable[[str], None]) -> None:
-    begun = begin_anew(folder)
-    if begun is None:
+    restart = begin_anew(folder)
+    if restart is None:
         return
-    came = f"{begun.segments} segments of it came back from raw copies" if begun.segments else "all of it is there"
+    recovery = (
+        f"{restart.segments} segments of it came back from raw copies" if restart.segments else "all of it is there"
+    )
     on_warning(
-        f"the stream into {folder} begins anew ({why}): it reads its spool again ({came}); readings up to record "
-        f"{begun.upto} that are in the archive stay as they are" + (f". LOST: {begun.lost}" if begun.lost else "")
+        f"the stream into {folder} begins anew ({why}): it reads its spool again ({recovery}); readings up to record "
+        f"{restart.upto} that are in the archive stay as they are" + (f". LOST: {restart.lost}" if restart.lost else "")
     )
 
 
 @dataclass
-class _Run:
+class _StreamRun:
     """A stream at work."""
 
     folder: Path
-    how: Following
-    progress: _Progress
+    how: StreamOptions
+    progress: _StreamProgress
     stopping: threading.Event
-    on_status: Callable[[Status], None]
+    on_status: Callable[[StreamStatus], None]
     on_warning: Callable[[str], None]
     restarts: list[float] = field(default_factory=list)
     _receiver: "subprocess.Popen[bytes] | None" = None
@@ -342,18 +346,18 @@ class _Run:
     _receive_at: float | None = None
     """When one that ended is started again; None: it has not ended, as far as is known."""
     _receiver_pauses: _Pauses = field(default_factory=_Pauses)
-    _seen: tuple[int, int] | None = None
-    _follower: Follower = field(default_factory=Follower)
+    _deployment_stamp: tuple[int, int] | None = None
+    _job: StreamingJob = field(default_factory=StreamingJob)
 
     def deploy(self) -> bool:
         """Take the deployment file as it is now; return whether it changed."""
         if self.how.deployment is None:
             return False
-        self._seen = _stamp(self.how.deployment)
+        self._deployment_stamp = _stamp(self.how.deployment)
         journal = self.folder / STREAM / DEPLOYMENTS
-        before = deployments(journal)
+        before = read_versions(journal)
         changed = deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1, check=self._check)
-        if before and before[-1].deployment.stream.idle_s != deployments(journal)[-1].deployment.stream.idle_s:
+        if before and before[-1].deployment.stream.idle_s != read_versions(journal)[-1].deployment.stream.idle_s:
             self.on_warning("idle_s changed: stations that are assembled already keep the one that they began with")
         return changed
 
@@ -362,29 +366,29 @@ class _Run:
         _check(Archive.open(self.folder), described)
         how = self.how
         if how.watch is not None or how.mqtt is not None or described.broker is not None or self._receiver is not None:
-            receiver.sources(described, watch=how.watch, mqtt=how.mqtt)
+            receiver.resolve_sources(described, watch=how.watch, mqtt=how.mqtt)
 
     def _is_changed(self) -> bool:
         """Return whether the deployment file is another one, and can be used."""
         path = self.how.deployment
-        if path is None or (stamp := _stamp(path)) == self._seen:
+        if path is None or (stamp := _stamp(path)) == self._deployment_stamp:
             return False
-        before, self._seen = self._seen, stamp
+        before, self._deployment_stamp = self._deployment_stamp, stamp
         try:
             self._check(load(path))
         except StoreUnavailable:
             # The file may well be right: it is looked at again.
-            self._seen = before
+            self._deployment_stamp = before
             return False
         except HyperGridError as error:
             self.on_warning(f"the deployment changed and cannot be used; the one before it stays: {error}")
             return False
-        return path.read_text(encoding="utf-8-sig") != deployments(self.folder / STREAM / DEPLOYMENTS)[-1].text
+        return path.read_text(encoding="utf-8-sig") != read_versions(self.folder / STREAM / DEPLOYMENTS)[-1].text
 
     @property
     def receives(self) -> bool:
         """Whether anything is received; else only the spool is followed."""
-        broker = deployments(self.folder / STREAM / DEPLOYMENTS)[-1].deployment.broker
+        broker = read_versions(self.folder / STREAM / DEPLOYMENTS)[-1].deployment.broker
         return self.how.watch is not None or self.how.mqtt is not None or broker is not None
 
     @contextmanager
@@ -436,7 +440,7 @@ class _Run:
         """Follow the spool until told to stop, or until the receiver is done; without a trigger, to its end."""
         while not self.stopping.is_set():
             try:
-                if self._followed(trigger_s):
+                if self._follow_query(trigger_s):
                     return
             except (SparkLost, QueryFailed) as lost:
                 self._note_loss(lost)
@@ -450,12 +454,12 @@ class _Run:
             if self.receives:
                 self._receive()
 
-    def _followed(self, trigger_s: float | None) -> bool:
+    def _follow_query(self, trigger_s: float | None) -> bool:
         """Follow with one query; return whether that is all, False where the deployment changed."""
-        progress, follower = self.progress, self._follower
+        progress, follower = self.progress, self._job
         progress.leaving.clear()
-        follower.begin(self.folder, progress.take, trigger_s=trigger_s, batch_bytes=self.how.batch_bytes)
-        (self.folder / STREAM / JVM).write_text(f"{follower.pid} {_started(follower.pid or 0)}")
+        follower.start(self.folder, progress.commit_batch, trigger_s=trigger_s, batch_bytes=self.how.batch_bytes)
+        (self.folder / STREAM / JVM).write_text(f"{follower.pid} {_start_time(follower.pid or 0)}")
         while True:
             if not self._is_active():
                 self.on_status(progress.status())
@@ -477,7 +481,7 @@ class _Run:
 
     def _is_active(self) -> bool:
         try:
-            return self._follower.is_active()
+            return self._job.is_active()
         except QueryFailed:
             # What failed here says more than what Spark makes of it.
             if self.progress.failure is not None:
@@ -490,9 +494,9 @@ class _Run:
         self.restarts.append(now)
         is_unusable = StateUnusable.__name__ in str(lost)
         if is_unusable or isinstance(lost, SparkLost):
-            self._follower.end()
+            self._job.end()
         self.progress.failure = None
-        if len([one for one in self.restarts if now - one < RESTARTS_S]) > RESTARTS:
+        if len([restart_s for restart_s in self.restarts if now - restart_s < RESTARTS_S]) > RESTARTS:
             message = (
                 f"{lost}, {RESTARTS + 1} times within {RESTARTS_S:g} s; nothing is lost: start the stream again; if "
                 f"that does not help, remove {self.folder / STREAM / CHECKPOINT} before: it begins anew then"
@@ -506,7 +510,7 @@ class _Run:
 
     def end(self) -> None:
         """End Spark."""
-        self._follower.end()
+        self._job.end()
         (self.folder / STREAM / JVM).unlink(missing_ok=True)
 
 

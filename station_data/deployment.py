@@ -54,8 +54,8 @@ def deployment_text(network: Iterable[Station], formats: Iterable[Format]) -> st
             for variable, unit in VARIABLES.items()
         ]
     parts += [
-        f'\n[[station]]\nid = "{one.id}"\nname = "{one.name}"\n'
-        f"lon = {one.lon:.6f}\nlat = {one.lat:.6f}\nelevation_m = {one.elevation_m:.1f}\n"
-        for one in network
+        f'\n[[station]]\nid = "{station.id}"\nname = "{station.name}"\n'
+        f"lon = {station.lon:.6f}\nlat = {station.lat:.6f}\nelevation_m = {station.elevation_m:.1f}\n"
+        for station in network
     ]
     return "".join(parts)

@@ -102,10 +102,10 @@ def plan(seed: int, network: tuple[Station, ...], start_s: int, stop_s: int) -> 
 
     A fault keeps its full extent where it reaches beyond the interval.
     """
-    found: list[Fault] = []
+    faults: list[Fault] = []
     for campaign in range((start_s - ANCHOR_S) // CAMPAIGN_S, (stop_s - 1 - ANCHOR_S) // CAMPAIGN_S + 1):
-        found += _campaign(seed, network, campaign)
-    kept = (fault for fault in found if fault.start_s < stop_s and fault.end_s > start_s)
+        faults += _campaign(seed, network, campaign)
+    kept = (fault for fault in faults if fault.start_s < stop_s and fault.end_s > start_s)
     return tuple(sorted(kept, key=lambda fault: (fault.start_s, int(fault.station), fault.variable, fault.kind)))
 
 
@@ -154,16 +154,16 @@ def _campaign(seed: int, network: tuple[Station, ...], campaign: int) -> list[Fa
     """All faults of one campaign. Each role has random numbers of its own, so that changing one leaves the others."""
     order = _order(seed, len(network))
     begin = ANCHOR_S + campaign * CAMPAIGN_S
-    found: list[Fault] = []
+    faults: list[Fault] = []
     for number, role in enumerate(ROLES):
         if role.slot < len(order):
             generator = np.random.default_rng([seed, 11, campaign + (1 << 32), number])
             station = network[int(order[role.slot]) - 1]
-            found += _planted(role, station, begin, generator, seed)
+            faults += _planted(role, station, begin, generator, seed)
     zone = wrong_zone_station(seed, len(network))
     if zone is not None:
-        found.append(Fault("timezone", zone, ALL, begin, begin + CAMPAIGN_S, float(ZONE_ERROR_S)))
-    return found
+        faults.append(Fault("timezone", zone, ALL, begin, begin + CAMPAIGN_S, float(ZONE_ERROR_S)))
+    return faults
 
 
 def _planted(role: Role, station: Station, begin: int, generator: np.random.Generator, seed: int) -> list[Fault]:
@@ -179,7 +179,7 @@ def _planted(role: Role, station: Station, begin: int, generator: np.random.Gene
     sizes = generator.uniform(role.low, role.high, role.count)
     if role.kind in ("spike", "impossible"):
         number = (begin - ANCHOR_S + parts + share * (CAMPAIGN_S // role.count - 600)) // 120 + 2
-        starts = np.array([_stamp(seed, station.id, int(one)) for one in number])
+        starts = np.array([_stamp(seed, station.id, int(index)) for index in number])
         ends = starts + 1
         values = sizes * sign
     else:

@@ -65,7 +65,7 @@ def write_faults(path: Path, faults: Iterable[Fault]) -> None:
 
 def write_stations(path: Path, network: Iterable[Station]) -> None:
     """Write ``station,lon,lat,elevation_m``."""
-    rows = [f"{one.id},{one.lon:.6f},{one.lat:.6f},{one.elevation_m:.1f}" for one in network]
+    rows = [f"{station.id},{station.lon:.6f},{station.lat:.6f},{station.elevation_m:.1f}" for station in network]
     path.write_text("\n".join(["station,lon,lat,elevation_m", *rows]) + "\n", encoding="ascii", newline="\n")
 
 

@@ -118,9 +118,9 @@ def _write(
     planted = faults.plan(seed, network, start_s, stop_s)
     keys, stamps, arrivals = [], [], []
     for done, station in enumerate(network, start=1):
-        here = tuple(fault for fault in planted if fault.station == station.id)
+        station_faults = tuple(fault for fault in planted if fault.station == station.id)
         late_s = faults.ZONE_ERROR_S if station.id == faults.wrong_zone_station(seed, len(network)) else 0
-        stamps_s, readings, arrived_s = _readings(seed, station, here, start_s, stop_s, late_s)
+        stamps_s, readings, arrived_s = _readings(seed, station, station_faults, start_s, stop_s, late_s)
         for form in formats:
             _WRITERS[form](folder / form / _PATHS[form].format(station.id), station.id, stamps_s, readings)
         keys.append(np.full(stamps_s.shape, int(station.id)))
@@ -137,7 +137,7 @@ def _write(
 
 
 def _readings(
-    seed: int, station: Station, here: tuple[faults.Fault, ...], start_s: int, stop_s: int, late_s: int
+    seed: int, station: Station, station_faults: tuple[faults.Fault, ...], start_s: int, stop_s: int, late_s: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Stamps, values and arrivals of one station's rows whose stamps lie in ``[start_s, stop_s)``."""
     numbers = numbers_between(seed, station.id, start_s - late_s, stop_s - late_s)
@@ -148,9 +148,9 @@ def _readings(
     readings = measure(seed, station.id, numbers, true_values)
     lost, missing = dropouts(seed, station.id, numbers, len(VARIABLES))
     # A planted fault of one reading must be there to be found.
-    planted = np.isin(stamps_s, [fault.start_s for fault in here if fault.kind in ("spike", "impossible")])
+    planted = np.isin(stamps_s, [fault.start_s for fault in station_faults if fault.kind in ("spike", "impossible")])
     readings[missing & ~planted[:, None]] = np.nan
-    readings, absent = faults.apply(here, stamps_s, readings)
+    readings, absent = faults.apply(station_faults, stamps_s, readings)
     kept = ~absent & (~lost | planted)
     return stamps_s[kept], readings[kept], arrival_times(seed, station.id, numbers, taken_s)[kept]
 

@@ -62,7 +62,7 @@ class S3Server:
 
     def place(self, prefix: str = "") -> S3Store:
         """Return a place that nobody else uses."""
-        return S3Store.at(f"s3://{BUCKET}/{prefix or uuid4().hex[:8]}", endpoint=self.endpoint)
+        return S3Store.from_url(f"s3://{BUCKET}/{prefix or uuid4().hex[:8]}", endpoint=self.endpoint)
 
     def objects(self, place: S3Store, below: str = "") -> list[Path]:
         """Return all objects at a place, as the files that they are here."""

@@ -546,13 +546,13 @@ class Share(NamedTuple):
         return f"{self.room}: {self.run} of {self.of} test functions ({self.run / max(1, self.of):.0%})"
 
 
-def spread(cases: int, most: int = MOST_CASES) -> list[int]:
+def spread(cases: int, maximum: int = MOST_CASES) -> list[int]:
     """Return which of some cases to take: all of few, else as many as `most`, the first and the last among them."""
-    if cases <= most:
+    if cases <= maximum:
         return list(range(cases))
-    if most <= 1:
-        return list(range(most))
-    return [round(place * (cases - 1) / (most - 1)) for place in range(most)]
+    if maximum <= 1:
+        return list(range(maximum))
+    return [round(place * (cases - 1) / (maximum - 1)) for place in range(maximum)]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

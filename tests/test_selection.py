@@ -38,9 +38,9 @@ def test_soak():
 """
 
 
-@pytest.mark.parametrize(("cases", "most", "expected"), [(0, 6, []), (6, 6, range(6)), (20, 3, [0, 10, 19])])
-def test_cases_are_spread_from_the_first_to_the_last(cases: int, most: int, expected: list[int]) -> None:
-    assert spread(cases, most) == list(expected)
+@pytest.mark.parametrize(("cases", "maximum", "expected"), [(0, 6, []), (6, 6, range(6)), (20, 3, [0, 10, 19])])
+def test_cases_are_spread_from_the_first_to_the_last(cases: int, maximum: int, expected: list[int]) -> None:
+    assert spread(cases, maximum) == list(expected)
 
 
 def test_a_share_is_that_of_functions_and_enough_from_seven_tenths_on() -> None:

@@ -22,7 +22,7 @@ import xarray as xr
 from hypergrid.core import errors
 from hypergrid.core.errors import Cancelled, HyperGridError, NotFound
 from hypergrid.perspective.spec.fluent import Fluent
-from hypergrid.perspective.spec.query_spec import Question, question_from_json
+from hypergrid.perspective.spec.query_spec import QuerySpec, question_from_json
 
 PREFIX: Final = "/api/v1"
 _SHORTEST_S: Final = 0.02
@@ -109,7 +109,7 @@ class Client:
         """Return a query about a variable; raises `NotFound` where there is none of the name."""
         if variable not in self.variables:
             raise NotFound.among(kind="variable", given=variable, existing=self.variables)
-        return RemoteQuery(Question(variable), self)
+        return RemoteQuery(QuerySpec(variable), self)
 
     def __contains__(self, variable: object) -> bool:
         return variable in self.variables
@@ -122,14 +122,14 @@ class Client:
     @property
     def stations(self) -> dict[str, Any]:
         """The stations as GeoJSON."""
-        found: dict[str, Any] = self.get("stations").json()
-        return found
+        features: dict[str, Any] = self.get("stations").json()
+        return features
 
     @property
     def snapshots(self) -> list[dict[str, Any]]:
         """Versions of the archive, newest first."""
-        found: list[dict[str, Any]] = self.get("snapshots").json()
-        return found
+        versions: list[dict[str, Any]] = self.get("snapshots").json()
+        return versions
 
     @property
     def saved(self) -> "dict[str, RemoteQuery]":
@@ -153,7 +153,7 @@ class Client:
         """
         params: dict[str, Any] = {}
         for name, word in words.items():
-            listed = [str(one) for one in word] if isinstance(word, list | tuple) else [str(word)]
+            listed = [str(part) for part in word] if isinstance(word, list | tuple) else [str(word)]
             params[name] = ",".join(listed) if name == "flags" else listed
         return pd.read_parquet(io.BytesIO(self.get("series", params={**params, "f": "parquet"}).content))
 
@@ -194,12 +194,12 @@ class Client:
 class RemoteQuery(Fluent):
     """A question that a server answers. Every word returns a new query, as for one in this process."""
 
-    question: Question
+    question: QuerySpec
     client: Client = field(repr=False)
 
     def __repr__(self) -> str:
         """Return the variable and the steps in a line."""
-        return f"RemoteQuery({self.question.in_words})"
+        return f"RemoteQuery({self.question.summary})"
 
     def explain(self) -> str:
         """Return the chain, the rewriting and the plan in words."""
@@ -224,7 +224,7 @@ class RemoteQuery(Fluent):
         """
         job = self.client.send("POST", "queries", json=self.to_json()).json()
         try:
-            job = self._ended(job, progress, timeout_s)
+            job = self._wait_for_end(job, progress, timeout_s)
         except BaseException:
             # Nobody waits any more: not after Ctrl-C either.
             with suppress(HyperGridError):
@@ -239,24 +239,24 @@ class RemoteQuery(Fluent):
         with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as opened:
             return opened.load()
 
-    def _ended(
+    def _wait_for_end(
         self, job: dict[str, Any], progress: Callable[[float], None] | None, timeout_s: float | None
     ) -> dict[str, Any]:
-        begun, pause_s, told = time.monotonic(), _SHORTEST_S, -1.0
+        started_s, pause_s, last_fraction = time.monotonic(), _SHORTEST_S, -1.0
         while True:
-            if progress is not None and job["fraction"] > told:
-                told = job["fraction"]
-                progress(told)
+            if progress is not None and job["fraction"] > last_fraction:
+                last_fraction = job["fraction"]
+                progress(last_fraction)
             if job["state"] in _ENDED:
                 return job
-            if timeout_s is not None and time.monotonic() - begun > timeout_s:
+            if timeout_s is not None and time.monotonic() - started_s > timeout_s:
                 message = f"query {job['id']} took longer than {timeout_s:g} s; give it more time, or ask for less"
                 raise Cancelled(message)
             time.sleep(pause_s)
             pause_s = min(1.5 * pause_s, _LONGEST_S)
             job = self.client.get(f"queries/{job['id']}").json()
 
-    def _with(self, question: Question) -> Self:
+    def _replace_question(self, question: QuerySpec) -> Self:
         return replace(self, question=question)
 
 
@@ -266,11 +266,11 @@ def _seconds(text: str) -> float:
 
 def _problem(answer: httpx.Response) -> dict[str, Any]:
     try:
-        found = answer.json()
+        document = answer.json()
     except ValueError:
-        found = None
-    if isinstance(found, dict) and "title" in found:
-        return found
+        document = None
+    if isinstance(document, dict) and "title" in document:
+        return document
     return {
         "title": f"The server answered {answer.status_code}",
         "detail": answer.text[:200],

@@ -60,7 +60,7 @@ _TOOLS: Final = "pan,wheel_zoom,box_zoom,reset"
 
 
 @dataclass(frozen=True)
-class Look:
+class ThemeColours:
     """Colours of a theme."""
 
     ground: str
@@ -71,14 +71,14 @@ class Look:
     """Laid over cells that are estimated only."""
 
 
-LOOKS: Final[dict[Theme, Look]] = {
-    "light": Look(ground="#ffffff", panel="#f3f5f7", ink="#1d2733", grid="#d5dbe1", veil="#ffffff70"),
-    "dark": Look(ground="#171d24", panel="#10151a", ink="#e4e9ee", grid="#37424d", veil="#10151a80"),
+LOOKS: Final[dict[Theme, ThemeColours]] = {
+    "light": ThemeColours(ground="#ffffff", panel="#f3f5f7", ink="#1d2733", grid="#d5dbe1", veil="#ffffff70"),
+    "dark": ThemeColours(ground="#171d24", panel="#10151a", ink="#e4e9ee", grid="#37424d", veil="#10151a80"),
 }
 
 
 @dataclass(frozen=True)
-class Extent:
+class MapExtent:
     """What a map covers: outer edges of its cells [degree or m]."""
 
     west: float
@@ -95,12 +95,12 @@ class Extent:
             message = f"a map needs finite edges, west < east and south < north; got {edges}"
             raise ValueError(message)
 
-    def widened(self, ratio: float) -> "Extent":
+    def widen(self, ratio: float) -> "MapExtent":
         """Return what a map of another height over width covers: as much, and more at two of its sides."""
         factor = self.height_by_width / ratio
         across, upwards = (max(factor, 1) - 1) / 2, (max(1 / factor, 1) - 1) / 2
         width, height = self.east - self.west, self.north - self.south
-        return Extent(
+        return MapExtent(
             self.west - across * width, self.east + across * width, self.south - upwards * height,
             self.north + upwards * height, self.geographic,
         )  # fmt: skip
@@ -127,7 +127,7 @@ class Words:
 
 
 def map_figure(
-    extent: Extent, words: Words, *, theme: Theme, width: int, scale: Scale = "sequential"
+    extent: MapExtent, words: Words, *, theme: Theme, width: int, scale: Scale = "sequential"
 ) -> dict[str, Any]:
     """Return a map as a Bokeh `json_item`: an image of cells with a graticule and stations on it.
 
@@ -146,16 +146,16 @@ def map_figure(
     plot = _ground(extent, words, look, room=width - _BESIDES, tools=_TOOLS)
     # The graticule lies over the cells.
     plot.grid.level, plot.grid.grid_line_alpha = "overlay", 0.35
-    place = {
+    bounds = {
         "x": [extent.west],
         "y": [extent.south],
         "dw": [extent.east - extent.west],
         "dh": [extent.north - extent.south],
     }
-    surface = _image(plot, place, _colours(PALETTES[scale]), "surface")
+    surface = _image(plot, bounds, _colours(PALETTES[scale]), "surface")
     veil = LinearColorMapper(palette=[look.veil], low=0, high=1, nan_color="#00000000")
-    _image(plot, place, veil, "veil")
-    _brush(plot, place, look)
+    _image(plot, bounds, veil, "veil")
+    _brush(plot, bounds, look)
     plot.scatter(
         "x", "y", source=ColumnDataSource({"x": [], "y": []}, name="picked"), size=18, marker="cross",
         line_color="#ffffff", line_width=4,
@@ -173,11 +173,11 @@ def map_figure(
     return _item(plot)
 
 
-def region_figure(extent: Extent, words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
+def region_figure(extent: MapExtent, words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
     """Return the stations as a Bokeh `json_item`: dragging over them chooses a region."""
     look = LOOKS[theme]
     drag = BoxSelectTool(description="Drag to choose a region")
-    plot = _ground(extent.widened(_REGION / (width - 80)), words, look, room=width - 80, tools="pan,wheel_zoom,reset")
+    plot = _ground(extent.widen(_REGION / (width - 80)), words, look, room=width - 80, tools="pan,wheel_zoom,reset")
     plot.add_tools(drag)
     plot.toolbar.active_drag = drag
     box: dict[str, Any] = {"left": [], "right": [], "bottom": [], "top": []}
@@ -230,7 +230,7 @@ def lines_figure(words: Words, *, theme: Theme, width: int, choosing: bool = Fal
         line_color="#d4145a", line_width=2,
     )  # fmt: skip
     if choosing:
-        _choosing(plot)
+        _add_selection(plot)
     names = ("time", "value", "colour", "marker", "what")
     points = plot.scatter(
         "time", "value", source=ColumnDataSource({name: [] for name in names}, name="points"), size=8, marker="marker",
@@ -314,9 +314,9 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale =
     plot.xaxis.axis_label, plot.yaxis.axis_label = "day [UTC]", "hour of day [UTC]"
     plot.xaxis.formatter = DatetimeTickFormatter(days="%d %b", months="%b %Y")
     plot.yaxis.ticker = FixedTicker(ticks=list(range(0, 25, 6)))
-    place = {"x": [0.0], "y": [0.0], "dw": [1.0], "dh": [24.0]}
-    surface = _image(plot, place, _colours(_DAYS if scale == "sequential" else PALETTES[scale]), "surface")
-    _brush(plot, place, look)
+    bounds = {"x": [0.0], "y": [0.0], "dw": [1.0], "dh": [24.0]}
+    surface = _image(plot, bounds, _colours(_DAYS if scale == "sequential" else PALETTES[scale]), "surface")
+    _brush(plot, bounds, look)
     plot.add_tools(
         HoverTool(
             renderers=[surface],
@@ -332,7 +332,7 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale =
     return _item(plot)
 
 
-def _ground(extent: Extent, words: Words, look: Look, *, room: int, tools: str) -> figure:
+def _ground(extent: MapExtent, words: Words, look: ThemeColours, *, room: int, tools: str) -> figure:
     """Return an empty map in true proportions, `room` pixels wide at most between its axes."""
     ratio = extent.height_by_width
     frame_width = max(_LOWEST, min(room, round(_TALLEST / ratio)))
@@ -354,7 +354,7 @@ def _ground(extent: Extent, words: Words, look: Look, *, room: int, tools: str) 
     return plot
 
 
-def _stations(plot: figure, extent: Extent, **style: Any) -> GlyphRenderer:  # noqa: ANN401 - handed on to Bokeh
+def _stations(plot: figure, extent: MapExtent, **style: Any) -> GlyphRenderer:  # noqa: ANN401 - handed on to Bokeh
     columns = ("lon", "lat", "x", "y", "station", "name", "elevation", "state", "colour", "marker", "size", "rim")
     return plot.scatter(
         "lon" if extent.geographic else "x",
@@ -381,7 +381,7 @@ def _station_hover(stations: GlyphRenderer) -> HoverTool:
     )
 
 
-def _plot(words: Words, look: Look, *, tools: str = _TOOLS, **options: Any) -> figure:  # noqa: ANN401 - handed on to Bokeh
+def _plot(words: Words, look: ThemeColours, *, tools: str = _TOOLS, **options: Any) -> figure:  # noqa: ANN401 - handed on to Bokeh
     plot = figure(
         title=Title(text=words.title, text_color=look.ink),
         tools=tools,
@@ -402,21 +402,21 @@ def _plot(words: Words, look: Look, *, tools: str = _TOOLS, **options: Any) -> f
     return plot
 
 
-def _image(plot: figure, place: dict[str, list[float]], colours: LinearColorMapper, name: str) -> GlyphRenderer:
-    source = ColumnDataSource({"image": [np.full((1, 1), np.nan)], **place}, name=name)
+def _image(plot: figure, bounds: dict[str, list[float]], colours: LinearColorMapper, name: str) -> GlyphRenderer:
+    source = ColumnDataSource({"image": [np.full((1, 1), np.nan)], **bounds}, name=name)
     # Bokeh's own types do not know the mapper.
     style: dict[str, Any] = {"color_mapper": colours}
     return plot.image("image", "x", "y", "dw", "dh", source=source, **style)
 
 
-def _brush(plot: figure, place: dict[str, list[float]], look: Look) -> None:
+def _brush(plot: figure, bounds: dict[str, list[float]], look: ThemeColours) -> None:
     """Lay something over cells that are not among those chosen, and add the tools that choose."""
     pale = LinearColorMapper(palette=[f"{look.ground}c8"], low=0, high=1, nan_color="#00000000")
-    _image(plot, place, pale, "brush")
-    _choosing(plot)
+    _image(plot, bounds, pale, "brush")
+    _add_selection(plot)
 
 
-def _choosing(plot: figure) -> None:
+def _add_selection(plot: figure) -> None:
     # Of no glyph: what lies within is found by the page, which knows the cells.
     for tool, what in ((BoxSelectTool, "in a box"), (LassoSelectTool, "around")):
         plot.add_tools(tool(renderers=[], description=f"Choose cells {what}"))
@@ -426,7 +426,7 @@ def _colours(palette: tuple[str, ...]) -> LinearColorMapper:
     return LinearColorMapper(palette=list(palette), low=0, high=1, nan_color="#00000000", name="colours")
 
 
-def _colour_bar(plot: figure, surface: GlyphRenderer, words: Words, look: Look) -> None:
+def _colour_bar(plot: figure, surface: GlyphRenderer, words: Words, look: ThemeColours) -> None:
     bar = ColorBar(
         color_mapper=surface.glyph.color_mapper,
         title=words.label,

@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 from viz.figures import (
     LOOKS,
     PALETTES,
-    Extent,
+    MapExtent,
     Scale,
     Theme,
     Words,
@@ -54,12 +54,12 @@ async def _page(_request: Request) -> Response:
 
 async def _figure(request: Request) -> Response:
     """Draw beside the server's loop, one figure at a time: everybody may ask, and it takes long."""
-    response = await to_thread.run_sync(_drawn, request, limiter=_DRAWING)
+    response = await to_thread.run_sync(_draw_figure, request, limiter=_DRAWING)
     response.headers["Cache-Control"] = _KEPT
     return response
 
 
-def _drawn(request: Request) -> Response:
+def _draw_figure(request: Request) -> Response:
     """Answer `?title=&variable=&units=&theme=&width=&scale=`, for maps `&west=&east=&south=&north=&geographic=`."""
     asked = request.query_params
     words = Words(*(asked.get(name, "")[:_LONGEST_TEXT] for name in ("title", "variable", "units")))
@@ -71,7 +71,7 @@ def _drawn(request: Request) -> Response:
             case "map" | "region" as kind:
                 edges = [float(asked.get(name, "nan")) for name in ("west", "east", "south", "north")]
                 west, east, south, north = edges
-                extent = Extent(west, east, south, north, asked.get("geographic", "true") == "true")
+                extent = MapExtent(west, east, south, north, asked.get("geographic", "true") == "true")
                 if kind == "region":
                     return JSONResponse(region_figure(extent, words, theme=theme, width=width))
                 return JSONResponse(map_figure(extent, words, theme=theme, width=width, scale=scale))

@@ -37,7 +37,7 @@ GROUPS: Final = ("hour", "month", "season")
 SEASONS: Final = np.repeat(np.array(["DJF", "MAM", "JJA", "SON"]), 3)
 """Season of each month, from December on."""
 
-FAR_BEYOND: Final = 2.0
+MAX_RANGE_FACTOR: Final = 2.0
 """Times the network's extent from which a fitted range is told, whatever the fit's quality."""
 
 
@@ -54,10 +54,10 @@ def samples_of(data: Query | xr.DataArray) -> Samples:
     InvalidQuery
         The stations have no positions, or the values are directions.
     """
-    return _read(data)[0]
+    return _read_samples(data)[0]
 
 
-def _read(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datetime64]]:
+def _read_samples(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datetime64]]:
     """Return a query's values at its stations, and their times."""
     query = at_stations(data if isinstance(data, Query) else base(data))
     perspective = query.surface().perspective
@@ -77,7 +77,7 @@ def _read(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datetime64]]:
     if not known.any():
         message = f"none of the {axis.count} stations has a position; a study of space needs them"
         raise InvalidQuery(message)
-    placed = Metres(axis).of(places[known])
+    placed = Metres(axis).project(places[known])
     positions = np.full((axis.count, placed.shape[1]), np.nan)
     positions[known] = placed
     names = tuple(series.station for series in axis.series)
@@ -119,7 +119,7 @@ def fit_variogram(data: Query | xr.DataArray, **options: object) -> VariogramFit
         An option that does not fit, no pairs, fewer bins than parameters, values that do not vary, or directions.
     """
     chosen = _fit_options(options)
-    return _fitted(samples_of(data), **chosen)
+    return _fit_samples(samples_of(data), **chosen)
 
 
 def fit_variogram_by_group(
@@ -147,13 +147,13 @@ def fit_variogram_by_group(
     if isinstance(by, str) and by not in GROUPS:
         raise NotFound.among(kind="way to group slices", given=by, existing=GROUPS)
     chosen = _fit_options(options)
-    samples, times = _read(data)
-    groups = _groups(times, by) if isinstance(by, str) else np.asarray(by)
+    samples, times = _read_samples(data)
+    groups = _label_groups(times, by) if isinstance(by, str) else np.asarray(by)
     placed = np.isfinite(samples.positions_m).all(axis=1)
     return fit_groups(samples.positions_m[placed], samples.values[:, placed], groups=groups, **chosen)
 
 
-def _groups(times: NDArray[np.datetime64], by: str) -> NDArray[Any]:
+def _label_groups(times: NDArray[np.datetime64], by: str) -> NDArray[Any]:
     if by == "hour":
         return times.astype("datetime64[h]").astype(np.int64) % 24
     months = times.astype("datetime64[M]").astype(np.int64) % 12
@@ -175,7 +175,7 @@ def _fit_options(given: Mapping[str, object]) -> dict[str, Any]:
             raise InvalidQuery(message)
         return chosen
     given_cutoff = of_bins.get("cutoff_m")
-    cutoff = None if given_cutoff is None else parse_number(given_cutoff, "m", who="cutoff_m of fit_variogram")
+    cutoff = None if given_cutoff is None else parse_number(given_cutoff, "m", label="cutoff_m of fit_variogram")
     bins = of_bins.get("bins", Binning.bins)
     if not isinstance(bins, int) or isinstance(bins, bool):
         message = f"bins of fit_variogram needs a whole number, of one or more; got {bins!r}"
@@ -190,7 +190,7 @@ def _fit_options(given: Mapping[str, object]) -> dict[str, Any]:
     return {**chosen, "binning": Binning(cutoff, bins, ellipse)}
 
 
-def _fitted(samples: Samples, **options: Any) -> VariogramFit:  # noqa: ANN401 - options of kriging.fit
+def _fit_samples(samples: Samples, **options: Any) -> VariogramFit:  # noqa: ANN401 - options of kriging.fit
     placed = np.isfinite(samples.positions_m).all(axis=1)
     return fit(samples.positions_m[placed], samples.values[:, placed], **options)
 
@@ -223,7 +223,7 @@ def cross_validate(
     HyperGridError
         As `hypergrid.interpolation.cross_validate`, and by "time_block" where the method takes no variogram.
     """
-    samples = _with_layers(samples_of(data), data, method, parameters or {})
+    samples = _add_layers(samples_of(data), data, method, parameters or {})
     if by != "time_block":
         return validate(samples, method, parameters=parameters, by=by)  # type: ignore[arg-type]
     if all(item.name != "variogram" for item in METHODS[method].parameters):
@@ -237,9 +237,7 @@ def cross_validate(
     return validate(samples, method, parameters=parameters, by="time_block", fit=fitted)
 
 
-def _with_layers(
-    samples: Samples, data: Query | xr.DataArray, method: str, parameters: Mapping[str, object]
-) -> Samples:
+def _add_layers(samples: Samples, data: Query | xr.DataArray, method: str, parameters: Mapping[str, object]) -> Samples:
     """Return samples with the layers that a drift names, at the stations; those where one is unknown have no place.
 
     The elevation of a station is the one that its deployment gives.
@@ -253,7 +251,7 @@ def _with_layers(
     if not names:
         return samples
     perspective = at_stations(data if isinstance(data, Query) else base(data)).surface().perspective
-    axis, operator = perspective.topology.space, perspective.bases()[0].operator
+    axis, operator = perspective.topology.space, perspective.list_bases()[0].operator
     if not isinstance(axis, SeriesAxis) or not isinstance(operator, Base):
         return samples
     places = np.stack([axis.x, axis.y], axis=1)
@@ -261,7 +259,7 @@ def _with_layers(
     covariates: dict[str, Floats] = {}
     for name in names:
         covariates[name] = np.full(axis.count, np.nan)
-        covariates[name][placed] = operator.source.layer(name).at(places[placed])
+        covariates[name][placed] = operator.source.layer(name).sample(places[placed])
         placed = placed & np.isfinite(covariates[name])
     positions = np.where(placed[:, None], samples.positions_m, np.nan)
     return replace(samples, positions_m=positions, covariates=covariates)
@@ -281,7 +279,7 @@ def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:
     samples = samples_of(data)
     fitted, problem = None, None
     try:
-        fitted = _fitted(samples)
+        fitted = _fit_samples(samples)
     except InvalidQuery as error:
         problem = f"no variogram can be fitted: {error}"
     return compare(
@@ -289,20 +287,20 @@ def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:
         samples.positions_m,
         samples.elevation_m,
         variogram=fitted.variogram if fitted else None,
-        doubts=_doubts(fitted, samples) if fitted else (),
+        doubts=_list_doubts(fitted, samples) if fitted else (),
         no_variogram=problem,
         names=samples.names,
         unit=samples.unit,
     )
 
 
-def _doubts(fitted: VariogramFit, samples: Samples) -> tuple[str, ...]:
+def _list_doubts(fitted: VariogramFit, samples: Samples) -> tuple[str, ...]:
     """Return what speaks against a fit, a sentence each."""
     placed = samples.positions_m[np.isfinite(samples.positions_m).all(axis=1)]
     extent = float(np.linalg.norm(np.ptp(placed, axis=0)))
     reach = fitted.variogram.effective_range_m
     notes = (fitted.warning,) if fitted.poor else ()
-    if not np.isfinite(reach) or reach <= FAR_BEYOND * extent:
+    if not np.isfinite(reach) or reach <= MAX_RANGE_FACTOR * extent:
         return notes
     beyond = f"the fitted range of {reach:,.0f} m is {reach / extent:.1f} times the network's extent of {extent:,.0f} m"
     return (*notes, f"{beyond}: its values say no more than that semivariance grows with distance all across it")

@@ -26,7 +26,7 @@ ROUNDING: Final = 1e-9
 """Differences up to this share of the greatest value come from the order of sums, which blocks change."""
 SLAB_BYTES: Final = 32 * 2**20
 """What is compared at once [bytes]: a result in a store may be larger than the memory."""
-TOLD: Final[Mapping[str, str]] = {
+ATTRIBUTE_WORDS: Final[Mapping[str, str]] = {
     "hypergrid_version": "version of HyperGrid",
     "hypergrid_libraries": "libraries",
     "hypergrid_functions": "functions",
@@ -34,9 +34,9 @@ TOLD: Final[Mapping[str, str]] = {
     "hypergrid_snapshot": "snapshot",
 }
 """Attributes in which a result and the one computed again are compared, in words."""
-_OF_SNAPSHOT: Final = frozenset({"hypergrid_token", "hypergrid_snapshot"})
+_SNAPSHOT_ATTRIBUTES: Final = frozenset({"hypergrid_token", "hypergrid_snapshot"})
 """Those that differ wherever another snapshot is read."""
-_TODAY: Final = (
+_TODAY_NOTE: Final = (
     "flags, positions of stations and layers are those of today, and a reading that was committed later counts as "
     "known where it had arrived by then"
 )
@@ -59,7 +59,7 @@ class Difference:
 
 
 @dataclass(frozen=True, eq=False)
-class Recomputed:
+class VerificationReport:
     """A result beside the one that was computed again."""
 
     differences: tuple[Difference, ...]
@@ -92,23 +92,26 @@ class Recomputed:
         else:
             first = "identical but for rounding" if self.confirmed else "different"
         lines = [f"{difference.variable}: {difference.what}" for difference in self.differences]
-        return "\n".join([first, *lines, *self.changes, self._read_as()])
+        return "\n".join([first, *lines, *self.changes, self._describe_source()])
 
-    def _read_as(self) -> str:
+    def _describe_source(self) -> str:
         if self.read == "snapshot":
             return f"read: snapshot {self.snapshot}"
         return (
             f"read: snapshot {self.snapshot} expired; computed from snapshot {self.newest} as of {self.as_of}, from "
-            f"arrival times and superseded readings; {_TODAY}"
+            f"arrival times and superseded readings; {_TODAY_NOTE}"
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as JSON."""
-        listed = {one.variable: {"greatest": one.greatest, "cells": one.cells} for one in self.differences}
+        listed = {
+            difference.variable: {"greatest": difference.greatest, "cells": difference.cells}
+            for difference in self.differences
+        }
         return {
             "identical": self.identical, "confirmed": self.confirmed, "differences": listed,
             "changes": list(self.changes), "read": self.read, "snapshot": self.snapshot, "as_of": self.as_of,
-            "newest": self.newest, "described": self._read_as(),
+            "newest": self.newest, "described": self._describe_source(),
         }  # fmt: skip
 
 
@@ -118,11 +121,11 @@ def again(
     *,
     allowed_bytes: int | None = None,
     progress: Callable[[float], None] | None = None,
-) -> Recomputed:
+) -> VerificationReport:
     """Compute a result again at its snapshot, and compare values, counts, variances and coordinates.
 
-    Where the snapshot expired it is computed as of the instant when that was committed (`Recomputed.read`): exact for
-    readings and what they replaced, while flags, positions of stations and layers are those of today.
+    Where the snapshot expired it is computed as of the instant when that was committed (`VerificationReport.read`):
+    exact for readings and what they replaced, while flags, positions of stations and layers are those of today.
 
     Parameters
     ----------
@@ -147,36 +150,39 @@ def again(
     if not isinstance(given, OpenArchive):
         message = f"hg.again needs the archive that the result was computed from, hg.open(folder); got {archive!r}"
         raise InvalidQuery(message)
-    with _opened(result) as (name, old):
-        document = _document_of(name, old, archive)
-        expired = _expired(document, archive)
+    with _open_result(result) as (name, old):
+        document = _read_document(name, old, archive)
+        expired = _find_expired(document, archive)
         as_of = None
         if expired:
             archive = archive.latest()
-            document, instants = _as_of(name, old, document, expired, archive)
+            document, instants = _rewrite_as_of(name, old, document, expired, archive)
             as_of = ", ".join(format_instant(instant) for instant in sorted(instants))
-        query = _query_of(name, document, archive)
-        with tempfile.TemporaryDirectory() as folder, _computed(query, Path(folder), allowed_bytes, progress) as new:
-            changes = [*_changes(old.attrs, new.attrs, but=_OF_SNAPSHOT if expired else frozenset())]
+        query = _make_query(name, document, archive)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            _compute_again(query, Path(folder), allowed_bytes, progress) as new,
+        ):
+            changes = [*_list_changes(old.attrs, new.attrs, but=_SNAPSHOT_ATTRIBUTES if expired else frozenset())]
             if expired:
-                changes += _judged_since(archive, min(instants))
-            return Recomputed(
-                tuple(_differences(old, new)),
+                changes += _list_changes_since(archive, min(instants))
+            return VerificationReport(
+                tuple(_find_differences(old, new)),
                 tuple(changes),
                 read="as_of" if expired else "snapshot",
-                snapshot=str(old.attrs.get("hypergrid_snapshot", ", ".join(sorted({*_snapshots(document)})))),
+                snapshot=str(old.attrs.get("hypergrid_snapshot", ", ".join(sorted({*_list_snapshots(document)})))),
                 as_of=as_of,
                 newest=archive.snapshot,
             )
 
 
 @contextmanager
-def _opened(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
+def _open_result(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
     """Yield what a result is called, and the result, whose values need not be read."""
     if isinstance(result, xr.Dataset):
         yield "the dataset", result
         return
-    path = as_path(result, who="hg.again", what="a result, or the file or store of one")
+    path = as_path(result, label="hg.again", what="a result, or the file or store of one")
     if not path.exists():
         message = f"the result {path} does not exist; give a file or a store that 'hypergrid query' wrote"
         raise NotFound(message)
@@ -184,7 +190,7 @@ def _opened(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]
         message = f"the result {path} cannot be computed again: only .nc and .zarr say how they were computed"
         raise InvalidQuery(message)
     try:
-        found = (
+        dataset = (
             xr.open_zarr(path, consolidated=False, chunks=None)
             if path.suffix == ".zarr"
             else xr.open_dataset(path, engine="h5netcdf")
@@ -192,11 +198,11 @@ def _opened(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]
     except (OSError, ValueError, KeyError) as error:
         message = f"the result {path} cannot be read: {error}"
         raise InvalidQuery(message) from error
-    with found:
-        yield path.name, found
+    with dataset:
+        yield path.name, dataset
 
 
-def _document_of(name: str, old: xr.Dataset, archive: OpenArchive) -> dict[str, Any]:
+def _read_document(name: str, old: xr.Dataset, archive: OpenArchive) -> dict[str, Any]:
     """Return the query that a result says it answers, after looking whether the archive can be asked it."""
     if INCOMPLETE in old.attrs:
         message = f"{name} is an incomplete result: its run did not end; compute it anew with 'hypergrid query'"
@@ -206,7 +212,7 @@ def _document_of(name: str, old: xr.Dataset, archive: OpenArchive) -> dict[str, 
     except (KeyError, TypeError, ValueError) as error:
         message = f"{name} is no result of HyperGrid: it has no attribute 'hypergrid_query' that can be read"
         raise InvalidQuery(message) from error
-    if any(snapshot.startswith(ARRAY) for snapshot in _snapshots(document)):
+    if any(snapshot.startswith(ARRAY) for snapshot in _list_snapshots(document)):
         message = (
             f"{name} is a result of an array in memory, which cannot be found again; give the array to hg.base once "
             "more, and compute the query that the attribute 'hypergrid_query' holds"
@@ -222,10 +228,10 @@ def _document_of(name: str, old: xr.Dataset, archive: OpenArchive) -> dict[str, 
     return document
 
 
-def _expired(document: Mapping[str, Any], archive: OpenArchive) -> frozenset[str]:
+def _find_expired(document: Mapping[str, Any], archive: OpenArchive) -> frozenset[str]:
     """Return the snapshots that a query names and that can no longer be read."""
     gone = set()
-    for snapshot in {*_snapshots(document)}:
+    for snapshot in {*_list_snapshots(document)}:
         try:
             Archive.open(archive.path, snapshot=snapshot)
         except NotFound:
@@ -233,7 +239,7 @@ def _expired(document: Mapping[str, Any], archive: OpenArchive) -> frozenset[str
     return frozenset(gone)
 
 
-def _as_of(
+def _rewrite_as_of(
     name: str, old: xr.Dataset, document: dict[str, Any], expired: frozenset[str], archive: OpenArchive
 ) -> tuple[dict[str, Any], set[int]]:
     """Return the query of the newest snapshot as of the commits of those that expired, and these instants [ns].
@@ -243,7 +249,7 @@ def _as_of(
     cited = str(old.attrs.get("hypergrid_snapshot", "")).split(", ")
     committed = str(old.attrs.get("hypergrid_snapshot_time", "")).split(", ")
     try:
-        known = {one: parse_instant(text) for one, text in zip(cited, committed, strict=True)}
+        known = {snapshot: parse_instant(text) for snapshot, text in zip(cited, committed, strict=True)}
     except (InvalidTime, ValueError):
         known = {}
     if unknown := sorted(expired - known.keys()):
@@ -255,10 +261,12 @@ def _as_of(
         )
         raise NotFound(message)
     instants: set[int] = set()
-    return _rewritten(document, {one: known[one] for one in expired}, archive.snapshot, instants), instants
+    return _rewrite_document(
+        document, {snapshot: known[snapshot] for snapshot in expired}, archive.snapshot, instants
+    ), instants
 
 
-def _rewritten(
+def _rewrite_document(
     document: Mapping[str, Any], committed: Mapping[str, int], newest: str, instants: set[int]
 ) -> dict[str, Any]:
     """Return a query, and those merged into it, as of the commit of each snapshot that expired."""
@@ -271,7 +279,7 @@ def _rewritten(
         changed |= {"snapshot": newest, "as_of": format_instant(instant)}
     steps = document.get("steps")
     changed["steps"] = [
-        {**step, "with": [_rewritten(other, committed, newest, instants) for other in step["with"]]}
+        {**step, "with": [_rewrite_document(other, committed, newest, instants) for other in step["with"]]}
         if isinstance(step, Mapping) and "with" in step
         else step
         for step in (steps if isinstance(steps, list) else ())
@@ -279,16 +287,16 @@ def _rewritten(
     return changed
 
 
-def _judged_since(archive: OpenArchive, instant_ns: int) -> Iterator[str]:
+def _list_changes_since(archive: OpenArchive, instant_ns: int) -> Iterator[str]:
     """Yield what commits after an instant changed that has no arrival, as far as their snapshots are still there."""
-    since = [one for one in archive.snapshots if one.time_ns > instant_ns]
-    if flags := sum(int(one.metadata.get("flags", 0)) for one in since):
+    since = [snapshot for snapshot in archive.snapshots if snapshot.time_ns > instant_ns]
+    if flags := sum(int(snapshot.metadata.get("flags", 0)) for snapshot in since):
         yield f"flags: {flags:,} stored readings were given other flags since"
-    if layers := sorted({name for one in since for name in one.metadata.get("layers", ())}):
+    if layers := sorted({name for snapshot in since for name in snapshot.metadata.get("layers", ())}):
         yield f"layers: {', '.join(layers)} changed since"
 
 
-def _query_of(name: str, document: Mapping[str, Any], archive: OpenArchive) -> Query:
+def _make_query(name: str, document: Mapping[str, Any], archive: OpenArchive) -> Query:
     try:
         query = archive.query(document)
         query.surface()
@@ -300,7 +308,7 @@ def _query_of(name: str, document: Mapping[str, Any], archive: OpenArchive) -> Q
     return query
 
 
-def _snapshots(document: object) -> Iterator[str]:
+def _list_snapshots(document: object) -> Iterator[str]:
     """Yield the snapshots that a query and those merged into it name."""
     if not isinstance(document, Mapping):
         return
@@ -309,25 +317,25 @@ def _snapshots(document: object) -> Iterator[str]:
     steps = document.get("steps")
     for step in steps if isinstance(steps, list) else ():
         for other in step.get("with", ()) if isinstance(step, Mapping) else ():
-            yield from _snapshots(other)
+            yield from _list_snapshots(other)
 
 
 @contextmanager
-def _computed(
+def _compute_again(
     query: Query, folder: Path, allowed_bytes: int | None, progress: Callable[[float], None] | None
 ) -> Iterator[xr.Dataset]:
     try:
         query.plan().check(allowed_bytes)
     except TooLarge:
         query.to_zarr(folder / "again.zarr", allowed_bytes=allowed_bytes, progress=progress)
-        with xr.open_zarr(folder / "again.zarr", consolidated=False, chunks=None) as found:
-            yield found
+        with xr.open_zarr(folder / "again.zarr", consolidated=False, chunks=None) as dataset:
+            yield dataset
     else:
         yield query.compute(allowed_bytes=allowed_bytes, progress=progress)
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any], *, but: frozenset[str]) -> Iterator[str]:
-    for attribute, words in TOLD.items():
+def _list_changes(old: Mapping[str, Any], new: Mapping[str, Any], *, but: frozenset[str]) -> Iterator[str]:
+    for attribute, words in ATTRIBUTE_WORDS.items():
         if attribute in but:
             continue
         was, now = old.get(attribute), new.get(attribute)
@@ -335,7 +343,7 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any], *, but: frozenset[s
             yield f"{words}: {'not told' if was is None else was} then, {'not told' if now is None else now} now"
 
 
-def _differences(old: xr.Dataset, new: xr.Dataset) -> Iterator[Difference]:
+def _find_differences(old: xr.Dataset, new: xr.Dataset) -> Iterator[Difference]:
     for name in sorted({*map(str, old.variables), *map(str, new.variables)}):
         if name not in old.variables or name not in new.variables:
             where = "the result" if name in old.variables else "what was computed again"
@@ -343,14 +351,14 @@ def _differences(old: xr.Dataset, new: xr.Dataset) -> Iterator[Difference]:
         elif old[name].dims != new[name].dims or old[name].shape != new[name].shape:
             what = f"{dict(old[name].sizes)} then, {dict(new[name].sizes)} now"
             yield Difference(name, 0.0, 0, is_rounding=False, what=what)
-        elif (found := _difference(name, old[name], new[name])) is not None:
-            yield found
+        elif (difference := _compare_arrays(name, old[name], new[name])) is not None:
+            yield difference
 
 
-def _difference(name: str, old: xr.DataArray, new: xr.DataArray) -> Difference | None:
+def _compare_arrays(name: str, old: xr.DataArray, new: xr.DataArray) -> Difference | None:
     """Return how two arrays of one shape differ, a slab after the other; None where they do not."""
     cells, lost, greatest, scale = 0, 0, 0.0, 0.0
-    for slab in _slabs(old):
+    for slab in _split_slabs(old):
         was, now = np.atleast_1d(old[slab].to_numpy()), np.atleast_1d(new[slab].to_numpy())
         if was.dtype.kind not in "biuf" or now.dtype.kind not in "biuf":
             as_text = was.dtype.kind != "M" or now.dtype.kind != "M"
@@ -372,7 +380,7 @@ def _difference(name: str, old: xr.DataArray, new: xr.DataArray) -> Difference |
     return Difference(name, greatest, cells, is_rounding=is_rounding, what=what)
 
 
-def _slabs(array: xr.DataArray) -> Iterator[tuple[slice, ...]]:
+def _split_slabs(array: xr.DataArray) -> Iterator[tuple[slice, ...]]:
     if not array.ndim:
         yield ()
         return

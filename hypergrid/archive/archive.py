@@ -15,17 +15,17 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from hypergrid.archive.arrays.as_of import counts_by, extent_by, known_by
+from hypergrid.archive.arrays.as_of import count_as_of, find_extent, split_known
 from hypergrid.archive.arrays.attributes import decode_station
 from hypergrid.archive.arrays.cells import Slices
 from hypergrid.archive.arrays.commit_metadata import commit_metadata, read_snapshot
-from hypergrid.archive.arrays.damaged_chunks import chunks_explained
+from hypergrid.archive.arrays.damaged_chunks import name_damaged_chunks
 from hypergrid.archive.arrays.layer_store import LayerChange, LayerEntry, Layers
-from hypergrid.archive.arrays.reader import bands, count_cells, count_slices, read
+from hypergrid.archive.arrays.reader import count_cells, count_slices, iterate_bands, read
 from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import Extent, VariableGroup
-from hypergrid.archive.disk.checksums import Sums, commit_session
+from hypergrid.archive.disk.checksums import SnapshotChecksums, commit_session
 from hypergrid.archive.disk.folder import (
     VERSION,
     Identity,
@@ -34,11 +34,11 @@ from hypergrid.archive.disk.folder import (
     remove_folder,
     synchronise,
 )
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import (
-    CARE,
-    Care,
-    Maintained,
+    DEFAULT_RETENTION,
+    MaintenanceReport,
+    RetentionPolicy,
     cite,
     cite_for_result,
     cited,
@@ -47,7 +47,7 @@ from hypergrid.archive.disk.retention import (
     note_failure,
     release,
 )
-from hypergrid.archive.disk.storage import STORE, S3Store, place_of
+from hypergrid.archive.disk.storage import STORE, S3Store, open_storage
 from hypergrid.archive.integrity import Defect, check_files, check_store, examine
 from hypergrid.archive.state_backup import check_state
 from hypergrid.archive.writer import Writer
@@ -104,8 +104,8 @@ class Archive:
         snapshot: str,
         *,
         as_of_ns: int | None = None,
-        care: Care = CARE,
-        sums: Sums | None = None,
+        care: RetentionPolicy = DEFAULT_RETENTION,
+        sums: SnapshotChecksums | None = None,
     ) -> None:
         self.path = path
         self.name = identity.name
@@ -116,8 +116,8 @@ class Archive:
         self.as_of_ns = as_of_ns
         self._care = care
         self._identity = identity
-        self.place = place_of(path, identity.store)
-        self.sums = sums_of(path, identity) if sums is None else sums
+        self.storage = open_storage(path, identity.store)
+        self.sums = open_sums(path, identity) if sums is None else sums
         self._slices = Slices(identity.slice_ns)
         self._repository = repository
         self._groups: dict[str, VariableGroup] = {}
@@ -169,23 +169,23 @@ class Archive:
             The slice is too short.
         """
         if not slice_s >= _SHORTEST_SLICE_S:
-            least = f"at least {_SHORTEST_SLICE_S} s"
-            message = f"an archive needs slices of {least}; got {slice_s!r}; give the sampling interval"
+            length_rule = f"at least {_SHORTEST_SLICE_S} s"
+            message = f"an archive needs slices of {length_rule}; got {slice_s!r}; give the sampling interval"
             raise ValueError(message)
-        place = None if store is None else store.below(uuid4().hex[:12])
-        identity = Identity(name, round(slice_s * 1e9), place, id=uuid4().hex)
+        s3_store = None if store is None else store.with_prefix(uuid4().hex[:12])
+        identity = Identity(name, round(slice_s * 1e9), s3_store, id=uuid4().hex)
         folder = Path(path).resolve()
         declared = list(variables)
-        place_of(folder, identity.store).reach()
+        open_storage(folder, identity.store).reach()
 
         def build(building: Path) -> None:
-            repository = place_of(building, identity.store).create()
+            repository = open_storage(building, identity.store).create()
             session = repository.writable_session(BRANCH)
             root = Root.create(zarr.create_group(session.store))
             writer = Writer(root.group, slices=Slices(identity.slice_ns), batch="")
             writer.variables(declared)
             metadata = commit_metadata(now_ns, {"batch": "", "slices": {}, "counts": {}})
-            commit_session(sums_of(building, identity), repository, session, BRANCH, "created", metadata)
+            commit_session(open_sums(building, identity), repository, session, BRANCH, "created", metadata)
             (building / LOCK).touch()
 
         create_folder(folder, identity, build=build)
@@ -198,7 +198,7 @@ class Archive:
         *,
         snapshot: str | None = None,
         as_of_ns: int | None = None,
-        care: Care = CARE,
+        care: RetentionPolicy = DEFAULT_RETENTION,
     ) -> "Archive":
         """Return the archive in a folder, at a snapshot, or at the newest one; perhaps `as_of` an instant.
 
@@ -215,25 +215,25 @@ class Archive:
         """
         folder = Path(path).resolve()
         identity = read_identity(folder)
-        place = place_of(folder, identity.store)
+        storage = open_storage(folder, identity.store)
         try:
-            repository = place.open()
-            with place.explained():
+            repository = storage.open()
+            with storage.translate_errors():
                 head = repository.lookup_branch(BRANCH)
         except icechunk.IcechunkError as error:
             remedy = f"'hypergrid check {folder}' names the files"
-            message = f"{folder} is a damaged archive: {place.where} cannot be opened; {remedy}"
+            message = f"{folder} is a damaged archive: {storage.where} cannot be opened; {remedy}"
             raise DamagedArchive(message) from error
         archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns, care=care)
         if snapshot in (None, head):
             return archive
-        infos = archive._ancestry(repository, head)
+        infos = archive._iterate_ancestry(repository, head)
         is_there = any(info.id == snapshot and read_snapshot(info) is not None for info in infos)
         if not is_there and snapshot not in archive.cited:
-            existing = [one.id for one in archive.snapshots]
+            existing = [info.id for info in archive.snapshots]
             message = f"{NotFound.among('snapshot', snapshot, existing)}; older ones expired unless they were cited"
             raise NotFound(message)
-        return archive.at(str(snapshot))
+        return archive.at_snapshot(str(snapshot))
 
     def as_of(self, time_ns: int | None) -> "Archive":
         """Return the archive at the same snapshot as if only what had arrived by an instant were known; None: all.
@@ -244,7 +244,7 @@ class Archive:
         """
         if time_ns == self.as_of_ns:
             return self
-        return self._read_as(self.snapshot, time_ns)
+        return self._reopen(self.snapshot, time_ns)
 
     def latest(self) -> "Archive":
         """Return the archive at its newest snapshot: this object where it reads that one already.
@@ -259,13 +259,13 @@ class Archive:
             The store that holds the values does not answer, or refuses.
         """
         try:
-            with self.place.explained():
+            with self.storage.translate_errors():
                 head = self._repository.lookup_branch(BRANCH)
         except icechunk.IcechunkError as error:
-            lacks = f"{self.place.where} does not name its newest snapshot"
+            lacks = f"{self.storage.where} does not name its newest snapshot"
             message = f"{self.path} is a damaged archive: {lacks}; 'hypergrid check {self.path}' names what is lost"
             raise DamagedArchive(message) from error
-        return self if head == self.snapshot else self.at(head)
+        return self if head == self.snapshot else self.at_snapshot(head)
 
     @cached_property
     def variables(self) -> Mapping[str, Variable]:
@@ -280,7 +280,7 @@ class Archive:
         NotFound
             There is no such variable.
         """
-        return self._group(name).variable
+        return self._get_group(name).variable
 
     @cached_property
     def stations(self) -> Mapping[str, Station]:
@@ -290,19 +290,19 @@ class Archive:
     @cached_property
     def layers(self) -> Layers:
         """Layers by name; the values of each are read when it is first asked for, and kept with this object."""
-        return Layers(self._root.group, self._explained)
+        return Layers(self._root.group, self._translate_errors)
 
     @cached_property
     def snapshots(self) -> Sequence[Snapshot]:
         """Snapshots, newest first: from the one that is read to the oldest that has not expired, then cited ones."""
         # Opened anew: this object may remember what another process let expire.
-        repository = self.place.open()
-        infos = [info for info in self._ancestry(repository, self.snapshot) if read_snapshot(info) is not None]
+        repository = self.storage.open()
+        infos = [info for info in self._iterate_ancestry(repository, self.snapshot) if read_snapshot(info) is not None]
         known = {info.id for info in infos}
-        cited = [repository.lookup_snapshot(one) for one in self.cited if one not in known]
+        cited = [repository.lookup_snapshot(snapshot_id) for snapshot_id in self.cited if snapshot_id not in known]
         older = [info for info in cited if not infos or info.written_at < infos[-1].written_at]
         older.sort(key=lambda info: info.written_at, reverse=True)
-        return tuple(found for info in (*infos, *older) if (found := read_snapshot(info)) is not None)
+        return tuple(snapshot for info in (*infos, *older) if (snapshot := read_snapshot(info)) is not None)
 
     @property
     def cited(self) -> tuple[str, ...]:
@@ -326,23 +326,23 @@ class Archive:
             It expired.
         """
         try:
-            with self.place.explained():
-                found = read_snapshot(self._repository.lookup_snapshot(self.snapshot))
+            with self.storage.translate_errors():
+                snapshot = read_snapshot(self._repository.lookup_snapshot(self.snapshot))
         except icechunk.IcechunkError as error:
             message = f"snapshot {self.snapshot} expired, and does not tell when it was committed; read the newest"
             raise NotFound(message) from error
-        if found is None:
+        if snapshot is None:
             message = f"snapshot {self.snapshot} of {self.path} is none of an archive; read the newest"
             raise NotFound(message)
-        return found.time_ns
+        return snapshot.time_ns
 
-    def since(self, snapshot: str) -> Iterator[Snapshot | None]:
+    def iterate_since(self, snapshot: str) -> Iterator[Snapshot | None]:
         """Yield the snapshots after an older one, newest first, and at last None where that one is not among them."""
-        for info in self._ancestry(self._repository, self.snapshot):
+        for info in self._iterate_ancestry(self._repository, self.snapshot):
             if info.id == snapshot:
                 return
-            if (found := read_snapshot(info)) is not None:
-                yield found
+            if (later_snapshot := read_snapshot(info)) is not None:
+                yield later_snapshot
         yield None
 
     def series(self, variable: str) -> tuple[Series, ...]:
@@ -353,7 +353,7 @@ class Archive:
         NotFound
             There is no such variable.
         """
-        return self._group(variable).series
+        return self._get_group(variable).series
 
     def extent(self, variable: str) -> Window | None:
         """Return the window from the first to the last slice that hold readings, None where none does.
@@ -365,10 +365,10 @@ class Archive:
         NotFound
             There is no such variable.
         """
-        extent = self._extent(variable)
+        extent = self._get_extent(variable)
         return Window(self._slices.start_ns(extent[0]), self._slices.start_ns(extent[1] + 1)) if extent else None
 
-    def spans(self, variable: str, most: int) -> Iterator[Window]:
+    def spans(self, variable: str, maximum: int) -> Iterator[Window]:
         """Yield windows that hold all of a variable's readings, each of at most so many chunks of slices, in order.
 
         Raises
@@ -376,9 +376,9 @@ class Archive:
         NotFound
             There is no such variable.
         """
-        group, extent = self._group(variable), self._extent(variable)
+        group, extent = self._get_group(variable), self._get_extent(variable)
         if extent is not None:
-            for rows in bands(group, extent[0], extent[1] + 1, most):
+            for rows in iterate_bands(group, extent[0], extent[1] + 1, maximum):
                 yield Window(self._slices.start_ns(rows.start), self._slices.start_ns(rows.stop))
 
     def read(
@@ -413,23 +413,23 @@ class Archive:
             The archive is damaged.
         """
         read_some = partial(read, window=window, series=series, tests=tests)
-        with self._explained():
-            source = self._group(variable)
+        with self._translate_errors():
+            source = self._get_group(variable)
             if self.as_of_ns is None:
                 return read_some(source, self._slices, superseded=superseded)
             current, replaced = (read_some(source, self._slices, superseded=before) for before in (False, True))
-            return known_by(current, replaced, self.as_of_ns)[superseded]
+            return split_known(current, replaced, self.as_of_ns)[superseded]
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn errors about what is damaged, or not there, into ones that say why, and what to do."""
         try:
-            with chunks_explained(self.path, lambda: (self._root, self._slices)):
+            with name_damaged_chunks(self.path, lambda: (self._root, self._slices)):
                 yield
         except icechunk.IcechunkError as error:
             is_head = self.latest().snapshot == self.snapshot
-            if is_head or self.snapshot in [one.id for one in self.snapshots]:
-                lacks = f"{self.place.where} lacks what snapshot {self.snapshot} holds, or it is cut short"
+            if is_head or self.snapshot in [snapshot.id for snapshot in self.snapshots]:
+                lacks = f"{self.storage.where} lacks what snapshot {self.snapshot} holds, or it is cut short"
                 message = f"{self.path} is a damaged archive: {lacks}; 'hypergrid check {self.path}' names what is lost"
                 raise DamagedArchive(message) from error
             message = f"snapshot {self.snapshot} of {self.path} expired while it was read; read the newest, or cite it"
@@ -448,17 +448,17 @@ class Archive:
         NotFound
             There is no such variable.
         """
-        group = self._group(variable)
-        return group.readings if self.as_of_ns is None else counts_by(group, self._slices, self.as_of_ns)["readings"]
+        group = self._get_group(variable)
+        return group.readings if self.as_of_ns is None else count_as_of(group, self._slices, self.as_of_ns)["readings"]
 
-    def least_readings(
+    def count_at_least(
         self,
         variable: str,
         *,
         window: Window | None = None,
         series: NDArray[np.intp] | None = None,
         flags: tuple[int, ...] = (),
-        most: float = math.inf,
+        maximum: float = math.inf,
     ) -> int:
         """Return how many readings there are at least; of their cells only the flags are read for that.
 
@@ -468,7 +468,7 @@ class Archive:
             As for `read`.
         flags
             Only readings with these; empty: with any.
-        most
+        maximum
             Above this number none are counted any more.
 
         Returns
@@ -483,18 +483,18 @@ class Archive:
         """
         if self.as_of_ns is not None:
             return 0
-        with self._explained():
-            group = self._group(variable)
-            return count_cells(group, self._slices, window=window, series=series, flags=flags, most=most)
+        with self._translate_errors():
+            group = self._get_group(variable)
+            return count_cells(group, self._slices, window=window, series=series, flags=flags, maximum=maximum)
 
     def rejects(self) -> list[Reject]:
         """Return what could not be read, in the order of the commits."""
-        with self._explained():
+        with self._translate_errors():
             return self._root.rejects()
 
     def files(self) -> list[FileEntry]:
         """Return the files that were ingested, in the order of the commits."""
-        with self._explained():
+        with self._translate_errors():
             return self._root.files()
 
     @property
@@ -513,8 +513,8 @@ class Archive:
         "readings" are those not superseded: "values" and "missing" (reported without a value). "slices" are those that
         hold a reading; they are counted anew from the flags.
         """
-        with self._explained():
-            return {name: self._counts(self._group(name)) for name in self._root.variables}
+        with self._translate_errors():
+            return {name: self._count_group(self._get_group(name)) for name in self._root.variables}
 
     @contextmanager
     def commit(
@@ -543,30 +543,32 @@ class Archive:
             The archive is to be upgraded first.
         """
         self.require_newest()
-        with exclusive(self.path / LOCK), self.place.explained():
+        with wait_for_lock(self.path / LOCK), self.storage.translate_errors():
             session = self._repository.writable_session(BRANCH)
             if self.sums is not None:
                 self.sums.settle()
                 self.sums.verify(session.snapshot_id)
-            with chunks_explained(self.path, lambda: (self._root, self._slices)):
+            with name_damaged_chunks(self.path, lambda: (self._root, self._slices)):
                 root = zarr.open_group(session.store, mode="r+")
                 prepared = prepare(Root(root))
                 writer = Writer(root, slices=self._slices, batch=batch)
                 writer.changed |= prepared
             writer.parent = session.snapshot_id
-            with chunks_explained(self.path, lambda: (self._root, self._slices)):
+            with name_damaged_chunks(self.path, lambda: (self._root, self._slices)):
                 yield writer
                 metadata = writer.finish()
             if metadata is not None:
-                told = commit_metadata(now_ns, metadata)
-                writer.snapshot = commit_session(self.sums, self._repository, session, BRANCH, message, told)
+                snapshot_metadata = commit_metadata(now_ns, metadata)
+                writer.snapshot = commit_session(
+                    self.sums, self._repository, session, BRANCH, message, snapshot_metadata
+                )
                 # What was committed is committed: that care fails is told by `check`, and it is tried again later.
                 with suppress(OSError):
-                    if is_due(self.path, self.place, self._care):
+                    if is_due(self.path, self.storage, self._care):
                         try:
                             self._maintain(self._care)
                         except (icechunk.IcechunkError, OSError, HyperGridError) as error:
-                            note_failure(self.path, self.place, error)
+                            note_failure(self.path, self.storage, error)
 
     @property
     def root(self) -> Root:
@@ -616,7 +618,7 @@ class Archive:
         with self.commit(batch=batch, message=f"layer {name} removed", now_ns=now_ns) as writer:
             return writer.remove_layer(name)
 
-    def maintain(self, care: Care | None = None) -> Maintained:
+    def maintain(self, care: RetentionPolicy | None = None) -> MaintenanceReport:
         """Let snapshots expire that were replaced long ago, and remove what no snapshot uses; cited snapshots stay.
 
         Committers do so by themselves, after some commits.
@@ -627,7 +629,7 @@ class Archive:
             The archive is to be upgraded first.
         """
         self.require_newest()
-        with exclusive(self.path / LOCK), self.place.explained():
+        with wait_for_lock(self.path / LOCK), self.storage.translate_errors():
             try:
                 return self._maintain(care or self._care)
             except icechunk.IcechunkError as error:
@@ -637,9 +639,9 @@ class Archive:
                 message = f"{self.path} cannot be maintained: not all of its snapshots can be read; {remedy}"
                 raise DamagedArchive(message) from error
 
-    def _maintain(self, care: Care) -> Maintained:
+    def _maintain(self, care: RetentionPolicy) -> MaintenanceReport:
         # Icechunk stamps its objects by the clock of the system, whatever time commits are given.
-        return maintain(self.path, self.place, self.sums, BRANCH, now=datetime.now(UTC), care=care)
+        return maintain(self.path, self.storage, self.sums, BRANCH, now=datetime.now(UTC), care=care)
 
     def cite(self, *, for_result: bool = False, on_wait: Callable[[], None] = lambda: None) -> None:
         """Let the snapshot that is read stay, with all that it holds, until it is released.
@@ -647,7 +649,7 @@ class Archive:
         Parameters
         ----------
         for_result
-            Let it stay only while it is among the last `Care.results` snapshots that results cited.
+            Let it stay only while it is among the last `RetentionPolicy.results` snapshots that results cited.
         on_wait
             Called where a commit is at work, which this waits for.
 
@@ -656,13 +658,13 @@ class Archive:
         NotFound
             It expired.
         """
-        with exclusive(self.path / LOCK, on_wait=on_wait):
+        with wait_for_lock(self.path / LOCK, on_wait=on_wait):
             try:
-                with self.place.explained():
+                with self.storage.translate_errors():
                     if for_result:
-                        cite_for_result(self.place.open(), self.snapshot, most=self._care.results)
+                        cite_for_result(self.storage.open(), self.snapshot, maximum=self._care.results)
                     else:
-                        cite(self.place.open(), self.snapshot)
+                        cite(self.storage.open(), self.snapshot)
             except icechunk.IcechunkError as error:
                 message = f"snapshot {self.snapshot} expired, and can no longer be cited; cite a newer one"
                 raise NotFound(message) from error
@@ -675,7 +677,7 @@ class Archive:
         NotFound
             It was not cited.
         """
-        with exclusive(self.path / LOCK), self.place.explained():
+        with wait_for_lock(self.path / LOCK), self.storage.translate_errors():
             if not release(self._repository, snapshot):
                 unknown = NotFound.among("cited snapshot", snapshot, self.cited)
                 raise unknown
@@ -684,7 +686,7 @@ class Archive:
         self,
         *,
         deep: bool = False,
-        grace_s: float = CARE.keep_s,
+        grace_s: float = DEFAULT_RETENTION.keep_s,
         progress: Callable[[str, float], None] = lambda _name, _done: None,
         whole_folder: bool = True,
     ) -> Iterator[Defect]:
@@ -709,34 +711,34 @@ class Archive:
             return
         yield from check_state(self.path)
         progress("store", 0.0)
-        with exclusive(self.path / LOCK):
-            yield from check_store(self._repository, self.place.where, grace_s=grace_s)
+        with wait_for_lock(self.path / LOCK):
+            yield from check_store(self._repository, self.storage.where, grace_s=grace_s)
         progress("store", 1.0)
 
-    def whole_root(self, holds: Callable[[Root], bool]) -> tuple[str, Root] | None:
+    def find_whole_root(self, holds: Callable[[Root], bool]) -> tuple[str, Root] | None:
         """Return the newest snapshot, and its root, of which something holds, as that a table can be read."""
-        for one in self.snapshots:
+        for snapshot in self.snapshots:
             with suppress(HyperGridError, icechunk.IcechunkError):
-                root = self.at(one.id).root
+                root = self.at_snapshot(snapshot.id).root
                 if holds(root):
-                    return one.id, root
+                    return snapshot.id, root
         return None
 
     def discard(self) -> bool:
         """Remove an archive that nothing was committed to since its creation; return whether it was such a one."""
-        with exclusive(self.path / LOCK):
+        with wait_for_lock(self.path / LOCK):
             # The creation is the one commit without a batch; after maintenance it is no longer there.
-            found = self.latest().snapshots
-            vacant = len(found) == 1 and found[0].metadata["batch"] == ""
+            snapshots = self.latest().snapshots
+            vacant = len(snapshots) == 1 and snapshots[0].metadata["batch"] == ""
             if vacant:
                 remove_folder(self.path)
         return vacant
 
-    def at(self, snapshot: str) -> "Archive":
+    def at_snapshot(self, snapshot: str) -> "Archive":
         """Return the archive at a snapshot that is known to be there, read as this object reads."""
-        return self._read_as(snapshot, self.as_of_ns)
+        return self._reopen(snapshot, self.as_of_ns)
 
-    def _read_as(self, snapshot: str, as_of_ns: int | None) -> "Archive":
+    def _reopen(self, snapshot: str, as_of_ns: int | None) -> "Archive":
         return Archive(
             self.path,
             self._identity,
@@ -747,7 +749,7 @@ class Archive:
             sums=self.sums,
         )
 
-    def _ancestry(self, repository: icechunk.Repository, snapshot: str) -> Iterator[icechunk.SnapshotInfo]:
+    def _iterate_ancestry(self, repository: icechunk.Repository, snapshot: str) -> Iterator[icechunk.SnapshotInfo]:
         """Yield what is known of snapshots, newest first, as far as they have not expired."""
         following: str | None = snapshot
         try:
@@ -768,33 +770,33 @@ class Archive:
     def _root(self) -> Root:
         if self.sums is not None:
             self.sums.verify(self.snapshot)
-        with self._explained():
+        with self._translate_errors():
             store = self._repository.readonly_session(snapshot_id=self.snapshot).store
             return Root(zarr.open_group(store, mode="r"))
 
-    def _group(self, variable: str) -> VariableGroup:
+    def _get_group(self, variable: str) -> VariableGroup:
         if variable not in self._groups:
             self._root.require_variable(variable)
             self._groups[variable] = VariableGroup.load(self._root.group, variable)
         return self._groups[variable]
 
-    def _extent(self, variable: str) -> Extent | None:
+    def _get_extent(self, variable: str) -> Extent | None:
         if variable not in self._extents:
-            group = self._group(variable)
-            found = group.extent if self.as_of_ns is None else extent_by(group, self._slices, self.as_of_ns)
-            self._extents[variable] = found
+            group = self._get_group(variable)
+            extent = group.extent if self.as_of_ns is None else find_extent(group, self._slices, self.as_of_ns)
+            self._extents[variable] = extent
         return self._extents[variable]
 
-    def _counts(self, group: VariableGroup) -> dict[str, int]:
+    def _count_group(self, group: VariableGroup) -> dict[str, int]:
         if self.as_of_ns is None:
-            found = {"readings": group.readings, "missing": group.missing, "superseded": group.superseded}
-            found["slices"] = count_slices(group)
+            counts = {"readings": group.readings, "missing": group.missing, "superseded": group.superseded}
+            counts["slices"] = count_slices(group)
         else:
-            found = counts_by(group, self._slices, self.as_of_ns)
-        return {"series": len(group.series), "values": found["readings"] - found["missing"], **found}
+            counts = count_as_of(group, self._slices, self.as_of_ns)
+        return {"series": len(group.series), "values": counts["readings"] - counts["missing"], **counts}
 
 
-def sums_of(folder: Path, identity: Identity) -> Sums | None:
+def open_sums(folder: Path, identity: Identity) -> SnapshotChecksums | None:
     """Return the checksums of the snapshots of an archive; None where it has none."""
     is_here = identity.store is None and identity.version >= VERSION
-    return Sums(folder, folder / STORE) if is_here else None
+    return SnapshotChecksums(folder, folder / STORE) if is_here else None

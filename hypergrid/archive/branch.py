@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from hypergrid.archive.archive import BRANCH, LOCK, Archive
 from hypergrid.archive.arrays.attributes import Json
-from hypergrid.archive.arrays.cells import CHUNK_SLICES, RUN_CHUNKS, Slices, consecutive
+from hypergrid.archive.arrays.cells import CHUNK_SLICES, RUN_CHUNKS, Slices, split_consecutive
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import VariableGroup
-from hypergrid.archive.diff import told
+from hypergrid.archive.diff import diff_from_log
 from hypergrid.archive.disk.checksums import commit_session
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.writer import Writer
 from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Readings
@@ -42,15 +42,15 @@ class Fork:
     session: icechunk.session.ForkSession
     slices: Slices
 
-    def flags(self, judged: Readings) -> "Written":
+    def flags(self, judged: Readings) -> "ForkResult":
         """Give readings of one variable other flags. Forks of one session must write different chunks."""
         writer = Writer(zarr.open_group(self.session.store, mode="r+"), slices=self.slices, batch="")
         changed, beside = writer.flags_in_cells(judged)
-        return Written(self, changed, beside)
+        return ForkResult(self, changed, beside)
 
 
 @dataclass(frozen=True, eq=False)
-class Written:
+class ForkResult:
     """What a fork wrote; goes back to who commits it."""
 
     fork: Fork
@@ -61,7 +61,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Result:
+class BranchResult:
     """What main is to be told of a branch."""
 
     batch: str
@@ -93,7 +93,7 @@ class Branch:
 
     def __init__(self, archive: Archive, name: str) -> None:
         self.name = name
-        self._repository = archive.place.open()
+        self._repository = archive.storage.open()
         self._lock = archive.path / LOCK
         self._sums = archive.sums
         self._slices = Slices(round(archive.slice_s * 1e9))
@@ -103,8 +103,8 @@ class Branch:
             if info.metadata.get(NAME) != name:
                 break
             ours.append(info)
-        self.base = archive.at(info.id)
-        self.notes: list[Json] = [note for one in reversed(ours) for note in one.metadata[_NOTES]]
+        self.base = archive.at_snapshot(info.id)
+        self.notes: list[Json] = [note for snapshot_info in reversed(ours) for note in snapshot_info.metadata[_NOTES]]
 
     @classmethod
     def begin(cls, archive: Archive, name: str) -> "Branch":
@@ -116,8 +116,8 @@ class Branch:
             The archive is to be upgraded first.
         """
         archive.require_newest()
-        with exclusive(archive.path / LOCK):
-            repository = archive.place.open()
+        with wait_for_lock(archive.path / LOCK):
+            repository = archive.storage.open()
             if name not in repository.list_branches():
                 repository.create_branch(name, repository.lookup_branch(BRANCH))
         return cls(archive, name)
@@ -125,7 +125,7 @@ class Branch:
     @staticmethod
     def names(archive: Archive) -> tuple[str, ...]:
         """Return the names of all branches beside main."""
-        repository = archive.place.open()
+        repository = archive.storage.open()
         return tuple(sorted(repository.list_branches() - {BRANCH}))
 
     @staticmethod
@@ -137,8 +137,8 @@ class Branch:
         NotFound
             There is none of this name.
         """
-        with exclusive(archive.path / LOCK):
-            repository = archive.place.open()
+        with wait_for_lock(archive.path / LOCK):
+            repository = archive.storage.open()
             if name not in repository.list_branches() - {BRANCH}:
                 unknown = NotFound.among("branch", name, repository.list_branches() - {BRANCH})
                 raise unknown
@@ -160,7 +160,7 @@ class Branch:
         self._session = self._repository.writable_session(self.name)
         return Fork(self._session.fork(), self._slices)
 
-    def commit(self, written: Sequence[Written], notes: Sequence[Json], *, message: str, now_ns: int) -> list[int]:
+    def commit(self, written: Sequence[ForkResult], notes: Sequence[Json], *, message: str, now_ns: int) -> list[int]:
         """Commit what processes wrote through the last `fork`; return of each how many readings have other flags.
 
         `notes` are kept with the commit: one for each, in the same order; the count of flags is added as "changed".
@@ -170,9 +170,9 @@ class Branch:
             message = "a branch commits what was written through its fork; call fork() first"
             raise ValueError(message)
         self._session = None
-        session.merge(*(one.fork.session for one in written))
+        session.merge(*(change.fork.session for change in written))
         writer = Writer(zarr.open_group(session.store, mode="r+"), slices=self._slices, batch="")
-        changed = [one.changed + writer.flags(one.beside) for one in written]
+        changed = [change.changed + writer.flags(change.beside) for change in written]
         counted = [{**note, "changed": count} for note, count in zip(notes, changed, strict=True)]
         self._commit(session, message, counted, now_ns)
         self.notes += counted
@@ -182,71 +182,75 @@ class Branch:
         content = {"time_ns": int(now_ns), "batch": "", "slices": {}, "counts": {}, NAME: self.name, _NOTES: notes}
         # Icechunk refuses a commit that changes nothing; that a part has no other flags is to be noted as well.
         zarr.open_group(session.store, mode="r+").attrs[_NOTES] = len(self.notes) + len(notes)
-        with exclusive(self._lock):
+        with wait_for_lock(self._lock):
             commit_session(self._sums, self._repository, session, self.name, message, content)
 
-    def published(self, batch: str) -> str | None:
+    def find_published(self, batch: str) -> str | None:
         """Return the snapshot of main that got the result of a batch; None: there is none yet."""
-        found = (one for one in self.base.latest().since(self.base.snapshot) if one is not None)
-        return next((one.id for one in found if one.metadata["batch"] == batch), None)
+        later_snapshots = (
+            snapshot for snapshot in self.base.latest().iterate_since(self.base.snapshot) if snapshot is not None
+        )
+        return next((snapshot.id for snapshot in later_snapshots if snapshot.metadata["batch"] == batch), None)
 
-    def publish(self, result: Result, rejudge: Rejudge, *, now_ns: int) -> str | None:
+    def publish(self, result: BranchResult, rejudge: Rejudge, *, now_ns: int) -> str | None:
         """Give main the flags of the branch, in one commit; return its snapshot, None where nothing changed.
 
         What was committed to main since the branch began stays as it is; readings whose flags may depend on it are
         judged once more.
         """
-        done = self.published(result.batch)
+        done = self.find_published(result.batch)
         if done is not None:
             return done
         judged = Root(zarr.open_group(self._repository.readonly_session(branch=self.name).store, mode="r"))
         with self.base.commit(batch=result.batch, message=result.message, now_ns=now_ns) as writer:
             newest = self.base.latest()
-            changes = self._changes(newest)
+            changes = self._read_changes(newest)
             for name, reads in result.reads.items():
                 on_branch = name in judged.variables
                 if changes is None or not on_branch:
-                    touched = _chunks(list(newest.spans(name, RUN_CHUNKS)), self._slices)
+                    touched = _find_chunks(list(newest.spans(name, RUN_CHUNKS)), self._slices)
                 else:
-                    touched = _chunks([window for one in reads for window in changes.get(one, ())], self._slices)
+                    touched = _find_chunks(
+                        [window for variable in reads for window in changes.get(variable, ())], self._slices
+                    )
                 if on_branch:
                     group = VariableGroup.load(judged.group, name)
-                    windows = [window for one, window in result.parts if one == name]
-                    for rows in _runs(np.setdiff1d(_chunks(windows, self._slices), touched)):
+                    windows = [window for variable, window in result.parts if variable == name]
+                    for rows in _split_runs(np.setdiff1d(_find_chunks(windows, self._slices), touched)):
                         writer.carry_flags(group, rows)
                     writer.carry_side_flags(group)
-                for rows in _runs(touched):
+                for rows in _split_runs(touched):
                     span = Window(self._slices.start_ns(rows.start), self._slices.start_ns(rows.stop))
                     rejudge(writer, newest, name, span)
             writer.quality({**newest.quality, **result.parameters})
         return writer.snapshot
 
-    def _changes(self, newest: Archive) -> Mapping[str, list[Window]] | None:
+    def _read_changes(self, newest: Archive) -> Mapping[str, list[Window]] | None:
         """Return the windows of what was committed since the branch began, by variable; None: not known."""
         before, after = self.base.stations, newest.stations
         if any(after.get(key) != station for key, station in before.items()):
             # A station that stands elsewhere has other neighbours.
             return None
         try:
-            changes = told(newest, self.base.snapshot)
+            changes = diff_from_log(newest, self.base.snapshot)
         except NotFound:
             return None
-        found: dict[str, list[Window]] = {}
+        runs_by_variable: dict[str, list[Window]] = {}
         for change in changes:
-            found.setdefault(change.variable, []).extend(change.runs)
-        return found
+            runs_by_variable.setdefault(change.variable, []).extend(change.runs)
+        return runs_by_variable
 
 
-def _chunks(windows: Sequence[Window], slices: Slices) -> NDArray[np.int64]:
+def _find_chunks(windows: Sequence[Window], slices: Slices) -> NDArray[np.int64]:
     """Return the chunks along time that windows reach into, ascending."""
-    edges = [(slices.position(one.start_ns), slices.position(one.stop_ns - 1)) for one in windows]
+    edges = [(slices.position(window.start_ns), slices.position(window.stop_ns - 1)) for window in windows]
     numbers = [np.arange(first // CHUNK_SLICES, last // CHUNK_SLICES + 1) for first, last in edges]
     return np.unique(np.concatenate([np.empty(0, np.int64), *numbers]))
 
 
-def _runs(chunks: NDArray[np.int64]) -> list[slice]:
+def _split_runs(chunks: NDArray[np.int64]) -> list[slice]:
     """Return the slices of chunks, those that follow one another together, up to `RUN_CHUNKS`."""
     pieces = [
-        run[first : first + RUN_CHUNKS] for run in consecutive(chunks) for first in range(0, len(run), RUN_CHUNKS)
+        run[first : first + RUN_CHUNKS] for run in split_consecutive(chunks) for first in range(0, len(run), RUN_CHUNKS)
     ]
-    return [slice(int(one[0]) * CHUNK_SLICES, (int(one[-1]) + 1) * CHUNK_SLICES) for one in pieces]
+    return [slice(int(run[0]) * CHUNK_SLICES, (int(run[-1]) + 1) * CHUNK_SLICES) for run in pieces]

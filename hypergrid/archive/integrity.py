@@ -20,16 +20,22 @@ from numpy.typing import NDArray
 from hypergrid.archive.arrays.attributes import decode_station
 from hypergrid.archive.arrays.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile
 from hypergrid.archive.arrays.layer_store import Layers
-from hypergrid.archive.arrays.reader import bands
+from hypergrid.archive.arrays.reader import iterate_bands
 from hypergrid.archive.arrays.root import Root
-from hypergrid.archive.arrays.variable_group import VariableGroup, holds
-from hypergrid.archive.disk.checksums import DEPLOYMENTS, Sums, damaged_copies, read_checked, written_twice
+from hypergrid.archive.arrays.variable_group import VariableGroup, are_within_spans
+from hypergrid.archive.disk.checksums import (
+    DEPLOYMENTS,
+    SnapshotChecksums,
+    find_damaged_copies,
+    list_written_twice,
+    read_checked,
+)
 from hypergrid.archive.disk.checksums import FOLDER as CHECKSUMS
-from hypergrid.archive.disk.concurrent_io import DamagedChunks, stored_chunks
+from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks
 from hypergrid.archive.disk.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.archive.disk.folder import SPARE, is_spare_whole
 from hypergrid.archive.disk.lock import is_free
-from hypergrid.archive.disk.retention import MARKER, failure
+from hypergrid.archive.disk.retention import MARKER, read_failure
 from hypergrid.archive.disk.storage import STORE
 from hypergrid.core.errors import DamagedArchive
 from hypergrid.core.flags import MEANINGS, MISSING
@@ -82,7 +88,7 @@ def examine(
     yield from check_tables(root)
     yield from check_layers(root)
     yield from check_raw(folder, root, newest, deep=deep, progress=progress)
-    if why := failure(folder):
+    if why := read_failure(folder):
         what = f"the last maintenance failed, and snapshots grow: {why}"
         yield Defect("care", MARKER, what, "mend what it tells, then run 'hypergrid maintain'")
     if is_free(folder / STAGING / "lock"):
@@ -94,23 +100,23 @@ def check_readings(root: Root, slices: Slices, progress: Progress) -> Iterator[D
     for name in root.variables:
         try:
             group = VariableGroup.load(root.group, name)
-            found = _Found(name, group)
-            blocks = list(bands(group, 0, slices.count, _CHUNKS_AT_ONCE))
-            side = _Side.read(group, slices)
-            yield from found.side(side)
-            for place, rows in enumerate(blocks):
-                progress(f"readings of {name}", place / len(blocks))
-                yield from found.block(rows, side, slices)
-            if found.is_whole:
-                yield from found.counts(side)
-            yield from found.beyond()
+            scan = _VariableCheck(name, group)
+            blocks = list(iterate_bands(group, 0, slices.count, _CHUNKS_AT_ONCE))
+            side = _SideTable.read(group, slices)
+            yield from scan.check_side(side)
+            for index, rows in enumerate(blocks):
+                progress(f"readings of {name}", index / len(blocks))
+                yield from scan.check_block(rows, side, slices)
+            if scan.is_whole:
+                yield from scan.check_counts(side)
+            yield from scan.check_unlisted()
             progress(f"readings of {name}", 1.0)
         except Exception as error:  # whatever a damaged store raises
-            yield Defect("unreadable", name, f"cannot be read: {_short(error)}", RESTORE)
+            yield Defect("unreadable", name, f"cannot be read: {_shorten(error)}", RESTORE)
 
 
 @dataclass
-class _Found:
+class _VariableCheck:
     """What was met of a variable so far."""
 
     name: str
@@ -122,16 +128,16 @@ class _Found:
     is_whole: bool = True
     """Whether all blocks could be read: else nothing is known of the counts."""
 
-    def side(self, side: "_Side") -> Iterator[Defect]:
+    def check_side(self, side: "_SideTable") -> Iterator[Defect]:
         where = f"side table of {self.name}"
         if side.lengths_differ:
             yield Defect("table", where, "its columns have different lengths", RESTORE)
-        elif self.group.spans is not None and not holds(self.group.spans, side.time_ns):
+        elif self.group.spans is not None and not are_within_spans(self.group.spans, side.time_ns):
             yield Defect("table", where, "rows lie outside the times that it says of its chunks", _AGAIN)
         wrong = (side.series < 0) | (side.series >= len(self.group.series))
         if wrong.any():
             yield Defect("times", where, f"{wrong.sum():,} rows are of series that do not exist", _AGAIN)
-        yield from _bad_flags(where, side.flag, side.value, side.tests, side.time_ns)
+        yield from _check_flags(where, side.flag, side.value, side.tests, side.time_ns)
         if (side.superseded > 1).any():
             yield Defect("flags", where, "rows are neither superseded nor not", _AGAIN)
         current = np.flatnonzero(side.superseded == 0)
@@ -143,7 +149,7 @@ class _Found:
             what = f"{twice.sum():,} stamps of a series are there twice, the first at {first}"
             yield Defect("times", where, what, _AGAIN)
 
-    def block(self, rows: slice, side: "_Side", slices: Slices) -> Iterator[Defect]:
+    def check_block(self, rows: slice, side: "_SideTable", slices: Slices) -> Iterator[Defect]:
         within = (side.position >= rows.start) & (side.position < rows.stop)
         held = np.zeros(int(within.sum()), np.bool_)
         for left in range(0, len(self.group.series), CHUNK_SERIES):
@@ -154,13 +160,13 @@ class _Found:
             try:
                 tile = self.group.cells.read(rows, columns)
             except Exception as error:  # whatever a damaged store raises
-                yield _unreadable(where, error)
+                yield _unreadable_defect(where, error)
                 self.is_whole = False
                 held |= True
                 continue
-            yield from self._tile(where, tile, rows, slices)
+            yield from self._check_tile(where, tile, rows, slices)
             start_ns = slices.starts_ns(np.arange(rows.start, rows.stop))
-            held |= side.held_by(tile, rows, columns, start_ns, np.flatnonzero(within))
+            held |= side.mark_held(tile, rows, columns, start_ns, np.flatnonzero(within))
         if not held.all():
             rows_of = np.flatnonzero(within)[~held]
             first = format_instant(int(side.time_ns[rows_of[0]]))
@@ -168,7 +174,7 @@ class _Found:
             yield Defect("times", f"side table of {self.name}", what, _AGAIN)
         side.seen[within] = True
 
-    def _tile(self, where: str, tile: Tile, rows: slice, slices: Slices) -> Iterator[Defect]:
+    def _check_tile(self, where: str, tile: Tile, rows: slice, slices: Slices) -> Iterator[Defect]:
         filled = tile.flag != 0
         row, column = np.nonzero(filled)
         self.cells += len(row)
@@ -177,9 +183,9 @@ class _Found:
             at = rows.start + row
             self.first = int(at.min()) if self.first is None else min(self.first, int(at.min()))
             self.last = int(at.max()) if self.last is None else max(self.last, int(at.max()))
-        chosen = tile.take(row, column)
+        chosen = tile.take_cells(row, column)
         time_ns = slices.starts_ns(rows.start + row) + chosen.offset_ns
-        yield from _bad_flags(where, chosen.flag, chosen.value, chosen.tests, time_ns)
+        yield from _check_flags(where, chosen.flag, chosen.value, chosen.tests, time_ns)
         stray = int(np.count_nonzero(~filled & ~np.isnan(tile.value)))
         if stray:
             yield Defect("flags", where, f"{stray:,} cells have a value and no flag", _AGAIN)
@@ -188,19 +194,19 @@ class _Found:
             what = f"{outside.sum():,} stamps lie outside their slice, so that they are out of order"
             yield Defect("times", where, what, _AGAIN)
 
-    def counts(self, side: "_Side") -> Iterator[Defect]:
+    def check_counts(self, side: "_SideTable") -> Iterator[Defect]:
         group = self.group
         current = side.superseded == 0
         readings = self.cells + int(current.sum())
         missing = self.missing + int(np.count_nonzero(side.flag[current] == MISSING))
         superseded = int(np.count_nonzero(side.superseded == 1))
-        for what, said, met in (
+        for what, expected_count, met in (
             ("readings", group.readings, readings),
             ("readings without a value", group.missing, missing),
             ("superseded readings", group.superseded, superseded),
         ):
-            if said != met:
-                yield Defect("counts", self.name, f"says {said:,} {what}; there are {met:,}", _AGAIN)
+            if expected_count != met:
+                yield Defect("counts", self.name, f"says {expected_count:,} {what}; there are {met:,}", _AGAIN)
         extent = None if self.first is None else (self.first, self.last)
         if extent != group.extent:
             yield Defect("counts", self.name, f"says that slices {group.extent} hold readings; {extent} do", _AGAIN)
@@ -212,11 +218,11 @@ class _Found:
         if columns != len(group.series):
             yield Defect("counts", self.name, f"says {len(group.series)} series; its cells have {columns}", RESTORE)
 
-    def beyond(self) -> Iterator[Defect]:
+    def check_unlisted(self) -> Iterator[Defect]:
         """Find chunks that the list of chunks in use lacks: nobody reads their readings."""
         flags = self.group.group["flag"]
         assert isinstance(flags, zarr.Array)
-        stored = [first for first, _ in stored_chunks(flags)]
+        stored = [first for first, _ in list_stored_chunks(flags)]
         beyond = np.setdiff1d(stored, self.group.chunks)
         if len(beyond):
             what = f"{len(beyond)} stretches of {CHUNK_SLICES} slices are stored and not listed; nobody reads them"
@@ -224,7 +230,7 @@ class _Found:
 
 
 @dataclass
-class _Side:
+class _SideTable:
     """The rows of a side table."""
 
     series: NDArray[np.int64]
@@ -242,26 +248,26 @@ class _Side:
     lengths_differ: bool
 
     @classmethod
-    def read(cls, group: VariableGroup, slices: Slices) -> "_Side":
+    def read(cls, group: VariableGroup, slices: Slices) -> "_SideTable":
         """Read all columns, as far as all of them go."""
         names = ("series", "time_ns", "value", "flag", "superseded", "arrival_ns")
-        columns = [*group.side.read(*names), group.side_tests()]
-        least = min(len(column) for column in columns)
-        differ = any(len(column) != least for column in columns)
-        series, time_ns, value, flag, superseded, _, tests = (column[:least] for column in columns)
+        columns = [*group.side.read(*names), group.read_side_tests()]
+        row_count = min(len(column) for column in columns)
+        differ = any(len(column) != row_count for column in columns)
+        series, time_ns, value, flag, superseded, _, tests = (column[:row_count] for column in columns)
         order = np.lexsort((superseded, time_ns, series))
         # Rows of a key stand together, what is in force before what it replaced.
-        begins = np.r_[True, (np.diff(series[order]) != 0) | (np.diff(time_ns[order]) != 0)][:least]
+        begins = np.r_[True, (np.diff(series[order]) != 0) | (np.diff(time_ns[order]) != 0)][:row_count]
         heads = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]
-        in_side = np.zeros(least, np.bool_)
+        in_side = np.zeros(row_count, np.bool_)
         in_side[order] = superseded[heads] == 0
         position = time_ns // slices.length_ns + slices.position(0)
-        seen = np.zeros(least, np.bool_)
+        seen = np.zeros(row_count, np.bool_)
         return cls(
             series.astype(np.int64), time_ns, value, flag, superseded, tests, position, in_side, seen, differ
         )  # fmt: skip
 
-    def held_by(
+    def mark_held(
         self, tile: Tile, rows: slice, columns: slice, start_ns: NDArray[np.int64], chosen: NDArray[np.intp]
     ) -> NDArray[np.bool_]:
         """Return which of the chosen rows lie rightly beside a cell of a block.
@@ -270,16 +276,16 @@ class _Side:
         row does.
         """
         series = self.series[chosen]
-        here = np.flatnonzero((series >= columns.start) & (series < columns.stop))
-        row, column = self.position[chosen[here]] - rows.start, series[here] - columns.start
-        same = self.time_ns[chosen[here]] == start_ns[row] + tile.offset_ns[row, column]
-        is_old = self.superseded[chosen[here]] == 1
+        indices = np.flatnonzero((series >= columns.start) & (series < columns.stop))
+        row, column = self.position[chosen[indices]] - rows.start, series[indices] - columns.start
+        same = self.time_ns[chosen[indices]] == start_ns[row] + tile.offset_ns[row, column]
+        is_old = self.superseded[chosen[indices]] == 1
         held = np.zeros(len(chosen), np.bool_)
-        held[here] = (tile.flag[row, column] != 0) & np.where(is_old, same | self.in_side[chosen[here]], ~same)
+        held[indices] = (tile.flag[row, column] != 0) & np.where(is_old, same | self.in_side[chosen[indices]], ~same)
         return held
 
 
-def _bad_flags(
+def _check_flags(
     where: str, flag: NDArray[np.uint8], value: NDArray[np.float64], tests: NDArray[np.uint16], time_ns: NDArray[Any]
 ) -> Iterator[Defect]:
     for wrong, what in (
@@ -304,7 +310,7 @@ def check_tables(root: Root) -> Iterator[Defect]:
         try:
             read()
         except Exception as error:  # whatever a damaged store raises
-            yield Defect("table", f"table of {name}", f"cannot be read: {_short(error)}", RESTORE)
+            yield Defect("table", f"table of {name}", f"cannot be read: {_shorten(error)}", RESTORE)
 
 
 def check_layers(root: Root) -> Iterator[Defect]:
@@ -315,7 +321,7 @@ def check_layers(root: Root) -> Iterator[Defect]:
         try:
             same = layers[name].token == entry.token
         except Exception as error:  # whatever a damaged store raises
-            yield Defect("layer", f"layer {name}", f"cannot be read: {_short(error)}", remedy)
+            yield Defect("layer", f"layer {name}", f"cannot be read: {_shorten(error)}", remedy)
         else:
             if not same:
                 yield Defect("layer", f"layer {name}", "is not the one that was added", remedy)
@@ -339,17 +345,17 @@ def check_raw(folder: Path, root: Root, newest: Root, *, deep: bool, progress: P
         if sha256 not in there:
             what = "files were read as it says, and its raw copy is gone, so that none of them can be compared"
             yield Defect("lost", name, what, f"put the file with SHA-256 {sha256} in {RAW}/, packed by zstd")
-    for place, (sha256, path) in enumerate(there.items()):
+    for index, (sha256, path) in enumerate(there.items()):
         where = str(path.relative_to(folder))
         if sha256 not in ledger and sha256 not in known:
             what = "a raw copy of which the ledger knows nothing, as a run that was killed leaves it"
             yield Defect("orphan", where, what, "ingest the file again, or remove the copy; deployment files may stay")
-        elif deep and (problem := content_problem(path, sha256)):
+        elif deep and (problem := find_content_problem(path, sha256)):
             yield Defect("unreadable", where, problem, "replace it by a copy of the file as it came")
-        progress("raw copies", (place + 1) / len(there))
+        progress("raw copies", (index + 1) / len(there))
 
 
-def content_problem(path: Path, sha256: str) -> str:
+def find_content_problem(path: Path, sha256: str) -> str:
     """Return what is wrong with a raw copy, of which this is the hash; empty: nothing."""
     digest = hashlib.sha256()
     try:
@@ -357,7 +363,7 @@ def content_problem(path: Path, sha256: str) -> str:
             while block := packed.read(_BLOCK):
                 digest.update(block)
     except OSError as error:
-        return f"cannot be read: {_short(error)}"
+        return f"cannot be read: {_shorten(error)}"
     return "" if digest.hexdigest() == sha256 else "its content is another than when it was ingested"
 
 
@@ -368,46 +374,48 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
     """
     if not (folder / CHECKSUMS).is_dir() or not (folder / STORE).is_dir():
         return
-    sums = Sums(folder, folder / STORE)
+    sums = SnapshotChecksums(folder, folder / STORE)
     try:
         read_checked(folder / MARKER)
     except FileNotFoundError:
         pass
     except (OSError, DamagedArchive) as error:
-        yield Defect("damaged", MARKER, _short(error), "'hypergrid maintain' writes it anew")
+        yield Defect("damaged", MARKER, _shorten(error), "'hypergrid maintain' writes it anew")
     try:
         read_checked(folder / ARCHIVE_MARKER, by_hand=True)
     except (OSError, DamagedArchive) as error:
         yield Defect(
-            "damaged", ARCHIVE_MARKER, _short(error), f"'hypergrid check ARCHIVE --repair' takes {SPARE} for it"
+            "damaged", ARCHIVE_MARKER, _shorten(error), f"'hypergrid check ARCHIVE --repair' takes {SPARE} for it"
         )
     else:
         if not is_spare_whole(folder):
             yield Defect("damaged", SPARE, "is another than the marker of the archive", _REPAIR)
-    for path in (copy for one in written_twice(folder / DEPLOYMENTS) for copy in damaged_copies(one)):
+    for path in (
+        copy for original in list_written_twice(folder / DEPLOYMENTS) for copy in find_damaged_copies(original)
+    ):
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
-    for path in sums.damaged():
+    for path in sums.find_damaged():
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
-    for path in sums.damaged_references():
+    for path in sums.find_damaged_references():
         what = "does not name a snapshot that is there"
         yield Defect("damaged", str(path.relative_to(folder)), what, _REPAIR)
-    chunks = sums.objects("chunks")
-    for place, path in enumerate(chunks):
+    chunks = sums.list_objects("chunks")
+    for index, path in enumerate(chunks):
         if not sums.is_whole(path):
             yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", f"{_REPAIR}; {_OLDER}")
-        if place % 64 == 0:
-            progress("chunks", place / len(chunks))
+        if index % 64 == 0:
+            progress("chunks", index / len(chunks))
     progress("chunks", 1.0)
 
 
 def check_left(folder: Path) -> Iterator[Defect]:
     """Find what runs that were killed left; called while no run is at work."""
-    for place in sorted((folder / STAGING).glob("*/")):
+    for path in sorted((folder / STAGING).glob("*/")):
         what = "a run that was killed left its staging"
-        yield Defect("orphan", str(place.relative_to(folder)), what, "the next ingest removes it; or remove it")
-    for place in sorted((folder / RAW).glob("*/.partial-*")):
+        yield Defect("orphan", str(path.relative_to(folder)), what, "the next ingest removes it; or remove it")
+    for path in sorted((folder / RAW).glob("*/.partial-*")):
         what = "a run that was killed left half a copy"
-        yield Defect("orphan", str(place.relative_to(folder)), what, "the next ingest removes it; or remove it")
+        yield Defect("orphan", str(path.relative_to(folder)), what, "the next ingest removes it; or remove it")
 
 
 def check_store(repository: icechunk.Repository, where: str, *, grace_s: float) -> Iterator[Defect]:
@@ -416,7 +424,7 @@ def check_store(repository: icechunk.Repository, where: str, *, grace_s: float) 
     try:
         litter = repository.garbage_collect(before, dry_run=True)
     except Exception as error:  # whatever a damaged store raises
-        yield Defect("unreadable", where, f"its snapshots cannot be read: {_short(error)}", RESTORE)
+        yield Defect("unreadable", where, f"its snapshots cannot be read: {_shorten(error)}", RESTORE)
         return
     objects = litter.chunks_deleted + litter.manifests_deleted + litter.snapshots_deleted
     if objects:
@@ -424,13 +432,13 @@ def check_store(repository: icechunk.Repository, where: str, *, grace_s: float) 
         yield Defect("orphan", where, what, "'hypergrid maintain' removes them")
 
 
-def _unreadable(where: str, error: Exception) -> Defect:
+def _unreadable_defect(where: str, error: Exception) -> Defect:
     if isinstance(error, DamagedChunks):
         names = ", ".join(dict.fromkeys(chunk.array.rpartition("/")[2] for chunk in error.chunks))
         return Defect("damaged", where, f"the checksums of {names} differ", _REPAIR)
-    return Defect("unreadable", where, f"cannot be read: {_short(error)}", RESTORE)
+    return Defect("unreadable", where, f"cannot be read: {_shorten(error)}", RESTORE)
 
 
-def _short(error: Exception) -> str:
+def _shorten(error: Exception) -> str:
     text = " ".join(str(error).split())
     return text[:200] or type(error).__name__

@@ -115,7 +115,7 @@ def copy_state(folders: Mapping[str, Path], target: Path) -> StateCopy:
             copy = scratch / name / path.name
             copy.parent.mkdir(mode=0o700, exist_ok=True)
             _copy_file(path, copy)
-            made.warnings += _warnings(path, copy, shown)
+            made.warnings += _iterate_warnings(path, copy, shown)
             made.files[shown] = checksum_of_file(copy)
     digest = checksum(json.dumps(sorted(made.files.items())).encode())
     made.folder = f"{_PREFIX}{digest}"
@@ -139,19 +139,19 @@ def _copy_database(path: Path, copy: Path) -> None:
             # In one step: one transaction's view, which no writer can make it begin again.
             source.backup(made, pages=-1)
     except sqlite3.Error as error:
-        raise _unreadable(path, str(error)) from error
+        raise _unreadable_error(path, str(error)) from error
     for ending in _SQLITE_OWN:
         copy.with_name(copy.name + ending).unlink(missing_ok=True)
 
 
-def _warnings(path: Path, copy: Path, shown: str) -> Iterator[str]:
+def _iterate_warnings(path: Path, copy: Path, shown: str) -> Iterator[str]:
     for where, what in find_damage(copy):
         if not where:
-            raise _unreadable(path, what)
+            raise _unreadable_error(path, what)
         yield f"{where} in {shown} {what}; copied as it is: 'hypergrid check' says what to do"
 
 
-def _unreadable(path: Path, what: str) -> CannotBackUp:
+def _unreadable_error(path: Path, what: str) -> CannotBackUp:
     message = f"{path} {what}; the former backup stays; restore the file from a copy, or leave --with-server away"
     return CannotBackUp(message)
 
@@ -163,9 +163,9 @@ def _cut_last_line(copy: Path) -> None:
         while end:
             start = max(0, end - _BLOCK)
             file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            if found >= 0:
-                end = start + found + 1
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
                 break
             end = start
         if end < size:
@@ -185,12 +185,12 @@ def prune_state(target: Path, kept: str | None) -> int:
     removed = 0
     for path in sorted(target.iterdir()):
         if is_state_copy(path.name) and path.name != kept:
-            removed += sum(1 for one in path.rglob("*") if one.is_file())
+            removed += sum(1 for entry in path.rglob("*") if entry.is_file())
             shutil.rmtree(path)
     return removed
 
 
-def state_files(backup: Path, told: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+def iterate_state_files(backup: Path, state_entry: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
     """Yield the files of the state in a backup, by their paths in an archive, each once it was compared.
 
     Raises
@@ -198,17 +198,17 @@ def state_files(backup: Path, told: Mapping[str, Any]) -> Iterator[tuple[str, Pa
     DamagedArchive
         One is missing, or another than it was.
     """
-    for name, (crc, size) in told["files"].items():
-        path = backup / told["folder"] / name
+    for name, (crc, size) in state_entry["files"].items():
+        path = backup / state_entry["folder"] / name
         if not _is_whole(path, crc, size):
             message = f"{path} is another than it was; nothing was restored; back up once more"
             raise DamagedArchive(message)
         yield name, path
 
 
-def is_current(backup: Path, told: Mapping[str, Any] | None, made: StateCopy) -> bool:
+def is_current(backup: Path, state_entry: Mapping[str, Any] | None, made: StateCopy) -> bool:
     """Return whether a backup holds the very state that was copied, whole."""
-    if told is None or told["folder"] != made.folder:
+    if state_entry is None or state_entry["folder"] != made.folder:
         return False
     return all(_is_whole(backup / made.folder / name, crc, size) for name, (crc, size) in made.files.items())
 

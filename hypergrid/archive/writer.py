@@ -14,12 +14,12 @@ from hypergrid.archive.arrays.cells import (
     CHUNK_SLICES,
     Slices,
     Tile,
-    empty_tile,
-    touched_blocks,
+    iterate_blocks,
+    make_empty_tile,
 )
-from hypergrid.archive.arrays.change_set import Touched, record_of
+from hypergrid.archive.arrays.change_set import ChangeSet, make_record
 from hypergrid.archive.arrays.layer_store import LayerChange, LayerEntry, remove_layer, write_layer
-from hypergrid.archive.arrays.merge import Outcome, SideRows, collapse, merge
+from hypergrid.archive.arrays.merge import MergeOutcome, SideRows, collapse, merge
 from hypergrid.archive.arrays.reader import read
 from hypergrid.archive.arrays.records import Conservation, FileEntry, Reject
 from hypergrid.archive.arrays.root import Root
@@ -52,7 +52,7 @@ class Writer:
         self._root = Root(root)
         self._slices = slices
         self._groups: dict[str, VariableGroup] = {}
-        self._touched: dict[str, dict[str, Touched]] = {}
+        self._touched: dict[str, dict[str, ChangeSet]] = {}
         self._locks: dict[str, Lock] = {}
         self._totals = Lock()
         self._counts = Conservation()
@@ -85,7 +85,7 @@ class Writer:
                 self._groups[variable.name] = VariableGroup.create(self._root.group, variable, slices=self._slices)
                 names = [*names, variable.name]
                 continue
-            unit = self._group(variable.name).variable.unit
+            unit = self._get_group(variable.name).variable.unit
             if unit != variable.unit:
                 message = (
                     f"the archive keeps {variable.name!r} in {unit!r}; got a declaration in {variable.unit!r}; "
@@ -124,11 +124,11 @@ class Writer:
         """
         if not readings.series:
             return Conservation()
-        name = _single_variable(readings)
-        _check(readings)
+        name = _require_single_variable(readings)
+        _check_readings(readings)
         self._slices.index(readings.time_ns)
-        with self._locked(name):
-            return self._store(self._group(name), readings)
+        with self._get_lock(name):
+            return self._store(self._get_group(name), readings)
 
     def read(self, variable: str, *, window: Window | None = None, series: Iterable[Series] | None = None) -> Readings:
         """Return a variable's readings with the tests that set their flags, what was written here included.
@@ -142,34 +142,34 @@ class Writer:
         """
         if variable not in self._root.variables:
             return Readings.empty()
-        with self._locked(variable):
-            group, chosen = self._group(variable), None
+        with self._get_lock(variable):
+            group, chosen = self._get_group(variable), None
             if series is not None:
-                known = {one: number for number, one in enumerate(group.series)}
-                chosen = np.array([known[one] for one in series if one in known], np.intp)
+                known = {sensor_series: number for number, sensor_series in enumerate(group.series)}
+                chosen = np.array([known[sensor_series] for sensor_series in series if sensor_series in known], np.intp)
             return read(group, self._slices, window=window, series=chosen, superseded=False, tests=True)
 
     def series(self, variable: str) -> tuple[Series, ...]:
         """Return the series of a variable, what was written here included; none where it is not declared."""
         if variable not in self._root.variables:
             return ()
-        with self._locked(variable):
-            return self._group(variable).series
+        with self._get_lock(variable):
+            return self._get_group(variable).series
 
     def extent(self, variable: str) -> Window | None:
         """Return the whole slices that hold all readings of a variable; None where there is none."""
         if variable not in self._root.variables:
             return None
-        with self._locked(variable):
-            extent = self._group(variable).extent
+        with self._get_lock(variable):
+            extent = self._get_group(variable).extent
         return None if extent is None else Window(*(self._slices.start_ns(s) for s in (extent[0], extent[1] + 1)))
 
-    def held(self, variable: str) -> tuple[NDArray[np.int64], int]:
+    def find_held(self, variable: str) -> tuple[NDArray[np.int64], int]:
         """Return where the chunks along time that hold readings of a variable begin [ns], and cells in each at most."""
         if variable not in self._root.variables:
             return np.empty(0, np.int64), 0
-        with self._locked(variable):
-            group = self._group(variable)
+        with self._get_lock(variable):
+            group = self._get_group(variable)
             begin_ns, length_ns = self.chunks_ns
             return np.sort(begin_ns + group.chunks * length_ns), CHUNK_SLICES * len(group.series)
 
@@ -186,10 +186,10 @@ class Writer:
         """
         changed, beside = self.flags_in_cells(judged)
         if len(beside):
-            name = _single_variable(beside)
-            with self._locked(name):
-                group = self._group(name)
-                numbers = self._numbers_of(group, beside)
+            name = _require_single_variable(beside)
+            with self._get_lock(name):
+                group = self._get_group(name)
+                numbers = self._find_numbers(group, beside)
                 at = self._flags_beside(group, numbers, beside, np.arange(len(beside)))
                 self._touch(group, "flags", beside.time_ns[at], numbers[at])
                 with self._totals:
@@ -204,14 +204,14 @@ class Writer:
         """
         if not len(judged):
             return 0, judged
-        name = _single_variable(judged)
-        with self._locked(name):
-            return self._set_flags(self._group(name), judged)
+        name = _require_single_variable(judged)
+        with self._get_lock(name):
+            return self._set_flags(self._get_group(name), judged)
 
     def _set_flags(self, group: VariableGroup, judged: Readings) -> tuple[int, Readings]:
-        numbers = self._numbers_of(group, judged)
+        numbers = self._find_numbers(group, judged)
         if (numbers < 0).any():
-            return self._set_flags(group, judged.take(numbers >= 0))
+            return self._set_flags(group, judged.take_rows(numbers >= 0))
         tests = judged.tests_or_none_set()
         if tests.any():
             group.keep_tests()
@@ -219,14 +219,14 @@ class Writer:
         offset_ns = judged.time_ns - self._slices.starts_ns(slice_index)
         beside = np.zeros(len(judged), np.bool_)
         changed = np.zeros(len(judged), np.bool_)
-        for rows, columns, chosen in touched_blocks(slice_index, numbers.astype(np.int64), group.cells.shape):
+        for rows, columns, chosen in iterate_blocks(slice_index, numbers.astype(np.int64), group.cells.shape):
             tile = group.cells.read(rows, columns)
             row, column = slice_index[chosen] - rows.start, numbers[chosen] - columns.start
-            old = tile.take(row, column)
-            here = (old.flag != ABSENT) & (old.offset_ns == offset_ns[chosen])
-            beside[chosen] = ~here
+            old = tile.take_cells(row, column)
+            is_in_cell = (old.flag != ABSENT) & (old.offset_ns == offset_ns[chosen])
+            beside[chosen] = ~is_in_cell
             flag, bits = judged.flag[chosen], tests[chosen]
-            other = here & (old.flag != MISSING) & (flag != MISSING) & ((old.flag != flag) | (old.tests != bits))
+            other = is_in_cell & (old.flag != MISSING) & (flag != MISSING) & ((old.flag != flag) | (old.tests != bits))
             if other.any():
                 tile.flag[row[other], column[other]] = flag[other]
                 if group.tested:
@@ -237,13 +237,13 @@ class Writer:
         count = int(np.count_nonzero(changed))
         with self._totals:
             self._flags += self._count(count)
-        return count, judged.take(beside)
+        return count, judged.take_rows(beside)
 
     @staticmethod
-    def _numbers_of(group: VariableGroup, readings: Readings) -> NDArray[np.int32]:
+    def _find_numbers(group: VariableGroup, readings: Readings) -> NDArray[np.int32]:
         """Return the number of each reading's series among those of the variable, -1 where it has none of it."""
-        known = {one: number for number, one in enumerate(group.series)}
-        return np.array([known.get(one, -1) for one in readings.series], np.int32)[readings.index]
+        known = {sensor_series: number for number, sensor_series in enumerate(group.series)}
+        return np.array([known.get(sensor_series, -1) for sensor_series in readings.series], np.int32)[readings.index]
 
     def _flags_beside(
         self, group: VariableGroup, numbers: NDArray[np.int32], judged: Readings, chosen: NDArray[np.intp]
@@ -251,21 +251,21 @@ class Writer:
         """Set flags in the side table; return which of the readings changed there."""
         if not len(chosen) or not len(group.side):
             return chosen[:0]
-        stored: SideRows = group.side_rows(_window_of(judged.time_ns[chosen]))
+        stored: SideRows = group.side_rows(_find_window(judged.time_ns[chosen]))
         position = stored.find(numbers[chosen], judged.time_ns[chosen])
-        old_tests = group.side_tests(stored.row)
+        old_tests = group.read_side_tests(stored.row)
         flag, tests = judged.flag[chosen], judged.tests_or_none_set()[chosen]
-        found = np.flatnonzero(position >= 0)
-        at = position[found]
-        other = (stored.flag[at] != MISSING) & (flag[found] != MISSING)
-        other &= (stored.flag[at] != flag[found]) | (old_tests[at] != tests[found])
-        found, rows = found[other], stored.row[at[other]]
-        if len(found):
+        indices = np.flatnonzero(position >= 0)
+        at = position[indices]
+        other = (stored.flag[at] != MISSING) & (flag[indices] != MISSING)
+        other &= (stored.flag[at] != flag[indices]) | (old_tests[at] != tests[indices])
+        indices, rows = indices[other], stored.row[at[other]]
+        if len(indices):
             order = np.argsort(rows)
-            group.side.set("flag", rows[order], flag[found][order])
+            group.side.set_values("flag", rows[order], flag[indices][order])
             if group.tested:
-                group.side.set("tests", rows[order], tests[found][order])
-        set_here: NDArray[np.intp] = chosen[found]
+                group.side.set_values("tests", rows[order], tests[indices][order])
+        set_here: NDArray[np.intp] = chosen[indices]
         return set_here
 
     def carry_flags(self, judged: VariableGroup, rows: slice) -> None:
@@ -279,16 +279,18 @@ class Writer:
         rows
             The slices.
         """
-        group = self._group(judged.variable.name)
+        group = self._get_group(judged.variable.name)
         for left in range(0, len(judged.series), CHUNK_SERIES):
             columns = slice(left, min(left + CHUNK_SERIES, len(judged.series)))
-            theirs, mine = (one.cells.read_judgements(rows, columns) for one in (judged, group))
+            theirs, own_judgements = (
+                source_group.cells.read_judgements(rows, columns) for source_group in (judged, group)
+            )
             if theirs.tests.any():
                 group.keep_tests()
-            other = (mine.flag != theirs.flag) | (mine.tests != theirs.tests)
+            other = (own_judgements.flag != theirs.flag) | (own_judgements.tests != theirs.tests)
             if other.any():
                 group.cells.write_judgements(rows, columns, theirs)
-                touched = self._touched.setdefault(judged.variable.name, {}).setdefault("flags", Touched())
+                touched = self._touched.setdefault(judged.variable.name, {}).setdefault("flags", ChangeSet())
                 count = int(np.count_nonzero(other))
                 slices, series = (np.flatnonzero(other.any(axis=axis)) for axis in (1, 0))
                 touched.add_all(count, slices + rows.start, series + left)
@@ -296,26 +298,26 @@ class Writer:
 
     def carry_side_flags(self, judged: VariableGroup) -> None:
         """Do what `carry_flags` does for the side table; of rows that were replaced since, the flags stay."""
-        group = self._group(judged.variable.name)
+        group = self._get_group(judged.variable.name)
         rows = judged.side_rows()
         if not len(rows.row):
             return
-        tests, old = judged.side_tests(rows.row), group.side_tests(rows.row)
+        tests, old = judged.read_side_tests(rows.row), group.read_side_tests(rows.row)
         flag, replaced = group.side.read("flag", "superseded", rows=slice(0, len(judged.side)))
         if tests.any():
             group.keep_tests()
         other = (replaced[rows.row] == 0) & ((flag[rows.row] != rows.flag) | (old != tests))
         if other.any():
-            group.side.set("flag", rows.row[other], rows.flag[other])
+            group.side.set_values("flag", rows.row[other], rows.flag[other])
             if group.tested:
-                group.side.set("tests", rows.row[other], tests[other])
+                group.side.set_values("tests", rows.row[other], tests[other])
             self._touch(group, "flags", rows.time_ns[other], rows.series[other])
             self._flags += self._count(int(np.count_nonzero(other)))
 
     def mend(self, variable: str, change: Callable[[VariableGroup, Slices], None]) -> None:
         """Let something mend the group of a variable; nobody reads or writes it meanwhile."""
-        with self._locked(variable):
-            change(self._group(variable), self._slices)
+        with self._get_lock(variable):
+            change(self._get_group(variable), self._slices)
         self.changed = True
 
     @property
@@ -369,11 +371,11 @@ class Writer:
             self._root.described_by = {**stored, **kept}
             self.changed = True
 
-    def streamed(self, stream: str, told: Json) -> None:
+    def set_stream(self, stream: str, state: Json) -> None:
         """Remember what a stream says of itself."""
         stored = self._root.streams
-        if stored.get(stream) != told:
-            self._root.streams = {**stored, stream: told}
+        if stored.get(stream) != state:
+            self._root.streams = {**stored, stream: state}
             self.changed = True
 
     def finish(self) -> Json | None:
@@ -385,7 +387,7 @@ class Writer:
         self._root.add_batch(self.batch)
         counts = {name: getattr(self._counts, name) for name in Conservation.__dataclass_fields__}
         counts |= {"rejects": self._rejects, "files": self._files}
-        touched = {name: record_of(kinds, self._slices) for name, kinds in self._touched.items()}
+        touched = {name: make_record(kinds, self._slices) for name, kinds in self._touched.items()}
         more: Json = {"layers": self._layers} if self._layers else {}
         if self._flags:
             more["flags"] = self._flags
@@ -399,27 +401,27 @@ class Writer:
         self._layers = [*dict.fromkeys([*self._layers, name])]
         self.changed = True
 
-    def _locked(self, variable: str) -> Lock:
+    def _get_lock(self, variable: str) -> Lock:
         return self._locks.setdefault(variable, Lock())
 
-    def _group(self, name: str) -> VariableGroup:
+    def _get_group(self, name: str) -> VariableGroup:
         if name not in self._groups:
             self._root.require_variable(name)
             self._groups[name] = VariableGroup.load(self._root.group, name)
         return self._groups[name]
 
-    def _series_numbers(self, group: VariableGroup, series: tuple[Series, ...]) -> NDArray[np.int32]:
-        known = {one: number for number, one in enumerate(group.series)}
-        new = [one for one in dict.fromkeys(series) if one not in known]
+    def _number_series(self, group: VariableGroup, series: tuple[Series, ...]) -> NDArray[np.int32]:
+        known = {sensor_series: number for number, sensor_series in enumerate(group.series)}
+        new = [sensor_series for sensor_series in dict.fromkeys(series) if sensor_series not in known]
         if new:
             group.series += tuple(new)
             group.cells.resize(len(group.series))
-            known = {one: number for number, one in enumerate(group.series)}
+            known = {sensor_series: number for number, sensor_series in enumerate(group.series)}
             self.changed = True
-        return np.array([known[one] for one in series], np.int32)
+        return np.array([known[sensor_series] for sensor_series in series], np.int32)
 
     def _store(self, group: VariableGroup, readings: Readings) -> Conservation:
-        numbers = self._series_numbers(group, readings.series)
+        numbers = self._number_series(group, readings.series)
         known = Readings(
             group.series,
             numbers[readings.index],
@@ -434,17 +436,17 @@ class Writer:
             group.keep_tests()
         total = Conservation(readings=len(readings), duplicates=duplicates)
         before = group.chunks
-        side = cache(partial(group.side_rows, _window_of(kept.time_ns)))
+        side = cache(partial(group.side_rows, _find_window(kept.time_ns)))
         slice_index = self._slices.index(kept.time_ns)
         column = kept.index.astype(np.int64)
         start_ns = self._slices.starts_ns(slice_index)
         shape = group.cells.shape
-        for rows, columns, chosen in touched_blocks(slice_index, column, shape):
+        for rows, columns, chosen in iterate_blocks(slice_index, column, shape):
             fresh = not ((before >= rows.start // CHUNK_SLICES) & (before * CHUNK_SLICES < rows.stop)).any()
-            tile = _blank(rows, columns) if fresh else group.cells.read(rows, columns)
+            tile = _make_blank(rows, columns) if fresh else group.cells.read(rows, columns)
             outcome = merge(
                 tile,
-                kept.take(chosen),
+                kept.take_rows(chosen),
                 row=slice_index[chosen] - rows.start,
                 column=column[chosen] - columns.start,
                 start_ns=start_ns[chosen],
@@ -458,11 +460,11 @@ class Writer:
             self.changed |= total.changed > 0
         return total
 
-    def _record(self, group: VariableGroup, outcome: Outcome) -> Conservation:
+    def _record(self, group: VariableGroup, outcome: MergeOutcome) -> Conservation:
         superseded = len(outcome.side_superseded) + len(outcome.side_replaced)
         # What was replaced is appended before what replaces it, so that the table tells the order of the amendments.
         if len(outcome.side_replaced):
-            group.side.set("superseded", outcome.side_replaced, 1)
+            group.side.set_values("superseded", outcome.side_replaced, 1)
         group.add_side(outcome.side_superseded, superseded=True)
         group.add_side(outcome.side_current, superseded=False)
         side = len(outcome.side_current) - len(outcome.side_replaced)
@@ -478,26 +480,26 @@ class Writer:
         if len(time_ns):
             slice_index = self._slices.index(time_ns)
             group.occupy(slice_index)
-            self._touched.setdefault(group.variable.name, {}).setdefault(kind, Touched()).add(slice_index, series)
+            self._touched.setdefault(group.variable.name, {}).setdefault(kind, ChangeSet()).add(slice_index, series)
 
 
-def _window_of(time_ns: NDArray[np.int64]) -> Window | None:
+def _find_window(time_ns: NDArray[np.int64]) -> Window | None:
     return Window(int(time_ns.min()), int(time_ns.max()) + 1) if len(time_ns) else None
 
 
-def _blank(rows: slice, columns: slice) -> Tile:
-    return empty_tile((rows.stop - rows.start, columns.stop - columns.start))
+def _make_blank(rows: slice, columns: slice) -> Tile:
+    return make_empty_tile((rows.stop - rows.start, columns.stop - columns.start))
 
 
-def _single_variable(readings: Readings) -> str:
-    names = sorted({one.variable for one in readings.series})
+def _require_single_variable(readings: Readings) -> str:
+    names = sorted({sensor_series.variable for sensor_series in readings.series})
     if len(names) != 1:
         message = f"a call of readings() needs series of one variable; got {', '.join(names)}; call it once for each"
         raise ValueError(message)
     return names[0]
 
 
-def _check(readings: Readings) -> None:
+def _check_readings(readings: Readings) -> None:
     if len(readings) and (readings.index.min() < 0 or readings.index.max() >= len(readings.series)):
         message = f"readings need an index from 0 to {len(readings.series) - 1}; got others; count their own series"
         raise ValueError(message)

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from hypergrid.archive import CARE, Archive, Change, compared, told
-from hypergrid.cli.console import say, show_json, show_table, stages
-from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, placed
+from hypergrid.archive import DEFAULT_RETENTION, Archive, Change, compare_snapshots, diff_from_log
+from hypergrid.cli.console import show_json, show_message, show_stages, show_table
+from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, choose_archive
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.readings import Series
 from hypergrid.core.times import (
@@ -22,12 +22,12 @@ from hypergrid.core.times import (
     parse_instant,
 )
 
-SHOWN: Final = 4
+MAX_SHOWN: Final = 4
 """Runs and series of a change that a table shows; --json has all."""
 
 
 def snapshots(
-    place: ArchivePlace = None,
+    archive_argument: ArchivePlace = None,
     *,
     archive: ArchivePlaceOption = None,
     diff: Annotated[
@@ -42,7 +42,7 @@ def snapshots(
     as_json: JsonOption = False,
 ) -> None:
     """List the committed versions, newest first; or say which slices and series changed between two of them."""
-    folder = placed(place, archive)
+    folder = choose_archive(archive_argument, archive)
     if cite is not None:
         Archive.open(folder, snapshot=cite).cite()
     if release is not None:
@@ -54,14 +54,25 @@ def snapshots(
         opened = Archive.open(folder)
         _show_snapshots(opened, as_json=as_json)
         return
-    with stages(quiet=as_json) as tell:
-        older, newer = (Archive.open(folder, snapshot=one) for one in diff)
-        changes = compared(older, newer, progress=tell) if exact else told(newer, older.snapshot)
+    with show_stages(quiet=as_json) as on_progress:
+        older, newer = (Archive.open(folder, snapshot=snapshot_id) for snapshot_id in diff)
+        changes = (
+            compare_snapshots(older, newer, progress=on_progress) if exact else diff_from_log(newer, older.snapshot)
+        )
     if as_json:
-        show_json([_as_json(change) for change in changes])
+        show_json([_change_json(change) for change in changes])
         return
     columns = ("variable", "how", "readings", "series", "slices")
-    rows = [(c.variable, c.kind, _count(c), _some(c.series, _name), _some(c.runs, _span)) for c in changes]
+    rows = [
+        (
+            c.variable,
+            c.kind,
+            _format_count(c),
+            _format_list(c.series, _format_series),
+            _format_list(c.runs, _format_span),
+        )
+        for c in changes
+    ]
     show_table(f"From {diff[0]} to {diff[1]}", columns, rows)
 
 
@@ -77,37 +88,40 @@ def _show_snapshots(opened: Archive, *, as_json: bool) -> None:
         show_table(f"Snapshots of {opened.name}", columns, rows)
 
 
-def _as_json(change: Change) -> dict[str, Any]:
+def _change_json(change: Change) -> dict[str, Any]:
     return {
         "variable": change.variable,
         "how": change.kind,
         "readings": change.readings,
         "slices": [{"from": format_instant(run.start_ns), "to": format_instant(run.stop_ns)} for run in change.runs],
-        "series": [{key: value for key, value in asdict(one).items() if key != "variable"} for one in change.series],
+        "series": [
+            {key: value for key, value in asdict(series_change).items() if key != "variable"}
+            for series_change in change.series
+        ],
     }
 
 
-def _count(change: Change) -> object:
+def _format_count(change: Change) -> object:
     return "not told" if change.readings is None else change.readings
 
 
-def _name(series: Series) -> str:
+def _format_series(series: Series) -> str:
     height = "" if series.height_m is None else f" {series.height_m:g} m"
     return f"{series.station}{height}"
 
 
-def _span(window: Window) -> str:
+def _format_span(window: Window) -> str:
     return f"{format_instant(window.start_ns)} to {format_instant(window.stop_ns)}"
 
 
-def _some(listed: Sequence[Any], text: Callable[[Any], str]) -> str:
-    shown = ", ".join(text(one) for one in listed[:SHOWN])
-    more = f" and {len(listed) - SHOWN:,} more" if len(listed) > SHOWN else ""
+def _format_list(listed: Sequence[Any], text: Callable[[Any], str]) -> str:
+    shown = ", ".join(text(entry) for entry in listed[:MAX_SHOWN])
+    more = f" and {len(listed) - MAX_SHOWN:,} more" if len(listed) > MAX_SHOWN else ""
     return f"{len(listed):,}: {shown}{more}" if listed else "not told"
 
 
 def export(
-    place: ArchivePlace = None,
+    archive_argument: ArchivePlace = None,
     *,
     archive: ArchivePlaceOption = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="File to write: .csv, .parquet, .nc or .smet.")],
@@ -124,29 +138,29 @@ def export(
     from hypergrid.formats.readings import Selection, export_readings  # noqa: PLC0415 - only this command writes files
 
     until = None if as_of is None else parse_instant(as_of)
-    opened = Archive.open(placed(place, archive), snapshot=snapshot, as_of_ns=until)
-    chosen = Selection(tuple(variable or ()), tuple(station or ()), window_of(start, stop), tuple(flag or ()))
-    begun = time.monotonic()
+    opened = Archive.open(choose_archive(archive_argument, archive), snapshot=snapshot, as_of_ns=until)
+    chosen = Selection(tuple(variable or ()), tuple(station or ()), parse_window(start, stop), tuple(flag or ()))
+    started_s = time.monotonic()
     try:
         # Before it is read: what a file cites can be asked for again, and does not expire while it is written.
-        opened.cite(on_wait=lambda: say("a commit is at work; waiting to cite the snapshot"))
+        opened.cite(on_wait=lambda: show_message("a commit is at work; waiting to cite the snapshot"))
     except OSError as error:
-        say(f"warning: the snapshot cannot be cited, and will expire: {error}")
-    with stages(quiet=as_json) as tell:
-        done = export_readings(opened, out, chosen, progress=lambda fraction: tell("export", fraction))
+        show_message(f"warning: the snapshot cannot be cited, and will expire: {error}")
+    with show_stages(quiet=as_json) as on_progress:
+        done = export_readings(opened, out, chosen, progress=lambda fraction: on_progress("export", fraction))
     summary = {
         "files": [str(path) for path in done.files], "readings": done.readings, "snapshot": done.snapshot,
-        "seconds": round(time.monotonic() - begun, 3),
+        "seconds": round(time.monotonic() - started_s, 3),
     }  # fmt: skip
     if as_json:
         show_json(summary)
         return
-    listed = ", ".join(str(path) for path in done.files[:SHOWN])
-    more = f" and {len(done.files) - SHOWN} more" if len(done.files) > SHOWN else ""
-    say(f"{listed}{more}: {done.readings:,} readings of snapshot {done.snapshot}, {summary['seconds']} s")
+    listed = ", ".join(str(path) for path in done.files[:MAX_SHOWN])
+    more = f" and {len(done.files) - MAX_SHOWN} more" if len(done.files) > MAX_SHOWN else ""
+    show_message(f"{listed}{more}: {done.readings:,} readings of snapshot {done.snapshot}, {summary['seconds']} s")
 
 
-def window_of(start: str | None, stop: str | None) -> Window | None:
+def parse_window(start: str | None, stop: str | None) -> Window | None:
     """Return the window that --from and --to say; None where neither is given."""
     if start is None and stop is None:
         return None
@@ -159,26 +173,28 @@ FIRST_INSTANT, LAST_INSTANT = "1900-01-01", "2261-12-31"
 
 
 def maintain(
-    place: ArchivePlace = None,
+    archive_argument: ArchivePlace = None,
     *,
     archive: ArchivePlaceOption = None,
     keep: Annotated[
         str, typer.Option(help="How long a snapshot can be read after another became the newest.")
-    ] = format_duration(round(CARE.keep_s * SECOND_NS)),
+    ] = format_duration(round(DEFAULT_RETENTION.keep_s * SECOND_NS)),
     as_json: JsonOption = False,
 ) -> None:
     """Let old snapshots expire, but for cited ones, and remove what none uses; committers do so by themselves."""
-    opened = Archive.open(placed(place, archive))
-    done = opened.maintain(replace(CARE, keep_s=parse_duration(keep) / SECOND_NS))
+    opened = Archive.open(choose_archive(archive_argument, archive))
+    done = opened.maintain(replace(DEFAULT_RETENTION, keep_s=parse_duration(keep) / SECOND_NS))
     if as_json:
         show_json(asdict(done))
         return
-    say(
+    show_message(
         f"{done.snapshots_expired:,} snapshots expired; {done.objects_removed:,} objects ({done.bytes_removed:,} bytes)"
         f" were removed in {done.seconds:.2f} s; {done.snapshots_left:,} snapshots are left, {len(opened.cited)} cited"
     )
     if done.held_by:
-        say(f"nothing expired while a reprocessing or a backup is at work (branches: {', '.join(done.held_by)})")
+        show_message(
+            f"nothing expired while a reprocessing or a backup is at work (branches: {', '.join(done.held_by)})"
+        )
 
 
 COMMANDS: Final = (snapshots, export, maintain)

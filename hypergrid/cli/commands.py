@@ -19,15 +19,15 @@ from hypergrid.analysis.reproduce import again as compute_again
 from hypergrid.cli.archive_commands import COMMANDS
 from hypergrid.cli.console import (
     Footnotes,
-    Stage,
-    notes_in,
-    say,
-    say_error,
+    OnProgress,
+    escape_invisible,
+    show_error,
     show_json,
     show_line,
+    show_message,
+    show_stages,
     show_table,
-    stages,
-    visible,
+    split_notes,
 )
 from hypergrid.cli.exit_status import FAILED
 from hypergrid.cli.layer_commands import layers_app
@@ -44,7 +44,7 @@ from hypergrid.formats.cf_timeseries import Box, read_timeseries
 from hypergrid.formats.results import check_path, write
 from hypergrid.interpolation import Comparison, Score
 from hypergrid.layers.layer import Layer
-from hypergrid.perspective.functions.catalogue import called, catalogue
+from hypergrid.perspective.functions.catalogue import called, list_catalogue
 from hypergrid.query import OpenArchive, Query, base, open_archive, read_document
 from ingest.cli.check_commands import COMMANDS as CHECK_COMMANDS
 from ingest.cli.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
@@ -59,7 +59,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 DEMO_FOLDER = Path("build/demo")
 
-SAVED = PROJECT / "station_data" / "queries"
+SAVED_QUERIES = PROJECT / "station_data" / "queries"
 """The reference queries."""
 
 Engine = Literal["auto", "spark", "inprocess"]
@@ -127,8 +127,10 @@ def ingest(
         importlib.import_module("ingest.cli.report_text").show_report(report)
     if report["files"] and not report["stored"] + report["superseded"] + report["duplicates"]:
         rejects = sum(report["rejects"].values())
-        say_error(f"nothing was brought in: new files {report['files']:,}, rejects {rejects:,}, readings 0")
-        say("describe the files in a deployment file; 'hypergrid ingest --dry-run' shows how they were understood")
+        show_error(f"nothing was brought in: new files {report['files']:,}, rejects {rejects:,}, readings 0")
+        show_message(
+            "describe the files in a deployment file; 'hypergrid ingest --dry-run' shows how they were understood"
+        )
         sys.exit(FAILED)
 
 
@@ -136,14 +138,14 @@ def _dry_run(paths: list[Path], deployment: Path | None, out: Path | None, *, as
     from ingest.batch.dry_run import dry_run as run  # noqa: PLC0415 - a query needs no ingest
 
     shown = importlib.import_module("ingest.cli.report_text")
-    with stages(quiet=as_json) as tell:
-        found = run(paths, deployment=deployment, progress=tell)
+    with show_stages(quiet=as_json) as notify:
+        result = run(paths, deployment=deployment, progress=notify)
     if as_json:
-        show_json(found.to_dict())
+        show_json(result.to_dict())
     else:
-        shown.show_dry_run(found)
+        shown.show_dry_run(result)
     if out is not None:
-        shown.write_proposed(found, out)
+        shown.write_template(result, out)
 
 
 def _ingest(
@@ -151,7 +153,7 @@ def _ingest(
 ) -> dict[str, Any]:
     from ingest.job import ingest as run  # noqa: PLC0415 - a query needs no ingest
 
-    with stages(quiet=quiet) as tell:
+    with show_stages(quiet=quiet) as notify:
         report = run(
             paths,
             archive,
@@ -159,8 +161,8 @@ def _ingest(
             engine=engine,
             strict=strict,
             now_ns=time.time_ns(),
-            progress=tell,
-            on_warning=lambda text: None if quiet else say(f"warning: {text}"),
+            progress=notify,
+            on_warning=lambda text: None if quiet else show_message(f"warning: {text}"),
         )
     return report.to_dict()
 
@@ -191,42 +193,46 @@ def query(
         raise InvalidQuery(message)
     check_path(out)
     asked = _read_query(file, open_archive(archive))
-    begun = time.monotonic()
+    started_s = time.monotonic()
     # Rows as CSV name no snapshot.
-    cited = out.suffix != ".csv" and _cite(asked)
-    with stages(quiet=as_json) as tell:
-        result, missing = _answer(asked, out, allowed_bytes, tell)
+    cited = out.suffix != ".csv" and _cite_snapshots(asked)
+    with show_stages(quiet=as_json) as notify:
+        result, missing = _answer_query(asked, out, allowed_bytes, notify)
     summary = {
         "out": str(out), "cells": int(result["value"].size), "missing": missing,
         "units": result["value"].attrs["units"], "snapshot": result.attrs["hypergrid_snapshot"],
-        "cited": cited, "token": result.attrs["hypergrid_token"], "notes": notes_in(result.attrs.get("comment", "")),
-        "seconds": round(time.monotonic() - begun, 3),
+        "cited": cited, "token": result.attrs["hypergrid_token"], "notes": split_notes(result.attrs.get("comment", "")),
+        "seconds": round(time.monotonic() - started_s, 3),
     }  # fmt: skip
     for note in summary["notes"]:
-        say(f"note: {note}")
+        show_message(f"note: {note}")
     if summary["missing"] == summary["cells"]:
-        say("warning: every cell is missing: too few readings in each (see count, count_possible and min_coverage)")
+        show_message(
+            "warning: every cell is missing: too few readings in each (see count, count_possible and min_coverage)"
+        )
     if out.suffix == ".png":
         if shown := importlib.import_module("hypergrid.plots").part_shown(result):
-            say(f"the picture shows {shown}; .nc and .zarr hold all")
+            show_message(f"the picture shows {shown}; .nc and .zarr hold all")
         if "variance" in result:
-            say("the picture does not show the variance; .nc and .zarr hold it")
+            show_message("the picture does not show the variance; .nc and .zarr hold it")
     if as_json:
         show_json(summary)
     else:
-        say(f"{out}: {summary['cells']:,} cells, {summary['missing']:,} missing, {summary['seconds']} s")
+        show_message(f"{out}: {summary['cells']:,} cells, {summary['missing']:,} missing, {summary['seconds']} s")
 
 
-def _cite(asked: Query) -> bool:
+def _cite_snapshots(asked: Query) -> bool:
     """Let the snapshots that a result will cite stay; return whether they do.
 
     Before anything is computed, so that none expires meanwhile.
     """
     try:
         for archive in asked.archives():
-            archive.cite(for_result=True, on_wait=lambda: say("a commit is at work; waiting to cite the snapshot"))
+            archive.cite(
+                for_result=True, on_wait=lambda: show_message("a commit is at work; waiting to cite the snapshot")
+            )
     except (OSError, HyperGridError) as error:
-        say(
+        show_message(
             f"note: the snapshot cannot be cited: {error}; once it has expired, --again answers as of its commit, and "
             "not from the snapshot itself"
         )
@@ -236,9 +242,9 @@ def _cite(asked: Query) -> bool:
 
 def _check_again(result: Path, archive: Path, allowed_bytes: int | None, *, as_json: bool) -> None:
     """Compute a result once more, say how the two differ, and end with status 1 where they do."""
-    with stages(quiet=as_json) as tell:
+    with show_stages(quiet=as_json) as notify:
         compared = compute_again(
-            result, open_archive(archive), allowed_bytes=allowed_bytes, progress=lambda done: tell("compute", done)
+            result, open_archive(archive), allowed_bytes=allowed_bytes, progress=lambda done: notify("compute", done)
         )
     if as_json:
         show_json(compared.to_json())
@@ -248,18 +254,18 @@ def _check_again(result: Path, archive: Path, allowed_bytes: int | None, *, as_j
         sys.exit(FAILED)
 
 
-def _answer(asked: Query, out: Path, allowed_bytes: int | None, tell: Stage) -> tuple[xr.Dataset, int]:
+def _answer_query(asked: Query, out: Path, allowed_bytes: int | None, notify: OnProgress) -> tuple[xr.Dataset, int]:
     """Write the answer of a query to a file; return it, and how many of its cells are missing."""
     history = f"{format_instant(time.time_ns() // SECOND_NS * SECOND_NS)} hypergrid query"
     if out.suffix == ".zarr":
-        progress = partial(tell, "compute")
+        progress = partial(notify, "compute")
         missing = asked.to_zarr(out, allowed_bytes=allowed_bytes, progress=progress, history=history)
         # Opened, not read: it may be larger than the memory.
         return xr.open_zarr(out, consolidated=False, chunks=None), missing
-    result = asked.compute(allowed_bytes=allowed_bytes, progress=lambda fraction: tell("compute", fraction))
-    tell("write", 0.0)
+    result = asked.compute(allowed_bytes=allowed_bytes, progress=lambda fraction: notify("compute", fraction))
+    notify("write", 0.0)
     write(result.assign_attrs(history=history), out)
-    tell("write", 1.0)
+    notify("write", 1.0)
     return result, int(result["value"].isnull().sum())
 
 
@@ -294,7 +300,7 @@ def compare_methods(
     if picture is not None and picture.suffix != ".png":
         message = f"--picture needs a file name that ends in .png; got {picture}"
         raise InvalidQuery(message)
-    asked = _stations_of(file, archive, variable, within, without or [])
+    asked = _station_query(file, archive, variable, within, without or [])
     compared = compare(asked)
     if as_json:
         show_json([each.to_json() for each in compared])
@@ -304,13 +310,13 @@ def compare_methods(
         # After the table, which is there whether or not the best method can be drawn.
         pictures = importlib.import_module("hypergrid.plots")
         pictures.plot_comparison(pictures.map_of_best(asked, compared, time=time)).savefig(picture)
-        say(f"written: {picture}")
+        show_message(f"written: {picture}")
 
 
 def _show_comparison(compared: Sequence[Comparison]) -> None:
     footnotes = Footnotes()
     rows = [
-        (each.label, *_scores(each.common), footnotes.number([each.problem] if each.problem else each.notes))
+        (each.label, *_format_scores(each.common), footnotes.number([each.problem] if each.problem else each.notes))
         for each in compared
     ]
     columns = ("method", "RMSE", "bias", "values", "in 95 % interval", "note")
@@ -320,7 +326,7 @@ def _show_comparison(compared: Sequence[Comparison]) -> None:
     footnotes.show()
 
 
-def _stations_of(
+def _station_query(
     file: Path, archive: Path | None, variable: str | None, within: Box | None, without: list[str]
 ) -> Query:
     if file.suffix == ".nc":
@@ -334,7 +340,7 @@ def _stations_of(
     return _read_query(file, open_archive(archive))
 
 
-def _scores(score: Score | None) -> tuple[str, str, str, str]:
+def _format_scores(score: Score | None) -> tuple[str, str, str, str]:
     if score is None:
         return "", "", "", ""
     covered = f"{score.coverage_95:.1%}" if math.isfinite(score.coverage_95) else ""
@@ -344,7 +350,7 @@ def _scores(score: Score | None) -> tuple[str, str, str, str]:
 @app.command()
 def explain(file: QueryArgument, archive: ArchiveOption) -> None:
     """Say how a query would be computed: the chain, the rewriting, the plan with its bytes."""
-    print(visible(_read_query(file, open_archive(archive)).explain()))
+    print(escape_invisible(_read_query(file, open_archive(archive)).explain()))
 
 
 @app.command()
@@ -354,23 +360,25 @@ def functions(
     as_json: JsonOption = False,
 ) -> None:
     """List the functions and methods that a query may name."""
-    found = [entry for entry in catalogue() if name in (None, entry.name)]
-    if name is not None and not found:
-        raise NotFound.among(kind="function or method", given=name, existing=[entry.name for entry in catalogue()])
+    results = [entry for entry in list_catalogue() if name in (None, entry.name)]
+    if name is not None and not results:
+        raise NotFound.among(kind="function or method", given=name, existing=[entry.name for entry in list_catalogue()])
     if as_json:
-        show_json([asdict(entry) for entry in found])
+        show_json([asdict(entry) for entry in results])
     elif name is None:
         columns = ("step", "name", "what it is", "needs", "parameters")
-        rows = ((entry.step, entry.name, entry.summary, entry.needs, entry.called) for entry in found)
+        rows = ((entry.step, entry.name, entry.summary, entry.needs, entry.signature) for entry in results)
         show_table("Functions and methods", columns, rows)
     else:
-        for entry in found:
+        for entry in results:
             show_line(f"{entry.step} {entry.name}: {entry.summary}")
             if entry.needs:
                 show_line(f"needs {entry.needs}")
             if entry.parameters:
-                told = ((called(parameter), parameter.summary, parameter.unit) for parameter in entry.parameters)
-                show_table("Parameters; those in brackets may be left out", ("parameter", "what it is", "unit"), told)
+                metadata = ((called(parameter), parameter.summary, parameter.unit) for parameter in entry.parameters)
+                show_table(
+                    "Parameters; those in brackets may be left out", ("parameter", "what it is", "unit"), metadata
+                )
 
 
 @app.command()
@@ -382,7 +390,7 @@ def stations(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json
         for s in opened.stations.values()
     ]
     columns = ("station", "name", "lon", "lat", "elevation_m")
-    _show(f"Stations of {opened.name}", columns, rows, as_json=as_json)
+    _show_rows(f"Stations of {opened.name}", columns, rows, as_json=as_json)
 
 
 @app.command()
@@ -394,7 +402,7 @@ def variables(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_jso
         extent = opened.store.extent(name)
         period = (format_instant(extent.start_ns), format_instant(extent.stop_ns)) if extent else ("", "")
         rows.append((name, variable.unit, len(opened.store.series(name)), *period))
-    _show(f"Variables of {opened.name}", ("variable", "unit", "series", "from", "to"), rows, as_json=as_json)
+    _show_rows(f"Variables of {opened.name}", ("variable", "unit", "series", "from", "to"), rows, as_json=as_json)
 
 
 @app.command()
@@ -402,10 +410,10 @@ def rejects(archive: ArchiveOption, *, as_json: JsonOption = False) -> None:
     """List what could not be read, with file, line, column and reason."""
     opened = open_archive(archive)
     rows = [(r.file, r.line, r.column, r.reason, r.text) for r in opened.store.rejects()]
-    _show(f"Rejects of {opened.name}", ("file", "line", "column", "reason", "text"), rows, as_json=as_json)
+    _show_rows(f"Rejects of {opened.name}", ("file", "line", "column", "reason", "text"), rows, as_json=as_json)
 
 
-def _show(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, as_json: bool) -> None:
+def _show_rows(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, as_json: bool) -> None:
     if as_json:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
@@ -427,8 +435,8 @@ def quality(
     from ingest.reprocess.reflag import run_quality  # noqa: PLC0415 - a query needs no ingest
 
     chosen = tuple(variable or ())
-    with stages(quiet=as_json) as tell:
-        report = run_quality(archive, deployment=deployment, variables=chosen, now_ns=time.time_ns(), progress=tell)
+    with show_stages(quiet=as_json) as notify:
+        report = run_quality(archive, deployment=deployment, variables=chosen, now_ns=time.time_ns(), progress=notify)
     if as_json:
         show_json(report.to_dict())
     else:
@@ -437,13 +445,13 @@ def quality(
         shown.show_quality("After", report.after)
         shown.show_skipped(report.skipped)
         for warning in report.warnings:
-            say(f"warning: {warning}")
-        say(f"{report.changed:,} of {report.readings:,} readings changed their flags, by {report.parameters}")
+            show_message(f"warning: {warning}")
+        show_message(f"{report.changed:,} of {report.readings:,} readings changed their flags, by {report.parameters}")
 
 
 @app.command()
 def serve(
-    place: Annotated[
+    archive_argument: Annotated[
         Path | None, typer.Argument(metavar="ARCHIVE", help="Folder of the archive; the demo's where absent.")
     ] = None,
     *,
@@ -462,7 +470,7 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Serve the web API and the page, and run the standing queries, until Ctrl-C."""
-    chosen = place or archive or DEMO_FOLDER / "archive"
+    chosen = archive_argument or archive or DEMO_FOLDER / "archive"
     if chosen == DEMO_FOLDER / "archive" and not chosen.is_dir():
         message = "serve needs an archive: give ARCHIVE, its folder, or make the sample's with `make demo`"
         raise NotAnArchive(message)
@@ -472,14 +480,14 @@ def serve(
         given, host=host or given.host, port=port, root_path=root_path or given.root_path,
         read_only=read_only or given.read_only,
     )  # fmt: skip
-    (partial(_check_serving, as_json=as_json) if check else _serve)(chosen, given, saved or SAVED)
+    (partial(_check_serving, as_json=as_json) if check else _serve)(chosen, given, saved or SAVED_QUERIES)
 
 
 def _check_serving(archive: Path, given: Settings, saved: Path, *, as_json: bool) -> None:
-    found = importlib.import_module("queries.web.preflight").check(archive, given, saved, now_ns=time.time_ns())
-    rows = [(one.what, "fine" if one.is_fine else "wrong", one.told) for one in found]
-    _show(f"Serving {archive}", ("what", "state", "found"), rows, as_json=as_json)
-    if not all(one.is_fine for one in found):
+    check = importlib.import_module("queries.web.preflight").check(archive, given, saved, now_ns=time.time_ns())
+    rows = [(item.what, "fine" if item.is_fine else "wrong", item.message) for item in check]
+    _show_rows(f"Serving {archive}", ("what", "state", "found"), rows, as_json=as_json)
+    if not all(item.is_fine for item in check):
         sys.exit(FAILED)
 
 
@@ -489,12 +497,12 @@ def _serve(archive: Path, given: Settings, saved: Path) -> None:
     from viz.site import site  # noqa: PLC0415
 
     log_to_stderr()
-    on_ready = partial(_say_served, archive)
+    on_ready = partial(_show_address, archive)
     serve_archive(archive, given, pages=site(), saved=saved, on_ready=on_ready)
 
 
-def _say_served(archive: Path, address: str) -> None:
-    say(f"serving {archive} at {address} (Ctrl-C ends)")
+def _show_address(archive: Path, address: str) -> None:
+    show_message(f"serving {archive} at {address} (Ctrl-C ends)")
 
 
 @app.command()
@@ -506,42 +514,44 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """Do the main job once on the sample network: generate, ingest, query, compare with the truth, serve."""
-    from hypergrid.cli.demo import Rooms, run_demo  # noqa: PLC0415 - only the demo draws and generates
+    from hypergrid.cli.demo import DemoSteps, run_demo  # noqa: PLC0415 - only the demo draws and generates
     from hypergrid.layers.raster_reader import read_raster  # noqa: PLC0415
     from station_data.generate import generate  # noqa: PLC0415
     from station_data.raster import write_terrain  # noqa: PLC0415
     from station_data.truth import truth_mean  # noqa: PLC0415
 
-    def make(out: Path, tell: Any) -> None:  # noqa: ANN401 - a callback of the demo
-        generate(out, seed=seed, formats=("sensorscope",), progress=lambda done, total: tell("", done / total))
+    def make(out: Path, notify: Any) -> None:  # noqa: ANN401 - a callback of the demo
+        generate(out, seed=seed, formats=("sensorscope",), progress=lambda done, total: notify("", done / total))
 
-    def bring(source: Path, archive: Path, tell: Any) -> dict[str, Any]:  # noqa: ANN401
+    def bring(source: Path, archive: Path, notify: Any) -> dict[str, Any]:  # noqa: ANN401
         from ingest.job import ingest as run  # noqa: PLC0415
 
-        report = run([source], archive, now_ns=time.time_ns(), progress=lambda stage, part: tell(f"  {stage}", part))
+        report = run([source], archive, now_ns=time.time_ns(), progress=lambda stage, part: notify(f"  {stage}", part))
         return report.to_dict()
 
     def terrain(out: Path) -> Layer:
         return read_raster(write_terrain(out), name="elevation")
 
     target = folder if seed == 2007 else folder.with_name(f"{folder.name}-{seed}")
-    rooms = Rooms(make, bring, terrain, truth_mean, PROJECT / "station_data" / "queries")
-    with stages(quiet=as_json) as tell:
-        summary = run_demo(target, rooms, tell)
+    rooms = DemoSteps(make, bring, terrain, truth_mean, PROJECT / "station_data" / "queries")
+    with show_stages(quiet=as_json) as notify:
+        summary = run_demo(target, rooms, notify)
     if as_json:
         show_json(summary)
     else:
         _show_demo(summary)
     if not no_serve:
-        _serve(target / "archive", read_settings(), SAVED)
+        _serve(target / "archive", read_settings(), SAVED_QUERIES)
 
 
 def _show_demo(summary: dict[str, Any]) -> None:
     importlib.import_module("ingest.cli.report_text").show_report(summary["ingest"])
     show_table("Seconds", ("stage", "s"), [(name, float(s)) for name, s in summary["seconds"].items()])
     error, plain = summary["q1"]["rmse_K"], summary["q1"]["rmse_plain_mean_K"]
-    say(f"Q1 against the truth: root-mean-square error {error:.3f} K; plain mean of the stations {plain:.3f} K")
-    say("written: " + ", ".join(summary["outputs"]))
+    show_message(
+        f"Q1 against the truth: root-mean-square error {error:.3f} K; plain mean of the stations {plain:.3f} K"
+    )
+    show_message("written: " + ", ".join(summary["outputs"]))
 
 
 @app.command()
@@ -573,8 +583,8 @@ def bench(
     for option in sizes.keys() - inspect.signature(chosen.measure).parameters.keys():
         message = f"--{option} is not for the benchmark {name}, which has sizes of its own; leave it away"
         raise InvalidQuery(message)
-    with stages(quiet=as_json) as tell:
-        measured = chosen.measure(case, pairs=pairs, tell=tell, **sizes)
+    with show_stages(quiet=as_json) as notify:
+        measured = chosen.measure(case, pairs=pairs, notify=notify, **sizes)
     if as_json:
         show_json(measured)
     else:

@@ -14,29 +14,29 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-PEOPLE = Console(stderr=True, highlight=False)
+STDERR = Console(stderr=True, highlight=False)
 """Where people read."""
 
-Stage = Callable[[str, float], None]
+OnProgress = Callable[[str, float], None]
 """Called with a stage's name and the fraction of it that is done."""
 
 
 @contextmanager
-def stages(*, quiet: bool = False) -> Iterator[Stage]:
-    """Show a progress bar a stage; yields what is told how far each stage is."""
+def show_stages(*, quiet: bool = False) -> Iterator[OnProgress]:
+    """Show a progress bar a stage; yields the callback that moves it."""
     bars = Progress(
         TextColumn("{task.description:<28}"), BarColumn(30), TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(), console=PEOPLE, disable=quiet,
+        TimeElapsedColumn(), console=STDERR, disable=quiet,
     )  # fmt: skip
     tasks: dict[str, TaskID] = {}
 
-    def tell(name: str, fraction: float) -> None:
+    def update_bar(name: str, fraction: float) -> None:
         if name not in tasks:
             tasks[name] = bars.add_task(name, total=1.0)
         bars.update(tasks[name], completed=fraction)
 
     with bars:
-        yield tell
+        yield update_bar
 
 
 _REMEDIES: Mapping[int, str] = {
@@ -48,19 +48,19 @@ _REMEDIES: Mapping[int, str] = {
 
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_INVISIBLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 """Characters that a terminal obeys and does not show: its own commands, and those that turn the direction of text."""
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     r"""Return a text in which what a terminal would obey stands as Python writes it: `\x1b`, `\u202e`.
 
     Names of stations and what could not be read come from whoever sends data.
     """
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _INVISIBLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def explained(error: BaseException) -> str:
+def explain_error(error: BaseException) -> str:
     """Return what an error of the system says, with what to do where that is known."""
     if isinstance(error, OSError) and error.errno is not None and error.errno in _REMEDIES:
         if error.filename:
@@ -71,26 +71,26 @@ def explained(error: BaseException) -> str:
     return str(error)
 
 
-def say(text: str) -> None:
+def show_message(text: str) -> None:
     """Show a line to people."""
-    PEOPLE.print(visible(text), markup=False, soft_wrap=True)
+    STDERR.print(escape_invisible(text), markup=False, soft_wrap=True)
 
 
-def say_error(text: str) -> None:
+def show_error(text: str) -> None:
     """Show why the command failed."""
-    PEOPLE.print(visible(f"hypergrid: {text}"), style="red", markup=False, soft_wrap=True)
+    STDERR.print(escape_invisible(f"hypergrid: {text}"), style="red", markup=False, soft_wrap=True)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table on stdout; columns whose first cell is a number are aligned right."""
     listed = [list(row) for row in rows]
-    table = Table(title=escape(visible(title)), title_justify="left", title_style="bold")
+    table = Table(title=escape(escape_invisible(title)), title_justify="left", title_style="bold")
     for number, name in enumerate(columns):
         right = bool(listed) and isinstance(listed[0][number], int | float)
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in listed:
         # A line break in a cell would look like another row.
-        table.add_row(*(escape(visible(_text(cell)).replace("\n", "\\n")) for cell in row))
+        table.add_row(*(escape(escape_invisible(_format_cell(cell)).replace("\n", "\\n")) for cell in row))
     Console(highlight=False).print(table)
 
 
@@ -112,21 +112,21 @@ class Footnotes:
 
 def show_line(text: str) -> None:
     """Print a line on stdout, such as what belongs under a table."""
-    Console(highlight=False).print(visible(text), markup=False, soft_wrap=True)
+    Console(highlight=False).print(escape_invisible(text), markup=False, soft_wrap=True)
 
 
-def notes_in(comment: str) -> list[str]:
+def split_notes(comment: str) -> list[str]:
     """Return the notes of a result's comment: what its semicolons part, but for those within parentheses."""
     notes, depth, start = [], 0, 0
-    for place, letter in enumerate(comment):
+    for index, letter in enumerate(comment):
         depth += (letter == "(") - (letter == ")")
-        if depth <= 0 and comment.startswith("; ", place):
-            notes.append(comment[start:place])
-            start = place + 2
+        if depth <= 0 and comment.startswith("; ", index):
+            notes.append(comment[start:index])
+            start = index + 2
     return [note for note in (*notes, comment[start:]) if note]
 
 
-def _text(cell: object) -> str:
+def _format_cell(cell: object) -> str:
     if isinstance(cell, bool) or cell is None:
         return {True: "yes", False: "no"}.get(cell, "") if cell is not None else ""
     if isinstance(cell, int):
@@ -136,12 +136,12 @@ def _text(cell: object) -> str:
 
 def show_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print JSON on stdout; NaN and infinity, which JSON does not have, become null."""
-    print(json.dumps(_finite(value), indent=1, default=str, allow_nan=False))
+    print(json.dumps(_replace_nonfinite(value), indent=1, default=str, allow_nan=False))
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can hold
+def _replace_nonfinite(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can hold
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_replace_nonfinite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

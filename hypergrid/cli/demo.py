@@ -21,7 +21,7 @@ from hypergrid.layers.layer import Layer
 from hypergrid.plots import plot
 from hypergrid.query import OpenArchive, open_archive
 
-Tell = Callable[[str, float], None]
+OnProgress = Callable[[str, float], None]
 
 
 Truth = Callable[..., np.ndarray[Any, np.dtype[np.float64]]]
@@ -29,12 +29,12 @@ Truth = Callable[..., np.ndarray[Any, np.dtype[np.float64]]]
 
 
 @dataclass(frozen=True)
-class Rooms:
+class DemoSteps:
     """What the demo joins."""
 
-    generate: Callable[[Path, Tell], None]
+    generate: Callable[[Path, OnProgress], None]
     """Writes the sample network's station files into a folder."""
-    ingest: Callable[[Path, Path, Tell], Mapping[str, Any]]
+    ingest: Callable[[Path, Path, OnProgress], Mapping[str, Any]]
     """Brings a folder of files into an archive; returns its report."""
     terrain: Callable[[Path], Layer]
     """Writes the sample's terrain into a raster file, and reads it."""
@@ -44,22 +44,22 @@ class Rooms:
 
 
 @dataclass
-class Clock:
+class StageTimer:
     """Seconds a stage took."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
-    def stage(self, name: str, tell: Tell) -> Iterator[Callable[[float], None]]:
+    def time_stage(self, name: str, notify: OnProgress) -> Iterator[Callable[[float], None]]:
         """Time a stage and show it."""
-        begun = time.monotonic()
-        tell(name, 0.0)
-        yield lambda fraction: tell(name, fraction)
-        tell(name, 1.0)
-        self.seconds[name] = round(time.monotonic() - begun, 2)
+        started_s = time.monotonic()
+        notify(name, 0.0)
+        yield lambda fraction: notify(name, fraction)
+        notify(name, 1.0)
+        self.seconds[name] = round(time.monotonic() - started_s, 2)
 
 
-def run_demo(folder: Path, rooms: Rooms, tell: Tell) -> dict[str, Any]:
+def run_demo(folder: Path, rooms: DemoSteps, notify: OnProgress) -> dict[str, Any]:
     """Generate the sample (once), ingest it into a new archive, answer Q1 and the radiation query, compare with truth.
 
     Parameters
@@ -68,16 +68,16 @@ def run_demo(folder: Path, rooms: Rooms, tell: Tell) -> dict[str, Any]:
         Where everything goes: `stations/`, `terrain.tif`, `archive/`, and `q1` and `radiation` as .nc and .png.
     rooms
         Generator, ingest, terrain and truth.
-    tell
+    notify
         Is told the stages.
 
     Returns
     -------
     The summary: the ingest's report, the error of Q1 [K], seconds a stage, and the paths written.
     """
-    clock, archive_folder, stations = Clock(), folder / "archive", folder / "stations"
+    clock, archive_folder, stations = StageTimer(), folder / "archive", folder / "stations"
     folder.mkdir(parents=True, exist_ok=True)
-    with clock.stage("generate the sample", tell) as done:
+    with clock.time_stage("generate the sample", notify) as done:
         if not stations.is_dir():
             rooms.generate(stations, lambda _, fraction: done(fraction))
     if archive_folder.is_dir():
@@ -86,28 +86,28 @@ def run_demo(folder: Path, rooms: Rooms, tell: Tell) -> dict[str, Any]:
         if not (archive_folder / MARKER).is_file():
             open_archive(archive_folder)
         shutil.rmtree(archive_folder)
-    with clock.stage("ingest", tell):
-        report = rooms.ingest(stations, archive_folder, tell)
-    with clock.stage("add the terrain", tell):
+    with clock.time_stage("ingest", notify):
+        report = rooms.ingest(stations, archive_folder, notify)
+    with clock.time_stage("add the terrain", notify):
         open_archive(archive_folder).store.add_layer(rooms.terrain(folder / "terrain.tif"), now_ns=time.time_ns())
     archive = open_archive(archive_folder)
-    q1 = _answer(archive, rooms.queries / "q1.json", folder / "q1", clock, tell)
-    _answer(archive, rooms.queries / "radiation.json", folder / "radiation", clock, tell)
-    with clock.stage("compare with the truth", tell):
-        errors = compare(archive, q1, _document(rooms.queries / "q1.json"), rooms.truth_mean)
+    q1 = _answer_query(archive, rooms.queries / "q1.json", folder / "q1", clock, notify)
+    _answer_query(archive, rooms.queries / "radiation.json", folder / "radiation", clock, notify)
+    with clock.time_stage("compare with the truth", notify):
+        errors = compare(archive, q1, _read_document(rooms.queries / "q1.json"), rooms.truth_mean)
     outputs = [str(folder / f"{name}.{ending}") for name in ("q1", "radiation") for ending in ("nc", "png")]
     return {"ingest": dict(report), "q1": errors, "seconds": clock.seconds, "outputs": outputs}
 
 
-def _document(path: Path) -> dict[str, Any]:
+def _read_document(path: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(path.read_text())
     return document
 
 
-def _answer(archive: OpenArchive, path: Path, out: Path, clock: Clock, tell: Tell) -> xr.Dataset:
-    with clock.stage(f"query {path.stem}", tell) as done:
-        dataset = archive.query(_document(path)).compute(progress=done)
-    with clock.stage(f"write {path.stem}", tell):
+def _answer_query(archive: OpenArchive, path: Path, out: Path, clock: StageTimer, notify: OnProgress) -> xr.Dataset:
+    with clock.time_stage(f"query {path.stem}", notify) as done:
+        dataset = archive.query(_read_document(path)).compute(progress=done)
+    with clock.time_stage(f"write {path.stem}", notify):
         write(dataset, out.with_suffix(".nc"))
         plot(dataset, stations=list(archive.stations.values())).savefig(out.with_suffix(".png"))
     return dataset
@@ -135,10 +135,10 @@ def compare(archive: OpenArchive, q1: xr.Dataset, document: Mapping[str, Any], t
     plain = archive.query({"variable": document["variable"], "steps": steps, "clip": document["clip"]}).compute()
     flat = float(np.nanmean(plain["value"].to_numpy()))
     return {
-        "rmse_K": _rms(q1["value"].to_numpy()[0] - truth),
-        "rmse_plain_mean_K": _rms(flat - truth),
+        "rmse_K": _root_mean_square(q1["value"].to_numpy()[0] - truth),
+        "rmse_plain_mean_K": _root_mean_square(flat - truth),
     }
 
 
-def _rms(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+def _root_mean_square(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
     return float(np.sqrt(np.mean(np.square(values))))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hypergrid.cli.console import say, show_json, show_table
+from hypergrid.cli.console import show_json, show_message, show_table
 from hypergrid.cli.options import ArchiveOption, JsonOption, SnapshotOption
 from hypergrid.core.errors import InvalidUnit
 from hypergrid.query import open_archive
@@ -50,16 +50,18 @@ def add_layer(
         show_json({**asdict(entry), "changed": change.changed, "replaced": replaced and asdict(replaced)})
         return
     if not change.changed:
-        say(f"nothing new: the archive has this layer as {name!r}; nothing was committed")
+        show_message(f"nothing new: the archive has this layer as {name!r}; nothing was committed")
         return
-    say(f"layer {name!r} [{entry.unit}]: {entry.rows} x {entry.columns} cells from {entry.description}")
+    show_message(f"layer {name!r} [{entry.unit}]: {entry.rows} x {entry.columns} cells from {entry.description}")
     if replaced is not None:
-        say(f"it replaces {replaced.rows} x {replaced.columns} cells from {replaced.description}")
+        show_message(f"it replaces {replaced.rows} x {replaced.columns} cells from {replaced.description}")
     if entry.unit == "unknown":
-        say("warning: its unit is unknown; state it with --unit")
-    outside = [s.id for s in opened.stations.values() if math.isnan(layer.at([(s.position.lon, s.position.lat)])[0])]
+        show_message("warning: its unit is unknown; state it with --unit")
+    outside = [
+        s.id for s in opened.stations.values() if math.isnan(layer.sample([(s.position.lon, s.position.lat)])[0])
+    ]
     if outside:
-        say(
+        show_message(
             f"warning: {len(outside)} of {len(opened.stations)} stations have no value of it: {', '.join(outside[:20])}"
         )
 
@@ -73,10 +75,16 @@ def list_layers(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_j
         show_json([asdict(entry) for entry in entries])
         return
     rows = [
-        (one.name, one.unit, one.rows, one.columns, f"{one.west:.6g} {one.south:.6g} {one.east:.6g} {one.north:.6g}",
-         one.description)
-        for one in entries
-    ]  # fmt: skip
+        (
+            entry.name,
+            entry.unit,
+            entry.rows,
+            entry.columns,
+            f"{entry.west:.6g} {entry.south:.6g} {entry.east:.6g} {entry.north:.6g}",
+            entry.description,
+        )
+        for entry in entries
+    ]
     columns = ("layer", "unit", "rows", "columns", "west south east north", "description")
     show_table(f"Layers of {opened.name}", columns, rows)
 
@@ -85,4 +93,4 @@ def list_layers(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_j
 def remove_layer(name: Annotated[str, typer.Argument(help="Name of the layer.")], archive: ArchiveOption) -> None:
     """Remove a layer, in one commit; older snapshots keep it."""
     removed = open_archive(archive).store.remove_layer(name, now_ns=time.time_ns())
-    say(f"layer {name!r} is removed: it was from {removed.description}; older snapshots keep it")
+    show_message(f"layer {name!r} is removed: it was from {removed.description}; older snapshots keep it")

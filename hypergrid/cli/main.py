@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hypergrid.cli.console import explained, say, say_error
+from hypergrid.cli.console import explain_error, show_error, show_message
 from hypergrid.cli.exit_status import FAILED, INTERRUPTED, USED_WRONGLY
 from hypergrid.core.errors import (
     CannotBackUp,
@@ -112,7 +112,7 @@ def _say_version(*, asked: bool) -> None:
         archive = importlib.import_module("hypergrid.archive")
         print(
             f"hypergrid {VERSION}, which writes archives of layout {archive.LAYOUT} and reads "
-            f"{archive.readable_layouts()}"
+            f"{archive.describe_readable_layouts()}"
         )
         raise typer.Exit
 
@@ -133,19 +133,19 @@ def main() -> None:
     try:
         app()
     except HyperGridError as error:
-        say_error(str(error))
+        show_error(str(error))
         sys.exit(USED_WRONGLY if isinstance(error, WRONG_USE) else FAILED)
     except OSError as error:
-        say_error(explained(error))
+        show_error(explain_error(error))
         sys.exit(FAILED)
     except SystemExit as leaving:
         if leaving.code == INTERRUPTED:
-            say("hypergrid: interrupted; what was not finished was not written")
+            show_message("hypergrid: interrupted; what was not finished was not written")
         raise
     except Exception as error:
         # Only a command that opened an archive can meet an error of its store.
         archive = sys.modules.get("hypergrid.archive")
         if archive is None or not isinstance(error, archive.StoreError):
             raise
-        say_error(explained(error))
+        show_error(explain_error(error))
         sys.exit(FAILED)

@@ -16,7 +16,7 @@ SnapshotOption = Annotated[str | None, typer.Option("--snapshot", help="Snapshot
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and no progress.")]
 
 
-def placed(place: Path | None, option: Path | None) -> Path:
+def choose_archive(archive_argument: Path | None, option: Path | None) -> Path:
     """Return the archive's folder, which commands about an archive take as ARCHIVE or as --archive.
 
     Raises
@@ -24,7 +24,7 @@ def placed(place: Path | None, option: Path | None) -> Path:
     InvalidQuery
         There is neither.
     """
-    chosen = place or option
+    chosen = archive_argument or option
     if chosen is None:
         message = "this command needs ARCHIVE, the folder of an archive; give it, or set HYPERGRID_ARCHIVE"
         raise InvalidQuery(message)

@@ -22,44 +22,44 @@ SMALL_PRODUCT = 1e8
 
 
 @cache
-def _libraries() -> ThreadpoolController:
+def _load_libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-class _Limit:
+class _ThreadLimit:
     """The limit of this process, and how many rely on it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._inside = 0
-        self._held: Any = None
+        self._users = 0
+        self._limits: Any = None
 
     def enter(self) -> None:
         """Set the limit, unless somebody did."""
         with self._lock:
-            if not self._inside:
-                self._held = _libraries().limit(limits=1, user_api="blas")
-            self._inside += 1
+            if not self._users:
+                self._limits = _load_libraries().limit(limits=1, user_api="blas")
+            self._users += 1
 
     def leave(self) -> None:
         """Take it back, unless somebody else relies on it."""
         with self._lock:
             # A child that was forked in here relies on nothing any more.
-            self._inside = max(self._inside - 1, 0)
-            if not self._inside:
-                self._held.restore_original_limits()
+            self._users = max(self._users - 1, 0)
+            if not self._users:
+                self._limits.restore_original_limits()
 
-    def begin_in_child(self) -> None:
+    def reset_in_child(self) -> None:
         """Begin anew after a fork: the threads that held the lock or relied on the limit are not in this process."""
         self._lock = threading.Lock()
-        if self._inside:
-            self._held.restore_original_limits()
-        self._inside = 0
+        if self._users:
+            self._limits.restore_original_limits()
+        self._users = 0
 
 
-_limit = _Limit()
+_limit = _ThreadLimit()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_limit.begin_in_child)
+    os.register_at_fork(after_in_child=_limit.reset_in_child)
 
 
 @contextmanager

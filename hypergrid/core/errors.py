@@ -106,8 +106,8 @@ class TooLarge(HyperGridError, MemoryError):
         What the caller can do.
     """
 
-    def __init__(self, who: str, what: str, projected: float, allowed: float, remedy: str) -> None:
-        super().__init__(f"{who} projects {projected:,.0f} {what}, above the {allowed:,.0f} allowed; {remedy}")
+    def __init__(self, label: str, what: str, projected: float, allowed: float, remedy: str) -> None:
+        super().__init__(f"{label} projects {projected:,.0f} {what}, above the {allowed:,.0f} allowed; {remedy}")
         self.projected = projected
         self.allowed = allowed
 

@@ -12,7 +12,7 @@ Held = TypeVar("Held")
 
 
 @dataclass(frozen=True)
-class Statistics:
+class CacheStatistics:
     """What a store did since it was made, and what it holds."""
 
     hits: int
@@ -23,7 +23,7 @@ class Statistics:
     allowed_bytes: int
 
 
-class Bounded(Generic[Key, Held]):
+class LruCache(Generic[Key, Held]):
     """Things by key, the least recently used dropped beyond a bound; safe between threads, empty after a fork.
 
     Parameters
@@ -37,7 +37,7 @@ class Bounded(Generic[Key, Held]):
         self._entries: OrderedDict[Key, tuple[Held, int]] = OrderedDict()
         self._lock = threading.Lock()
         self._held_bytes = self._hits = self._misses = self._evictions = 0
-        _EVERY.add(self)
+        _CACHES.add(self)
 
     @property
     def allowed_bytes(self) -> int:
@@ -47,13 +47,13 @@ class Bounded(Generic[Key, Held]):
     def peek(self, key: Key) -> Held | None:
         """Return what a key stands for where it is kept, which counts as a use."""
         with self._lock:
-            found = self._entries.get(key)
-            if found is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 self._misses += 1
                 return None
             self._hits += 1
             self._entries.move_to_end(key)
-            return found[0]
+            return entry[0]
 
     def put(self, key: Key, held: Held, size: int) -> None:
         """Keep something that takes `size` bytes instead of what the key stood for; drop what is beyond the bound."""
@@ -66,11 +66,11 @@ class Bounded(Generic[Key, Held]):
                 self._held_bytes -= dropped
                 self._evictions += 1
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> CacheStatistics:
         """Return what the store did, and what it holds."""
         allowed = self.allowed_bytes
         with self._lock:
-            return Statistics(
+            return CacheStatistics(
                 self._hits, self._misses, self._evictions, len(self._entries), self._held_bytes, allowed
             )  # fmt: skip
 
@@ -80,19 +80,19 @@ class Bounded(Generic[Key, Held]):
             self._entries.clear()
             self._held_bytes = 0
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget who holds what, in a forked child: another thread of the parent may have held the lock."""
         self._lock = threading.Lock()
         self.clear()
 
 
-_EVERY: "weakref.WeakSet[Bounded[Any, Any]]" = weakref.WeakSet()
+_CACHES: "weakref.WeakSet[LruCache[Any, Any]]" = weakref.WeakSet()
 
 
-def _start_all_anew() -> None:
-    for store in list(_EVERY):
-        store.start_anew()
+def _reset_after_fork() -> None:
+    for store in list(_CACHES):
+        store.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_all_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

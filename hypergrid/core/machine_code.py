@@ -19,7 +19,7 @@ import numba
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
-def kept_in(sources: Sequence[Path]) -> str:
+def find_cache_folder(sources: Sequence[Path]) -> str:
     """Return the folder of the machine code of just these sources; empty where numba shall choose.
 
     Parameters
@@ -46,7 +46,7 @@ def compile_into(
     Parameters
     ----------
     folder
-        From `kept_in`.
+        From `find_cache_folder`.
     fastmath
         What may be rounded otherwise.
     counted

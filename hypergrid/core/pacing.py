@@ -1,6 +1,6 @@
 """Giving way: long work asks between two pieces whether something else goes first, or whether nobody wants it any more.
 
-Whoever runs the work says what becomes of the question (`paced`); where nobody does, asking costs next to nothing.
+Whoever runs the work says what becomes of the question (`pace_work`); where nobody does, asking costs next to nothing.
 """
 
 import threading
@@ -54,7 +54,7 @@ def is_paced() -> bool:
 
 
 @contextmanager
-def paced(pace: Pace) -> Iterator[None]:
+def pace_work(pace: Pace) -> Iterator[None]:
     """Have the work inside, in this thread, ask a pace."""
     token = _PACE.set(pace)
     try:
@@ -99,7 +99,7 @@ class Helpers:
 
     def run(self, work: Callable[[Piece], None], piece: Piece) -> None:
         """Do a piece of work, in a helping thread."""
-        with paced(self):
+        with pace_work(self):
             self.give_way()
             work(piece)
 

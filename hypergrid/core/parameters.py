@@ -28,7 +28,7 @@ class Parameter:
 
 
 def bind(
-    who: str, parameters: tuple[Parameter, ...], given: Mapping[str, object], *, variable_unit: str
+    label: str, parameters: tuple[Parameter, ...], given: Mapping[str, object], *, variable_unit: str
 ) -> dict[str, Any]:
     """Return the parameters of a call, checked, converted to their units, defaults included.
 
@@ -42,24 +42,24 @@ def bind(
     known = {parameter.name: parameter for parameter in parameters}
     for name in given:
         if name not in known:
-            raise NotFound.among(kind=f"parameter of {who}", given=name, existing=known)
+            raise NotFound.among(kind=f"parameter of {label}", given=name, existing=known)
     bound = {}
     for parameter in parameters:
         if given.get(parameter.name) is not None:
-            bound[parameter.name] = _parse(who, parameter, given[parameter.name], variable_unit)
+            bound[parameter.name] = _parse(label, parameter, given[parameter.name], variable_unit)
         elif parameter.required:
-            message = f"{who} needs the parameter {parameter.name!r} ({parameter.summary}); it is missing"
+            message = f"{label} needs the parameter {parameter.name!r} ({parameter.summary}); it is missing"
             raise InvalidQuery(message)
         else:
             bound[parameter.name] = parameter.default
     return bound
 
 
-def _parse(who: str, parameter: Parameter, value: object, variable_unit: str) -> object:
-    label = f"{parameter.name!r} of {who}"
+def _parse(owner: str, parameter: Parameter, value: object, variable_unit: str) -> object:
+    label = f"{parameter.name!r} of {owner}"
     if parameter.kind == "number":
         unit = variable_unit if parameter.unit == "variable" else parameter.unit
-        return parse_number(value, unit, who=label)
+        return parse_number(value, unit, label=label)
     if parameter.kind == "count":
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**31:
             message = f"{label} needs a whole number above zero; got {value!r}"
@@ -109,28 +109,30 @@ _KINDS: Final[dict[Kind, dict[str, Any]]] = {
 }
 
 
-def schema(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+def make_schema(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
     """Return the JSON schema (2020-12) of what a step's `params` may be.
 
     A number may be text with a unit of its own; `x-unit` tells the unit of a plain number, "variable" that of the
     source's values.
     """
     properties: dict[str, Any] = {}
-    for one in parameters:
-        told = {**_KINDS[one.kind], "description": one.summary}
-        if one.kind == "number":
-            told["x-unit"] = one.unit or "1"
-        if one.default is not None:
-            told["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
-        if not one.required:
+    for parameter in parameters:
+        parameter_schema = {**_KINDS[parameter.kind], "description": parameter.summary}
+        if parameter.kind == "number":
+            parameter_schema["x-unit"] = parameter.unit or "1"
+        if parameter.default is not None:
+            parameter_schema["default"] = (
+                list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
+            )
+        if not parameter.required:
             # A parameter that is null is one that is not given.
-            told = {"anyOf": [{key: told[key] for key in _KINDS[one.kind]}, {"type": "null"}]} | {
-                key: value for key, value in told.items() if key not in _KINDS[one.kind]
-            }
-        properties[one.name] = told
+            parameter_schema = {
+                "anyOf": [{key: parameter_schema[key] for key in _KINDS[parameter.kind]}, {"type": "null"}]
+            } | {key: value for key, value in parameter_schema.items() if key not in _KINDS[parameter.kind]}
+        properties[parameter.name] = parameter_schema
     return {
         "type": "object",
         "properties": properties,
-        "required": [one.name for one in parameters if one.required],
+        "required": [parameter.name for parameter in parameters if parameter.required],
         "additionalProperties": False,
     }

@@ -94,7 +94,7 @@ class Readings:
     def __len__(self) -> int:
         return len(self.index)
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp] | slice) -> "Readings":
+    def take_rows(self, rows: NDArray[np.bool_] | NDArray[np.intp] | slice) -> "Readings":
         """Return the chosen rows."""
         return replace(
             self,
@@ -106,17 +106,17 @@ class Readings:
             tests=None if self.tests is None else self.tests[rows],
         )
 
-    def within(self, window: Window) -> "Readings":
+    def select_window(self, window: Window) -> "Readings":
         """Return those with stamps in a window."""
-        return self.take(window.holds(self.time_ns))
+        return self.take_rows(window.holds(self.time_ns))
 
-    def ordered(self) -> "Readings":
+    def sort_rows(self) -> "Readings":
         """Return them ordered by series, then time; equal times keep their order."""
         if _is_ordered(self.index, self.time_ns):
             return self
-        return self.take(np.lexsort((self.time_ns, self.index)))
+        return self.take_rows(np.lexsort((self.time_ns, self.index)))
 
-    def repeats(self) -> NDArray[np.bool_]:
+    def mark_repeats(self) -> NDArray[np.bool_]:
         """Return which but the first have series and stamp of the one before, shape (n - 1,), or (0,) of none."""
         same: NDArray[np.bool_] = (self.index[1:] == self.index[:-1]) & (self.time_ns[1:] == self.time_ns[:-1])
         return same
@@ -145,9 +145,9 @@ def _is_ordered(index: NDArray[np.int32], time_ns: NDArray[np.int64]) -> bool:
     return bool(np.all(later | ((index[1:] == index[:-1]) & (time_ns[1:] >= time_ns[:-1]))))
 
 
-def same_values(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.bool_]:
+def equal_values(values: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return where values are alike, a missing value like any other, shape (n,)."""
-    same: NDArray[np.bool_] = (one == other) | (np.isnan(one) & np.isnan(other))
+    same: NDArray[np.bool_] = (values == other) | (np.isnan(values) & np.isnan(other))
     return same
 
 
@@ -174,19 +174,19 @@ def concatenate(parts: Sequence[Readings]) -> Readings:
     )
 
 
-def renumbered(readings: Readings, series: tuple[Series, ...]) -> Readings:
+def renumber_series(readings: Readings, series: tuple[Series, ...]) -> Readings:
     """Return readings that count other series, among which theirs are, in the order that they have."""
-    place = {one: number for number, one in enumerate(series)}
-    table = np.array([place[one] for one in readings.series] or [0], np.int32)
+    numbers = {sensor_series: number for number, sensor_series in enumerate(series)}
+    table = np.array([numbers[sensor_series] for sensor_series in readings.series] or [0], np.int32)
     return replace(readings, series=series, index=table[readings.index])
 
 
 def has_version(there: Readings, wanted: Readings) -> NDArray[np.bool_]:
     """Return which wanted readings are there with their series, stamp and value, shape (e,); both count one tuple."""
-    return np.isin(_versions(wanted), _versions(there))
+    return np.isin(_make_versions(wanted), _make_versions(there))
 
 
-def _versions(readings: Readings) -> NDArray[np.void]:
+def _make_versions(readings: Readings) -> NDArray[np.void]:
     """Return series, stamps and values as items that can be compared: one missing value is like any other."""
     items = np.empty(len(readings), [("index", np.int64), ("time_ns", np.int64), ("value", np.int64)])
     items["index"], items["time_ns"] = readings.index, readings.time_ns

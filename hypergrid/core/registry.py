@@ -23,15 +23,15 @@ class Registry(Mapping[str, T], Generic[T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._rows: dict[str, T] = {}
-        self._more: Callable[[], None] | None = None
+        self._fill_more: Callable[[], None] | None = None
 
     def fill_later(self, more: Callable[[], None]) -> None:
         """Call `more` once, before a name is said to be unknown or the table is listed: it may add rows."""
-        self._more = more
+        self._fill_more = more
 
     def _fill(self) -> None:
         # Taken away first: what fills the table looks names up in it.
-        more, self._more = self._more, None
+        more, self._fill_more = self._fill_more, None
         if more is not None:
             more()
 

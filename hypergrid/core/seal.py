@@ -18,7 +18,7 @@ def seal(magic: bytes, version: int, content: bytes) -> bytes:
     return magic + numbers + content
 
 
-def unseal(data: bytes, magic: bytes, version: int, *, who: str) -> bytes:
+def unseal(data: bytes, magic: bytes, version: int, *, label: str) -> bytes:
     """Return the content of bytes that `seal` made.
 
     Parameters
@@ -31,7 +31,7 @@ def unseal(data: bytes, magic: bytes, version: int, *, who: str) -> bytes:
     InvalidQuery
         The bytes are of something else, were damaged, or are of another version.
     """
-    what = f"{who} can be resumed only from the bytes of its snapshot"
+    what = f"{label} can be resumed only from the bytes of its snapshot"
     size = len(magic)
     body = size + _VERSION_BYTES + _CHECKSUM_BYTES
     if data[:size] != magic:

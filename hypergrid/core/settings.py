@@ -128,15 +128,19 @@ def read_settings(path: Path | None = None, environment: Mapping[str, str] | Non
     """
     environment = os.environ if environment is None else environment
     known = [item.name for item in fields(Settings)]
-    values = {} if path is None else {name: _checked(name, value, str(path)) for name, value in _content(path).items()}
+    values = (
+        {}
+        if path is None
+        else {name: _parse_setting(name, value, str(path)) for name, value in _read_content(path).items()}
+    )
     for name in known:
         key = f"HYPERGRID_{name.upper()}"
         if key in environment:
-            values[name] = _checked(name, environment[key], key)
+            values[name] = _parse_setting(name, environment[key], key)
     return Settings(**values)  # type: ignore[arg-type]
 
 
-def _content(path: Path) -> dict[str, object]:
+def _read_content(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -147,7 +151,7 @@ def _content(path: Path) -> dict[str, object]:
         raise InvalidDeployment(message) from error
 
 
-def _checked(name: str, value: object, where: str) -> bool | int | str | tuple[str, ...]:
+def _parse_setting(name: str, value: object, where: str) -> bool | int | str | tuple[str, ...]:
     """Return a setting's value as its type; `where` it was given is for the message."""
     if name in _TEXTS:
         if not isinstance(value, str) or not value:
@@ -155,8 +159,8 @@ def _checked(name: str, value: object, where: str) -> bool | int | str | tuple[s
             raise InvalidDeployment(message)
         return value
     if name in _LISTS:
-        listed = [one.strip() for one in value.split(",")] if isinstance(value, str) else value
-        if not isinstance(listed, list) or not all(isinstance(one, str) and one for one in listed):
+        listed = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not all(isinstance(entry, str) and entry for entry in listed):
             message = f"{where}: setting {name!r} needs a list of names such as ['host', 'host:8443']; got {value!r}"
             raise InvalidDeployment(message)
         return tuple(listed)
@@ -170,13 +174,13 @@ def _checked(name: str, value: object, where: str) -> bool | int | str | tuple[s
         known = sorted([*_TEXTS, *_LISTS, *_SWITCHES, *_BOUNDS])
         message = f"{where}: unknown setting {name!r}; there are: {', '.join(known)}"
         raise InvalidDeployment(message)
-    least, most = _BOUNDS[name]
+    lower_bound, upper_bound = _BOUNDS[name]
     try:
         number = int(str(value))
     except ValueError:
-        number = least - 1
-    if number < least or (most is not None and number > most):
-        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        number = lower_bound - 1
+    if number < lower_bound or (upper_bound is not None and number > upper_bound):
+        bounds = f"of at least {lower_bound}" if upper_bound is None else f"from {lower_bound} to {upper_bound}"
         message = f"{where}: setting {name!r} needs a whole number {bounds}; got {value!r}"
         raise InvalidDeployment(message)
     return number

@@ -133,7 +133,7 @@ def format_timestamp(time_ns: int) -> str:
     return text if len(text) > len("2007-10-01T00:00Z") else f"{text[:-1]}:00Z"
 
 
-def parsed_timedelta(length: np.timedelta64) -> str:
+def format_timedelta(length: np.timedelta64) -> str:
     """Return a `timedelta64` as the text of a duration.
 
     Raises

@@ -33,11 +33,11 @@ def token(*content: object) -> str:
     >>> token({"b": 1, "a": 2}) == token({"a": 2, "b": 1})
     True
     """
-    text = json.dumps(_plain(content), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps(_to_plain(content), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _plain(value: object) -> Jsonable:  # noqa: PLR0911 - one line a kind reads best
+def _to_plain(value: object) -> Jsonable:  # noqa: PLR0911 - one line a kind reads best
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int | np.integer):
@@ -50,12 +50,12 @@ def _plain(value: object) -> Jsonable:  # noqa: PLR0911 - one line a kind reads 
     if isinstance(value, np.datetime64):
         return {"instant": str(value)}
     if isinstance(value, Mapping):
-        return {"map": {_key(key): _plain(item) for key, item in value.items()}}
+        return {"map": {_key(key): _to_plain(item) for key, item in value.items()}}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {
-            field.token_name: _plain(getattr(value, field.name))
+            field.token_name: _to_plain(getattr(value, field.name))
             for field in _fields(type(value))
             if not (field.omits_default and getattr(value, field.name) == field.default)
         }
@@ -64,7 +64,7 @@ def _plain(value: object) -> Jsonable:  # noqa: PLR0911 - one line a kind reads 
     raise TypeError(message)
 
 
-class _Field(NamedTuple):
+class _RecordField(NamedTuple):
     """A field of a record, as tokens see it."""
 
     name: str
@@ -74,10 +74,10 @@ class _Field(NamedTuple):
 
 
 @cache
-def _fields(record: type) -> tuple[_Field, ...]:
+def _fields(record: type) -> tuple[_RecordField, ...]:
     """Return a record's fields, each with its name in tokens and whether its default is left out of them."""
     return tuple(
-        _Field(
+        _RecordField(
             field.name,
             field.metadata.get("token_name", field.name),
             bool(field.metadata.get("omit_default")),

@@ -127,7 +127,7 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
         return array
     if _is_difference(source) != _is_difference(target) and (is_offset(source) or is_offset(target)):
         message = (
-            f"{as_cf(source)!r} does not convert to {as_cf(target)!r}: a difference of temperatures is not a "
+            f"{to_cf(source)!r} does not convert to {to_cf(target)!r}: a difference of temperatures is not a "
             "temperature; give it in K, or as a number alone"
         )
         raise InvalidUnit(message)
@@ -198,12 +198,12 @@ def difference_of(unit: str) -> str:
     return f"delta_{unit}"
 
 
-def as_cf(unit: str) -> str:
+def to_cf(unit: str) -> str:
     """Return the unit as CF writes it: UDUNITS has no differences; those of degC are in K, of degF in degR."""
     return unit.replace("delta_degC", "K").replace("delta_degF", "degR")
 
 
-def parse_number(value: object, unit: str, *, who: str) -> float:
+def parse_number(value: object, unit: str, *, label: str) -> float:
     """Return a parameter as a number [unit]; text may carry a unit of its own ("-40 degF").
 
     Raises
@@ -225,8 +225,8 @@ def parse_number(value: object, unit: str, *, who: str) -> float:
                 return converted
     except (ValueError, OverflowError) as error:
         if isinstance(error, InvalidUnit) and unit not in ("", "1"):
-            message = f"{who}: {error}"
+            message = f"{label}: {error}"
             raise InvalidUnit(message) from error
     wanted = "a plain number" if unit in ("", "1") else f"a number in {unit}, or text such as '12 {unit}'"
-    message = f"{who} needs {wanted}; got {value!r}"
+    message = f"{label} needs {wanted}; got {value!r}"
     raise InvalidUnit(message)

@@ -4,12 +4,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 
-def _installed() -> str:
+def _read_version() -> str:
     try:
         return version("hypergrid")
     except PackageNotFoundError:
         return "0+unknown"
 
 
-VERSION: Final = _installed()
+VERSION: Final = _read_version()
 """Version of this installation."""

@@ -71,18 +71,18 @@ def read_timeseries(
         series = [str(name) for name, item in data.data_vars.items() if _is_series(item)]
         if variable not in series:
             raise NotFound.among(kind=f"series of stations in {path.name}", given=variable, existing=series)
-        return _array(data, data[variable], path, within, tuple(without))
+        return _make_array(data, data[variable], path, within, tuple(without))
 
 
 def _is_series(item: xr.DataArray) -> bool:
     return item.ndim == 2 and "time" in item.dims and item.dtype.kind in "fiu"
 
 
-def _array(
+def _make_array(
     data: xr.Dataset, item: xr.DataArray, path: Path, within: Box | None, without: tuple[str, ...]
 ) -> xr.DataArray:
     joint = next(dim for dim in item.dims if dim != "time")
-    places = {role: _place(data, role, str(joint), path) for role in ROLES}
+    places = {role: _read_coordinate(data, role, str(joint), path) for role in ROLES}
     values = item.transpose("time", joint).to_numpy().astype(np.float64)
     kept = np.asarray(np.isfinite(values).any(axis=0))
     if within is not None:
@@ -100,7 +100,7 @@ def _array(
         raise InvalidQuery(message)
     known = next((v for v in KNOWN_VARIABLES.values() if v.standard_name == item.attrs.get("standard_name")), None)
     coords: dict[str, Any] = {"time": data["time"].to_numpy(), "station": labels[kept]}
-    coords |= {role: ("station", place[kept]) for role, place in places.items()}
+    coords |= {role: ("station", coordinate[kept]) for role, coordinate in places.items()}
     unit = str(item.attrs.get("units", "unknown"))
     return xr.DataArray(
         values[:, kept],
@@ -111,21 +111,21 @@ def _array(
     )
 
 
-def _place(data: xr.Dataset, role: str, joint: str, path: Path) -> NDArray[np.float64]:
+def _read_coordinate(data: xr.Dataset, role: str, joint: str, path: Path) -> NDArray[np.float64]:
     """Return what a role's variable says of each station, the median where it is given at every time."""
     for item in data.variables.values():
         if item.attrs.get("standard_name") in ROLES[role] and joint in item.dims and set(item.dims) <= {joint, "time"}:
-            return _settled(item, role, joint, path)
+            return _require_fixed(item, role, joint, path)
     for name in ROLES[role]:
         if name in data.variables and joint in data[name].dims and set(data[name].dims) <= {joint, "time"}:
-            return _settled(data[name].variable, role, joint, path)
+            return _require_fixed(data[name].variable, role, joint, path)
     if role == "elevation":
         return np.full(data.sizes[joint], np.nan)
     message = f"{path.name} does not say the {ROLES[role][0]} of its stations (a variable with that standard_name)"
     raise InvalidQuery(message)
 
 
-def _settled(item: xr.Variable, role: str, joint: str, path: Path) -> NDArray[np.float64]:
+def _require_fixed(item: xr.Variable, role: str, joint: str, path: Path) -> NDArray[np.float64]:
     if "time" not in item.dims:
         return np.asarray(item.to_numpy(), dtype=np.float64)
     values = np.asarray(item.transpose("time", joint).to_numpy(), dtype=np.float64)

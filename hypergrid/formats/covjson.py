@@ -50,15 +50,15 @@ def result_json(dataset: xr.Dataset, wanted: Iterable[str] | None = None) -> Jso
     keys = {name: key for name, key in parameter_names(dataset).items() if wanted is None or key in set(wanted)}
     joint = next((name for name in ("series", "zone", "point") if name in dataset.dims), None)
     shared = {
-        "parameters": {key: parameter(key, dataset[name].attrs) for name, key in keys.items()},
+        "parameters": {key: make_parameter(key, dataset[name].attrs) for name, key in keys.items()},
         **parameter_groups(keys, dataset),
     }
-    ordered = _in_time(dataset)
+    ordered = _sort_by_time(dataset)
     about = {name: text for name, text in dataset.attrs.items() if str(name).startswith("hypergrid_")}
     if joint is None:
-        return _coverage(ordered, keys) | shared | {"hypergrid:provenance": about}
-    parts = [_coverage(ordered.isel({joint: place}), keys) for place in range(dataset.sizes[joint])]
-    return collection(parts, shared) | {"hypergrid:provenance": about}
+        return _make_coverage(ordered, keys) | shared | {"hypergrid:provenance": about}
+    parts = [_make_coverage(ordered.isel({joint: index}), keys) for index in range(dataset.sizes[joint])]
+    return make_collection(parts, shared) | {"hypergrid:provenance": about}
 
 
 def parameter_names(dataset: xr.Dataset) -> dict[str, str]:
@@ -76,7 +76,7 @@ def parameter_groups(keys: Mapping[str, str], dataset: xr.Dataset) -> Json:
     return {"parameterGroups": [{"type": "ParameterGroup", "label": {"en": label}, "members": members}]}
 
 
-def parameter(key: str, attributes: Mapping[str, Any]) -> Json:
+def make_parameter(key: str, attributes: Mapping[str, Any]) -> Json:
     """Return a parameter from the attributes of CF: long_name, standard_name, units; flags become categories."""
     label = {"en": str(attributes.get("long_name", key))}
     observed: Json = {"label": label}
@@ -87,25 +87,25 @@ def parameter(key: str, attributes: Mapping[str, Any]) -> Json:
         observed["categories"] = [{"id": word, "label": {"en": word.replace("_", " ")}} for word in words]
         codes = {word: int(code) for word, code in zip(words, attributes["flag_values"], strict=True)}
         return {"type": "Parameter", "label": label, "observedProperty": observed, "categoryEncoding": codes}
-    told: Json = {"type": "Parameter", "label": label, "observedProperty": observed}
+    parameter_json: Json = {"type": "Parameter", "label": label, "observedProperty": observed}
     if "cell_methods" in attributes:
-        told["description"] = {"en": str(attributes["cell_methods"])}
-    return told | {"unit": {"symbol": {"value": ucum(str(attributes.get("units", "1"))), "type": UCUM}}}
+        parameter_json["description"] = {"en": str(attributes["cell_methods"])}
+    return parameter_json | {"unit": {"symbol": {"value": to_ucum(str(attributes.get("units", "1"))), "type": UCUM}}}
 
 
-def ucum(unit: str) -> str:
+def to_ucum(unit: str) -> str:
     """Return a unit of CF as UCUM writes it: "W m-2" is "W.m-2", "degC" is "Cel"."""
     return ".".join(_CODES.get(word, word) for word in unit.split()) or "1"
 
 
 def point_series(
-    place: tuple[float, float, float | None], times: Json, ranges: Mapping[str, NDArray[Any]], **more: object
+    position: tuple[float, float, float | None], times: Json, ranges: Mapping[str, NDArray[Any]], **more: object
 ) -> Json:
     """Return the coverage of one point over time; without a domain type where the point has no known position.
 
     Parameters
     ----------
-    place
+    position
         Longitude and latitude [degree], NaN where unknown, and height [m] or None.
     times
         The time axis, as `time_axis` gives it.
@@ -114,7 +114,7 @@ def point_series(
     more
         Further members, such as `id`.
     """
-    lon, lat, height_m = place
+    lon, lat, height_m = position
     known = math.isfinite(lon) and math.isfinite(lat)
     axes: Json = {"x": {"values": [lon]}, "y": {"values": [lat]}} if known else {}
     systems = [_horizontal_system(("x", "y"), geographic=True)] if known else []
@@ -127,9 +127,9 @@ def point_series(
     return {"type": "Coverage", **more, "domain": domain, "ranges": held}
 
 
-def collection(coverages: Sequence[Json], shared: Mapping[str, Any]) -> Json:
+def make_collection(coverages: Sequence[Json], shared: Mapping[str, Any]) -> Json:
     """Return coverages as a collection with the members that they share."""
-    kinds = {one["domain"].get("domainType") for one in coverages}
+    kinds = {coverage["domain"].get("domainType") for coverage in coverages}
     kind = {"domainType": kinds.pop()} if len(kinds) == 1 and None not in kinds else {}
     return {"type": "CoverageCollection", **kind, **shared, "coverages": list(coverages)}
 
@@ -143,12 +143,12 @@ def time_axis(
     """Return a time axis: instants, or cells with bounds, their values the stamps, or the starts where absent."""
     values = starts_ns if stamps_ns is None else stamps_ns
     if ends_ns is None or np.array_equal(starts_ns, ends_ns):
-        return {"values": instants(values)}
+        return {"values": format_instants(values)}
     bounds = np.stack([starts_ns, ends_ns], axis=1).ravel()
-    return {"values": instants(values), "bounds": instants(bounds)}
+    return {"values": format_instants(values), "bounds": format_instants(bounds)}
 
 
-def instants(times_ns: NDArray[np.int64]) -> list[str]:
+def format_instants(times_ns: NDArray[np.int64]) -> list[str]:
     """Return ISO 8601 texts with seconds, in UTC, as short as they are exact for all."""
     unit = next(name for name, unit_ns in _UNITS if not (times_ns % unit_ns).any())
     texts: list[str] = np.datetime_as_string(times_ns.astype("datetime64[ns]"), unit=unit).tolist()
@@ -186,25 +186,25 @@ def _horizontal_system(names: Sequence[str], *, geographic: bool) -> Json:
     return {"coordinates": list(names), "system": {"type": "ProjectedCRS", "description": {"en": about}}}
 
 
-def _in_time(dataset: xr.Dataset) -> xr.Dataset:
+def _sort_by_time(dataset: xr.Dataset) -> xr.Dataset:
     """Return cells in the order of their times: those that come again need not be."""
     along = str(dataset["time"].dims[0])
     order = np.argsort(dataset["time"].to_numpy(), kind="stable")
     return dataset if (order[1:] > order[:-1]).all() else dataset.isel({along: order})
 
 
-def _coverage(dataset: xr.Dataset, keys: Mapping[str, str]) -> Json:
+def _make_coverage(dataset: xr.Dataset, keys: Mapping[str, str]) -> Json:
     """Return a map, bands of elevation, or one station, zone or point over time."""
     along = str(dataset["time"].dims[0])
-    times = _times(dataset, along)
-    here = {name: name for name in ("lon", "lat", "x", "y", "z") if name in dataset.dims}
+    times = _make_time_axis(dataset, along)
+    axis_names = {name: name for name in ("lon", "lat", "x", "y", "z") if name in dataset.dims}
     axis_of = {**_AXES, along: "t"}
     ranges = {
         key: array_json(dataset[name].to_numpy(), [axis_of[str(dim)] for dim in dataset[name].dims])
         for name, key in keys.items()
     }
     geographic = "lon" in dataset.coords
-    if not here:
+    if not axis_names:
         horizontal = ("lon", "lat") if geographic else ("x", "y")
         x, y = (float(dataset[name]) if name in dataset.coords else math.nan for name in horizontal)
         name = next(str(dataset[label].item()) for label in ("station", "zone", "point") if label in dataset.coords)
@@ -213,18 +213,18 @@ def _coverage(dataset: xr.Dataset, keys: Mapping[str, str]) -> Json:
         if not geographic and made["domain"]["axes"].keys() > {"t"}:
             made["domain"]["referencing"][0] = _horizontal_system(("x", "y"), geographic=False)
         return made | {"ranges": ranges}
-    axes: Json = {_AXES[name]: _cells(dataset, name) for name in here}
+    axes: Json = {_AXES[name]: _make_axis(dataset, name) for name in axis_names}
     if "point" in dataset.coords:
         horizontal = ("lon", "lat") if geographic else ("x", "y")
         axes = {_AXES[name]: {"values": [float(dataset[name])]} for name in horizontal} | axes
     systems = [_horizontal_system(("x", "y"), geographic=geographic)] if "x" in axes else []
     systems += [_VERTICAL] if "z" in axes else []
-    domain: Json = {"type": "Domain", **({"domainType": "Grid"} if {"lon", "x"} & here.keys() else {})}
+    domain: Json = {"type": "Domain", **({"domainType": "Grid"} if {"lon", "x"} & axis_names.keys() else {})}
     domain |= {"axes": {**axes, "t": times}, "referencing": [*systems, _TEMPORAL]}
     return {"type": "Coverage", "domain": domain, "ranges": ranges}
 
 
-def _times(dataset: xr.Dataset, along: str) -> Json:
+def _make_time_axis(dataset: xr.Dataset, along: str) -> Json:
     starts = dataset["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
     bounds = next((dataset[name] for name in ("time_bounds", "climatology_bounds") if name in dataset.variables), None)
     axis = time_axis(starts)
@@ -235,6 +235,6 @@ def _times(dataset: xr.Dataset, along: str) -> Json:
     return axis if along == "time" else {**axis, f"hypergrid:{along}": dataset[along].to_numpy().tolist()}
 
 
-def _cells(dataset: xr.Dataset, name: str) -> Json:
+def _make_axis(dataset: xr.Dataset, name: str) -> Json:
     bounds = dataset[f"{name}_bounds"].to_numpy().ravel().tolist()
     return {"values": dataset[name].to_numpy().tolist(), "bounds": bounds}

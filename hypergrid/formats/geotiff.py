@@ -7,7 +7,7 @@ import xarray as xr
 
 from hypergrid.core.errors import InvalidQuery
 
-_MOST_BANDS: Final = 65_535
+_MAX_BANDS: Final = 65_535
 """What the file format can count."""
 
 
@@ -35,11 +35,9 @@ def geotiff_bytes(dataset: xr.Dataset) -> bytes:
         raise InvalidQuery(message)
     row, column = (str(name) for name in dataset["value"].dims[-2:])
     names = [name for name in ("value", "variance") if name in dataset.data_vars]
-    labels = [f"{name} {label}" if len(names) > 1 else label for name in names for label in _bands(dataset)]
-    if len(labels) > _MOST_BANDS:
-        message = (
-            f"a GeoTIFF has up to {_MOST_BANDS} bands; the result has {len(labels)}; clip its time, or choose zarr"
-        )
+    labels = [f"{name} {label}" if len(names) > 1 else label for name in names for label in _describe_bands(dataset)]
+    if len(labels) > _MAX_BANDS:
+        message = f"a GeoTIFF has up to {_MAX_BANDS} bands; the result has {len(labels)}; clip its time, or choose zarr"
         raise InvalidQuery(message)
     y, x = (dataset[f"{name}_bounds"].to_numpy() for name in (row, column))
     height, width = len(y), len(x)
@@ -55,14 +53,16 @@ def geotiff_bytes(dataset: xr.Dataset) -> bytes:
         with plain.open(**profile) as written:
             written.write(values)
             written.descriptions = labels
-            written.units = [str(dataset[name].attrs.get("units", "")) for name in names for _ in _bands(dataset)]
+            written.units = [
+                str(dataset[name].attrs.get("units", "")) for name in names for _ in _describe_bands(dataset)
+            ]
             written.update_tags(**{str(name): str(text) for name, text in dataset.attrs.items()})
         with plain.open() as source:
             rasterio.shutil.copy(source, optimised.name, driver="COG", compress="DEFLATE", predictor="YES")
         return bytes(optimised.getbuffer())
 
 
-def _bands(dataset: xr.Dataset) -> list[str]:
+def _describe_bands(dataset: xr.Dataset) -> list[str]:
     """Return what the slices of a map are of, the slowest first."""
     along = str(dataset["time"].dims[0])
     times = [str(time.astype("datetime64[s]")) + "Z" for time in dataset["time"].to_numpy()]

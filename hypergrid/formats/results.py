@@ -17,13 +17,13 @@ from zarr.storage import MemoryStore
 
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.registry import Registry
-from hypergrid.execution.results.zarr_sink import accepted_zarr
+from hypergrid.execution.results.zarr_sink import ignore_zarr_warnings
 from hypergrid.formats import covjson
 from hypergrid.formats.geotiff import geotiff_bytes
 
 
 @dataclass(frozen=True)
-class Format:
+class ResultFormat:
     """A file format for results."""
 
     name: str
@@ -36,11 +36,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 GEOTIFF = "image/tiff; application=geotiff; profile=cloud-optimized"
 
-FORMATS: Registry[Format] = Registry("result format")
+FORMATS: Registry[ResultFormat] = Registry("result format")
 """Formats by name."""
 
 
-def _netcdf(dataset: xr.Dataset) -> bytes:
+def _netcdf_bytes(dataset: xr.Dataset) -> bytes:
     buffer = io.BytesIO()
     encoding: dict[Hashable, dict[str, Any]] = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars}
     for name, coordinate in dataset.coords.items():
@@ -51,7 +51,7 @@ def _netcdf(dataset: xr.Dataset) -> bytes:
     return buffer.getvalue()
 
 
-def _rows(dataset: xr.Dataset) -> pd.DataFrame:
+def _make_rows(dataset: xr.Dataset) -> pd.DataFrame:
     """Return long rows: time, place, value, count, unit."""
     kept = dataset.drop_vars([name for name in dataset.variables if str(name).endswith("_bounds")])
     frame = kept.to_dataframe().reset_index()
@@ -59,9 +59,9 @@ def _rows(dataset: xr.Dataset) -> pd.DataFrame:
     return frame
 
 
-def _parquet(dataset: xr.Dataset) -> bytes:
+def _parquet_bytes(dataset: xr.Dataset) -> bytes:
     """Return the same rows, times as instants in UTC; what made them is kept as the frame's attributes."""
-    frame = _rows(dataset)
+    frame = _make_rows(dataset)
     frame["time"] = frame["time"].dt.tz_localize("UTC")
     frame.attrs = {str(name): str(text) for name, text in dataset.attrs.items()}
     buffer = io.BytesIO()
@@ -69,20 +69,20 @@ def _parquet(dataset: xr.Dataset) -> bytes:
     return buffer.getvalue()
 
 
-def _coverage(dataset: xr.Dataset) -> bytes:
+def _coverage_bytes(dataset: xr.Dataset) -> bytes:
     return json.dumps(covjson.result_json(dataset), allow_nan=False, separators=(",", ":")).encode()
 
 
-def _csv(dataset: xr.Dataset) -> bytes:
-    frame = _rows(dataset)
-    written = {time: _instant(time) for time in frame["time"].unique()}
+def _csv_bytes(dataset: xr.Dataset) -> bytes:
+    frame = _make_rows(dataset)
+    written = {time: _format_instant(time) for time in frame["time"].unique()}
     frame["time"] = frame["time"].map(written)
     for name in frame.select_dtypes(["object", "string"]):
-        frame[name] = frame[name].map(harmless)
+        frame[name] = frame[name].map(escape_formula)
     return str(frame.to_csv(index=False)).encode()
 
 
-def harmless(cell: object) -> object:
+def escape_formula(cell: object) -> object:
     """Return a cell that no spreadsheet takes for a formula: stations may be called anything."""
     if not isinstance(cell, str) or not cell.startswith(_FORMULA):
         return cell
@@ -93,24 +93,24 @@ def harmless(cell: object) -> object:
     return cell
 
 
-def _instant(time: pd.Timestamp) -> str:
+def _format_instant(time: pd.Timestamp) -> str:
     return f"{time.isoformat()}Z"
 
 
-def _zarr_folder(dataset: xr.Dataset, folder: Path) -> None:
-    with accepted_zarr():
+def _write_zarr(dataset: xr.Dataset, folder: Path) -> None:
+    with ignore_zarr_warnings():
         dataset.to_zarr(folder, mode="w", consolidated=True)
 
 
 def zarr_files(dataset: xr.Dataset) -> dict[str, bytes]:
     """Return the files of a result's Zarr store by their paths; metadata are consolidated, so that none is listed."""
     held: dict[str, Buffer] = {}
-    with accepted_zarr():
+    with ignore_zarr_warnings():
         dataset.to_zarr(MemoryStore(held), mode="w", consolidated=True)
     return {path: held[path].to_bytes() for path in sorted(held)}
 
 
-def _zarr(dataset: xr.Dataset) -> bytes:
+def _zarr_bytes(dataset: xr.Dataset) -> bytes:
     """Return a zipped Zarr store, the same bytes each time."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -122,20 +122,20 @@ def _zarr(dataset: xr.Dataset) -> bytes:
     return buffer.getvalue()
 
 
-def _png(dataset: xr.Dataset) -> bytes:
+def _png_bytes(dataset: xr.Dataset) -> bytes:
     """Return the picture of the first time cell, on the lowest level; `picture_bytes` draws others."""
     from hypergrid.plots import picture_bytes  # noqa: PLC0415 - matplotlib takes half a second to load
 
     return picture_bytes(dataset)
 
 
-FORMATS.add("netcdf", Format("netcdf", "application/x-netcdf", ".nc", _netcdf))
-FORMATS.add("csv", Format("csv", "text/csv", ".csv", _csv))
-FORMATS.add("parquet", Format("parquet", "application/vnd.apache.parquet", ".parquet", _parquet))
-FORMATS.add("covjson", Format("covjson", covjson.MEDIA_TYPE, ".covjson", _coverage))
-FORMATS.add("geotiff", Format("geotiff", GEOTIFF, ".tif", geotiff_bytes))
-FORMATS.add("png", Format("png", "image/png", ".png", _png))
-FORMATS.add("zarr", Format("zarr", "application/zip", ".zarr.zip", _zarr))
+FORMATS.add("netcdf", ResultFormat("netcdf", "application/x-netcdf", ".nc", _netcdf_bytes))
+FORMATS.add("csv", ResultFormat("csv", "text/csv", ".csv", _csv_bytes))
+FORMATS.add("parquet", ResultFormat("parquet", "application/vnd.apache.parquet", ".parquet", _parquet_bytes))
+FORMATS.add("covjson", ResultFormat("covjson", covjson.MEDIA_TYPE, ".covjson", _coverage_bytes))
+FORMATS.add("geotiff", ResultFormat("geotiff", GEOTIFF, ".tif", geotiff_bytes))
+FORMATS.add("png", ResultFormat("png", "image/png", ".png", _png_bytes))
+FORMATS.add("zarr", ResultFormat("zarr", "application/zip", ".zarr.zip", _zarr_bytes))
 
 
 def to_bytes(dataset: xr.Dataset, name: str) -> bytes:
@@ -159,7 +159,7 @@ def check_path(path: Path) -> str:
     InvalidQuery
         Something is there that a result must not replace: a folder, or for `.zarr` anything but a Zarr store.
     """
-    name = _format_of(path)
+    name = _find_format(path)
     if not path.parent.is_dir():
         message = f"the folder {path.parent} of the result {path.name} does not exist; make it first"
         raise NotFound(message)
@@ -173,7 +173,7 @@ def check_path(path: Path) -> str:
     return name
 
 
-def _format_of(path: Path) -> str:
+def _find_format(path: Path) -> str:
     if path.suffix == ".zarr":
         return "zarr"
     for row in FORMATS.values():
@@ -207,7 +207,7 @@ def write(dataset: xr.Dataset, path: str | Path) -> None:
     scratch = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if target.suffix == ".zarr":
-            _zarr_folder(dataset, scratch)
+            _write_zarr(dataset, scratch)
             swap(scratch, target)
         else:
             scratch.write_bytes(to_bytes(dataset, name))

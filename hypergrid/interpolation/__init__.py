@@ -9,14 +9,33 @@ from hypergrid.interpolation.methods.registry import METHODS, Field, Method
 from hypergrid.interpolation.methods.time_methods import TimeMethod, method_in_time, method_over
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.points.samples import Samples
-from hypergrid.interpolation.validation.compare import Comparison, candidates, compare_methods
+from hypergrid.interpolation.validation.compare import Comparison, compare_methods, list_candidates
 from hypergrid.interpolation.validation.cross_validate import CrossValidation, cross_validate
 from hypergrid.interpolation.validation.scores import Score
 from hypergrid.interpolation.variograms.variogram import MODELS, Variogram, parse_variogram, variogram
 from hypergrid.interpolation.weight_cache import WEIGHTS
 
 __all__ = [
-    "METHODS", "MODELS", "NO_VARIOGRAM", "VARIANCES", "WEIGHTS", "Comparison", "CrossValidation", "Field", "Method",
-    "Samples", "Score", "Stations", "Targets", "TimeMethod", "Variogram", "candidates",
-    "compare_methods", "cross_validate", "method_in_time", "method_over", "parse_variogram", "variogram",
+    "METHODS",
+    "MODELS",
+    "NO_VARIOGRAM",
+    "VARIANCES",
+    "WEIGHTS",
+    "Comparison",
+    "CrossValidation",
+    "Field",
+    "Method",
+    "Samples",
+    "Score",
+    "Stations",
+    "Targets",
+    "TimeMethod",
+    "Variogram",
+    "compare_methods",
+    "cross_validate",
+    "list_candidates",
+    "method_in_time",
+    "method_over",
+    "parse_variogram",
+    "variogram",
 ]  # fmt: skip

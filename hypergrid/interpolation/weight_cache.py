@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, cast
 
 import numpy as np
 
-from hypergrid.core.lru_cache import Bounded
+from hypergrid.core.lru_cache import LruCache
 
 ALLOWED_BYTES = 256 * 2**20
 """What is kept at most [bytes]; the least recently used goes first."""
@@ -27,7 +27,7 @@ class Sized(Protocol):
 Held = TypeVar("Held", bound=Sized)
 
 
-class WeightCache(Bounded[bytes, Sized]):
+class WeightCache(LruCache[bytes, Sized]):
     """Arrays, and records of them, by what they were made of."""
 
     def __init__(self, allowed_bytes: int = ALLOWED_BYTES) -> None:
@@ -49,9 +49,9 @@ class WeightCache(Bounded[bytes, Sized]):
         job_bytes
             What it takes with all the other parts of a job that come and go together [bytes].
         """
-        found = self.peek(key)
-        if found is not None:
-            return cast(Held, found)
+        entry = self.peek(key)
+        if entry is not None:
+            return cast(Held, entry)
         # Made without the lock: two threads may make the same, which costs time and changes nothing.
         made = make()
         if isinstance(made, np.ndarray):

@@ -110,7 +110,7 @@ class Layer:
             float(self.y[-1] + along / 2),
         )
 
-    def at(self, points: ArrayLike) -> Floats:
+    def sample(self, points: ArrayLike) -> Floats:
         """Return the values at places, bilinear between the centres of the cells.
 
         Within half a cell outside the outermost centres the value is that of the edge; a layer of all longitudes has no
@@ -129,20 +129,23 @@ class Layer:
         """
         places = np.asarray(points, np.float64).reshape(-1, 2)
         places = np.where(np.isfinite(places), places, np.nan)
-        column, row = self._columns(places[:, 0]), self._rows(places[:, 1])
-        return bilinear(self.values, row=row, column=column, closes=self._closes)
+        column, row = self._find_columns(places[:, 0]), self._find_rows(places[:, 1])
+        return interpolate_bilinear(self.values, row=row, column=column, closes=self._closes)
 
     def covers(self, *, x: Floats, y: Floats) -> bool:
         """Return whether any place, of each x with each y [degree or m], lies in the cells, known there or not."""
-        inside = (_between(self._columns(x), len(self.x) - 1)[2], _between(self._rows(y), len(self.y) - 1)[2])
+        inside = (
+            _find_between(self._find_columns(x), len(self.x) - 1)[2],
+            _find_between(self._find_rows(y), len(self.y) - 1)[2],
+        )
         return bool(inside[0].any() and inside[1].any())
 
-    def _columns(self, x: Floats) -> Floats:
+    def _find_columns(self, x: Floats) -> Floats:
         if self.system == "lonlat":
             x = x - 360.0 * np.rint((x - (self.x[0] + self.x[-1]) / 2) / 360.0)
         return np.asarray((x - self.x[0]) / self.step[0])
 
-    def _rows(self, y: Floats) -> Floats:
+    def _find_rows(self, y: Floats) -> Floats:
         return np.asarray((y - self.y[0]) / self.step[1])
 
     @property
@@ -152,7 +155,7 @@ class Layer:
         return self.system == "lonlat" and abs(len(self.x) * across - 360.0) <= _UNEVEN * across
 
 
-def bilinear(values: Floats, *, row: Floats, column: Floats, closes: bool = False) -> Floats:
+def interpolate_bilinear(values: Floats, *, row: Floats, column: Floats, closes: bool = False) -> Floats:
     """Return a field between the centres of its cells.
 
     Parameters
@@ -169,19 +172,19 @@ def bilinear(values: Floats, *, row: Floats, column: Floats, closes: bool = Fals
     Values, shape (places,): those of the edge within half a cell outside the outermost centres, NaN further out, and
     where any of the four centres around a place that has a weight is NaN.
     """
-    below, above, inside_rows = _between(row, values.shape[0] - 1)
+    below, above, inside_rows = _find_between(row, values.shape[0] - 1)
     columns = values.shape[1]
-    left, right, inside_columns = _between(column % columns if closes else column, columns - (0 if closes else 1))
-    found = np.zeros(row.shape)
+    left, right, inside_columns = _find_between(column % columns if closes else column, columns - (0 if closes else 1))
+    interpolated = np.zeros(row.shape)
     for corner_row, row_share in ((below, 1.0 - above), (below + 1, above)):
         for corner_column, column_share in ((left, 1.0 - right), (left + 1, right)):
             share = row_share * column_share
             # A corner without a weight may be missing.
-            found += np.where(share > 0.0, share * values[corner_row, corner_column % columns], 0.0)
-    return np.where(inside_rows & inside_columns, found, np.nan)
+            interpolated += np.where(share > 0.0, share * values[corner_row, corner_column % columns], 0.0)
+    return np.where(inside_rows & inside_columns, interpolated, np.nan)
 
 
-def _between(position: Floats, last: int) -> tuple[NDArray[np.intp], Floats, NDArray[np.bool_]]:
+def _find_between(position: Floats, last: int) -> tuple[NDArray[np.intp], Floats, NDArray[np.bool_]]:
     """Return for each place the centre before it, the share of the one after it, and whether it is in a cell at all."""
     nearest = np.rint(position)
     position = np.where(np.abs(position - nearest) < _ROUNDING, nearest, position)
@@ -228,7 +231,7 @@ def make_layer(
     Examples
     --------
     >>> ground = make_layer("elevation", x=[0, 100], y=[100, 0], values=[[1, 2], [3, 4]], unit="km", system="metres")
-    >>> ground.unit, float(ground.at([[50.0, 0.0]])[0])
+    >>> ground.unit, float(ground.sample([[50.0, 0.0]])[0])
     ('m', 3500.0)
     """
     columns, rows, field = (np.asarray(each, np.float64) for each in (x, y, values))

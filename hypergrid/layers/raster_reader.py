@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidLayer, NotFound, TooLarge
 from hypergrid.layers.layer import Layer, make_layer
-from hypergrid.layers.regrid import AROUND, Bounds, Frame, resample, target
+from hypergrid.layers.regrid import AROUND, Bounds, RasterFrame, make_target_grid, resample
 
 if TYPE_CHECKING:
     from rasterio.crs import CRS
     from rasterio.io import DatasetReader
 
-MOST_CELLS: Final = 100_000_000
+MAX_CELLS: Final = 100_000_000
 """Cells of a layer, and of the part of a raster that one is read from: 0.8 GB, of which reading takes three times."""
 
 LONLAT: Final = "EPSG:4326"
@@ -32,7 +32,7 @@ def read_raster(
     band: int | None = None,
     bounds: Bounds | None = None,
     crs: str | None = None,
-    most_cells: int = MOST_CELLS,
+    most_cells: int = MAX_CELLS,
 ) -> Layer:
     """Return a band of a raster as a layer.
 
@@ -78,14 +78,14 @@ def read_raster(
         _check_bounds(bounds)
     try:
         with rasterio.open(path) as raster:
-            number = _band(raster, band)
-            system = _system(raster, crs)
-            values, x, y, how = _cells(raster, number, system, bounds, most_cells)
+            number = _check_band(raster, band)
+            system = _read_system(raster, crs)
+            values, x, y, how = _read_cells(raster, number, system, bounds, most_cells)
             stated = raster.units[number - 1]
     except RasterioError as error:
         message = f"{path} cannot be read as a raster: {error}; give a file that GDAL reads, such as a GeoTIFF"
         raise InvalidLayer(message) from error
-    description = f"{Path(path).name}, band {number}, {_short(system)}, {how}"
+    description = f"{Path(path).name}, band {number}, {_describe_system(system)}, {how}"
     return make_layer(name, x=x, y=y, values=values, unit=unit or stated, description=description)
 
 
@@ -96,7 +96,7 @@ def _check_bounds(bounds: Bounds) -> None:
         raise InvalidLayer(message)
 
 
-def _band(raster: "DatasetReader", band: int | None) -> int:
+def _check_band(raster: "DatasetReader", band: int | None) -> int:
     if band is None:
         if raster.count != 1:
             message = f"{raster.name} has {raster.count} bands; a layer is one of them; choose it with --band (band=…)"
@@ -107,7 +107,7 @@ def _band(raster: "DatasetReader", band: int | None) -> int:
     return band
 
 
-def _system(raster: "DatasetReader", given: str | None) -> "CRS":
+def _read_system(raster: "DatasetReader", given: str | None) -> "CRS":
     from rasterio.crs import CRS  # noqa: PLC0415 - as above
 
     if raster.crs:
@@ -125,39 +125,42 @@ def _system(raster: "DatasetReader", given: str | None) -> "CRS":
         raise InvalidLayer(message) from error
 
 
-def _cells(
+def _read_cells(
     raster: "DatasetReader", band: int, system: "CRS", bounds: Bounds | None, most_cells: int
 ) -> tuple[Floats, Floats, Floats, str]:
     """Return values, x and y of the centres, and how they came to be."""
-    whole = Frame(tuple(raster.transform)[:6], raster.height, raster.width)
+    whole = RasterFrame(tuple(raster.transform)[:6], raster.height, raster.width)
     a, b, c, d, e, f = whole.transform
     if system.to_epsg() == 4326 and b == d == 0.0 and a > 0.0:
         rows, columns = slice(0, whole.rows), slice(0, whole.columns)
         if bounds is not None:
             rows, columns = whole.window(bounds, margin=AROUND)
-        values = _read(raster, band, rows, columns, most_cells=most_cells, bounds=bounds)
+        values = _read_values(raster, band, rows, columns, most_cells=most_cells, bounds=bounds)
         x = c + a * (np.arange(columns.start, columns.stop, dtype=np.float64) + 0.5)
         y = f + e * (np.arange(rows.start, rows.stop, dtype=np.float64) + 0.5)
         return values, x, y, "cell by cell"
     try:
         there = pyproj.Transformer.from_crs(LONLAT, system.to_wkt(version="WKT2_2019"), always_xy=True)
-        onto = target(whole, there, bounds)
+        onto = make_target_grid(whole, there, bounds)
     except (pyproj.exceptions.ProjError, OverflowError) as error:
-        message = f"{raster.name} in {_short(system)} cannot be placed on the earth: {error}; reproject it to {LONLAT}"
+        message = (
+            f"{raster.name} in {_describe_system(system)} cannot be placed on the earth: {error}; reproject it to "
+            f"{LONLAT}"
+        )
         raise InvalidLayer(message) from error
     _check_size(raster, *onto.shape, most_cells=most_cells, bounds=bounds)
-    source = _read(raster, band, onto.rows, onto.columns, most_cells=most_cells, bounds=bounds)
+    source = _read_values(raster, band, onto.rows, onto.columns, most_cells=most_cells, bounds=bounds)
     values = resample(source, whole.part(onto.rows, onto.columns), there, onto)
     how = f"bilinear to {LONLAT} at {onto.steps[0]:.3g} x {onto.steps[1]:.3g} degree"
     return values, onto.lon, onto.lat, how
 
 
-def _short(system: "CRS") -> str:
+def _describe_system(system: "CRS") -> str:
     code = system.to_epsg()
     return f"EPSG:{code}" if code else "a system of its own"
 
 
-def _read(
+def _read_values(
     raster: "DatasetReader", band: int, rows: slice, columns: slice, *, most_cells: int, bounds: Bounds | None
 ) -> Floats:
     height, width = rows.stop - rows.start, columns.stop - columns.start
@@ -177,5 +180,5 @@ def _check_size(raster: "DatasetReader", rows: int, columns: int, *, most_cells:
         )
         raise InvalidLayer(message)
     if rows * columns > most_cells:
-        who = f"layer from {raster.name}"
-        raise TooLarge(who, "cells", rows * columns, most_cells, _CROP)
+        label = f"layer from {raster.name}"
+        raise TooLarge(label, "cells", rows * columns, most_cells, _CROP)

@@ -8,7 +8,7 @@ import numpy as np
 import pyproj
 from numpy.typing import NDArray
 
-from hypergrid.layers.layer import bilinear
+from hypergrid.layers.layer import interpolate_bilinear
 
 Floats = NDArray[np.float64]
 Bounds = tuple[float, float, float, float]
@@ -22,7 +22,7 @@ _BLOCK_CELLS: Final = 500_000
 
 
 @dataclass(frozen=True)
-class Frame:
+class RasterFrame:
     """Where the cells of an image lie: x = a column + b row + c and y = d column + e row + f, from the outer corner."""
 
     transform: tuple[float, float, float, float, float, float]
@@ -43,11 +43,11 @@ class Frame:
         area = a * e - b * d
         return (e * across - b * along) / area, (a * along - d * across) / area
 
-    def part(self, rows: slice, columns: slice) -> "Frame":
+    def part(self, rows: slice, columns: slice) -> "RasterFrame":
         """Return the frame of a window."""
         a, b, c, d, e, f = self.transform
         corner = (a * columns.start + b * rows.start + c, d * columns.start + e * rows.start + f)
-        return Frame((a, b, corner[0], d, e, corner[1]), rows.stop - rows.start, columns.stop - columns.start)
+        return RasterFrame((a, b, corner[0], d, e, corner[1]), rows.stop - rows.start, columns.stop - columns.start)
 
     def window(self, bounds: Bounds, *, margin: int) -> tuple[slice, slice]:
         """Return rows and columns that touch bounds in the frame's own coordinates; empty where none does."""
@@ -55,10 +55,10 @@ class Frame:
         x = np.array([least_x, least_x, most_x, most_x])
         y = np.array([least_y, most_y, least_y, most_y])
         columns, rows = self.cells(x, y)
-        return _span(rows, self.rows, margin), _span(columns, self.columns, margin)
+        return _find_span(rows, self.rows, margin), _find_span(columns, self.columns, margin)
 
 
-def _span(positions: Floats, count: int, margin: int) -> slice:
+def _find_span(positions: Floats, count: int, margin: int) -> slice:
     if not np.isfinite(positions).all():
         return slice(0, 0)
     first = min(max(math.floor(positions.min()) - margin, 0), count)
@@ -66,7 +66,7 @@ def _span(positions: Floats, count: int, margin: int) -> slice:
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetGrid:
     """Cells in longitude and latitude for the cells of a frame; they begin at multiples of a step.
 
     So a part of an image has the same cells as the whole.
@@ -93,7 +93,7 @@ class Target:
         return (self.first[1] + np.arange(self.shape[0], dtype=np.float64) + 0.5) * self.steps[1]
 
 
-def target(frame: Frame, there: pyproj.Transformer, bounds: Bounds | None) -> Target:
+def make_target_grid(frame: RasterFrame, there: pyproj.Transformer, bounds: Bounds | None) -> TargetGrid:
     """Return the cells that a frame is interpolated onto.
 
     Parameters
@@ -113,9 +113,9 @@ def target(frame: Frame, there: pyproj.Transformer, bounds: Bounds | None) -> Ta
     rows, columns = slice(0, frame.rows), slice(0, frame.columns)
     if bounds is not None:
         rows, columns = frame.window(there.transform_bounds(*bounds, densify_pts=21), margin=_MARGIN)
-    steps = _native_steps(frame, there)
+    steps = _find_native_steps(frame, there)
     if rows.start == rows.stop or columns.start == columns.stop:
-        return Target(rows, columns, steps, (0, 0), (0, 0))
+        return TargetGrid(rows, columns, steps, (0, 0), (0, 0))
     corner_column = np.array([0.0, 0.0, 1.0, 1.0]) * (columns.stop - columns.start) + columns.start
     corner_row = np.array([0.0, 1.0, 0.0, 1.0]) * (rows.stop - rows.start) + rows.start
     x, y = frame.places(corner_column, corner_row)
@@ -127,10 +127,10 @@ def target(frame: Frame, there: pyproj.Transformer, bounds: Bounds | None) -> Ta
         south, north = max(south, bounds[1] - AROUND * steps[1]), min(north, bounds[3] + AROUND * steps[1])
     first = math.floor(west / steps[0]), math.floor(south / steps[1])
     count = (math.ceil(north / steps[1]) - first[1], math.ceil(east / steps[0]) - first[0])
-    return Target(rows, columns, steps, first, (max(count[0], 0), max(count[1], 0)))
+    return TargetGrid(rows, columns, steps, first, (max(count[0], 0), max(count[1], 0)))
 
 
-def _native_steps(frame: Frame, there: pyproj.Transformer) -> tuple[float, float]:
+def _find_native_steps(frame: RasterFrame, there: pyproj.Transformer) -> tuple[float, float]:
     """Return the extent of the middle cell in longitude and latitude [degree], however the image is turned."""
     column, row = frame.columns / 2 + np.array([0.0, 1.0, 0.0]), frame.rows / 2 + np.array([0.0, 0.0, 1.0])
     lon, lat = there.transform(*frame.places(column, row), direction="INVERSE", errcheck=True)
@@ -138,7 +138,7 @@ def _native_steps(frame: Frame, there: pyproj.Transformer) -> tuple[float, float
     return float(np.hypot(*across)), float(np.hypot(*(lat[1:] - lat[0])))
 
 
-def resample(values: Floats, frame: Frame, there: pyproj.Transformer, onto: Target) -> Floats:
+def resample(values: Floats, frame: RasterFrame, there: pyproj.Transformer, onto: TargetGrid) -> Floats:
     """Return values at the centres of a target's cells: bilinear, beside holes those of the nearest cell.
 
     Every centre is placed exactly: GDAL's own warping places them to an eighth of a cell.
@@ -154,20 +154,20 @@ def resample(values: Floats, frame: Frame, there: pyproj.Transformer, onto: Targ
     -------
     Values, NaN where unknown, shape `onto.shape`.
     """
-    found, lon, lat = np.empty(onto.shape), onto.lon, onto.lat
+    resampled, lon, lat = np.empty(onto.shape), onto.lon, onto.lat
     step = max(1, _BLOCK_CELLS // max(1, len(lon)))
     for begin in range(0, len(lat), step):
         block = slice(begin, begin + step)
         x, y = there.transform(*np.meshgrid(lon, lat[block]))
         column, row = frame.cells(x.ravel(), y.ravel())
-        between = bilinear(values, row=row - 0.5, column=column - 0.5)
+        between = interpolate_bilinear(values, row=row - 0.5, column=column - 0.5)
         # Beside a hole, such as the sea, a cell keeps what the source has there; else a coast would retreat by a cell.
-        between = np.where(np.isnan(between), _nearest(values, row, column), between)
-        found[block] = between.reshape(-1, len(lon))
-    return found
+        between = np.where(np.isnan(between), _sample_nearest(values, row, column), between)
+        resampled[block] = between.reshape(-1, len(lon))
+    return resampled
 
 
-def _nearest(values: Floats, row: Floats, column: Floats) -> Floats:
+def _sample_nearest(values: Floats, row: Floats, column: Floats) -> Floats:
     """Return what the cell around each place holds, NaN outside all."""
     rows, columns = values.shape
     inside = (row >= 0.0) & (row < rows) & (column >= 0.0) & (column < columns)

@@ -2,7 +2,7 @@
 
 from hypergrid.perspective.build.build import build
 from hypergrid.perspective.functions import physical as _physical  # noqa: F401 - adds its rows to the tables of functions
-from hypergrid.perspective.spec.query_spec import Question, Step, question_from_json
+from hypergrid.perspective.spec.query_spec import QuerySpec, Step, question_from_json
 from hypergrid.perspective.tree.operators import (
     Aggregate,
     Base,
@@ -20,5 +20,5 @@ from hypergrid.perspective.tree.surface import Clip, Surface
 
 __all__ = [
     "Aggregate", "Base", "Call", "Clip", "Convert", "Interpolate", "InterpolateInTime", "Merge", "Operator",
-    "Perspective", "Question", "Recur", "Source", "Step", "Surface", "build", "question_from_json",
+    "Perspective", "QuerySpec", "Recur", "Source", "Step", "Surface", "build", "question_from_json",
 ]  # fmt: skip

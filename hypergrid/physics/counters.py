@@ -54,7 +54,7 @@ GROWN, RESET, ROLLOVER, EMPTIED, HELD, FELL = range(6)
 
 ROUNDING: Final = 1e-9
 """Part of a counter by which it must change for a change: interpolation in time makes smaller ones."""
-LEAST_FALLS: Final = 5
+MIN_FALLS: Final = 5
 NOISY_SHARE: Final = 0.1
 """A gauge is noisy where so many readings fall, but not to zero, and so many of its changes are such falls."""
 MEDIAN_FALL: Final = 0.6744897501960817 * 2**0.5
@@ -94,7 +94,7 @@ RISING_ERRORS: Final = 3
 class Increments:
     """By how much a counter grew, and what was done to know it."""
 
-    grown: Floats
+    growth: Floats
     """Up to each reading [the counter's unit], at least 0; NaN where it is not known, shape (n,)."""
     kind: Kinds
     """What became of each reading, shape (n,)."""
@@ -139,7 +139,7 @@ def increments(  # noqa: PLR0913 - columns of readings, and what is declared of 
     >>> from hypergrid.physics.counters import increments
     >>> hours = np.arange(6) * 3600 * 10**9
     >>> wobbles = np.array([50.0, 51.0, 50.9, 51.0, 0.2, 0.4])
-    >>> increments(wobbles, hours, np.zeros(6), 3 * 3600 * 10**9).grown.round(6)
+    >>> increments(wobbles, hours, np.zeros(6), 3 * 3600 * 10**9).growth.round(6)
     array([nan, 1. , 0. , 0. , 0.2, 0.2])
     """
     count = len(values)
@@ -149,7 +149,7 @@ def increments(  # noqa: PLR0913 - columns of readings, and what is declared of 
     step = np.diff(values)
     same, close = group[1:] == group[:-1], np.diff(at_ns) <= max_gap_ns
     grown[1:] = np.where(same & close, np.maximum(step, 0.0), np.nan)
-    odd = step < -_least(values)
+    odd = step < -_find_rounding(values)
     if rollover is not None:
         odd |= step > 0.9 * rollover
     odd &= same
@@ -165,28 +165,28 @@ def increments(  # noqa: PLR0913 - columns of readings, and what is declared of 
         windows = np.unique(times // span) * span
         own = np.searchsorted(times, np.stack([windows, windows + span])) + start
         wide = np.searchsorted(times, np.stack([windows - span, windows + 2 * span])) + start
-        some = np.flatnonzero(before[wide[1]] > before[wide[0] + 1])
-        for i in some.tolist():
-            segment = _Segment(values[wide[0, i] : wide[1, i]], at_ns[wide[0, i] : wide[1, i]], max_gap_ns, resolution,
-                               rollover)  # fmt: skip
+        indices = np.flatnonzero(before[wide[1]] > before[wide[0] + 1])
+        for i in indices.tolist():
+            rows = slice(wide[0, i], wide[1, i])
+            segment = _CounterSegment(values[rows], at_ns[rows], max_gap_ns, resolution, rollover)
             inside = slice(own[0, i] - wide[0, i], own[1, i] - wide[0, i])
-            grown[own[0, i] : own[1, i]] = segment.grown()[inside]
+            grown[own[0, i] : own[1, i]] = segment.find_growth()[inside]
             kind[own[0, i] : own[1, i]] = segment.kind[inside]
     return Increments(grown, kind)
 
 
-def _least(values: Floats) -> Floats:
+def _find_rounding(values: Floats) -> Floats:
     """Return the smallest change between neighbours that is not rounding."""
     size = np.abs(values)
     return np.asarray(ROUNDING * np.maximum(size[1:], size[:-1]))
 
 
-def _smallest(changes: Floats) -> float:
+def _infer_resolution(changes: Floats) -> float:
     """Return the resolution of a counter as its changes show it; one change alone may be an emptying or a reset."""
     return float(changes.min()) if len(changes) > 1 else LONE_CHANGE * float(changes.max(initial=0.0))
 
 
-def _fitted(lost: Floats, left: Floats, variance: float) -> Floats | None:
+def _fit_losses(lost: Floats, left: Floats, variance: float) -> Floats | None:
     """Return how often levels of a variance lost a line and two waves, by least squares; None where the line rises."""
     damped = lost @ lost.T + np.diag([0.0, DAMPING, DAMPING])
     fitted = np.linalg.solve(damped, -lost @ left)
@@ -201,7 +201,7 @@ def _fitted(lost: Floats, left: Floats, variance: float) -> Floats | None:
     return np.asarray(fitted)
 
 
-class _Segment:
+class _CounterSegment:
     """Readings of one counter in a window and around it, some of which fall."""
 
     def __init__(
@@ -212,47 +212,47 @@ class _Segment:
         self._seconds = (at_ns - at_ns[0]) / 1e9
         self._first_s = float(at_ns[0] % DAY_NS) / 1e9
         self._gap = np.diff(at_ns) > max_gap_ns
-        self._least = _least(values)
+        self._rounding = _find_rounding(values)
         step = np.diff(values)
-        falls, rises = step < -self._least, step > self._least
+        falls, rises = step < -self._rounding, step > self._rounding
         changes = np.abs(step[falls | rises])
         # A counter that is reset each day falls as often as it tips: to zero, and not below.
         wobbles = falls & ~((values[1:] >= 0) & (values[1:] <= values[:-1] / 2))
-        self.is_noisy = int(wobbles.sum()) >= max(LEAST_FALLS, NOISY_SHARE * len(changes))
+        self.is_noisy = int(wobbles.sum()) >= max(MIN_FALLS, NOISY_SHARE * len(changes))
         self.noise = float(np.median(-step[wobbles])) / MEDIAN_FALL if self.is_noisy else 0.0
-        self.resolution = _smallest(changes) if resolution is None else resolution
+        self.resolution = _infer_resolution(changes) if resolution is None else resolution
 
-    def grown(self) -> Floats:
+    def find_growth(self) -> Floats:
         """Return what the counter grew by up to each reading, NaN where it is not known."""
         shown = self.value.copy()
         self._pass_over_dropouts()
         self._restore_daily_restarts(shown)
-        step = self._explained()
+        step = self._explain_steps()
         unknown = np.isnan(step)
-        step[unknown] = self._aligned(np.flatnonzero(unknown), step)
-        if np.all(step >= -self._least):
-            found = np.maximum(step, 0.0)
+        step[unknown] = self._align_steps(np.flatnonzero(unknown), step)
+        if np.all(step >= -self._rounding):
+            growth = np.maximum(step, 0.0)
         else:
-            self.kind[1:][(step < -self._least) & (self.kind[1:] == GROWN)] = FELL
+            self.kind[1:][(step < -self._rounding) & (self.kind[1:] == GROWN)] = FELL
             curve = np.concatenate([[0.0], np.cumsum(step)])
-            lost, evaporated = self._drift(curve) if self.is_noisy else (0.0, 0.0)
+            lost, evaporated = self._find_drift(curve) if self.is_noisy else (0.0, 0.0)
             pooled = np.asarray(scipy.optimize.isotonic_regression(curve + lost).x)
-            found = np.maximum(np.diff(pooled) - evaporated, 0.0)
-        found[unknown] = np.nan
-        return np.concatenate([[np.nan], found])
+            growth = np.maximum(np.diff(pooled) - evaporated, 0.0)
+        growth[unknown] = np.nan
+        return np.concatenate([[np.nan], growth])
 
     def _pass_over_dropouts(self) -> None:
         """Hold the reading before a fall or a spike that one of the next readings takes back."""
         spike = SPIKE_STEPS * self.resolution
         step = np.diff(self.value)
         if self.is_noisy:
-            some = np.abs(step) > max(spike, SPIKE_NOISES * self.noise)
+            is_spike = np.abs(step) > max(spike, SPIKE_NOISES * self.noise)
         else:
-            some = (step < -self._least) | (step > spike)
-        for i in np.flatnonzero(some & ~self._gap).tolist():
+            is_spike = (step < -self._rounding) | (step > spike)
+        for i in np.flatnonzero(is_spike & ~self._gap).tolist():
             change = self.value[i + 1] - self.value[i]
             size = abs(change)
-            if size <= self._least[i] or (self.rollover is not None and size > self.rollover / 2):
+            if size <= self._rounding[i] or (self.rollover is not None and size > self.rollover / 2):
                 continue
             near = NEAR_STEPS * self.resolution
             if change < 0 and self.value[i + 1] <= near:
@@ -280,7 +280,7 @@ class _Segment:
         if self.is_noisy:
             return
         near, low = NEAR_STEPS * self.resolution, shown[1:] <= shown[:-1] / 2
-        falls = np.flatnonzero((np.diff(shown) < -self._least) & (shown[1:] <= near) & low) + 1
+        falls = np.flatnonzero((np.diff(shown) < -self._rounding) & (shown[1:] <= near) & low) + 1
         is_held = self.kind[falls] == HELD
         # What a segment shows at its end may be taken back after it.
         seen_s = min(self._seconds[-1] - LOST_S, self._seconds[max(len(shown) - 1 - SPIKE_READINGS, 0)])
@@ -294,11 +294,11 @@ class _Segment:
                 stop = i + int(np.argmax(rest)) if rest.any() else len(shown)
                 self.value[i:stop], self.kind[i:stop] = shown[i:stop], GROWN
 
-    def _explained(self) -> Floats:
+    def _explain_steps(self) -> Floats:
         """Return the steps between readings, those of resets and rollovers as what they grew; NaN where unknown."""
         value, turn = self.value, self.rollover
         step = np.diff(value)
-        falls = step < -self._least
+        falls = step < -self._rounding
         if self.is_noisy:
             falls &= -step > LASTING_NOISES * self.noise
         explained = step.copy()
@@ -339,21 +339,21 @@ class _Segment:
         rates = [step[j] / (self._seconds[j + 1] - self._seconds[j]) for j in near]
         return float(max(rates, default=0.0))
 
-    def _aligned(self, unknown: NDArray[np.intp], step: Floats) -> Floats:
+    def _align_steps(self, unknown: NDArray[np.intp], step: Floats) -> Floats:
         """Return steps across gaps and emptyings that lay what is on both sides on one another: nothing is grown."""
         if not self.is_noisy or not len(unknown):
             return np.zeros(len(unknown))
         broken = np.isnan(step) | np.isin(self.kind[1:], (RESET, ROLLOVER))
         edges = np.concatenate([[0], np.flatnonzero(broken) + 1, [len(self.value)]])
         number = np.searchsorted(edges, unknown + 1)
-        found = np.zeros(len(unknown))
+        offsets = np.zeros(len(unknown))
         for k, (i, at) in enumerate(zip(unknown.tolist(), number.tolist(), strict=True)):
-            before = self._level(self.value[max(edges[at - 1], i + 1 - ALIGNED) : i + 1], -1)
-            after = self._level(self.value[i + 1 : min(i + 1 + ALIGNED, edges[at + 1])], 0)
-            found[k] = (self.value[i + 1] - after) - (self.value[i] - before)
-        return found
+            before = self._find_level(self.value[max(edges[at - 1], i + 1 - ALIGNED) : i + 1], -1)
+            after = self._find_level(self.value[i + 1 : min(i + 1 + ALIGNED, edges[at + 1])], 0)
+            offsets[k] = (self.value[i + 1] - after) - (self.value[i] - before)
+        return offsets
 
-    def _level(self, near: Floats, end: int) -> float:
+    def _find_level(self, near: Floats, end: int) -> float:
         """Return the level of readings at one end of them: the median, or the reading there where it rains."""
         if len(near) < 2:
             return float(near[end])
@@ -361,7 +361,7 @@ class _Segment:
         rises = float(np.median(near[-half:]) - np.median(near[:half]))
         return float(near[end] if rises > RAINING_NOISES * self.noise else np.median(near))
 
-    def _drift(self, curve: Floats) -> tuple[Floats, Floats]:
+    def _find_drift(self, curve: Floats) -> tuple[Floats, Floats]:
         """Return what drifted away up to each reading, and what evaporates in each step, as the dry hours show it.
 
         What is lost is a line and a wave of one day, fitted by least squares to the medians of the dry hours, each run
@@ -369,35 +369,35 @@ class _Segment:
         and temperature takes and gives the rest.
         """
         none = np.zeros(len(curve)), np.zeros(len(curve) - 1)
-        length, bins, sizes, medians = self._hours(curve)
+        length, bins, sizes, medians = self._find_hours(curve)
         dry = self._is_dry(bins, sizes, np.diff(medians))
         if int(dry.sum()) < DRY_BINS:
             return none
         run = np.concatenate([[0], np.cumsum(~dry)])
-        columns = np.stack([*self._losses(np.asarray((bins + 0.5) * length)), medians])
+        columns = np.stack([*self._find_losses(np.asarray((bins + 0.5) * length)), medians])
         levels = np.stack([np.bincount(run, column) for column in columns]) / np.bincount(run)
         *losses, left = columns - levels[:, run]
-        fitted = _fitted(np.stack(losses), left, (MEDIAN_ERROR * self.noise) ** 2 * float(np.mean(1 / sizes)))
+        fitted = _fit_losses(np.stack(losses), left, (MEDIAN_ERROR * self.noise) ** 2 * float(np.mean(1 / sizes)))
         if fitted is None:
             return none
         mean, sine, cosine = fitted / DAY_S
         sine, cosine = 2 * np.pi * sine, 2 * np.pi * cosine
         height = float(np.hypot(sine, cosine))
         share = min(1.0, np.pi / 2 * mean / height) if height else 0.0
-        turn = self._turn(np.asarray((self._seconds[1:] + self._seconds[:-1]) / 2))
+        turn = self._to_angle(np.asarray((self._seconds[1:] + self._seconds[:-1]) / 2))
         rate = mean + share * (sine * np.cos(turn) - cosine * np.sin(turn))
-        return fitted @ self._losses(self._seconds), np.maximum(rate, 0.0) * np.diff(self._seconds)
+        return fitted @ self._find_losses(self._seconds), np.maximum(rate, 0.0) * np.diff(self._seconds)
 
-    def _turn(self, seconds: Floats) -> Floats:
+    def _to_angle(self, seconds: Floats) -> Floats:
         """Return the time of day as an angle."""
         return np.asarray(2 * np.pi * (self._first_s + seconds) / DAY_S)
 
-    def _losses(self, seconds: Floats) -> Floats:
+    def _find_losses(self, seconds: Floats) -> Floats:
         """Return what losses of one a day, and waves of one day with height one, have taken up to some times."""
-        turn = self._turn(seconds)
+        turn = self._to_angle(seconds)
         return np.stack([seconds / DAY_S, np.sin(turn), np.cos(turn)])
 
-    def _hours(self, curve: Floats) -> tuple[float, Integers, Integers, Floats]:
+    def _find_hours(self, curve: Floats) -> tuple[float, Integers, Integers, Floats]:
         """Return the length of hours [s] (longer where readings are rare), their numbers, sizes and medians."""
         length = max(HOUR_S, 4 * float(np.median(np.diff(self._seconds))))
         hour = (self._seconds // length).astype(np.int64)

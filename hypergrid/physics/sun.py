@@ -27,7 +27,7 @@ J2000_NS: Final = 946_728_000 * 10**9
 LONGEST_STEP_S: Final = 900
 """Step in which the sun is followed through longer time cells [s]."""
 
-MOST_STEPS: Final = 96
+MAX_STEPS: Final = 96
 """Steps at most in one time cell."""
 
 
@@ -116,7 +116,7 @@ def clear_sky_of_cells(
     """
     lengths = np.broadcast_to(length_ns, start_ns.shape)
     # By each cell's own length, so that a cell is the same whichever are asked for with it.
-    steps = np.clip(-(-lengths // (LONGEST_STEP_S * 10**9)), 1, MOST_STEPS)
+    steps = np.clip(-(-lengths // (LONGEST_STEP_S * 10**9)), 1, MAX_STEPS)
     means = np.zeros((len(start_ns), len(lon)))
     for count in np.unique(steps).tolist():
         cells = np.flatnonzero(steps == count)

@@ -20,7 +20,7 @@ from hypergrid.layers.layer import Layer
 from hypergrid.perspective import Base
 from hypergrid.plots.picture import Picture
 from hypergrid.plots.plot import FIELD_COLOURS, HALO
-from hypergrid.plots.variogram import described
+from hypergrid.plots.variogram import describe_model
 from hypergrid.query import Query, base
 from hypergrid.topology import Grid, grid
 
@@ -45,10 +45,10 @@ class BestMap:
     """Its value and variance on a grid, one time."""
     values: xr.DataArray
     """What the stations reported, shape (series,), with their coordinates."""
-    chosen: Comparison
+    best_method: Comparison
     rank: int
     """Its place in the comparison, 1 for the least error of all."""
-    compared: int
+    comparisons: int
     """How many methods could be compared."""
 
 
@@ -81,12 +81,16 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
     query = at_stations(data if isinstance(data, Query) else base(data))
     layers = _layers(query)
     values = query.compute()["value"].rename(query.question.variable)
-    here = values.isel(time=[_time_of(values, time)])
-    region, refused = _grid_around(here), ""
+    slice_values = values.isel(time=[_find_time(values, time)])
+    region, refused = _make_grid_around(slice_values), ""
     for chosen in known:
-        asked = base(here, layers=layers).interpolate(chosen.method, grid=region, **_parameters(chosen)).with_variance()
+        asked = (
+            base(slice_values, layers=layers)
+            .interpolate(chosen.method, grid=region, **_parameters(chosen))
+            .with_variance()
+        )
         try:
-            return BestMap(asked.compute(), here[0], chosen, ranked.index(chosen) + 1, len(ranked))
+            return BestMap(asked.compute(), slice_values[0], chosen, ranked.index(chosen) + 1, len(ranked))
         except (InvalidQuery, NotFound) as error:
             # Stations know their elevation where a grid may not: the next best can do without.
             refused = refused or f"{chosen.label}: {error}"
@@ -96,7 +100,7 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
 
 def _layers(query: Query) -> dict[str, Layer]:
     """Return the terrain where a query's readings come from, if there is one."""
-    operator = query.surface().perspective.bases()[0].operator
+    operator = query.surface().perspective.list_bases()[0].operator
     if isinstance(operator, Base):
         with suppress(NotFound):
             return {"elevation": operator.source.layer("elevation")}
@@ -108,7 +112,7 @@ def plot_comparison(best: BestMap) -> Figure:
     value = best.dataset["value"][0]
     error = np.sqrt(best.dataset["variance"][0].to_numpy())
     lonlat = "lon" in best.dataset.dims
-    y, x = (_edges(best.dataset, str(name)) for name in value.dims)
+    y, x = (_find_edges(best.dataset, str(name)) for name in value.dims)
     stretch = 1 / np.cos(np.radians(float(y.mean()))) if lonlat else 1.0
     shape = (y[-1] - y[0]) * stretch / (x[-1] - x[0])
     height = float(np.clip(5.0 * shape, 3.2, 6.2))
@@ -119,14 +123,14 @@ def plot_comparison(best: BestMap) -> Figure:
     measured = best.values.to_numpy()
     together = np.concatenate([value.to_numpy().ravel(), measured])
     norm = Normalize(float(np.nanmin(together)), float(np.nanmax(together)))
-    _panel(figure, left, (x, y), value.to_numpy(), FIELD_COLOURS, f"{name} [{unit}]", norm)
-    _contours(left, (x, y), value.to_numpy())
-    _panel(figure, right, (x, y), error, ERROR_COLOURS, f"standard error [{unit}]", None)
+    _draw_panel(figure, left, (x, y), value.to_numpy(), FIELD_COLOURS, f"{name} [{unit}]", norm)
+    _draw_contours(left, (x, y), value.to_numpy())
+    _draw_panel(figure, right, (x, y), error, ERROR_COLOURS, f"standard error [{unit}]", None)
     east, north = (best.values[key].to_numpy() for key in (("lon", "lat") if lonlat else ("x", "y")))
-    told = np.isfinite(measured)
+    has_value = np.isfinite(measured)
     edge: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.7, "zorder": 3}
-    left.scatter(east[told], north[told], c=measured[told], s=34, cmap=FIELD_COLOURS, norm=norm, **edge)
-    right.scatter(east[told], north[told], c="white", s=16, **edge)
+    left.scatter(east[has_value], north[has_value], c=measured[has_value], s=34, cmap=FIELD_COLOURS, norm=norm, **edge)
+    right.scatter(east[has_value], north[has_value], c="white", s=16, **edge)
     left.set_title("Estimate; circles: what the stations measured", fontsize=9, loc="left")
     right.set_title("Standard error; circles: the stations that reported", fontsize=9, loc="left")
     for axes in (left, right):
@@ -136,12 +140,12 @@ def plot_comparison(best: BestMap) -> Figure:
         axes.locator_params(axis="both", nbins=6)
     left.set_ylabel("latitude [degree north]" if lonlat else "y [m]")
     instant = str(best.dataset["time"].to_numpy()[0].astype("datetime64[m]")).replace("T", " ")
-    figure.suptitle(f"{name}, {instant} UTC, by {best.chosen.label}", fontsize=12, x=0.01, ha="left")
-    figure.supxlabel(_told(best, unit), fontsize=7.5, color="0.3", x=0.01, ha="left")
+    figure.suptitle(f"{name}, {instant} UTC, by {best.best_method.label}", fontsize=12, x=0.01, ha="left")
+    figure.supxlabel(_format_footnote(best, unit), fontsize=7.5, color="0.3", x=0.01, ha="left")
     return figure
 
 
-def _panel(
+def _draw_panel(
     figure: Figure,
     axes: Axes,
     edges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
@@ -155,7 +159,7 @@ def _panel(
     figure.colorbar(image, ax=axes, label=label, orientation="horizontal", shrink=0.75, aspect=32, pad=0.02)
 
 
-def _contours(
+def _draw_contours(
     axes: Axes, edges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]], values: np.ndarray[Any, Any]
 ) -> None:
     """Draw lines of equal value, so that the map reads without its colours."""
@@ -167,23 +171,26 @@ def _contours(
         text.set_path_effects(list(HALO))
 
 
-def _told(best: BestMap, unit: str) -> str:
+def _format_footnote(best: BestMap, unit: str) -> str:
     """Return the lines below: by which test the method was chosen, and how honest its error was in it."""
-    score = best.chosen.common
+    score = best.best_method.common
     if score is None:
         return ""
     why = "" if best.rank == 1 else ", the first that knows its uncertainty and needs no more than the stations"
     covered = f"; its 95 % intervals hold {score.coverage_95:.1%}" if np.isfinite(score.coverage_95) else ""
-    model = best.chosen.validation.given[0].get("variogram") if best.chosen.validation else None
-    fitted = f"\nVariogram fitted to all slices: {described(model, *_scale(model))}" if model is not None else ""
-    doubts = "".join("\n" + textwrap.fill(f"Note: {note}", NOTE_WIDTH) for note in best.chosen.notes)
+    model = best.best_method.validation.given[0].get("variogram") if best.best_method.validation else None
+    fitted = (
+        f"\nVariogram fitted to all slices: {describe_model(model, *_length_scale(model))}" if model is not None else ""
+    )
+    doubts = "".join("\n" + textwrap.fill(f"Note: {note}", NOTE_WIDTH) for note in best.best_method.notes)
     return (
-        f"Leave-one-out by station, {best.chosen.scored_on}: root-mean-square error {score.rmse:.3g} {unit}{covered}.\n"
-        f"Rank {best.rank} of {best.compared} methods{why}.{fitted}{doubts}"
+        f"Leave-one-out by station, {best.best_method.scored_on}: root-mean-square error {score.rmse:.3g} "
+        f"{unit}{covered}.\n"
+        f"Rank {best.rank} of {best.comparisons} methods{why}.{fitted}{doubts}"
     )
 
 
-def _scale(model: Variogram) -> tuple[float, str]:
+def _length_scale(model: Variogram) -> tuple[float, str]:
     return (1000.0, "km") if max(term.range_m for term in model.structures) >= 5000 else (1.0, "m")
 
 
@@ -194,25 +201,25 @@ def _parameters(chosen: Comparison) -> dict[str, Any]:
     return dict(chosen.validation.to_json()["parameters"][0])
 
 
-def _time_of(values: xr.DataArray, time: str | None) -> int:
+def _find_time(values: xr.DataArray, time: str | None) -> int:
     if time is None:
-        heard = np.isfinite(values.to_numpy()).sum(axis=1)
-        full = np.flatnonzero(heard == heard.max())
+        value_counts = np.isfinite(values.to_numpy()).sum(axis=1)
+        full = np.flatnonzero(value_counts == value_counts.max())
         return int(full[len(full) // 2])
     times = values["time"].to_numpy()
     wanted = np.datetime64(parse_instant(time), "ns")
-    found = np.flatnonzero(times == wanted)
-    if not len(found):
+    indices = np.flatnonzero(times == wanted)
+    if not len(indices):
         first, last = (format_instant(int(each.astype("datetime64[ns]").astype(np.int64))) for each in times[[0, -1]])
         message = f"there is no time cell {time}; they go from {first} to {last}"
         raise InvalidQuery(message)
-    return int(found[0])
+    return int(indices[0])
 
 
-def _grid_around(values: xr.DataArray) -> Grid:
+def _make_grid_around(values: xr.DataArray) -> Grid:
     lonlat = "lon" in values.coords
-    told = np.isfinite(values.to_numpy()).any(axis=0)
-    x, y = (values[key].to_numpy()[told] for key in (("lon", "lat") if lonlat else ("x", "y")))
+    has_value = np.isfinite(values.to_numpy()).any(axis=0)
+    x, y = (values[key].to_numpy()[has_value] for key in (("lon", "lat") if lonlat else ("x", "y")))
     x, y = x[np.isfinite(x)], y[np.isfinite(y)]
     # A degree of longitude is shorter: the side that is longer on the ground gets the cells.
     wide, tall = np.ptp(x), np.ptp(y)
@@ -225,6 +232,6 @@ def _grid_around(values: xr.DataArray) -> Grid:
     return grid(x=round(west, 3), y=round(south, 3), step=step, shape=shape)
 
 
-def _edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _find_edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     bounds = dataset[f"{name}_bounds"].to_numpy()
     return np.append(bounds[:, 0], bounds[-1, 1])

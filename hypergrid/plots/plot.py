@@ -35,10 +35,10 @@ FIELD_COLOURS = "viridis"
 LINE_COLOURS = tuple(f"C{number}" for number in range(10))
 """Of one line after the other; where they come again, another of the looks goes with them."""
 
-LOOKS = (("-", "o"), ("--", "s"), (":", "^"))
+LINE_STYLES = (("-", "o"), ("--", "s"), (":", "^"))
 """Dashes of lines, and marks of single values."""
 
-NAMED = len(LINE_COLOURS) * len(LOOKS)
+MAX_NAMED = len(LINE_COLOURS) * len(LINE_STYLES)
 """Lines that can be told apart, and are named in a legend."""
 
 
@@ -87,19 +87,19 @@ def plot(
     if not 0 <= time < dataset.sizes[along]:
         message = f"time cell {time} does not exist; the result has {dataset.sizes[along]}, counted from 0"
         raise InvalidQuery(message)
-    if not 0 <= level < _levels(dataset):
-        message = f"level {level} does not exist; the result has {_levels(dataset)}, counted from 0"
+    if not 0 <= level < _count_levels(dataset):
+        message = f"level {level} does not exist; the result has {_count_levels(dataset)}, counted from 0"
         raise InvalidQuery(message)
-    figure = Picture(figsize=_size(dataset), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
+    figure = Picture(figsize=_figure_size(dataset), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     axes = figure.add_subplot()
     drawn = dataset.isel({along: slice(time, time + 1)}) if chosen is _map else dataset
     where = ""
     if chosen is _map and _is_map(dataset) and "z" in dataset.dims:
-        drawn, where = drawn.isel(z=level), f", {_level(dataset, level)}"
+        drawn, where = drawn.isel(z=level), f", {_describe_level(dataset, level)}"
     made = chosen(figure, axes, drawn, stations)
-    axes.set_title(f"{title or made}{where}\n{_period(drawn)}", fontsize=10, loc="left")
+    axes.set_title(f"{title or made}{where}\n{_format_period(drawn)}", fontsize=10, loc="left")
     # A strip at the bottom, which the layout keeps out of, says how the picture was made.
-    figure.text(0.99, 0.008, _made_by(dataset), fontsize=6.5, color="0.35", ha="right", va="bottom")
+    figure.text(0.99, 0.008, _format_source(dataset), fontsize=6.5, color="0.35", ha="right", va="bottom")
     return figure
 
 
@@ -112,11 +112,11 @@ def part_shown(dataset: xr.Dataset) -> str:
     """Return which part of a result `picture_bytes` shows, in words; empty where all is there."""
     if not _is_map(dataset):
         return ""
-    kinds = (("first", "time cells", len(dataset["value"])), ("lowest", "levels", _levels(dataset)))
-    return ", ".join(f"the {which} of {count} {what}" for which, what, count in kinds if count > 1)
+    kinds = (("first", "time cells", len(dataset["value"])), ("lowest", "levels", _count_levels(dataset)))
+    return ", ".join(f"the {ordinal} of {count} {what}" for ordinal, what, count in kinds if count > 1)
 
 
-def _size(dataset: xr.Dataset) -> tuple[float, float]:
+def _figure_size(dataset: xr.Dataset) -> tuple[float, float]:
     """Return the size of the picture [inch]: that of a map follows the shape of its region."""
     if not _is_map(dataset):
         return 7.2, 5.6
@@ -130,19 +130,19 @@ def _is_map(dataset: xr.Dataset) -> bool:
     return bool({"lat", "y"} & set(dataset.dims))
 
 
-def _levels(dataset: xr.Dataset) -> int:
+def _count_levels(dataset: xr.Dataset) -> int:
     """Return on how many levels a map is; 1 where there are none."""
     return dataset.sizes["z"] if _is_map(dataset) and "z" in dataset.dims else 1
 
 
-def _bands(dataset: xr.Dataset) -> list[str]:
+def _describe_bands(dataset: xr.Dataset) -> list[str]:
     """Return the cells along height in words."""
     return [f"{low:.7g} to {high:.7g} m" for low, high in dataset["z_bounds"].to_numpy()]
 
 
-def _level(dataset: xr.Dataset, level: int) -> str:
+def _describe_level(dataset: xr.Dataset, level: int) -> str:
     """Return which level a map shows: the height of its estimates, or what it is made of."""
-    made = _bands(dataset)[level]
+    made = _describe_bands(dataset)[level]
     is_made_of_levels = re.search(r"(^| )z: (?!point|area: point)", str(dataset["value"].attrs.get("cell_methods", "")))
     return made if is_made_of_levels else f"at {float(dataset['z'][level]):.7g} m (level {made})"
 
@@ -151,15 +151,17 @@ def place_names(dataset: xr.Dataset) -> list[str]:
     """Return the names of the places of a result that is no map: stations, zones, points, or bands of elevation."""
     if "point" in dataset.dims:
         x, y = ("lon", "lat") if "lon" in dataset.coords else ("x", "y")
-        at = [f"{one:.7g}, {other:.7g}" for one, other in zip(dataset[x].values, dataset[y].values, strict=True)]
+        at = [
+            f"{x_value:.7g}, {other:.7g}" for x_value, other in zip(dataset[x].values, dataset[y].values, strict=True)
+        ]
         levels = [f" at {height:.7g} m" for height in dataset["z"].values] if "z" in dataset.dims else [""]
-        return [one + level for level in levels for one in at]
+        return [place_name + level for level in levels for place_name in at]
     if "z" in dataset.dims:
-        return _bands(dataset)
+        return _describe_bands(dataset)
     return [str(name) for name in dataset["zone" if "zone" in dataset.dims else "station"].to_numpy()]
 
 
-def _places(dataset: xr.Dataset) -> str:
+def _name_places(dataset: xr.Dataset) -> str:
     """Return what the places of a result are."""
     if _is_map(dataset):
         return "cells"
@@ -195,25 +197,25 @@ def _label(dataset: xr.Dataset) -> str:
     return f"{_name(dataset)} [{dataset['value'].attrs.get('units', '1')}]"
 
 
-def _instant(value: np.datetime64) -> str:
+def _format_instant(value: np.datetime64) -> str:
     return str(value.astype("datetime64[m]")).replace("T", " ")
 
 
-def _period(dataset: xr.Dataset) -> str:
+def _format_period(dataset: xr.Dataset) -> str:
     bounds = dataset["time_bounds"].to_numpy() if "time_bounds" in dataset else None
     if "climatology_bounds" in dataset:
         along = _time_dimension(dataset)
         # A cell without a block of time in the window has bounds of no length.
         held = dataset["climatology_bounds"].to_numpy()
         numbers = dataset[along].to_numpy()
-        which = f"{along.replace('_', ' ')} {numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
-        return f"{which}, {_instant(held[:, 0].min())} to {_instant(held[:, 1].max())} UTC"
+        period_name = f"{along.replace('_', ' ')} {numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
+        return f"{period_name}, {_format_instant(held[:, 0].min())} to {_format_instant(held[:, 1].max())} UTC"
     first = dataset["time"].to_numpy()[0]
     last = bounds[-1, 1] if bounds is not None else dataset["time"].to_numpy()[-1]
-    return f"{_instant(first)} to {_instant(last)} UTC"
+    return f"{_format_instant(first)} to {_format_instant(last)} UTC"
 
 
-def _made_by(dataset: xr.Dataset) -> str:
+def _format_source(dataset: xr.Dataset) -> str:
     parts = [str(dataset.attrs.get("title", "")).partition(": ")[2], dataset.attrs.get("source", "")]
     snapshot = dataset.attrs.get("hypergrid_snapshot", "")
     if snapshot and snapshot != "array":
@@ -228,11 +230,11 @@ def _map(figure: Figure, axes: Axes, dataset: xr.Dataset, stations: Sequence[Sta
         raise InvalidQuery(message)
     y, x = dataset["value"].dims[-2:]
     values = dataset["value"][0]
-    edges = {name: _edges(dataset, str(name)) for name in (y, x)}
+    edges = {name: _find_edges(dataset, str(name)) for name in (y, x)}
     image = axes.pcolormesh(edges[x], edges[y], np.ma.masked_invalid(values.to_numpy()), cmap=FIELD_COLOURS)
     axes.set_facecolor("0.85")
     figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
-    _mark(figure, axes, stations, edges[x], edges[y])
+    _draw_stations(figure, axes, stations, edges[x], edges[y])
     if x == "lon":
         axes.set_aspect(1 / np.cos(np.radians(float(dataset[y].mean()))))
         axes.set_xlabel("longitude [degree east]")
@@ -246,12 +248,12 @@ def _map(figure: Figure, axes: Axes, dataset: xr.Dataset, stations: Sequence[Sta
     return _name(dataset)
 
 
-def _edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _find_edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     bounds = dataset[f"{name}_bounds"].to_numpy()
     return np.append(bounds[:, 0], bounds[-1, 1])
 
 
-def _mark(
+def _draw_stations(
     figure: Figure, axes: Axes, stations: Sequence[Station], x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]
 ) -> None:
     inside = [s for s in stations if x[0] <= s.position.lon <= x[-1] and y[0] <= s.position.lat <= y[-1]]
@@ -265,8 +267,8 @@ def _mark(
         "linestyle": "none",
     }
     axes.plot(lon, lat, "o", label="station", **look)
-    for station, place in zip(inside, zip(lon, lat, strict=True), strict=True):
-        axes.annotate(station.id, place, (3, 3), textcoords="offset points", fontsize=6, path_effects=HALO)
+    for station, position in zip(inside, zip(lon, lat, strict=True), strict=True):
+        axes.annotate(station.id, position, (3, 3), textcoords="offset points", fontsize=6, path_effects=HALO)
     # Beside the map: a station may lie in any corner.
     figure.legend(loc="outside upper right", fontsize=7, frameon=False)
 
@@ -289,21 +291,21 @@ def _day_by_hour(figure: Figure, axes: Axes, dataset: xr.Dataset, _: Sequence[St
     figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
     axes.set_yticks(range(0, 25, 3))
     axes.set_ylabel("hour of the day (UTC)")
-    _dates(axes)
-    return f"{_name(dataset)}, hourly, mean of {dataset['value'][0].size} {_places(dataset)}"
+    _format_dates(axes)
+    return f"{_name(dataset)}, hourly, mean of {dataset['value'][0].size} {_name_places(dataset)}"
 
 
 @KINDS.register("lines")
 def _lines(figure: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) -> str:
     along = _time_dimension(dataset)
     others = [name for name in dataset["value"].dims if name != along]
-    values = dataset["value"].stack(place=others).transpose(along, "place").to_numpy()
+    values = dataset["value"].stack(position=others).transpose(along, "position").to_numpy()
     names = None if _is_map(dataset) else place_names(dataset)
-    kind = {"zones": "zone", "bands": "band", "points": "point"}.get(_places(dataset), "station")
-    is_named = names is not None and values.shape[1] <= NAMED
+    kind = {"zones": "zone", "bands": "band", "points": "point"}.get(_name_places(dataset), "station")
+    is_named = names is not None and values.shape[1] <= MAX_NAMED
     for column in range(values.shape[1]):
         label = f"{kind} {names[column]}" if names is not None and is_named else None
-        dashes, marker = LOOKS[column // len(LINE_COLOURS) % len(LOOKS)]
+        dashes, marker = LINE_STYLES[column // len(LINE_COLOURS) % len(LINE_STYLES)]
         look: dict[str, Any] = {"color": LINE_COLOURS[column % len(LINE_COLOURS)], "linestyle": dashes}
         look["marker"] = marker if len(values) < 3 else None
         axes.plot(dataset[along].to_numpy(), values[:, column], linewidth=0.9, label=label, **look)
@@ -313,13 +315,13 @@ def _lines(figure: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station
     axes.set_ylabel(_label(dataset))
     axes.grid(visible=True, alpha=0.3)
     if along == "time":
-        _dates(axes)
+        _format_dates(axes)
     else:
         axes.set_xlabel(str(dataset[along].attrs.get("long_name", along)))
-    return f"{_name(dataset)}, {values.shape[1]} {_places(dataset)}"
+    return f"{_name(dataset)}, {values.shape[1]} {_name_places(dataset)}"
 
 
-def _dates(axes: Axes) -> None:
+def _format_dates(axes: Axes) -> None:
     locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]

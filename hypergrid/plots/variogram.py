@@ -16,7 +16,7 @@ from hypergrid.plots.plot import HALO
 MODEL_COLOUR, BINS_COLOUR, DOUBT_COLOUR = "#0072B2", "0.25", "#A03C00"
 """Okabe and Ito's blue, a grey, and a dark vermilion: told apart without colour vision."""
 
-MOST_LABELLED = 20
+MAX_LABELLED = 20
 """Bins up to which each is labelled with its pairs; more would run into one another."""
 
 
@@ -38,15 +38,15 @@ def plot_variogram(fit: VariogramFit, *, unit: str = "", title: str | None = Non
     axes = figure.add_subplot()
     in_km = fit.bins.cutoff_m >= 5000
     per, length = (1000.0, "km") if in_km else (1.0, "m")
-    _bins(axes, fit, per)
-    _model(axes, fit, per, length)
+    _draw_bins(axes, fit, per)
+    _draw_model(axes, fit, per, length)
     axes.set_xlim(0, fit.bins.cutoff_m / per * 1.03)
-    axes.set_ylim(0, _top(fit))
+    axes.set_ylim(0, _find_top(fit))
     axes.set_xlabel(f"distance [{length}]" + (" along the longest range" if fit.variogram.anisotropy else ""))
     axes.set_ylabel("semivariance" + (f" [({unit})²]" if unit else ""))
     axes.grid(visible=True, alpha=0.3)
     axes.legend(loc=_free_corner(fit), fontsize=8, framealpha=0.9)
-    axes.set_title(title or described(fit.variogram, per, length), fontsize=10, loc="left")
+    axes.set_title(title or describe_model(fit.variogram, per, length), fontsize=10, loc="left")
     made = (
         f"weights {fit.weights}, weighted residual {fit.weighted_residual:.4g}, explains {max(fit.explained, 0.0):.0%}"
     )
@@ -56,7 +56,7 @@ def plot_variogram(fit: VariogramFit, *, unit: str = "", title: str | None = Non
     return figure
 
 
-def _top(fit: VariogramFit) -> float:
+def _find_top(fit: VariogramFit) -> float:
     ends = fit.variogram.semivariance(np.array([fit.bins.cutoff_m]))
     return 1.12 * max(float(fit.bins.semivariance.max()), float(ends[0]))
 
@@ -64,10 +64,10 @@ def _top(fit: VariogramFit) -> float:
 def _free_corner(fit: VariogramFit) -> Literal["lower right", "upper left"]:
     """Return where no bin lies below the legend; matplotlib's own choice overlooks them."""
     right = fit.bins.semivariance[fit.bins.distance_m > fit.bins.cutoff_m / 2]
-    return "lower right" if float(right.min(initial=np.inf)) > 0.28 * _top(fit) else "upper left"
+    return "lower right" if float(right.min(initial=np.inf)) > 0.28 * _find_top(fit) else "upper left"
 
 
-def _bins(axes: Axes, fit: VariogramFit, per: float) -> None:
+def _draw_bins(axes: Axes, fit: VariogramFit, per: float) -> None:
     bins = fit.bins
     # The area says how many pairs; a floor keeps the few visible.
     areas = 12 + 110 * bins.pairs / bins.pairs.max()
@@ -75,48 +75,48 @@ def _bins(axes: Axes, fit: VariogramFit, per: float) -> None:
         bins.distance_m / per, bins.semivariance, s=areas, facecolor="white", edgecolor=BINS_COLOUR, zorder=3,
         label=f"bins ({bins.pairs.min():,} to {bins.pairs.max():,} pairs, by area)",
     )  # fmt: skip
-    if len(bins.pairs) > MOST_LABELLED:
+    if len(bins.pairs) > MAX_LABELLED:
         return
     for distance, semivariance, pairs in zip(bins.distance_m / per, bins.semivariance, bins.pairs, strict=True):
         axes.annotate(
-            _short(int(pairs)), (distance, semivariance), (0, -13), textcoords="offset points", fontsize=6,
+            _format_pairs(int(pairs)), (distance, semivariance), (0, -13), textcoords="offset points", fontsize=6,
             color=BINS_COLOUR, ha="center",
             path_effects=HALO,
         )  # fmt: skip
 
 
-def _short(pairs: int) -> str:
+def _format_pairs(pairs: int) -> str:
     for size, letter in ((1_000_000, "M"), (1000, "k")):
         if pairs >= size:
             return f"{pairs / size:.3g}{letter}"
     return str(pairs)
 
 
-def _model(axes: Axes, fit: VariogramFit, per: float, length: str) -> None:
+def _draw_model(axes: Axes, fit: VariogramFit, per: float, length: str) -> None:
     model, bins = fit.variogram, fit.bins
     # A nugget begins above distance zero, where the semivariance itself is nothing.
     distance = np.linspace(bins.cutoff_m / 1e4, bins.cutoff_m * 1.03, 400)
     name = " + ".join(term.model for term in model.structures)
     axes.plot(distance / per, model.semivariance(distance), color=MODEL_COLOUR, linewidth=1.8, label=name)
-    if model.nugget < model.sill <= _top(fit):
+    if model.nugget < model.sill <= _find_top(fit):
         axes.axhline(model.sill, color=MODEL_COLOUR, linewidth=0.8, linestyle=":", label=f"sill {model.sill:.3g}")
     if 0 < model.effective_range_m <= bins.cutoff_m:
         label = f"effective range {model.effective_range_m / per:,.3g} {length}"
         axes.axvline(model.effective_range_m / per, color=MODEL_COLOUR, linewidth=0.8, linestyle="--", label=label)
 
 
-def described(model: Variogram, per: float, length: str) -> str:
+def describe_model(model: Variogram, per: float, length: str) -> str:
     """Return a variogram in words, its ranges in units of `length`, each of `per` metres."""
     terms = [f"nugget {model.nugget:.3g}"]
     for term in model.structures:
         if not term.psill:
             continue
-        more = next((f", {k} {v:.3g}" for k, v in _own(term.smoothness, term.exponent) if v is not None), "")
+        more = next((f", {k} {v:.3g}" for k, v in _own_parameters(term.smoothness, term.exponent) if v is not None), "")
         terms.append(f"{term.psill:.3g} {term.model} ({term.range_m / per:,.4g} {length}{more})")
     ellipse = model.anisotropy
     turned = f"; longest range at {ellipse.angle_degree:g}°, ratio {ellipse.ratio:g}" if ellipse else ""
     return " + ".join(terms) + turned
 
 
-def _own(smoothness: float | None, exponent: float | None) -> tuple[tuple[str, float | None], ...]:
+def _own_parameters(smoothness: float | None, exponent: float | None) -> tuple[tuple[str, float | None], ...]:
     return (("smoothness", smoothness), ("exponent", exponent))

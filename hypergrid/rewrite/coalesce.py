@@ -17,17 +17,17 @@ def coalesce(surface: Surface) -> tuple[Surface, str]:
 
         base > convert valid_range > convert scale   becomes   base > convert valid_range, then scale
     """
-    said: list[str] = []
-    return replace(surface, perspective=_coalesced(surface.perspective, said)), "; ".join(dict.fromkeys(said))
+    notes: list[str] = []
+    return replace(surface, perspective=_coalesce_node(surface.perspective, notes)), "; ".join(dict.fromkeys(notes))
 
 
-def _coalesced(here: Perspective, said: list[str]) -> Perspective:
-    sources = tuple(_coalesced(source, said) for source in here.sources)
-    if isinstance(here.operator, Convert) and isinstance(sources[0].operator, Convert):
+def _coalesce_node(node: Perspective, notes: list[str]) -> Perspective:
+    sources = tuple(_coalesce_node(source, notes) for source in node.sources)
+    if isinstance(node.operator, Convert) and isinstance(sources[0].operator, Convert):
         below = sources[0]
-        calls = (*below.operator.calls, *here.operator.calls)  # type: ignore[union-attr]
-        layers = tuple(dict.fromkeys((*below.operator.layers, *here.operator.layers)))  # type: ignore[union-attr]
-        said.append(f"{' and '.join(call.name for call in calls)} go cell by cell: one pass")
-        steps = (*below.steps, *here.steps)
-        return replace(here, sources=below.sources, operator=Convert(calls, layers), steps=steps)
-    return here if sources == here.sources else here.with_source(*sources)
+        calls = (*below.operator.calls, *node.operator.calls)  # type: ignore[union-attr]
+        layers = tuple(dict.fromkeys((*below.operator.layers, *node.operator.layers)))  # type: ignore[union-attr]
+        notes.append(f"{' and '.join(call.name for call in calls)} go cell by cell: one pass")
+        steps = (*below.steps, *node.steps)
+        return replace(node, sources=below.sources, operator=Convert(calls, layers), steps=steps)
+    return node if sources == node.sources else node.with_source(*sources)

@@ -20,32 +20,32 @@ def commute(surface: Surface) -> tuple[Surface, str]:
 
         interpolate 864 slices > mean of all   becomes   mean of 864 slices of the stations > interpolate 1
     """
-    said: list[str] = []
-    return replace(surface, perspective=_commuted(surface.perspective, said)), "; ".join(dict.fromkeys(said))
+    notes: list[str] = []
+    return replace(surface, perspective=_commute_node(surface.perspective, notes)), "; ".join(dict.fromkeys(notes))
 
 
-def _commuted(here: Perspective, said: list[str]) -> Perspective:
-    sources = tuple(_commuted(source, said) for source in here.sources)
-    if any(new is not old for new, old in zip(sources, here.sources, strict=True)):
-        here = here.with_source(*sources)
-    operator = here.operator
-    if not isinstance(operator, Aggregate) or operator.at_stations or not commutes(here):
-        return here
-    below = here.source.operator
-    said.append(
-        f"{below.method} and {operator.function} are linear: {here.topology.time.count:,} in place of "  # type: ignore[union-attr]
-        f"{here.source.topology.time.count:,} slices are interpolated"
+def _commute_node(node: Perspective, notes: list[str]) -> Perspective:
+    sources = tuple(_commute_node(source, notes) for source in node.sources)
+    if any(new is not old for new, old in zip(sources, node.sources, strict=True)):
+        node = node.with_source(*sources)
+    operator = node.operator
+    if not isinstance(operator, Aggregate) or operator.at_stations or not is_commutative(node):
+        return node
+    below = node.source.operator
+    notes.append(
+        f"{below.method} and {operator.function} are linear: {node.topology.time.count:,} in place of "  # type: ignore[union-attr]
+        f"{node.source.topology.time.count:,} slices are interpolated"
     )
-    return replace(here, operator=replace(operator, at_stations=True))
+    return replace(node, operator=replace(operator, at_stations=True))
 
 
-def commutes(here: Perspective) -> bool:
+def is_commutative(node: Perspective) -> bool:
     """Return whether an aggregate commutes with the interpolation that it is of."""
-    operator = here.operator
+    operator = node.operator
     if not isinstance(operator, Aggregate) or not operator.row.linear or operator.dimensions != ("time",):
         return False
-    below = here.source.operator
+    below = node.source.operator
     if not isinstance(below, Interpolate):
         return False
-    known_mean = bool(below.given.get("mean"))
-    return below.is_linear(here.source.source.topology.space.count) and (operator.function == "mean" or not known_mean)
+    known_mean = bool(below.arguments.get("mean"))
+    return below.is_linear(node.source.source.topology.space.count) and (operator.function == "mean" or not known_mean)

@@ -17,25 +17,25 @@ def drop_idle(surface: Surface) -> tuple[Surface, str]:
 
         base > convert scale(factor=1, offset=0) > aggregate   becomes   base > aggregate
     """
-    said: list[str] = []
-    return replace(surface, perspective=_dropped(surface.perspective, said)), "; ".join(dict.fromkeys(said))
+    notes: list[str] = []
+    return replace(surface, perspective=_drop_node(surface.perspective, notes)), "; ".join(dict.fromkeys(notes))
 
 
-def _dropped(here: Perspective, said: list[str]) -> Perspective:
-    sources = tuple(_dropped(source, said) for source in here.sources)
-    operator = here.operator
-    if isinstance(operator, Convert) and here.unit == sources[0].unit:
+def _drop_node(node: Perspective, notes: list[str]) -> Perspective:
+    sources = tuple(_drop_node(source, notes) for source in node.sources)
+    operator = node.operator
+    if isinstance(operator, Convert) and node.unit == sources[0].unit:
         kept = tuple(call for call in operator.calls if not _is_idle(call))
         if len(kept) < len(operator.calls):
-            said.append("scale by 1 changes nothing")
+            notes.append("scale by 1 changes nothing")
         if not kept:
             return sources[0]
         if kept != operator.calls:
-            return replace(here, sources=sources, operator=replace(operator, calls=kept))
-    same = all(new is old for new, old in zip(sources, here.sources, strict=True))
-    return here if same else here.with_source(*sources)
+            return replace(node, sources=sources, operator=replace(operator, calls=kept))
+    same = all(new is old for new, old in zip(sources, node.sources, strict=True))
+    return node if same else node.with_source(*sources)
 
 
 def _is_idle(call: Call) -> bool:
-    given = call.given
+    given = call.arguments
     return call.name == "scale" and given["factor"] == 1.0 and given["offset"] == 0.0 and given["unit"] is None

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.perspective.build.station_projection import in_reach
-from hypergrid.perspective.sources.station_matching import columns_of
+from hypergrid.perspective.build.station_projection import mask_in_reach
+from hypergrid.perspective.sources.station_matching import find_columns
 from hypergrid.perspective.tree.operators import Base, Interpolate, Merge
 from hypergrid.perspective.tree.perspective import Perspective
 from hypergrid.perspective.tree.surface import Surface
@@ -29,56 +29,56 @@ def push_stations(surface: Surface) -> tuple[Surface, str]:
 
         base > aggregate > interpolate radius 200 m   becomes   base, 18 series not read > aggregate > interpolate …
     """
-    said: list[str] = []
+    notes: list[str] = []
     changed: dict[str, Perspective] = {}
-    wanted = _wanted(surface.perspective)
-    for here in surface.perspective.chain():
-        if isinstance(here.operator, Base):
-            changed[here.token] = _read(here, here.operator, wanted[here.token], said)
+    wanted = _find_wanted(surface.perspective)
+    for node in surface.perspective.list_chain():
+        if isinstance(node.operator, Base):
+            changed[node.token] = _restrict_base(node, node.operator, wanted[node.token], notes)
             continue
-        sources = tuple(changed[source.token] for source in here.sources)
-        same = all(new is old for new, old in zip(sources, here.sources, strict=True))
-        changed[here.token] = here if same else here.with_source(*sources)
-    return replace(surface, perspective=changed[surface.perspective.token]), "; ".join(dict.fromkeys(said))
+        sources = tuple(changed[source.token] for source in node.sources)
+        same = all(new is old for new, old in zip(sources, node.sources, strict=True))
+        changed[node.token] = node if same else node.with_source(*sources)
+    return replace(surface, perspective=changed[surface.perspective.token]), "; ".join(dict.fromkeys(notes))
 
 
-def _read(here: Perspective, operator: Base, wanted: Mask, said: list[str]) -> Perspective:
+def _restrict_base(node: Perspective, operator: Base, wanted: Mask, notes: list[str]) -> Perspective:
     # Where none is used, all are: that there is nothing is then said in the words of the step that finds it.
     if wanted.all() or not wanted.any():
-        return here
+        return node
     name = operator.source.variable.name
-    said.append(f"{np.count_nonzero(wanted):,} of {len(wanted):,} series of {name} are used")
+    notes.append(f"{np.count_nonzero(wanted):,} of {len(wanted):,} series of {name} are used")
     unread = tuple(np.flatnonzero(~wanted).tolist())
-    return replace(here, operator=replace(operator, unread=unread))
+    return replace(node, operator=replace(operator, unread=unread))
 
 
-def _wanted(surface: Perspective) -> dict[str, Mask]:
+def _find_wanted(surface: Perspective) -> dict[str, Mask]:
     """Return by token which series of each perspective at stations are used by any step above it."""
-    found: dict[str, Mask] = {}
+    masks: dict[str, Mask] = {}
     # What is derived comes before its sources: all that asks for a perspective is known when its turn comes.
-    for here in reversed(surface.chain()):
-        space = here.topology.space
-        own = found.setdefault(here.token, np.ones(space.count, dtype=bool)) if _at_stations(here) else None
-        for source in here.sources:
+    for node in reversed(surface.list_chain()):
+        space = node.topology.space
+        own = masks.setdefault(node.token, np.ones(space.count, dtype=bool)) if _is_at_stations(node) else None
+        for source in node.sources:
             if isinstance(source.topology.space, SeriesAxis):
-                used = _of_source(here, own, source.topology.space)
-                found[source.token] = found.get(source.token, np.zeros_like(used)) | used
-    return found
+                used = _mask_source(node, own, source.topology.space)
+                masks[source.token] = masks.get(source.token, np.zeros_like(used)) | used
+    return masks
 
 
-def _at_stations(here: Perspective) -> bool:
-    return isinstance(here.topology.space, SeriesAxis)
+def _is_at_stations(node: Perspective) -> bool:
+    return isinstance(node.topology.space, SeriesAxis)
 
 
-def _of_source(here: Perspective, own: Mask | None, axis: SeriesAxis) -> Mask:
+def _mask_source(node: Perspective, own: Mask | None, axis: SeriesAxis) -> Mask:
     """Return which series of a source a step uses, given which of its own are."""
-    operator, space = here.operator, here.topology.space
+    operator, space = node.operator, node.topology.space
     if isinstance(operator, Interpolate) and isinstance(space, Grid | Points):
-        return in_reach(axis, space, operator)
+        return mask_in_reach(axis, space, operator)
     if own is None or not isinstance(space, SeriesAxis):
         return np.ones(axis.count, dtype=bool)
     if not isinstance(operator, Merge) or not operator.row.matched:
         return own
     used = np.zeros(axis.count, dtype=bool)
-    used[columns_of(space, axis)] = own
+    used[find_columns(space, axis)] = own
     return used

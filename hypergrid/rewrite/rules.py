@@ -19,7 +19,7 @@ then their order."""
 
 
 @dataclass(frozen=True)
-class Fired:
+class FiredRule:
     """A rule that changed a surface."""
 
     rule: str
@@ -27,19 +27,19 @@ class Fired:
 
 
 @dataclass(frozen=True, eq=False)
-class Rewritten:
+class RewriteResult:
     """A surface, and which rules changed it."""
 
     surface: Surface
-    fired: tuple[Fired, ...]
+    fired: tuple[FiredRule, ...]
 
 
-def rewrite(surface: Surface, rules: tuple[Rule, ...] = RULES) -> Rewritten:
+def rewrite(surface: Surface, rules: tuple[Rule, ...] = RULES) -> RewriteResult:
     """Return the surface after every rule; the cells that it holds and their values are the same."""
     fired = []
     for rule in rules:
         changed, why = rule(surface)
         if changed.token != surface.token:
-            fired.append(Fired(rule.__name__, why))
+            fired.append(FiredRule(rule.__name__, why))
         surface = changed
-    return Rewritten(surface, tuple(fired))
+    return RewriteResult(surface, tuple(fired))

@@ -1,28 +1,81 @@
 """Topologies: axes and their products; which cells exist, which cells cover which."""
 
-from hypergrid.topology.axes import PER_UNIT, Instants, Regular, aligned
+from hypergrid.topology.axes import PER_UNIT, Instants, Regular, align_axis
 from hypergrid.topology.bands import Bands
-from hypergrid.topology.bins import Bins, bins_over
-from hypergrid.topology.civil import Calendar, Clock, Unit, check_zone
+from hypergrid.topology.bins import Bins, make_bins
+from hypergrid.topology.civil import Calendar, LocalClock, Unit, check_zone
 from hypergrid.topology.coordinates import quanta
 from hypergrid.topology.cover import Cover, cells_inside, cover, is_location_consistent
-from hypergrid.topology.levels import Levels, levels, levels_json, levels_words
+from hypergrid.topology.levels import Levels, describe_levels, levels, levels_json
 from hypergrid.topology.periodic import CYCLES, HOUR_OF_DAY, Cycle, Periodic, periodic
 from hypergrid.topology.points import Points, cells_from_json, cells_json, points
 from hypergrid.topology.projection import DISTANCES, Distance, Metres
-from hypergrid.topology.recurring import recurring
+from hypergrid.topology.recurring import find_normal_cells
 from hypergrid.topology.space import Grid, SeriesAxis, grid, grid_json
 from hypergrid.topology.spacing import usual_spacing_ns
-from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, fitting, per_cell, shortest_ns
-from hypergrid.topology.topology import Space, Topology, along, axes_of, changes_cells
+from hypergrid.topology.time_axes import (
+    TimeAxis,
+    TimeCells,
+    blocks_of,
+    count_fitting_intervals,
+    shortest_ns,
+    sum_per_cell,
+)
+from hypergrid.topology.topology import Space, Topology, axes_of, changes_cells, replace_axes
 from hypergrid.topology.zone_cells import ZoneCells
 from hypergrid.topology.zones import Zones, zones
 
 __all__ = [
-    "CYCLES", "DISTANCES", "HOUR_OF_DAY", "PER_UNIT", "Bands", "Bins", "Calendar", "Clock", "Cover", "Cycle",
-    "Distance", "Grid", "Instants", "Levels", "Metres", "Periodic", "Points", "Regular", "SeriesAxis", "Space",
-    "TimeAxis", "TimeCells", "Topology", "Unit", "ZoneCells", "Zones", "aligned", "along", "axes_of", "bins_over",
-    "blocks_of", "cells_from_json", "cells_inside", "cells_json", "changes_cells", "check_zone", "cover", "fitting",
-    "grid", "grid_json", "is_location_consistent", "levels", "levels_json", "levels_words", "per_cell",
-    "periodic", "points", "quanta", "recurring", "shortest_ns", "usual_spacing_ns", "zones",
+    "CYCLES",
+    "DISTANCES",
+    "HOUR_OF_DAY",
+    "PER_UNIT",
+    "Bands",
+    "Bins",
+    "Calendar",
+    "Cover",
+    "Cycle",
+    "Distance",
+    "Grid",
+    "Instants",
+    "Levels",
+    "LocalClock",
+    "Metres",
+    "Periodic",
+    "Points",
+    "Regular",
+    "SeriesAxis",
+    "Space",
+    "TimeAxis",
+    "TimeCells",
+    "Topology",
+    "Unit",
+    "ZoneCells",
+    "Zones",
+    "align_axis",
+    "axes_of",
+    "blocks_of",
+    "cells_from_json",
+    "cells_inside",
+    "cells_json",
+    "changes_cells",
+    "check_zone",
+    "count_fitting_intervals",
+    "cover",
+    "describe_levels",
+    "find_normal_cells",
+    "grid",
+    "grid_json",
+    "is_location_consistent",
+    "levels",
+    "levels_json",
+    "make_bins",
+    "periodic",
+    "points",
+    "quanta",
+    "replace_axes",
+    "shortest_ns",
+    "sum_per_cell",
+    "usual_spacing_ns",
+    "zones",
 ]  # fmt: skip

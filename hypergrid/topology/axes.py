@@ -23,7 +23,7 @@ LARGEST: Final = 2**62
 """Corners lie below this [quantum], so that they and their differences are whole numbers of 64 bits."""
 
 
-MOST_LISTED: Final = 2**27
+MAX_LISTED: Final = 2**27
 """Cells of an axis that are listed: a gigabyte of corners. Four years of seconds, or 37 degrees of arc-milliseconds."""
 
 
@@ -69,11 +69,11 @@ class Regular:
         Raises
         ------
         TooLarge
-            There are more than `MOST_LISTED`; whoever needs but some of them restricts the axis first.
+            There are more than `MAX_LISTED`; whoever needs but some of them restricts the axis first.
         """
-        if self.count > MOST_LISTED:
-            who, remedy = f"axis {self.name!r}", "use longer steps, or a shorter extent"
-            raise TooLarge(who, "cells", self.count, MOST_LISTED, remedy)
+        if self.count > MAX_LISTED:
+            label, remedy = f"axis {self.name!r}", "use longer steps, or a shorter extent"
+            raise TooLarge(label, "cells", self.count, MAX_LISTED, remedy)
         return self.origin + self.step * np.arange(self.count, dtype=np.int64)
 
     @property
@@ -138,7 +138,7 @@ class Instants:
         return Instants(self.name, self.times_ns[first:stop], self.interval_ns)
 
 
-def aligned(  # noqa: PLR0913 - two records would be no clearer
+def align_axis(  # noqa: PLR0913 - two records would be no clearer
     name: str, source_start: int, source_stop: int, *, step: int, length: int, quantum: Quantum, offset: int = 0
 ) -> Regular:
     """Return the cells of a step and a length that lie over a source.

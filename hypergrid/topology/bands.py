@@ -44,7 +44,7 @@ class Bands:
         """The one axis."""
         return (self.z,)
 
-    def along(self, axes: Sequence[Levels]) -> "Bands":
+    def replace_axes(self, axes: Sequence[Levels]) -> "Bands":
         """Return some of the bands above the same source."""
         return replace(self, z=axes[0], clipped_from=self.clipped_from or self.z)
 
@@ -55,19 +55,19 @@ class Bands:
     @cached_property
     def band(self) -> NDArray[np.intp]:
         """The band of each cell of the source, -1 where it is in none, shape (source cells,)."""
-        return self._band_among(self.z)
+        return self._find_bands(self.z)
 
     @cached_property
     def is_outside(self) -> NDArray[np.bool_]:
         """Whether each cell of the source has a height that is in no band that was asked for, shape (source cells,)."""
-        return np.isfinite(self.heights_m) & (self._band_among(self.clipped_from or self.z) < 0)
+        return np.isfinite(self.heights_m) & (self._find_bands(self.clipped_from or self.z) < 0)
 
-    def _band_among(self, z: Levels) -> NDArray[np.intp]:
+    def _find_bands(self, z: Levels) -> NDArray[np.intp]:
         ends = z.ends if isinstance(z, Bins) else z.corners + z.length
         height = np.rint(np.where(np.isfinite(self.heights_m), self.heights_m, 0.0) * PER_UNIT["mm"])
-        found = np.searchsorted(z.corners, height, side="right") - 1
-        inside = np.isfinite(self.heights_m) & (found >= 0) & (height < ends[np.maximum(found, 0)])
-        return np.where(inside, found, -1).astype(np.intp)
+        bands = np.searchsorted(z.corners, height, side="right") - 1
+        inside = np.isfinite(self.heights_m) & (bands >= 0) & (height < ends[np.maximum(bands, 0)])
+        return np.where(inside, bands, -1).astype(np.intp)
 
     @cached_property
     def order(self) -> NDArray[np.intp]:
@@ -81,6 +81,6 @@ class Bands:
         return np.searchsorted(self.band[self.order], np.arange(self.count + 1)).astype(np.int64)
 
     @property
-    def most_cells(self) -> int:
+    def max_cells(self) -> int:
         """Cells that the fullest band holds."""
         return int(np.diff(self.edges).max())

@@ -43,7 +43,7 @@ class Bins:
             raise InvalidQuery(message)
         wrong = np.flatnonzero((self.ends <= self.starts) | np.append(self.starts[1:] < self.ends[:-1], False))  # noqa: FBT003 - the last cell has no next
         if len(wrong):
-            start, end = (self._in_words(int(edge[wrong[0]])) for edge in (self.starts, self.ends))
+            start, end = (self._format_edge(int(edge[wrong[0]])) for edge in (self.starts, self.ends))
             message = (
                 f"axis {self.name!r} needs edges that increase; cell {wrong[0] + 1} runs from {start} to {end}, and "
                 "does not end after its start or before the next begins; order the edges, and drop repeated ones"
@@ -65,7 +65,7 @@ class Bins:
     def _content(self) -> tuple[object, ...]:
         return self.name, self.starts.tobytes(), self.ends.tobytes(), self.calendar, self.quantum
 
-    def _in_words(self, edge: int) -> str:
+    def _format_edge(self, edge: int) -> str:
         return format_instant(edge) if self.quantum == "ns" else f"{edge / PER_UNIT[self.quantum]:g}"
 
     @property
@@ -112,7 +112,7 @@ class Bins:
         return self.calendar.describe() if self.calendar else "given edges"
 
 
-def bins_over(calendar: Calendar, start: int, stop: int, *, name: str = "time") -> Bins:
+def make_bins(calendar: Calendar, start: int, stop: int, *, name: str = "time") -> Bins:
     """Return the units of a calendar that lie over a source, whole.
 
     The first corner is the greatest not after the source's start, the last one is the last that lies within the source
@@ -122,7 +122,7 @@ def bins_over(calendar: Calendar, start: int, stop: int, *, name: str = "time") 
     Examples
     --------
     >>> from hypergrid.topology.civil import Unit
-    >>> months = bins_over(Calendar("month", Unit(months=1)), 0, 40 * DAY_NS)
+    >>> months = make_bins(Calendar("month", Unit(months=1)), 0, 40 * DAY_NS)
     >>> (months.lengths // DAY_NS).tolist()
     [31, 28]
     """

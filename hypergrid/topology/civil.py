@@ -25,14 +25,14 @@ SOLAR_S_PER_DEGREE: Final = 240
 
 LONGEST_MONTH_NS: Final = 31 * DAY_NS
 
-MOST_BLOCKS: Final = 2**24
+MAX_BLOCKS: Final = 2**24
 """Blocks that a calendar may cut a time into: 4 minutes of a century, 400 MB of edges."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Clock:
+class LocalClock:
     """What local time is: UTC where nothing is given."""
 
     token_name: ClassVar[str] = "Clock"
@@ -54,10 +54,10 @@ class Clock:
         if self.zone is None:
             lon = self.solar_lon or 0.0
             return ((start, stop, round(lon * SOLAR_S_PER_DEGREE) * SECOND_NS - self.offset_ns),)
-        found = _stretches_s(self.zone, start // DAY_NS, -(-stop // DAY_NS))
+        stretches_s = _find_stretches_s(self.zone, start // DAY_NS, -(-stop // DAY_NS))
         return tuple(
             (max(begin * SECOND_NS, start), min(end * SECOND_NS, stop), shift * SECOND_NS - self.offset_ns)
-            for begin, end, shift in found
+            for begin, end, shift in stretches_s
             if begin * SECOND_NS < stop and end * SECOND_NS > start
         )
 
@@ -90,7 +90,7 @@ def check_zone(name: object) -> str:
 
 
 @lru_cache(maxsize=64)
-def _stretches_s(zone: str, first_day: int, stop_day: int) -> tuple[tuple[int, int, int], ...]:
+def _find_stretches_s(zone: str, first_day: int, stop_day: int) -> tuple[tuple[int, int, int], ...]:
     """Return stretches of constant shift between two midnights in UTC, all in whole seconds.
 
     The tables of a zone cannot be listed, so its shift is asked once a day, and a change is found by halving.
@@ -157,7 +157,7 @@ class Calendar:
     name: str
     """What one unit is called."""
     unit: Unit
-    clock: Clock = Clock()
+    clock: LocalClock = LocalClock()
 
     def blocks(self, start: int, stop: int) -> tuple[Integers, Integers, Integers]:
         """Cut the time between two instants into units.
@@ -170,15 +170,15 @@ class Calendar:
         Raises
         ------
         InvalidQuery
-            There would be more than `MOST_BLOCKS`.
+            There would be more than `MAX_BLOCKS`.
         """
-        if (stop - start) // min(self.unit.longest_ns, DAY_NS * 28) > MOST_BLOCKS:
-            message = f"{self.describe()} cuts this time into more than {MOST_BLOCKS:,} blocks; take a shorter time"
+        if (stop - start) // min(self.unit.longest_ns, DAY_NS * 28) > MAX_BLOCKS:
+            message = f"{self.describe()} cuts this time into more than {MAX_BLOCKS:,} blocks; take a shorter time"
             raise InvalidQuery(message)
-        starts, ends, numbers = zip(*self._by_stretch(start, stop), strict=True)
+        starts, ends, numbers = zip(*self._split_by_stretch(start, stop), strict=True)
         return np.concatenate(starts), np.concatenate(ends), np.concatenate(numbers)
 
-    def _by_stretch(self, start: int, stop: int) -> Iterator[tuple[Integers, Integers, Integers]]:
+    def _split_by_stretch(self, start: int, stop: int) -> Iterator[tuple[Integers, Integers, Integers]]:
         for begin, end, shift in self.clock.stretches(start, stop):
             first, last = self.unit.index(begin + shift), self.unit.index(end + shift - 1)
             edges = self.unit.edges(np.arange(first, last + 2, dtype=np.int64)) - shift
@@ -187,4 +187,4 @@ class Calendar:
 
     def describe(self) -> str:
         """Return the unit and its clock for people."""
-        return self.name if self.clock == Clock() else f"{self.name} ({self.clock.describe()})"
+        return self.name if self.clock == LocalClock() else f"{self.name} ({self.clock.describe()})"

@@ -51,9 +51,9 @@ def quanta(value: object, quantum: Quantum, what: str) -> int:
     """Return a coordinate or a length as a whole number of quanta, read in decimal so that nothing is rounded twice."""
     try:
         if isinstance(value, str):
-            return _text_quanta(value.strip(), quantum, what)
+            return _parse_quanta(value.strip(), quantum, what)
         if isinstance(value, int | float | np.number) and not isinstance(value, bool):
-            return _whole(Decimal(repr(float(value))) * PER_UNIT[quantum])
+            return _require_whole(Decimal(repr(float(value))) * PER_UNIT[quantum])
     except (ArithmeticError, ValueError) as error:
         if isinstance(error, InvalidQuery):
             raise
@@ -62,7 +62,7 @@ def quanta(value: object, quantum: Quantum, what: str) -> int:
     raise InvalidQuery(message)
 
 
-def _text_quanta(text: str, quantum: Quantum, what: str) -> int:
+def _parse_quanta(text: str, quantum: Quantum, what: str) -> int:
     degrees = _SEXAGESIMAL.fullmatch(text)
     if degrees and quantum == "uas":
         sign, whole, minutes, seconds = degrees.groups()
@@ -77,10 +77,10 @@ def _text_quanta(text: str, quantum: Quantum, what: str) -> int:
     if (unit in ("m", "km")) != (quantum == "mm"):
         message = f"{what} needs {'degrees' if quantum == 'uas' else 'metres'} on this grid; got {text!r}"
         raise InvalidQuery(message)
-    return _whole(Decimal(plain[1]) * _UNIT_QUANTA[unit])
+    return _require_whole(Decimal(plain[1]) * _UNIT_QUANTA[unit])
 
 
-def _whole(exact: Decimal) -> int:
+def _require_whole(exact: Decimal) -> int:
     if not abs(exact) < LARGEST:
         # Checked before rounding: "1e99999999" has as many digits.
         raise ValueError(exact)

@@ -10,7 +10,7 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.topology.axes import Instants, Regular
 from hypergrid.topology.bins import Bins
 from hypergrid.topology.periodic import Periodic
-from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, per_cell
+from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, sum_per_cell
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +30,13 @@ class Cover:
         """How many source cells each target cell covers, shape (target cells,)."""
         return self.stop - self.first
 
-    def listed(self) -> NDArray[np.intp]:
+    def list_members(self) -> NDArray[np.intp]:
         """Return the source cells of all target cells, target by target, shape (sum of sizes,)."""
         sizes = self.sizes
         places = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes - self.first, sizes)
         return places if self.members is None else self.members[places]
 
-    def of(self, targets: NDArray[np.intp] | slice) -> "tuple[NDArray[np.intp], Cover]":
+    def select_targets(self, targets: NDArray[np.intp] | slice) -> "tuple[NDArray[np.intp], Cover]":
         """Return what some target cells cover.
 
         Parameters
@@ -49,7 +49,7 @@ class Cover:
         The source cells that they need, each once, in order, shape (needed,); and their cover, which counts these.
         """
         chosen = Cover(self.first[targets], self.stop[targets], self.members)
-        needed, places = np.unique(chosen.listed(), return_inverse=True)
+        needed, places = np.unique(chosen.list_members(), return_inverse=True)
         if self.members is None:
             # Whatever lies between a target's first and last source cell is needed by it, so a range stays a range.
             begin = np.searchsorted(needed, chosen.first)
@@ -96,8 +96,8 @@ def _is_consistent_throughout(source: Regular, target: Regular) -> bool:
 
 def _cuts(source: Bins, edges: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which edges lie inside a cell, neither at its start nor at its end."""
-    place = np.searchsorted(source.starts, edges, side="left") - 1
-    return (place >= 0) & (edges < source.ends[np.maximum(place, 0)])
+    indices = np.searchsorted(source.starts, edges, side="left") - 1
+    return (indices >= 0) & (edges < source.ends[np.maximum(indices, 0)])
 
 
 def cover(source: TimeAxis, target: TimeCells) -> Cover:
@@ -110,7 +110,8 @@ def cover(source: TimeAxis, target: TimeCells) -> Cover:
     """
     if not is_location_consistent(source, target):
         message = (
-            f"cells of {target.name!r} ({_in_words(target)}) cut the source's cells ({_in_words(source)}), so their "
+            f"cells of {target.name!r} ({_describe_axis(target)}) cut the source's cells "
+            f"({_describe_axis(source)}), so their "
             "union is not exact; choose multiples of the source's step"
         )
         raise InvalidQuery(message)
@@ -125,20 +126,20 @@ def cells_inside(source: TimeAxis, target: TimeCells) -> Cover:
         stop = np.searchsorted(source.corners, ends, side="left")
     else:
         stop = np.searchsorted(blocks_of(source)[1], ends, side="right")
-    found = Cover(first.astype(np.int64), np.maximum(stop, first).astype(np.int64))
-    return _gathered(found, target) if isinstance(target, Periodic) else found
+    cells = Cover(first.astype(np.int64), np.maximum(stop, first).astype(np.int64))
+    return _gather_blocks(cells, target) if isinstance(target, Periodic) else cells
 
 
-def _gathered(of_blocks: Cover, target: Periodic) -> Cover:
+def _gather_blocks(of_blocks: Cover, target: Periodic) -> Cover:
     """Return the cover of cells from the cover of their blocks: each cell's members one after the other, in order."""
     order = np.argsort(target.owners, kind="stable")
-    members = Cover(of_blocks.first[order], of_blocks.stop[order]).listed()
-    sizes = per_cell(target, of_blocks.sizes)
+    members = Cover(of_blocks.first[order], of_blocks.stop[order]).list_members()
+    sizes = sum_per_cell(target, of_blocks.sizes)
     stop = np.cumsum(sizes)
     return Cover(stop - sizes, stop, members)
 
 
-def _in_words(axis: TimeAxis) -> str:
+def _describe_axis(axis: TimeAxis) -> str:
     if isinstance(axis, Regular):
         return f"step {axis.step}, length {axis.length} {axis.quantum}"
     return "instants" if isinstance(axis, Instants) else axis.describe()

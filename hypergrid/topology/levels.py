@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.topology.axes import Regular, aligned
+from hypergrid.topology.axes import Regular, align_axis
 from hypergrid.topology.bins import Bins
 from hypergrid.topology.coordinates import axis_of, is_count, quanta
 
@@ -50,7 +50,7 @@ def levels(spec: object, over: tuple[int, int] | None = None) -> Levels:
     """
     if isinstance(spec, list | tuple):
         if over is None:
-            return _around(spec)
+            return _make_around(spec)
         message = (
             f"cells along {NAME} need edges, {{'edges': {list(spec)!r}}}; heights in a list are where estimates are "
             "wanted, for the grid of an interpolation"
@@ -74,7 +74,7 @@ def levels(spec: object, over: tuple[int, int] | None = None) -> Levels:
         if len(spec) > 1:
             message = f"{NAME} takes edges, or a step, not both; got {dict(spec)}"
             raise InvalidQuery(message)
-        return _between(spec["edges"])
+        return _make_between(spec["edges"])
     if "step" not in spec:
         message = f"{NAME} needs a step such as 500 (metres), or edges; got {dict(spec)}"
         raise InvalidQuery(message)
@@ -83,11 +83,11 @@ def levels(spec: object, over: tuple[int, int] | None = None) -> Levels:
         message = f"{NAME} needs a step of at least 1 mm (0.001); got {spec['step']!r}"
         raise InvalidQuery(message)
     if over is not None and len(spec) == 1:
-        return aligned(NAME, *over, step=step, length=step, quantum="mm")
-    return _regular(spec, step)
+        return align_axis(NAME, *over, step=step, length=step, quantum="mm")
+    return _make_regular(spec, step)
 
 
-def _regular(spec: Mapping[str, Any], step: int) -> Regular:
+def _make_regular(spec: Mapping[str, Any], step: int) -> Regular:
     if "start" not in spec or ("stop" in spec) == ("count" in spec):
         message = f"{NAME} needs a start, and a stop or a count, beside its step; got {dict(spec)}"
         raise InvalidQuery(message)
@@ -99,19 +99,19 @@ def _regular(spec: Mapping[str, Any], step: int) -> Regular:
     return axis_of(NAME, spec["start"], spec["count"], step, "mm")
 
 
-def _between(edges: object) -> Bins:
+def _make_between(edges: object) -> Bins:
     if not isinstance(edges, Sequence) or isinstance(edges, str) or len(edges) < 2:
         message = f"edges of {NAME} need two or more heights, ascending; got {edges!r}"
         raise InvalidQuery(message)
-    exact = _ascending(edges, "edges", least=1)
+    exact = _check_ascending(edges, "edges", minimum=1)
     return Bins(NAME, exact[:-1], exact[1:], quantum="mm")
 
 
-def _around(heights: Sequence[object]) -> Levels:
+def _make_around(heights: Sequence[object]) -> Levels:
     if not heights:
         message = f"heights of {NAME} need at least one, such as [1000, 1500]; got none"
         raise InvalidQuery(message)
-    exact = _ascending(heights, "heights", least=2)
+    exact = _check_ascending(heights, "heights", minimum=2)
     steps = np.diff(exact) if len(exact) > 1 else np.array([ALONE_MM])
     if (steps == steps[0]).all() and steps[0] % 2 == 0:
         step = int(steps[0])
@@ -120,14 +120,14 @@ def _around(heights: Sequence[object]) -> Levels:
     return Bins(NAME, exact - half, exact + half, quantum="mm")
 
 
-def _ascending(heights: Sequence[object], what: str, *, least: int) -> NDArray[np.int64]:
+def _check_ascending(heights: Sequence[object], what: str, *, minimum: int) -> NDArray[np.int64]:
     """Return heights [mm], each at least so many above the one before."""
     exact = np.array([quanta(height, "mm", f"one of the {what} of {NAME}") for height in heights], dtype=np.int64)
-    wrong = np.flatnonzero(np.diff(exact) < least)
+    wrong = np.flatnonzero(np.diff(exact) < minimum)
     if len(wrong):
         low, high = heights[wrong[0]], heights[wrong[0] + 1]
-        apart = f", {least} mm apart" if least > 1 else ""
-        message = f"{what} of {NAME} need to ascend{apart}; got {high!r} after {low!r}; order them, each once"
+        spacing = f", {minimum} mm apart" if minimum > 1 else ""
+        message = f"{what} of {NAME} need to ascend{spacing}; got {high!r} after {low!r}; order them, each once"
         raise InvalidQuery(message)
     return exact
 
@@ -143,7 +143,7 @@ def levels_json(axis: Levels) -> dict[str, object] | list[float]:
     return {"start": axis.origin / 1000, "step": axis.step / 1000, "count": axis.count}
 
 
-def levels_words(axis: Levels) -> str:
+def describe_levels(axis: Levels) -> str:
     """Return what the cells are, for people."""
     low, high = axis.bounds[0, 0], axis.bounds[-1, 1]
     if isinstance(axis, Bins) and (axis.starts[1:] != axis.ends[:-1]).any():

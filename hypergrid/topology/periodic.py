@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.times import DAY_NS, SECOND_NS
-from hypergrid.topology.civil import Calendar, Clock, Unit
+from hypergrid.topology.civil import Calendar, LocalClock, Unit
 
 Integers = NDArray[np.int64]
 
@@ -45,7 +45,7 @@ class Cycle:
         within = (day - month.astype("datetime64[D]")).astype(np.int64)
         return np.asarray(_BEFORE_MONTH[month.astype(np.int64) % 12] + within, dtype=np.intp)
 
-    def by(self, clock: Clock) -> "Cycle":
+    def with_clock(self, clock: LocalClock) -> "Cycle":
         """Return the same by another clock."""
         return replace(self, calendar=replace(self.calendar, clock=clock))
 
@@ -105,16 +105,16 @@ class Periodic:
     @property
     def corners(self) -> Integers:
         """Starts of the cells' first blocks [ns since 1970 UTC], the window's where there is none; shape (count,)."""
-        found = np.full(self.count, self.start_ns, dtype=np.int64)
-        found[self.owners[::-1]] = self.starts[::-1]
-        return found
+        corner_ns = np.full(self.count, self.start_ns, dtype=np.int64)
+        corner_ns[self.owners[::-1]] = self.starts[::-1]
+        return corner_ns
 
     @property
     def last_ends(self) -> Integers:
         """Ends of the cells' last blocks [ns since 1970 UTC], its start where there is none, shape (count,)."""
-        found = np.full(self.count, self.start_ns, dtype=np.int64)
-        found[self.owners] = self.ends
-        return found
+        ends = np.full(self.count, self.start_ns, dtype=np.int64)
+        ends[self.owners] = self.ends
+        return ends
 
     @property
     def origin(self) -> int:

@@ -40,7 +40,7 @@ class Points:
         """The levels, if there are any: points are no axis."""
         return () if self.z is None else (self.z,)
 
-    def along(self, axes: Sequence[Levels]) -> "Points":
+    def replace_axes(self, axes: Sequence[Levels]) -> "Points":
         """Return the same points on other levels."""
         return replace(self, grid=replace(self.grid, z=axes[0])) if axes else self
 
@@ -144,7 +144,7 @@ def points(
     (2,)
     """
     given = {"lon": lon, "lat": lat, "x": x, "y": y}
-    names, columns = _columns({name: column for name, column in given.items() if column is not None})
+    names, columns = _parse_columns({name: column for name, column in given.items() if column is not None})
     quantum: Quantum = "uas" if names == AXES[0] else "mm"
     pairs = zip(names, columns, strict=True)
     at = np.array([[quanta(item, quantum, name) for item in column] for name, column in pairs], np.int64)
@@ -153,7 +153,7 @@ def points(
         if step is None:
             message = "points need a step, the side of the cell around each, such as step='1arcsec'; it is missing"
             raise InvalidQuery(message)
-        grid = _around(at, names, side_of(step, quantum), None if z is None else levels(z))
+        grid = _make_grid_around(at, names, side_of(step, quantum), None if z is None else levels(z))
     elif step is not None or z is not None:
         message = "points take step and z, or the grid whose cells they are; got both; leave out step and z"
         raise InvalidQuery(message)
@@ -187,13 +187,13 @@ def cells_json(cells: Grid | Points) -> dict[str, Any]:
     if isinstance(cells, Grid):
         return grid_json(cells)
     listed = dict(zip(cells.names, (cells.x.tolist(), cells.y.tolist()), strict=True))
-    if cells.grid != _around(cells.at.T, cells.names, cells.grid.x.length, cells.z):
+    if cells.grid != _make_grid_around(cells.at.T, cells.names, cells.grid.x.length, cells.z):
         return {**grid_json(cells.grid), "points": listed}
     alone = {"step": grid_json(cells.grid)["step"], "points": listed}
     return alone if cells.z is None else {**alone, "z": levels_json(cells.z)}
 
 
-def _columns(given: Mapping[str, object]) -> tuple[tuple[str, str], list[list[object]]]:
+def _parse_columns(given: Mapping[str, object]) -> tuple[tuple[str, str], list[list[object]]]:
     """Return the names of the coordinates, and each as a list."""
     names = next((pair for pair in AXES if set(given) == set(pair)), None)
     if names is None:
@@ -214,7 +214,7 @@ def _columns(given: Mapping[str, object]) -> tuple[tuple[str, str], list[list[ob
     return names, columns
 
 
-def _around(at: NDArray[np.int64], names: tuple[str, str], side: int, z: Levels | None) -> Grid:
+def _make_grid_around(at: NDArray[np.int64], names: tuple[str, str], side: int, z: Levels | None) -> Grid:
     """Return the grid whose first cell is that of the least coordinates, and which holds all others; at: x, then y."""
     quantum: Quantum = "uas" if names == AXES[0] else "mm"
     x, y = (
@@ -237,9 +237,9 @@ def _refuse_outside(at: NDArray[np.int64], names: tuple[str, str], cells: Grid |
         axis=0
     )
     if outside.any():
-        place = ", ".join(f"{one / unit:.10g}" for one in at[:, np.flatnonzero(outside)[0]])
+        coordinates = ", ".join(f"{coordinate / unit:.10g}" for coordinate in at[:, np.flatnonzero(outside)[0]])
         message = (
             f"points must lie within {west:.10g} to {east:.10g}, {south:.10g} to {north:.10g} ({', '.join(names)}); "
-            f"got {place}; leave it out"
+            f"got {coordinates}; leave it out"
         )
         raise InvalidQuery(message)

@@ -18,7 +18,7 @@ Distance = Literal["auto", "plane", "great_circle"]
 
 DISTANCES: Final[tuple[str, ...]] = get_args(Distance)
 
-PLANE_TO = 5e-3
+MAX_PLANE_DISTORTION = 5e-3
 """How far distances on a plane may be off, as a share: as far as those on a sphere are from those on the ellipsoid.
 
 Beyond, the plane is the worse of the two. It is reached where the farthest station is 1,100 km from the middle.
@@ -66,12 +66,13 @@ class Metres:
         lon, lat = _middle_longitude(axis.x[known]), float(axis.y[known].mean())
         crs = f"+proj=aeqd +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m"
         self._transformer = _transformer(crs)
-        off = _distortion(_on_plane(self._transformer, np.stack([axis.x[known], axis.y[known]], axis=1)))
-        self.on_sphere = distance == "great_circle" or (distance == "auto" and not off <= PLANE_TO)
+        off = _distortion(_project_to_plane(self._transformer, np.stack([axis.x[known], axis.y[known]], axis=1)))
+        self.on_sphere = distance == "great_circle" or (distance == "auto" and not off <= MAX_PLANE_DISTORTION)
         self.description = (
             f"great circles on a sphere of radius {RADIUS_M:.1f} m"
             if self.on_sphere
-            else f"azimuthal equidistant plane around {lon:.6f} E, {lat:.6f} N (WGS84), off by at most {_share(off)}"
+            else f"azimuthal equidistant plane around {lon:.6f} E, {lat:.6f} N (WGS84), off by at most "
+            f"{_format_share(off)}"
         )
 
     @property
@@ -79,11 +80,11 @@ class Metres:
         """Whether positions are in metres already."""
         return self._transformer is None and not self.on_sphere
 
-    def of(self, points: Floats) -> Floats:
+    def project(self, points: Floats) -> Floats:
         """Return points (x, y) [degree or m] in metres: shape (points, 2) on a plane, (points, 3) on the sphere."""
         if self.on_sphere:
             return places_m(points[:, 0], points[:, 1])
-        return points if self._transformer is None else _on_plane(self._transformer, points)
+        return points if self._transformer is None else _project_to_plane(self._transformer, points)
 
 
 @lru_cache(maxsize=64)
@@ -95,7 +96,7 @@ def _transformer(crs: str) -> pyproj.Transformer:
     return pyproj.Transformer.from_crs("EPSG:4326", crs, always_xy=True)
 
 
-def _on_plane(transformer: pyproj.Transformer, points: Floats) -> Floats:
+def _project_to_plane(transformer: pyproj.Transformer, points: Floats) -> Floats:
     return np.stack(transformer.transform(points[:, 0], points[:, 1]), axis=1)
 
 
@@ -105,7 +106,7 @@ def _distortion(plane_m: Floats) -> float:
     return angle / math.sin(angle) - 1.0 if 0.0 < angle < math.pi else (math.inf if angle else 0.0)
 
 
-def _share(off: float) -> str:
+def _format_share(off: float) -> str:
     return f"{100.0 * off:.2g} %" if off >= 1e-6 else "0.0001 %"
 
 

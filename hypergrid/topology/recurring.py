@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import format_instant
 from hypergrid.topology.axes import Instants, Regular
-from hypergrid.topology.civil import MOST_BLOCKS
+from hypergrid.topology.civil import MAX_BLOCKS
 from hypergrid.topology.periodic import Cycle, Periodic, periodic
 from hypergrid.topology.time_axes import TimeAxis, blocks_of
 
@@ -16,7 +16,7 @@ Numbers = NDArray[np.intp]
 
 
 @lru_cache(maxsize=16)
-def recurring(normal: TimeAxis, axis: TimeAxis) -> Numbers:
+def find_normal_cells(normal: TimeAxis, axis: TimeAxis) -> Numbers:
     """Return the number of the cell of a climatology that each cell of an axis lies in.
 
     A cycle goes on beyond the time that a climatology was made of: the hour 14 of a day in the future is an hour 14.
@@ -43,31 +43,32 @@ def recurring(normal: TimeAxis, axis: TimeAxis) -> Numbers:
             raise InvalidQuery(message)
         return np.zeros(axis.count, dtype=np.intp)
     if isinstance(axis, Periodic) and axis.cycle == normal.cycle:
-        return _numbered(normal, axis.cells, axis)
-    if axis.count > MOST_BLOCKS:
+        return _number_cells(normal, axis.cells, axis)
+    if axis.count > MAX_BLOCKS:
         message = (
-            f"{axis.count:,} cells of time are more than the {MOST_BLOCKS:,} of which it can be told in which of "
+            f"{axis.count:,} cells of time are more than the {MAX_BLOCKS:,} of which it can be told in which of "
             f"{normal.name} each lies; take longer cells, or a shorter time"
         )
         raise InvalidQuery(message)
     starts, ends = (axis.corners, axis.corners + 1) if isinstance(axis, Instants) else blocks_of(axis)
-    turns = _turns(normal.cycle, starts, ends)
+    turns = _find_turns(normal.cycle, starts, ends)
     if isinstance(axis, Periodic):
-        least, most = np.full(axis.count, normal.cycle.count), np.full(axis.count, -2)
-        np.minimum.at(least, axis.owners, turns)
-        np.maximum.at(most, axis.owners, turns)
+        lowest, highest = np.full(axis.count, normal.cycle.count), np.full(axis.count, -2)
+        np.minimum.at(lowest, axis.owners, turns)
+        np.maximum.at(highest, axis.owners, turns)
         # A cell without a block holds nothing: wherever it lies, nothing is compared.
-        turns = np.where(most == -2, normal.cells[0], np.where(least == most, most, -1))
+        turns = np.where(highest == -2, normal.cells[0], np.where(lowest == highest, highest, -1))
     if (turns < 0).any():
         message = (
-            f"{_words(axis, int(np.argmax(turns < 0)))} lies in several cells of {normal.describe()}, so that none is "
+            f"{_describe_cell(axis, int(np.argmax(turns < 0)))} lies in several cells of {normal.describe()}, so "
+            f"that none is "
             "normal for it; take cells that each lie within one"
         )
         raise InvalidQuery(message)
-    return _numbered(normal, turns, axis)
+    return _number_cells(normal, turns, axis)
 
 
-def _turns(cycle: Cycle, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Numbers:
+def _find_turns(cycle: Cycle, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Numbers:
     """Return in which cell of a cycle stretches of time lie, counted from 0, -1 where in several; shape as given."""
     if not len(starts):
         return np.empty(0, dtype=np.intp)
@@ -77,21 +78,21 @@ def _turns(cycle: Cycle, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> 
     return np.where(first == last, over.owners[first], -1)
 
 
-def _numbered(normal: Periodic, cells: Numbers, axis: TimeAxis) -> Numbers:
+def _number_cells(normal: Periodic, cells: Numbers, axis: TimeAxis) -> Numbers:
     """Return where cells of the cycle are among those that the climatology has."""
     places = np.searchsorted(normal.cells, cells)
     missing = normal.cells[np.minimum(places, normal.count - 1)] != cells
     if missing.any():
         cell = int(np.argmax(missing))
         message = (
-            f"{_words(axis, cell)} lies in no cell of {normal.describe()}: cell "
+            f"{_describe_cell(axis, cell)} lies in no cell of {normal.describe()}: cell "
             f"{int(cells[cell]) + normal.cycle.first} of the cycle is not there"
         )
         raise InvalidQuery(message)
     return places.astype(np.intp)
 
 
-def _words(axis: TimeAxis, cell: int) -> str:
+def _describe_cell(axis: TimeAxis, cell: int) -> str:
     if isinstance(axis, Periodic):
         return f"cell {int(axis.labels[cell])} of {axis.describe()}"
     start = int(axis.corners[cell])

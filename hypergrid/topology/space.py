@@ -68,7 +68,7 @@ class Grid:
         """Levels, if there are any, rows and columns: slowest first, as `shape` has them."""
         return (self.y, self.x) if self.z is None else (self.z, self.y, self.x)
 
-    def along(self, axes: Sequence[Levels]) -> "Grid":
+    def replace_axes(self, axes: Sequence[Levels]) -> "Grid":
         """Return the grid of other cells along the same dimensions, in the order of `axes`.
 
         Raises
@@ -213,13 +213,13 @@ def grid_json(cells: Grid) -> dict[str, Any]:
     if cells.system == "metres":
         corner: dict[str, Any] = {"x": cells.x.origin / 1000, "y": cells.y.origin / 1000, "step": cells.x.step / 1000}
     else:
-        corner = {"lon": _sexagesimal(cells.x.origin), "lat": _sexagesimal(cells.y.origin)}
+        corner = {"lon": _format_sexagesimal(cells.x.origin), "lat": _format_sexagesimal(cells.y.origin)}
         corner["step"] = f"{cells.x.step / 1e6:.10g}arcsec"
     corner["shape"] = [cells.y.count, cells.x.count]
     return corner if cells.z is None else {**corner, "z": levels_json(cells.z)}
 
 
-def _sexagesimal(quanta: int) -> str:
+def _format_sexagesimal(quanta: int) -> str:
     seconds, micro = divmod(abs(quanta), 1_000_000)
     text = f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     fraction = f".{micro:06d}".rstrip("0").rstrip(".")

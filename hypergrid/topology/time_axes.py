@@ -26,16 +26,16 @@ def blocks_of(axis: TimeCells) -> tuple[Integers, Integers]:
     return axis.starts, axis.ends
 
 
-def per_cell(axis: TimeCells, of_blocks: Integers) -> Integers:
+def sum_per_cell(axis: TimeCells, of_blocks: Integers) -> Integers:
     """Return for each cell the sum over its blocks, shape (count,)."""
     if not isinstance(axis, Periodic):
         return of_blocks
-    found = np.zeros(axis.count, dtype=np.int64)
-    np.add.at(found, axis.owners, of_blocks)
-    return found
+    totals = np.zeros(axis.count, dtype=np.int64)
+    np.add.at(totals, axis.owners, of_blocks)
+    return totals
 
 
-def _civil_lengths_ns(axis: TimeCells) -> Integers:
+def _find_civil_lengths_ns(axis: TimeCells) -> Integers:
     """Return how long each block is by the clock of its zone [ns], shape (blocks,): a day of 23 hours is a day."""
     starts, ends = blocks_of(axis)
     calendar = axis.calendar if isinstance(axis, Bins) else axis.cycle.calendar if isinstance(axis, Periodic) else None
@@ -50,18 +50,18 @@ def _civil_lengths_ns(axis: TimeCells) -> Integers:
     return local_ns(ends) - local_ns(starts)
 
 
-def fitting(axis: TimeCells, interval_ns: int) -> Integers:
+def count_fitting_intervals(axis: TimeCells, interval_ns: int) -> Integers:
     """Return how many intervals fit into each cell, shape (count,); days are those of the axis's clock.
 
     A block that the edge of the axis cuts short counts as what fits into it; blocks that are all shorter than the
     interval, as the hours of the day are for readings every three hours, may hold one each.
     """
     starts, ends = blocks_of(axis)
-    lengths = ends - starts if interval_ns % DAY_NS else _civil_lengths_ns(axis)
-    counts = per_cell(axis, lengths // interval_ns)
+    lengths = ends - starts if interval_ns % DAY_NS else _find_civil_lengths_ns(axis)
+    counts = sum_per_cell(axis, lengths // interval_ns)
     # What is over all instants ends a nanosecond after the last, which it holds.
-    closing = per_cell(axis, (lengths % interval_ns == 1).astype(np.int64))
-    return np.where(counts > 0, counts + closing, per_cell(axis, np.ones_like(lengths)))
+    closing = sum_per_cell(axis, (lengths % interval_ns == 1).astype(np.int64))
+    return np.where(counts > 0, counts + closing, sum_per_cell(axis, np.ones_like(lengths)))
 
 
 def shortest_ns(axis: TimeCells) -> int:

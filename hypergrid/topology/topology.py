@@ -21,9 +21,9 @@ def axes_of(space: Space) -> tuple[Levels, ...]:
     return space.axes if isinstance(space, Grid | Points | Bands) else ()
 
 
-def along(space: Space, axes: Sequence[Levels]) -> Space:
+def replace_axes(space: Space, axes: Sequence[Levels]) -> Space:
     """Return a space with other cells along its axes."""
-    return space.along(axes) if isinstance(space, Grid | Points | Bands) else space
+    return space.replace_axes(axes) if isinstance(space, Grid | Points | Bands) else space
 
 
 def changes_cells(source: Space, target: Space) -> bool:

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
 
-MOST_LETTERS: Final = 100_000
+MAX_LETTERS: Final = 100_000
 """Longest text that is read."""
 _TEXT: Final = re.compile(
     r"\s*(POINT|MULTIPOINT|POLYGON|MULTIPOLYGON)\s*(?:Z\s*)?\(([0-9eE+\-.,() \t]*)\)\s*", re.IGNORECASE
 )
-_DEEPEST: Final = 3
+_MAX_DEPTH: Final = 3
 _HALF: Final = 180.0
 
 
@@ -111,10 +111,10 @@ def box(west: float, south: float, east: float, north: float) -> Region:
 
 
 def _geometry(text: str, kinds: tuple[str, ...]) -> Any:  # noqa: ANN401 - shapely has no types
-    match = _TEXT.fullmatch(text) if len(text) <= MOST_LETTERS else None
+    match = _TEXT.fullmatch(text) if len(text) <= MAX_LETTERS else None
     wanted = " or ".join(kinds)
-    if match is None or match[1].upper() not in kinds or _depth(text) > _DEEPEST:
-        wanted = f"{wanted}, such as {kinds[0]}(…), of up to {MOST_LETTERS:,} letters"
+    if match is None or match[1].upper() not in kinds or _depth(text) > _MAX_DEPTH:
+        wanted = f"{wanted}, such as {kinds[0]}(…), of up to {MAX_LETTERS:,} letters"
         message = f"coords need well-known text of a {wanted}; got {text[:80]!r}"
         raise InvalidQuery(message)
     try:

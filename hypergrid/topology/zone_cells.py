@@ -101,18 +101,18 @@ class ZoneCells:
         return overlap(self.zones, self.grid)
 
     @cached_property
-    def held(self) -> Floats:
+    def share_in_grid(self) -> Floats:
         """Share of each zone's area that the grid holds, 0 to 1, shape (zones,)."""
-        found = np.bincount(self.overlap.zone, self.overlap.area_m2, self.count) / self.area_m2
-        return np.where(found > 1.0 - WHOLE, 1.0, found)
+        shares = np.bincount(self.overlap.zone, self.overlap.area_m2, self.count) / self.area_m2
+        return np.where(shares > 1.0 - WHOLE, 1.0, shares)
 
     @cached_property
-    def most_cells(self) -> int:
+    def max_cells(self) -> int:
         """Cells that the largest zone has a share in."""
         return int(np.bincount(self.overlap.zone, minlength=1).max())
 
     @cached_property
-    def belonging(self) -> NDArray[np.bool_]:
+    def membership(self) -> NDArray[np.bool_]:
         """Which pairs of `overlap` belong together for functions that do not weight, shape (pairs,).
 
         A cell belongs to a zone that has half of it or more. A zone that has so much of no cell takes the one cell
@@ -136,7 +136,10 @@ def overlap(zones: Zones, grid: Grid) -> Overlap:
     intersection is with more of a long boundary than the parent block has. All blocks of all zones are cut in one call
     of shapely a level. In longitude the zones are looked for one turn to either side as well.
     """
-    parts = [_overlap(zones, grid, turn) for turn in ((0.0,) if grid.system == "metres" else (0.0, -_TURN, _TURN))]
+    parts = [
+        _find_shifted_overlap(zones, grid, turn)
+        for turn in ((0.0,) if grid.system == "metres" else (0.0, -_TURN, _TURN))
+    ]
     zone, cell = (np.concatenate([part[i] for part in parts]).astype(np.intp) for i in range(2))
     piece_m2 = np.concatenate([part[2] for part in parts])
     order = np.lexsort((cell, zone))
@@ -144,11 +147,13 @@ def overlap(zones: Zones, grid: Grid) -> Overlap:
     whole_m2 = cell_areas(grid.y, grid.x)[cell // grid.x.count]
     # Cells inside are marked by NaN. Beyond a pole there is no area, and nothing to have a share in.
     area_m2 = np.where(np.isnan(piece_m2), whole_m2, np.minimum(piece_m2, whole_m2))
-    some = area_m2 > _SLIVER * whole_m2
-    return Overlap(zone[some], cell[some], (area_m2 / np.where(some, whole_m2, 1.0))[some], area_m2[some])
+    is_kept = area_m2 > _SLIVER * whole_m2
+    return Overlap(
+        zone[is_kept], cell[is_kept], (area_m2 / np.where(is_kept, whole_m2, 1.0))[is_kept], area_m2[is_kept]
+    )
 
 
-def _overlap(zones: Zones, grid: Grid, turn: float) -> tuple[Cells, Cells, Floats]:
+def _find_shifted_overlap(zones: Zones, grid: Grid, turn: float) -> tuple[Cells, Cells, Floats]:
     shapes = shapely.transform(zones.shapes, lambda points: points + [turn, 0.0]) if turn else zones.shapes
     west, south, east, north = shapely.bounds(shapes).T
     first_column, stop_column = _range(grid.x, west, east)
@@ -182,7 +187,7 @@ def _overlap(zones: Zones, grid: Grid, turn: float) -> tuple[Cells, Cells, Float
         row, column = row + size * (quarter // 2), column + size * (quarter % 2)
         kept = (row < grid.y.count) & (column < grid.x.count)
         zone, row, column, pieces = zone[kept], row[kept], column[kept], pieces[kept]
-    full_zone, full_cell = (np.concatenate([found[i] for found in inside]) for i in range(2))
+    full_zone, full_cell = (np.concatenate([block_cells[i] for block_cells in inside]) for i in range(2))
     return (
         np.concatenate([full_zone, zone]),
         np.concatenate([full_cell, row * grid.x.count + column]),
@@ -227,14 +232,14 @@ def _refuse_other_coordinates(zones: Zones, grid: Grid) -> None:
         )
         raise InvalidQuery(message)
     unit = PER_UNIT["mm"]
-    apart = (
+    is_disjoint = (
         east * unit <= grid.x.origin or west * unit >= grid.x.stop
         or north * unit <= grid.y.origin or south * unit >= grid.y.stop
     )  # fmt: skip
-    if zones.is_lonlat or (degrees and apart):
-        said = f"are in {zones.crs!r}" if zones.is_lonlat else f"lie within {span}, which looks like degrees"
+    if zones.is_lonlat or (degrees and is_disjoint):
+        problem = f"are in {zones.crs!r}" if zones.is_lonlat else f"lie within {span}, which looks like degrees"
         message = (
-            f"the grid has x and y in metres, but the zones {said}; transform them to the grid's projection first, "
+            f"the grid has x and y in metres, but the zones {problem}; transform them to the grid's projection first, "
             "for example with ogr2ogr -t_srs or GeoDataFrame.to_crs"
         )
         raise InvalidQuery(message)

@@ -113,7 +113,7 @@ def zones(given: object, *, name: str | None = None) -> Zones:
     """
     if isinstance(given, Zones):
         return given
-    document = _document(given)
+    document = _read_document(given)
     kind = document.get("type")
     if kind == "FeatureCollection":
         features = document.get("features")
@@ -123,15 +123,15 @@ def zones(given: object, *, name: str | None = None) -> Zones:
     elif kind == "Feature":
         features = [document]
     elif kind is None and document:
-        features = [{"id": key, "geometry": _interface(shape)} for key, shape in document.items()]
+        features = [{"id": key, "geometry": _read_interface(shape)} for key, shape in document.items()]
     else:
         features = [{"geometry": document}]
-    names = _names(features, name)
-    shapes = np.array([_shape(item.get("geometry"), of) for item, of in zip(features, names, strict=True)], object)
-    return Zones(names, shapes, _crs(document))
+    names = _read_names(features, name)
+    shapes = np.array([_make_shape(item.get("geometry"), of) for item, of in zip(features, names, strict=True)], object)
+    return Zones(names, shapes, _read_crs(document))
 
 
-def read_into(document: object, folder: Path) -> object:
+def inline_zone_files(document: object, folder: Path) -> object:
     """Return a query's JSON form with every zone file that it names read into it.
 
     A query on the command line may say `"zones": {"file": "catchments.geojson", "name": "NAME"}`; the form that is
@@ -145,41 +145,41 @@ def read_into(document: object, folder: Path) -> object:
         What relative paths start from: the query's own folder.
     """
     if isinstance(document, list):
-        return [read_into(item, folder) for item in document]
+        return [inline_zone_files(item, folder) for item in document]
     if not isinstance(document, Mapping):
         return document
-    found = {key: read_into(item, folder) for key, item in document.items() if key != "zones"}
+    document_copy = {key: inline_zone_files(item, folder) for key, item in document.items() if key != "zones"}
     if "zones" in document:
-        said = document["zones"]
-        found["zones"] = said
-        if isinstance(said, Mapping) and "file" in said:
-            if set(said) - {"file", "name"} or not all(isinstance(value, str) for value in said.values()):
-                message = f"zones of a file need 'file' and perhaps 'name', as text; got {dict(said)}"
+        reference = document["zones"]
+        document_copy["zones"] = reference
+        if isinstance(reference, Mapping) and "file" in reference:
+            if set(reference) - {"file", "name"} or not all(isinstance(value, str) for value in reference.values()):
+                message = f"zones of a file need 'file' and perhaps 'name', as text; got {dict(reference)}"
                 raise InvalidQuery(message)
-            found["zones"] = zones(folder / said["file"], name=said.get("name")).to_json()
-    return found
+            document_copy["zones"] = zones(folder / reference["file"], name=reference.get("name")).to_json()
+    return document_copy
 
 
-def _document(given: object) -> Mapping[str, Any]:
-    found = _interface(given)
-    if isinstance(found, str) and found.lstrip().startswith("{"):
-        found = _parsed(found, "the text of the zones")
-    elif isinstance(found, str | Path):
-        found = _file(Path(found))
-    if not isinstance(found, Mapping):
+def _read_document(given: object) -> Mapping[str, Any]:
+    document = _read_interface(given)
+    if isinstance(document, str) and document.lstrip().startswith("{"):
+        document = _parse_json(document, "the text of the zones")
+    elif isinstance(document, str | Path):
+        document = _read_file(Path(document))
+    if not isinstance(document, Mapping):
         message = f"zones need GeoJSON: the path of a file, its text, or a mapping; got {type(given).__name__}"
         raise InvalidQuery(message)
-    if "file" in found and "type" not in found:
+    if "file" in document and "type" not in document:
         message = "zones are given as GeoJSON itself; a file can be named by hg.zones and in a query file only"
         raise InvalidQuery(message)
-    return found
+    return document
 
 
-def _interface(given: object) -> object:
+def _read_interface(given: object) -> object:
     return getattr(given, "__geo_interface__", given)
 
 
-def _file(path: Path) -> object:
+def _read_file(path: Path) -> object:
     if path.suffix.lower() in _FORMATS:
         message = f"zones are read from GeoJSON; convert {path.name} first: ogr2ogr -t_srs EPSG:4326 zones.geojson …"
         raise InvalidQuery(message)
@@ -189,10 +189,10 @@ def _file(path: Path) -> object:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         message = f"the zone file {path} cannot be read: {reason}"
         raise (NotFound if isinstance(error, OSError) else InvalidQuery)(message) from error
-    return _parsed(text, f"the zone file {path}")
+    return _parse_json(text, f"the zone file {path}")
 
 
-def _parsed(text: str, what: str) -> object:
+def _parse_json(text: str, what: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -200,7 +200,7 @@ def _parsed(text: str, what: str) -> object:
         raise InvalidQuery(message) from error
 
 
-def _names(features: Sequence[Any], name: str | None) -> tuple[str, ...]:
+def _read_names(features: Sequence[Any], name: str | None) -> tuple[str, ...]:
     for number, feature in enumerate(features, start=1):
         if not isinstance(feature, Mapping):
             message = f"feature {number} of the zones needs to be a GeoJSON Feature; got {type(feature).__name__}"
@@ -210,23 +210,23 @@ def _names(features: Sequence[Any], name: str | None) -> tuple[str, ...]:
         for held in properties:
             if name not in held:
                 raise NotFound.among(kind="property of a zone", given=name, existing=held)
-        found = [held[name] for held in properties]
+        labels = [held[name] for held in properties]
     elif all("name" in held for held in properties):
-        found = [held["name"] for held in properties]
+        labels = [held["name"] for held in properties]
     else:
-        found = [item.get("id", number) for number, item in enumerate(features, start=1)]
-    names = tuple(str(item) for item in found)
-    (most, times), *_ = Counter(names).most_common(1)
+        labels = [item.get("id", number) for number, item in enumerate(features, start=1)]
+    names = tuple(str(item) for item in labels)
+    (commonest, times), *_ = Counter(names).most_common(1)
     if times > 1:
         message = (
-            f"{times} zones are named {most!r}; join them to one MultiPolygon, or name zones by another "
+            f"{times} zones are named {commonest!r}; join them to one MultiPolygon, or name zones by another "
             "property, name=…"
         )
         raise InvalidQuery(message)
     return names
 
 
-def _shape(geometry: object, name: str) -> object:
+def _make_shape(geometry: object, name: str) -> object:
     kind = geometry.get("type") if isinstance(geometry, Mapping) else geometry
     if not isinstance(geometry, Mapping) or kind not in ("Polygon", "MultiPolygon"):
         message = f"zone {name!r} needs a Polygon or a MultiPolygon; its geometry is {kind!r}"
@@ -236,7 +236,7 @@ def _shape(geometry: object, name: str) -> object:
     if not isinstance(polygons, list | tuple) or not polygons:
         message = f"zone {name!r} is an empty {kind}; leave it out"
         raise InvalidQuery(message)
-    made = [_polygon(rings, name) for rings in polygons]
+    made = [_make_polygon(rings, name) for rings in polygons]
     shape = made[0] if kind == "Polygon" else shapely.multipolygons(made)
     if not shapely.is_valid(shape):
         message = (
@@ -247,15 +247,15 @@ def _shape(geometry: object, name: str) -> object:
     return shape
 
 
-def _polygon(rings: object, name: str) -> object:
+def _make_polygon(rings: object, name: str) -> object:
     if not isinstance(rings, list | tuple) or not rings:
         message = f"zone {name!r} has a polygon without a ring; leave it out"
         raise InvalidQuery(message)
-    shell, *holes = (shapely.linearrings(_ring(ring, name)) for ring in rings)
+    shell, *holes = (shapely.linearrings(_make_ring(ring, name)) for ring in rings)
     return shapely.polygons(shell, holes or None)
 
 
-def _ring(ring: object, name: str) -> NDArray[np.float64]:
+def _make_ring(ring: object, name: str) -> NDArray[np.float64]:
     try:
         points = np.array([position[:2] for position in ring], np.float64)  # type: ignore[attr-defined]
     except (TypeError, ValueError, IndexError, KeyError):
@@ -275,8 +275,8 @@ def _ring(ring: object, name: str) -> NDArray[np.float64]:
     return points
 
 
-def _crs(document: Mapping[str, Any]) -> str | None:
+def _read_crs(document: Mapping[str, Any]) -> str | None:
     crs = document.get("crs")
     named = crs.get("properties") if isinstance(crs, Mapping) else None
-    found = named.get("name") if isinstance(named, Mapping) else None
-    return str(found) if found is not None else None
+    crs_name = named.get("name") if isinstance(named, Mapping) else None
+    return str(crs_name) if crs_name is not None else None

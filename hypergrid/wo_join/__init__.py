@@ -1,57 +1,64 @@
-"""Streams: stations, series and readings, and the join of streams whose memory is driven by the data (WO-Join)."""
+"""WO-Join: the join of many streams whose memory is driven by the data (thesis, chapter 3)."""
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hypergrid.wo_join.config import Known
+    from hypergrid.wo_join.config import KnownParameters
     from hypergrid.wo_join.faults import BufferFull, KeysDoNotGrow, SpillFailed
     from hypergrid.wo_join.join import WoJoin
     from hypergrid.wo_join.memory.shares import SharedMemory
     from hypergrid.wo_join.monitors import DependentMonitor, Monitors
     from hypergrid.wo_join.pipeline import Pipeline, Stage
-    from hypergrid.wo_join.results import Late, Matches
-    from hypergrid.wo_join.statistics import Statistics, StreamStatistics
+    from hypergrid.wo_join.results import LateTuples, Matches
+    from hypergrid.wo_join.statistics import JoinStatistics, StreamStatistics
 
 __all__ = [
     "BufferFull",
     "DependentMonitor",
+    "JoinStatistics",
     "KeysDoNotGrow",
-    "Known",
-    "Late",
+    "KnownParameters",
+    "LateTuples",
     "Matches",
     "Monitors",
     "Pipeline",
     "SharedMemory",
     "SpillFailed",
     "Stage",
-    "Statistics",
     "StreamStatistics",
     "WoJoin",
 ]
 
-_PLACES = {
+_MODULES = {
     "BufferFull": "faults",
     "DependentMonitor": "monitors",
     "KeysDoNotGrow": "faults",
-    "Known": "config",
-    "Late": "results",
+    "KnownParameters": "config",
+    "LateTuples": "results",
     "Matches": "results",
     "Monitors": "monitors",
     "Pipeline": "pipeline",
     "SharedMemory": "memory.shares",
     "SpillFailed": "faults",
     "Stage": "pipeline",
-    "Statistics": "statistics",
+    "JoinStatistics": "statistics",
     "StreamStatistics": "statistics",
     "WoJoin": "join",
 }
+_FORMER = {"Known": "KnownParameters", "Late": "LateTuples", "Statistics": "JoinStatistics"}
+"""Names that classes had before; they are known for one release."""
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - what a module gives
     # The elements are needed everywhere, the join is not: it loads a compiler, which takes half a second.
-    if name not in _PLACES:
+    if name in _FORMER:
+        message = f"{__name__}.{name} is {_FORMER[name]} now; the former name ends with the next release"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        name = _FORMER[name]
+    if name not in _MODULES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
     from importlib import import_module  # noqa: PLC0415
 
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

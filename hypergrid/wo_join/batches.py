@@ -12,18 +12,18 @@ Number = TypeVar("Number", np.int32, np.int64, np.float64)
 
 KEYS_AT_ONCE = 4096
 """The most keys that one reading may have."""
-LEAST_KEY, GREATEST_KEY = -(2**61), 2**62 - 2
+MIN_KEY, MAX_KEY = -(2**61), 2**62 - 2
 """Keys that there may be: in nanoseconds since 1970 the years 1896 to 2116."""
 TICK_NS = 1_000_000_000
 """A tick of a join that is given no arrivals: one a tuple."""
 
 
-def ticks(first: int, count: int) -> Ints:
+def make_ticks(first: int, count: int) -> Ints:
     """Return the arrivals of tuples from number `first` on, where none are given [ns]."""
     return np.arange(first, first + count, dtype=np.int64) * TICK_NS
 
 
-def batch_of(
+def make_batch(
     count: int, stream: ArrayLike, key: ArrayLike, payload: ArrayLike, arrival: ArrayLike, key_high: ArrayLike | None
 ) -> Batch:
     """Return the columns of a push to a join of `count` streams, without numbers of rows.
@@ -33,12 +33,12 @@ def batch_of(
     InvalidQuery
         Columns of different lengths, of no whole numbers, a stream or a key out of range.
     """
-    streams = whole_numbers("stream", stream)
-    keys = keys_of("key", key)
-    payloads = _payloads(payload)
-    arrivals = whole_numbers("arrival", arrival)
+    streams = parse_integers("stream", stream)
+    keys = parse_keys("key", key)
+    payloads = _parse_payloads(payload)
+    arrivals = parse_integers("arrival", arrival)
     n = streams.size
-    high = keys if key_high is None else keys_of("key_high", key_high)
+    high = keys if key_high is None else parse_keys("key_high", key_high)
     if any(column.shape != (n,) for column in (streams, keys, payloads, arrivals, high)):
         message = (
             f"a push needs columns of one length; got stream {streams.shape}, key {keys.shape}, payload "
@@ -46,24 +46,24 @@ def batch_of(
         )
         raise InvalidQuery(message)
     if n:
-        least, greatest = int(streams.min()), int(streams.max())
-        if least < 0 or greatest >= count:
-            wrong = least if least < 0 else greatest
+        lowest, greatest = int(streams.min()), int(streams.max())
+        if lowest < 0 or greatest >= count:
+            wrong = lowest if lowest < 0 else greatest
             message = f"a join of {count} streams needs streams 0 to {count - 1}; got {wrong}"
             raise InvalidQuery(message)
-        if int(arrivals.max()) > GREATEST_KEY:
-            _refuse(f"arrivals in nanoseconds since 1970 up to {GREATEST_KEY} (the year 2116); got {arrivals.max()}")
+        if int(arrivals.max()) > MAX_KEY:
+            _refuse(f"arrivals in nanoseconds since 1970 up to {MAX_KEY} (the year 2116); got {arrivals.max()}")
         if key_high is not None and not 0 <= int((high - keys).min()) <= int((high - keys).max()) < KEYS_AT_ONCE:
             message = (
                 f"key_high needs to be from key to key + {KEYS_AT_ONCE - 1}; got {(high - keys).min()} to "
                 f"{(high - keys).max()} more: give keys in whole slices"
             )
             raise InvalidQuery(message)
-    columns = (_taken(streams, np.int32), np.empty(0, np.int64), _taken(keys, np.int64), payloads)
-    return Batch(*columns, _taken(arrivals, np.int64))
+    columns = (_to_writable(streams, np.int32), np.empty(0, np.int64), _to_writable(keys, np.int64), payloads)
+    return Batch(*columns, _to_writable(arrivals, np.int64))
 
 
-def whole_numbers(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any]]:
+def parse_integers(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any]]:
     """Return a column of whole numbers; instants become nanoseconds since 1970.
 
     Raises
@@ -85,7 +85,7 @@ def whole_numbers(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any]
     return given if given.dtype in (np.int32, np.int64) else given.astype(np.int64)
 
 
-def keys_of(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any]]:
+def parse_keys(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any]]:
     """Return a column of keys.
 
     Raises
@@ -93,20 +93,20 @@ def keys_of(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any]]:
     InvalidQuery
         They are no whole numbers, or out of range.
     """
-    keys = whole_numbers(name, values)
-    if keys.size and (int(keys.min()) < LEAST_KEY or int(keys.max()) > GREATEST_KEY):
-        _refuse(f"{name} from {LEAST_KEY} (-2^61) to {GREATEST_KEY} (2^62 - 2); got {keys.min()} to {keys.max()}")
+    keys = parse_integers(name, values)
+    if keys.size and (int(keys.min()) < MIN_KEY or int(keys.max()) > MAX_KEY):
+        _refuse(f"{name} from {MIN_KEY} (-2^61) to {MAX_KEY} (2^62 - 2); got {keys.min()} to {keys.max()}")
     return keys
 
 
-def _payloads(values: ArrayLike) -> Floats:
+def _parse_payloads(values: ArrayLike) -> Floats:
     given = np.asarray(values)
     if given.dtype.kind not in "iufb" and given.size:
         _refuse(f"payload of numbers; got values of type {given.dtype}")
-    return _taken(given, np.float64)
+    return _to_writable(given, np.float64)
 
 
-def _taken(column: NDArray[Any], kind: type[Number]) -> np.ndarray[tuple[int], np.dtype[Number]]:
+def _to_writable(column: NDArray[Any], kind: type[Number]) -> np.ndarray[tuple[int], np.dtype[Number]]:
     """Return a column as loops are compiled for: they would be compiled anew for an array that cannot be written to."""
     taken = np.ascontiguousarray(column, kind)
     return taken if taken.flags.writeable and taken.flags.aligned else taken.copy()
@@ -117,13 +117,13 @@ def _refuse(needed: str) -> NoReturn:
     raise InvalidQuery(message)
 
 
-def nothing() -> Batch:
+def make_empty_batch() -> Batch:
     """Return a batch of no tuples."""
     integers = np.empty(0, np.int64)
     return Batch(np.empty(0, np.int32), integers, integers, np.empty(0), integers)
 
 
-def echoed(batch: Batch, high: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Batch:
+def echo_keys(batch: Batch, high: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Batch:
     """Return a batch in which each reading comes once for every key that it may have; all but the first are echoes."""
     times = high - batch.key + 1
     ends = np.cumsum(times)

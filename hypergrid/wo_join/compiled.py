@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hypergrid.core.machine_code import Compiled, compile_into, kept_in
+from hypergrid.core.machine_code import Compiled, compile_into, find_cache_folder
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = tuple(
@@ -17,19 +17,19 @@ SOURCES = tuple(
     )
 )
 """What compiled functions are made of: their files, and those that their constants and records come from."""
-_FOLDER = kept_in(SOURCES)
+_FOLDER = find_cache_folder(SOURCES)
 
 
-def compiled(function: Compiled) -> Compiled:
+def jit(function: Compiled) -> Compiled:
     """Compile a function that makes no array."""
     return compile_into(_FOLDER, set(), counted=False)(function)
 
 
-def compiled_within(function: Compiled) -> Compiled:
+def jit_inline(function: Compiled) -> Compiled:
     """Compile a function that makes no array into those that call it: for what is done for every tuple."""
     return compile_into(_FOLDER, set(), counted=False, within=True)(function)
 
 
-def compiled_maker(function: Compiled) -> Compiled:
+def jit_maker(function: Compiled) -> Compiled:
     """Compile a function that makes arrays; it is not to be called from within loops."""
     return compile_into(_FOLDER, set())(function)

@@ -31,7 +31,7 @@ from hypergrid.wo_join.state_layout import (
 from hypergrid.wo_join.state_layout import ENTRY_BYTES as ENTRY_BYTES_AT
 from hypergrid.wo_join.state_layout import RARE as RARE_AT
 from hypergrid.wo_join.state_layout import SLOT_BYTES as SLOT_BYTES_AT
-from hypergrid.wo_join.state_layout import Known as KnownArrays
+from hypergrid.wo_join.state_layout import KnownArrays as KnownArrays
 
 Policy = Literal["window", "published", "progress"]
 Form = Literal["inner", "assembling"]
@@ -53,7 +53,7 @@ RARE = 1000
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownParameters:
     """Parameters known beforehand; what is None is monitored.
 
     The model counts r_i k_j / r_j arrivals of stream i while k_j of stream j arrive (equation 3.6). Where arrivals come
@@ -74,14 +74,14 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Description:
+class JoinConfig:
     """What a join is, valid once built; `WoJoin` explains each."""
 
     streams: int
     policy: Policy = "progress"
     form: Form = "inner"
     allowed_bytes: int | None = None
-    known: Known | None = None
+    known: KnownParameters | None = None
     window: int | datetime.timedelta | None = None
     idle_s: float | None = None
     jump: int | None = None
@@ -117,20 +117,20 @@ class Description:
         self._check_known()
 
     def _check_kinds(self) -> None:
-        whole: tuple[tuple[str, object], ...] = (
+        join_state: tuple[tuple[str, object], ...] = (
             ("streams", self.streams),
             ("allowed_bytes", self.allowed_bytes),
             ("jump", self.jump),
             ("rare", self.rare),
         )
-        for name, number in whole:
+        for name, number in join_state:
             if number is not None and not isinstance(number, int | np.integer):
                 _refuse(f"{name}= as a whole number; got {number!r}")
         window: object = self.window
         if window is not None and not isinstance(window, int | np.integer | datetime.timedelta):
             _refuse(f"window= as a whole number of tuples, or a datetime.timedelta; got {window!r}")
         known: object = self.known
-        if known is not None and not isinstance(known, Known):
+        if known is not None and not isinstance(known, KnownParameters):
             _refuse(f"known= as Known(…); got {known!r}")
 
     def _check_strategy(self) -> None:
@@ -145,7 +145,7 @@ class Description:
             _refuse(f"spill_folder= with strategy {' or '.join(SPILLING)} only; got strategy {self.strategy!r}")
 
     def _check_known(self) -> None:
-        known, n = self.known or Known(), self.streams
+        known, n = self.known or KnownParameters(), self.streams
         columns: tuple[tuple[str, Sequence[object] | None], ...] = (
             ("scrambling_factor", known.scrambling_factor),
             ("rate_hz", known.rate_hz),
@@ -199,23 +199,23 @@ class Description:
         factors = self.known.scrambling_factor if self.known and self.strategy == "msf" else None
         return 0 if factors is None or self.policy != "published" else sum(factors) * ROW_BYTES
 
-    def tell(self, whole: Ints, per: Ints) -> None:
+    def write_settings(self, join_state: Ints, stream_state: Ints) -> None:
         """Write it into a state."""
-        known = self.known or Known()
-        whole[POLICY], whole[FORM] = self.policy_number, INNER if self.form == "inner" else ASSEMBLING
-        whole[WINDOW], whole[RARE_AT], whole[JUMP] = self.window_number, self.rare, self.jump or 0
-        whole[IDLE] = CEILING if self.idle_s is None else round(self.idle_s * 1e9)
-        whole[ALLOWED] = CEILING if self.allowed_bytes is None else self.allowed_bytes
-        whole[SLOT_BYTES_AT], whole[ENTRY_BYTES_AT] = self.slot_bytes, self.entry_bytes
-        per[:, KNOWN_DISPLACED] = -1 if known.scrambling_factor is None else known.scrambling_factor
-        per[:, KNOWN_DISORDER] = -1 if known.disorder is None else known.disorder
-        per[:, KNOWN_REPEATED] = -1 if known.multiplicity is None else known.multiplicity
+        known = self.known or KnownParameters()
+        join_state[POLICY], join_state[FORM] = self.policy_number, INNER if self.form == "inner" else ASSEMBLING
+        join_state[WINDOW], join_state[RARE_AT], join_state[JUMP] = self.window_number, self.rare, self.jump or 0
+        join_state[IDLE] = CEILING if self.idle_s is None else round(self.idle_s * 1e9)
+        join_state[ALLOWED] = CEILING if self.allowed_bytes is None else self.allowed_bytes
+        join_state[SLOT_BYTES_AT], join_state[ENTRY_BYTES_AT] = self.slot_bytes, self.entry_bytes
+        stream_state[:, KNOWN_DISPLACED] = -1 if known.scrambling_factor is None else known.scrambling_factor
+        stream_state[:, KNOWN_DISORDER] = -1 if known.disorder is None else known.disorder
+        stream_state[:, KNOWN_REPEATED] = -1 if known.multiplicity is None else known.multiplicity
         believed = known.disorder is None or known.multiplicity is not None
-        whole[DROPS_WHOLE] = self.policy == "progress" and (self.form == "inner" or not self.in_order) and believed
+        join_state[DROPS_WHOLE] = self.policy == "progress" and (self.form == "inner" or not self.in_order) and believed
 
     def known_arrays(self) -> KnownArrays:
         """Return what is known beforehand of rates and lags."""
-        known, n = self.known or Known(), self.streams
+        known, n = self.known or KnownParameters(), self.streams
         return KnownArrays(
             rate=np.array(known.rate_hz or [np.nan] * n, np.float64),
             lag=np.array(known.lag or np.full((n, n), np.nan), np.float64),

@@ -19,9 +19,9 @@ class BufferFull(TooLarge):
     With a strategy, what was taken and could not be joined waits: where it is pushed on, it is tried again.
     """
 
-    def __init__(self, who: str, projected: float, allowed: float, matches: Matches, taken: int) -> None:
+    def __init__(self, label: str, projected: float, allowed: float, matches: Matches, taken: int) -> None:
         remedy = "allow more, or give known parameters or a smaller window"
-        super().__init__(who, "bytes to be held", projected, allowed, remedy)
+        super().__init__(label, "bytes to be held", projected, allowed, remedy)
         self.matches = matches
         """Results of what was taken."""
         self.taken = taken
@@ -31,9 +31,10 @@ class BufferFull(TooLarge):
 class SpillFailed(HyperGridError, OSError):
     """A join could not write to its folder. Nothing is lost: what was taken waits in memory, and pushing can go on."""
 
-    def __init__(self, who: str, why: OSError, matches: Matches, taken: int) -> None:
+    def __init__(self, label: str, why: OSError, matches: Matches, taken: int) -> None:
         super().__init__(
-            f"{who} needs to write what it may not hold to disk; {why.filename or 'its folder'} could not be written: "
+            f"{label} needs to write what it may not hold to disk; {why.filename or 'its folder'} could not be "
+            f"written: "
             f"{why.strerror or why}; make room there, then push what was not taken"
         )
         self.matches = matches

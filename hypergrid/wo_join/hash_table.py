@@ -6,7 +6,7 @@ meets each entry once; `SHIFT` is how many low bits of a key a bucket spans. Els
 
 import numpy as np
 
-from hypergrid.wo_join.compiled import compiled, compiled_maker, compiled_within
+from hypergrid.wo_join.compiled import jit, jit_inline, jit_maker
 from hypergrid.wo_join.hints import index
 from hypergrid.wo_join.state_layout import (
     AFTER,
@@ -42,7 +42,7 @@ SCATTER = -7046029254386353131
 """2^64 over the golden ratio (Knuth's multiplicative hashing)."""
 
 
-@compiled_within
+@jit_inline
 def bucket_at(buckets: Narrow, shift: int, key: int) -> int:
     """Return the bucket of a key."""
     if shift >= 0:
@@ -50,40 +50,40 @@ def bucket_at(buckets: Narrow, shift: int, key: int) -> int:
     return ((key * SCATTER) >> 20) & (len(buckets) - 1)
 
 
-@compiled_within
-def find(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, key: int) -> int:
+@jit_inline
+def find(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, key: int) -> int:
     """Return the entry of a key, or NONE."""
-    entry = buckets[index(bucket_at(buckets, whole[SHIFT], key))]
+    entry = buckets[index(bucket_at(buckets, join_state[SHIFT], key))]
     while entry != NONE and keys[index(entry)] != key:
         entry = heads[index(entry), AFTER]
     return int(entry)
 
 
-@compiled_within
-def enter(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, key: int) -> int:
+@jit_inline
+def enter(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, key: int) -> int:
     """Return a new entry for a key that has none; there must be a free one, and of no stream is there a tuple in it."""
-    entry = index(whole[FREE_ENTRY])
-    whole[FREE_ENTRY] = heads[entry, AFTER]
-    bucket = index(bucket_at(buckets, whole[SHIFT], key))
+    entry = index(join_state[FREE_ENTRY])
+    join_state[FREE_ENTRY] = heads[entry, AFTER]
+    bucket = index(bucket_at(buckets, join_state[SHIFT], key))
     keys[entry] = key
     heads[entry, AFTER] = buckets[bucket]
     buckets[bucket] = entry
     heads[entry, SIZE] = 0
     # Asked first at the first arrival of any other stream: the last one.
     heads[entry, WATCH] = heads.shape[1] - TAILS - 1
-    whole[ENTRIES] += 1
-    whole[CREATED] += 1
+    join_state[ENTRIES] += 1
+    join_state[CREATED] += 1
     return int(entry)
 
 
-@compiled_within
+@jit_inline
 def insert(
     heads: Narrow,
     links: Narrow,
     rows: Ints,
     payloads: Floats,
-    whole: Ints,
-    per: Ints,
+    join_state: Ints,
+    stream_state: Ints,
     entry: int,
     stream: int,
     row: int,
@@ -91,8 +91,8 @@ def insert(
     queued: int,
 ) -> int:
     """Put a tuple behind those of its stream in an entry, return how many these were; there must be a free slot."""
-    slot = index(whole[FREE_SLOT])
-    whole[FREE_SLOT] = links[slot, NEXT]
+    slot = index(join_state[FREE_SLOT])
+    join_state[FREE_SLOT] = links[slot, NEXT]
     rows[slot] = row
     payloads[slot] = payload
     links[slot, OWNER] = entry
@@ -108,41 +108,41 @@ def insert(
     links[slot, ORDINAL] = ordinal
     heads[entry, TAILS + stream] = slot
     heads[entry, SIZE] += 1
-    held, held_all = per[stream, HELD] + 1, whole[HELD_ALL] + 1
-    per[stream, HELD], whole[HELD_ALL] = held, held_all
-    if held > per[stream, PEAK]:
-        per[stream, PEAK] = held
-    if held_all > whole[PEAK_ALL]:
-        whole[PEAK_ALL] = held_all
+    held, held_all = stream_state[stream, HELD] + 1, join_state[HELD_ALL] + 1
+    stream_state[stream, HELD], join_state[HELD_ALL] = held, held_all
+    if held > stream_state[stream, PEAK]:
+        stream_state[stream, PEAK] = held
+    if held_all > join_state[PEAK_ALL]:
+        join_state[PEAK_ALL] = held_all
     if queued:
         links[slot, YOUNGER] = NONE
-        if per[stream, NEWEST] == NONE:
-            per[stream, OLDEST] = slot
+        if stream_state[stream, NEWEST] == NONE:
+            stream_state[stream, OLDEST] = slot
         else:
-            links[per[stream, NEWEST], YOUNGER] = slot
-        per[stream, NEWEST] = slot
+            links[stream_state[stream, NEWEST], YOUNGER] = slot
+        stream_state[stream, NEWEST] = slot
     return ordinal
 
 
-@compiled_within
-def drop_chain(heads: Narrow, links: Narrow, whole: Ints, per: Ints, entry: int, stream: int) -> None:
+@jit_inline
+def drop_chain(heads: Narrow, links: Narrow, join_state: Ints, stream_state: Ints, entry: int, stream: int) -> None:
     """Drop all tuples of one stream from an entry, which may be left empty."""
     tail = heads[entry, TAILS + stream]
     tail = index(tail)
     head = index(links[tail, NEXT])
     dropped = links[tail, ORDINAL] - links[head, ORDINAL] + 1
-    links[tail, NEXT] = whole[FREE_SLOT]
-    whole[FREE_SLOT] = head
+    links[tail, NEXT] = join_state[FREE_SLOT]
+    join_state[FREE_SLOT] = head
     heads[entry, TAILS + stream] = NONE
     heads[entry, SIZE] -= dropped
-    per[stream, HELD] -= dropped
-    whole[HELD_ALL] -= dropped
+    stream_state[stream, HELD] -= dropped
+    join_state[HELD_ALL] -= dropped
 
 
-@compiled_within
-def drop_chains(heads: Narrow, links: Narrow, whole: Ints, per: Ints, entry: int) -> None:
+@jit_inline
+def drop_chains(heads: Narrow, links: Narrow, join_state: Ints, stream_state: Ints, entry: int) -> None:
     """Drop all tuples from an entry."""
-    free_slot = whole[FREE_SLOT]
+    free_slot = join_state[FREE_SLOT]
     for stream in range(heads.shape[1] - TAILS):
         tail = heads[entry, TAILS + stream]
         if tail != NONE:
@@ -150,17 +150,17 @@ def drop_chains(heads: Narrow, links: Narrow, whole: Ints, per: Ints, entry: int
             head = index(links[tail, NEXT])
             links[tail, NEXT] = free_slot
             free_slot = head
-            per[stream, HELD] -= links[tail, ORDINAL] - links[head, ORDINAL] + 1
+            stream_state[stream, HELD] -= links[tail, ORDINAL] - links[head, ORDINAL] + 1
             heads[entry, TAILS + stream] = NONE
-    whole[FREE_SLOT] = free_slot
-    whole[HELD_ALL] -= heads[entry, SIZE]
+    join_state[FREE_SLOT] = free_slot
+    join_state[HELD_ALL] -= heads[entry, SIZE]
     heads[entry, SIZE] = 0
 
 
-@compiled
-def unlink(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, entry: int) -> None:
+@jit
+def unlink(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, entry: int) -> None:
     """Take an entry out of its bucket."""
-    bucket = bucket_at(buckets, whole[SHIFT], keys[entry])
+    bucket = bucket_at(buckets, join_state[SHIFT], keys[entry])
     before = buckets[bucket]
     if before == entry:
         buckets[bucket] = heads[entry, AFTER]
@@ -170,22 +170,24 @@ def unlink(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, entry: int) 
     heads[before, AFTER] = heads[entry, AFTER]
 
 
-@compiled_within
-def free(heads: Narrow, whole: Ints, entry: int) -> None:
+@jit_inline
+def free(heads: Narrow, join_state: Ints, entry: int) -> None:
     """Give back an entry that is empty and in no bucket."""
     heads[entry, SIZE] = 0
-    heads[entry, AFTER] = whole[FREE_ENTRY]
-    whole[FREE_ENTRY] = entry
-    whole[ENTRIES] -= 1
+    heads[entry, AFTER] = join_state[FREE_ENTRY]
+    join_state[FREE_ENTRY] = entry
+    join_state[ENTRIES] -= 1
 
 
-@compiled
-def drop_oldest(buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, whole: Ints, per: Ints, stream: int) -> None:
+@jit
+def drop_oldest(
+    buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, join_state: Ints, stream_state: Ints, stream: int
+) -> None:
     """Drop the tuple of a stream that came first (thesis 3.2.1: buffers are first in, first out)."""
-    slot = per[stream, OLDEST]
-    per[stream, OLDEST] = links[slot, YOUNGER]
-    if per[stream, OLDEST] == NONE:
-        per[stream, NEWEST] = NONE
+    slot = stream_state[stream, OLDEST]
+    stream_state[stream, OLDEST] = links[slot, YOUNGER]
+    if stream_state[stream, OLDEST] == NONE:
+        stream_state[stream, NEWEST] = NONE
     entry = links[slot, OWNER]
     tail = heads[entry, TAILS + stream]
     # The oldest of the stream is the first of its ring too.
@@ -193,25 +195,25 @@ def drop_oldest(buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, whole
         heads[entry, TAILS + stream] = NONE
     else:
         links[tail, NEXT] = links[slot, NEXT]
-    links[slot, NEXT] = whole[FREE_SLOT]
-    whole[FREE_SLOT] = slot
-    per[stream, HELD] -= 1
-    whole[HELD_ALL] -= 1
+    links[slot, NEXT] = join_state[FREE_SLOT]
+    join_state[FREE_SLOT] = slot
+    stream_state[stream, HELD] -= 1
+    join_state[HELD_ALL] -= 1
     heads[entry, SIZE] -= 1
     if heads[entry, SIZE] == 0:
-        unlink(buckets, keys, heads, whole, entry)
-        free(heads, whole, entry)
+        unlink(buckets, keys, heads, join_state, entry)
+        free(heads, join_state, entry)
 
 
-@compiled_within
+@jit_inline
 def sweep(
     buckets: Narrow,
     keys: Ints,
     heads: Narrow,
     links: Narrow,
     pending: Narrow,
-    whole: Ints,
-    per: Ints,
+    join_state: Ints,
+    stream_state: Ints,
     start: int,
     stop: int,
     stream: int,
@@ -222,7 +224,7 @@ def sweep(
     Where `closing` is 0 or more, entries of which something is held are not dropped but taken out and added to the
     pending ones, of which there are so many already; returns how many there are now.
     """
-    shift, size = whole[SHIFT], len(buckets)
+    shift, size = join_state[SHIFT], len(buckets)
     first, last = start >> shift, (stop - 1) >> shift
     if start <= FLOOR or last - first >= size:
         first = last - size + 1
@@ -230,7 +232,7 @@ def sweep(
         bucket = index(number & (size - 1))
         before = NONE
         entry = buckets[bucket]
-        whole[VISITS] += 1
+        join_state[VISITS] += 1
         while entry != NONE:
             entry = index(entry)
             after = heads[entry, AFTER]
@@ -238,14 +240,14 @@ def sweep(
             if keys[entry] < stop:
                 if stream != NONE:
                     if heads[entry, TAILS + stream] != NONE:
-                        drop_chain(heads, links, whole, per, entry, stream)
+                        drop_chain(heads, links, join_state, stream_state, entry, stream)
                         gone = heads[entry, SIZE] == 0
                 else:
                     gone = True
                     if closing < 0 and heads[entry, SIZE] > 0:
-                        drop_chains(heads, links, whole, per, entry)
+                        drop_chains(heads, links, join_state, stream_state, entry)
             if gone:
-                whole[DROPS] += 1
+                join_state[DROPS] += 1
                 if before == NONE:
                     buckets[bucket] = after
                 else:
@@ -254,31 +256,31 @@ def sweep(
                     pending[closing] = entry
                     closing += 1
                 else:
-                    free(heads, whole, entry)
+                    free(heads, join_state, entry)
             else:
                 before = entry
-                whole[VISITS] += 1
+                join_state[VISITS] += 1
             entry = after
     return closing
 
 
-@compiled
-def link_all(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints) -> None:
+@jit
+def link_all(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints) -> None:
     """Put every key that is held into its bucket anew."""
     for bucket in range(len(buckets)):
         buckets[bucket] = NONE
     for entry in range(len(heads)):
         if heads[entry, SIZE] != 0:
-            bucket = bucket_at(buckets, whole[SHIFT], keys[entry])
+            bucket = bucket_at(buckets, join_state[SHIFT], keys[entry])
             heads[entry, AFTER] = buckets[bucket]
             buckets[bucket] = entry
 
 
-@compiled_maker
-def gather(heads: Narrow, links: Narrow, count: int) -> tuple[Ints, Ints]:
+@jit_maker
+def gather_slots(heads: Narrow, links: Narrow, count: int) -> tuple[Ints, Ints]:
     """Return the slots of the `count` tuples that are held, and the stream of each."""
     slots, owners = np.empty(count, np.int64), np.empty(count, np.int64)
-    place = 0
+    slot_count = 0
     for entry in range(len(heads)):
         if heads[entry, SIZE] <= 0:
             continue
@@ -288,16 +290,16 @@ def gather(heads: Narrow, links: Narrow, count: int) -> tuple[Ints, Ints]:
                 continue
             slot = tail
             while True:
-                slots[place], owners[place] = slot, stream
-                place += 1
+                slots[slot_count], owners[slot_count] = slot, stream
+                slot_count += 1
                 slot = np.int64(links[slot, NEXT])
                 if slot == tail:
                     break
     return slots, owners
 
 
-@compiled
-def hold_again(
+@jit
+def reinsert(
     buckets: Narrow,
     keys: Ints,
     heads: Narrow,
@@ -305,8 +307,8 @@ def hold_again(
     rows: Ints,
     payloads: Floats,
     arrivals: Ints,
-    whole: Ints,
-    per: Ints,
+    join_state: Ints,
+    stream_state: Ints,
     queued: int,
     owner: Ints,
     key: Ints,
@@ -321,23 +323,35 @@ def hold_again(
     Arrivals may be none.
     """
     for number in range(len(row)):
-        entry = find(buckets, keys, heads, whole, key[number])
+        entry = find(buckets, keys, heads, join_state, key[number])
         if entry == NONE:
-            entry = enter(buckets, keys, heads, whole, key[number])
-        slot = whole[FREE_SLOT]
-        insert(heads, links, rows, payloads, whole, per, entry, owner[number], row[number], payload[number], queued)
+            entry = enter(buckets, keys, heads, join_state, key[number])
+        slot = join_state[FREE_SLOT]
+        insert(
+            heads,
+            links,
+            rows,
+            payloads,
+            join_state,
+            stream_state,
+            entry,
+            owner[number],
+            row[number],
+            payload[number],
+            queued,
+        )
         links[slot, ORDINAL] = ordinal[number]
         if len(arrival):
             arrivals[slot] = arrival[number]
     for key_of_whole in whole_keys:
-        heads[enter(buckets, keys, heads, whole, key_of_whole), SIZE] = WHOLE
+        heads[enter(buckets, keys, heads, join_state, key_of_whole), SIZE] = WHOLE
 
 
-@compiled_maker
+@jit_maker
 def number_rows(stream: Narrow, brought: Ints) -> Ints:
     """Return each tuple's number in its stream, and count them on in `brought`."""
     row = np.empty(len(stream), np.int64)
-    for place in range(len(stream)):
-        row[place] = brought[stream[place]]
-        brought[stream[place]] += 1
+    for tuple_index in range(len(stream)):
+        row[tuple_index] = brought[stream[tuple_index]]
+        brought[stream[tuple_index]] += 1
     return row

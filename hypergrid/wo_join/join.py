@@ -13,13 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.wo_join import kernel, state
-from hypergrid.wo_join.batches import batch_of, echoed, nothing, ticks, whole_numbers
-from hypergrid.wo_join.config import RARE, SLOT_BYTES, SPILLING, Description, Form, Known, Policy, Strategy
+from hypergrid.wo_join.batches import echo_keys, make_batch, make_empty_batch, make_ticks, parse_integers
+from hypergrid.wo_join.config import RARE, SLOT_BYTES, SPILLING, Form, JoinConfig, KnownParameters, Policy, Strategy
 from hypergrid.wo_join.faults import BufferFull, KeysDoNotGrow, SpillFailed
-from hypergrid.wo_join.hash_table import gather, number_rows
+from hypergrid.wo_join.hash_table import gather_slots, number_rows
 from hypergrid.wo_join.memory.cost import admit, buffer_bounds
-from hypergrid.wo_join.results import LATE_ROWS, Matches, enlarged, joined_matches, matches_of, written
-from hypergrid.wo_join.spilling.reorder_buffer import PIECE, Waiting, tell_join
+from hypergrid.wo_join.results import LATE_ROWS, Matches, enlarge_output, join_matches, make_output, matches_of
+from hypergrid.wo_join.spilling.reorder_buffer import PIECE, ReorderBuffer, write_join_settings
 from hypergrid.wo_join.state_layout import (
     ALLOWED,
     ASLEEP,
@@ -52,13 +52,13 @@ from hypergrid.wo_join.state_layout import (
 )
 from hypergrid.wo_join.statistics import (
     STILL_TUPLES,
-    Statistics,
-    as_arrived,
-    bounds_of,
-    lags_of,
-    statistics_of,
+    JoinStatistics,
+    add_arrivals,
+    find_bounds,
+    find_lags,
+    make_statistics,
 )
-from hypergrid.wo_join.watermarks import doze, lowest
+from hypergrid.wo_join.watermarks import find_lowest_lines, mark_idle
 
 if TYPE_CHECKING:
     from hypergrid.wo_join.spilling.segments import Segments
@@ -126,7 +126,7 @@ class WoJoin:
     ([[0, 0]], [[0.5, 20.0]])
     """
 
-    _waiting: Waiting | None
+    _reorder_buffer: ReorderBuffer | None
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class WoJoin:
         allowed_bytes: int | None = None,
         strategy: Strategy | None = None,
         spill_folder: str | os.PathLike[str] | None = None,
-        known: Known | None = None,
+        known: KnownParameters | None = None,
         window: int | datetime.timedelta | None = None,
         idle_s: float | None = None,
         jump: int | None = None,
@@ -146,10 +146,10 @@ class WoJoin:
     ) -> None:
         folder = None if spill_folder is None else os.fspath(spill_folder)
         given = (allowed_bytes, known, window, idle_s, jump, rare, strategy, folder, in_order)
-        about = Description(streams, policy, form, *given)
-        self._begin(about)
+        about = JoinConfig(streams, policy, form, *given)
+        self._set_up(about)
         self._admit()
-        self._state = state.empty(
+        self._state = state.make_state(
             streams,
             ranks=0 if self._sweeping else RANKS if policy == "published" else 0,
             scattered=not self._sweeping,
@@ -157,35 +157,35 @@ class WoJoin:
             jump=CEILING // 2 if strategy else jump or 0,
         )
         if strategy is None:
-            about.tell(self._state.whole, self._state.seen.per)
+            about.write_settings(self._state.join_state, self._state.monitors.per)
         else:
-            tell_join(about, self._state.whole, self._state.seen.per)
-            self._waiting = Waiting(about, _segments(folder) if strategy in SPILLING else None)
+            write_join_settings(about, self._state.join_state, self._state.monitors.per)
+            self._reorder_buffer = ReorderBuffer(about, _open_segments(folder) if strategy in SPILLING else None)
         self._ticking: bool | None = None
         self._finished = False
 
-    def _begin(self, about: Description) -> None:
+    def _set_up(self, about: JoinConfig) -> None:
         self._about = about
         self._known = about.known_arrays()
         self._sweeping = about.form == "assembling" or about.policy == "progress" or about.strategy is not None
-        self._waiting = None
+        self._reorder_buffer = None
         self._results = 0
 
     def _admit(self) -> None:
-        about, known = self._about, self._about.known or Known()
+        about, known = self._about, self._about.known or KnownParameters()
         if about.allowed_bytes is None:
             return
-        who = f"a join of {about.streams} streams"
-        admit(f"{who} with one tuple each", about.one_each_bytes, about.allowed_bytes)
+        label = f"a join of {about.streams} streams"
+        admit(f"{label} with one tuple each", about.one_each_bytes, about.allowed_bytes)
         if about.sorting_bytes:
-            admit(f"{who} that sorts {known.scrambling_factor} tuples first", self.least_bytes, about.allowed_bytes)
+            admit(f"{label} that sorts {known.scrambling_factor} tuples first", self.min_bytes, about.allowed_bytes)
         if about.strategy is not None:
             return
         if about.policy == "published" and known.scrambling_factor is not None and known.lag is not None:
             rates = known.rate_hz or (1.0,) * about.streams
             bounds = buffer_bounds(known.scrambling_factor, rates, known.lag)
             # Under a limit a key need not have more than one tuple.
-            admit(who, float(bounds.sum()) * about.slot_bytes + bounds.max() * about.entry_bytes, about.allowed_bytes)
+            admit(label, float(bounds.sum()) * about.slot_bytes + bounds.max() * about.entry_bytes, about.allowed_bytes)
 
     @property
     def streams(self) -> int:
@@ -232,33 +232,33 @@ class WoJoin:
         if self._finished:
             message = "a join that was finished takes no more tuples; make a new one"
             raise InvalidQuery(message)
-        batch = self._batch(stream, key, payload, arrival, key_high)
+        batch = self._make_batch(stream, key, payload, arrival, key_high)
         if not len(batch.stream):
             return self._run(batch)
-        whole, per = self._state.whole, self._state.seen.per
-        if self._waiting is not None:
-            self._waiting.begin(int(batch.arrival[0]))
-        elif whole[DEADLINE] == CEILING and whole[IDLE] < CEILING:
+        join_state, stream_state = self._state.join_state, self._state.monitors.per
+        if self._reorder_buffer is not None:
+            self._reorder_buffer.start_idle_clock(int(batch.arrival[0]))
+        elif join_state[DEADLINE] == CEILING and join_state[IDLE] < CEILING:
             # Streams that have brought nothing yet are waited for from the first arrival on.
-            per[:, LAST] = batch.arrival[0]
-            whole[DEADLINE] = batch.arrival[0] + whole[IDLE]
+            stream_state[:, LAST] = batch.arrival[0]
+            join_state[DEADLINE] = batch.arrival[0] + join_state[IDLE]
         if not self._state.rows.any():
-            whole[FIRST_KEY] = batch.key[0]
+            join_state[FIRST_KEY] = batch.key[0]
         numbered = batch._replace(row=number_rows(batch.stream, self._state.rows))
         whole_batch = (
-            numbered if key_high is None else echoed(numbered, whole_numbers("key_high", key_high).astype(np.int64))
+            numbered if key_high is None else echo_keys(numbered, parse_integers("key_high", key_high).astype(np.int64))
         )
-        matches = self._run(whole_batch) if self._waiting is None else self._through(whole_batch)
+        matches = self._run(whole_batch) if self._reorder_buffer is None else self._push_pieces(whole_batch)
         self._check_growth(matches)
         return matches
 
     def advance(self, clock_ns: int) -> Matches:
         """Let the clock go on without an arrival [ns]: streams may fall asleep, and slices close."""
-        if self._waiting is not None:
-            self._waiting.advance(clock_ns)
-            return self._through(nothing())
-        kernel.pass_time(self._state.seen, self._state.held, self._state.whole, clock_ns)
-        return self._run(nothing())
+        if self._reorder_buffer is not None:
+            self._reorder_buffer.advance(clock_ns)
+            return self._push_pieces(make_empty_batch())
+        kernel.pass_time(self._state.monitors, self._state.held, self._state.join_state, clock_ns)
+        return self._run(make_empty_batch())
 
     def sleep_absent(self) -> Matches:
         """Wait no longer for streams that have brought nothing yet; return what that lets go.
@@ -270,31 +270,31 @@ class WoJoin:
         InvalidQuery
             The join has a strategy.
         """
-        if self._waiting is not None:
+        if self._reorder_buffer is not None:
             message = "a join with a strategy waits for all its streams; give idle_s instead"
             raise InvalidQuery(message)
-        whole, per = self._state.whole, self._state.seen.per
-        per[per[:, COUNT] == 0, ASLEEP] = 1
-        doze(per, whole, whole[IDLE], whole[CLOCK])
-        return self.advance(int(whole[CLOCK]))
+        join_state, stream_state = self._state.join_state, self._state.monitors.per
+        stream_state[stream_state[:, COUNT] == 0, ASLEEP] = 1
+        mark_idle(stream_state, join_state, join_state[IDLE], join_state[CLOCK])
+        return self.advance(int(join_state[CLOCK]))
 
     def finish(self) -> Matches:
         """Return the last results: in the assembling form, all slices still open. Nothing can be pushed after it."""
-        if self._waiting is not None:
-            matches, self._finished = self._through(nothing(), last=True), True
-            if self._waiting.segments is not None:
-                self._waiting.segments.close()
+        if self._reorder_buffer is not None:
+            matches, self._finished = self._push_pieces(make_empty_batch(), last=True), True
+            if self._reorder_buffer.segments is not None:
+                self._reorder_buffer.segments.close()
             return matches
         self._finished = True
         self._close(CEILING)
-        return self._run(nothing())
+        return self._run(make_empty_batch())
 
     def _close(self, stop: int) -> None:
         """Close the slices below a key, in the assembling form."""
-        if self._about.form == "assembling" and self._state.whole[SWEPT_ALL] < stop:
+        if self._about.form == "assembling" and self._state.join_state[SWEPT_ALL] < stop:
             held = self._state.held
             table = (held.buckets, held.keys, held.heads, held.links, held.pending)
-            kernel.close(*table, self._state.whole, self._state.seen.per, stop)
+            kernel.close(*table, self._state.join_state, self._state.monitors.per, stop)
 
     def widen(self, streams: int) -> None:
         """Let there be so many streams; nobody waits for a new one until it brings something."""
@@ -306,19 +306,21 @@ class WoJoin:
         self._about = dataclasses.replace(self._about, streams=streams)
         self._known = self._about.known_arrays()
         state.widen(self._state, streams)
-        self._about.tell(self._state.whole, self._state.seen.per)
+        self._about.write_settings(self._state.join_state, self._state.monitors.per)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> JoinStatistics:
         """Return what is held, and what monitors say."""
-        return statistics_of(self._state, self._known, self._about.allowed_bytes, self._waiting)
+        return make_statistics(self._state, self._known, self._about.allowed_bytes, self._reorder_buffer)
 
     def lags(self) -> NDArray[np.float64]:
         """Return the lag from each stream (row) to each other (column) [tuples], shape (n, n), 0 on the diagonal.
 
         Under policy "published" they are monitored at every arrival; else they are told by the greatest keys.
         """
-        waiting = self._waiting
-        return lags_of(self._state if waiting is None else as_arrived(self._state, waiting.monitors), self._known)
+        waiting = self._reorder_buffer
+        return find_lags(
+            self._state if waiting is None else add_arrivals(self._state, waiting.arrival_state), self._known
+        )
 
     def bounds(self, scrambling_factor: ArrayLike, rate_hz: ArrayLike) -> NDArray[np.float64]:
         """Return the tuples of each stream that equation 3.8 asks to hold by other parameters than the monitored ones.
@@ -328,9 +330,9 @@ class WoJoin:
         scrambling_factor, rate_hz
             Of each stream [tuples], [Hz], shape (n,).
         """
-        waiting = self._waiting
-        here = self._state if waiting is None else as_arrived(self._state, waiting.monitors)
-        return bounds_of(here, self._known, scrambling_factor, rate_hz)
+        waiting = self._reorder_buffer
+        own_state = self._state if waiting is None else add_arrivals(self._state, waiting.arrival_state)
+        return find_bounds(own_state, self._known, scrambling_factor, rate_hz)
 
     def allow(self, allowed_bytes: int) -> None:
         """Change the limit of what is held.
@@ -346,13 +348,13 @@ class WoJoin:
         except TooLarge:
             self._about = before
             raise
-        if self._waiting is None:
-            self._about.tell(self._state.whole, self._state.seen.per)
+        if self._reorder_buffer is None:
+            self._about.write_settings(self._state.join_state, self._state.monitors.per)
         else:
-            self._waiting.allow(self._about)
+            self._reorder_buffer.allow(self._about)
 
     @property
-    def least_bytes(self) -> int:
+    def min_bytes(self) -> int:
         """Bytes of one tuple of each stream and, with "msf", of the tuples that are known to be sorted at once."""
         return self._about.one_each_bytes + self._about.sorting_bytes
 
@@ -363,12 +365,12 @@ class WoJoin:
         With a strategy, the least: it makes do with what there is.
         """
         asked = self.statistics().bound_bytes
-        return max(asked, self.least_bytes) if asked < math.inf and self._about.strategy is None else self.least_bytes
+        return max(asked, self.min_bytes) if asked < math.inf and self._about.strategy is None else self.min_bytes
 
     @property
     def held_bytes(self) -> int:
         """Bytes that are held, as `statistics()` tells them."""
-        return self._held_bytes() + (0 if self._waiting is None else self._waiting.memory_bytes)
+        return self._held_bytes() + (0 if self._reorder_buffer is None else self._reorder_buffer.memory_bytes)
 
     @property
     def tuple_bytes(self) -> int:
@@ -376,25 +378,27 @@ class WoJoin:
         return self._about.slot_bytes + self._about.entry_bytes
 
     @property
-    def brought(self) -> NDArray[np.int64]:
+    def tuple_counts(self) -> NDArray[np.int64]:
         """How many tuples of each stream were taken: the rows of the next ones, shape (n,)."""
         return self._state.rows.copy()
 
     @property
-    def stalled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def stalled_streams(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """How many tuples each stream has brought since its greatest key, and that key, shape (n,) each."""
-        per = (self._state.seen if self._waiting is None else self._waiting.monitors.seen).per
-        return per[:, STILL].copy(), per[:, GREATEST].copy()
+        stream_state = (
+            self._state.monitors if self._reorder_buffer is None else self._reorder_buffer.arrival_state.monitors
+        ).per
+        return stream_state[:, STILL].copy(), stream_state[:, GREATEST].copy()
 
-    def least_rows(self) -> list[int | None]:
+    def list_min_rows(self) -> list[int | None]:
         """Return the least row of each stream that is held or waits, None where there is nothing of it."""
         held = self._state.held
-        slots, owners = gather(held.heads, held.links, int(self._state.whole[HELD_ALL]))
-        least = np.full(self.streams, CEILING)
-        np.minimum.at(least, owners, held.rows[slots])
-        for stream, queue in enumerate([] if self._waiting is None else self._waiting.queues):
-            least[stream] = min([int(least[stream]), *(run.oldest for run in queue.runs)])
-        return [None if row == CEILING else row for row in least.tolist()]
+        slots, owners = gather_slots(held.heads, held.links, int(self._state.join_state[HELD_ALL]))
+        min_rows = np.full(self.streams, CEILING)
+        np.minimum.at(min_rows, owners, held.rows[slots])
+        for stream, queue in enumerate([] if self._reorder_buffer is None else self._reorder_buffer.queues):
+            min_rows[stream] = min([int(min_rows[stream]), *(run.oldest for run in queue.runs)])
+        return [None if row == CEILING else row for row in min_rows.tolist()]
 
     def snapshot(self) -> bytes:
         """Return all that the join remembers; `resume` goes on from it, equal to the last bit.
@@ -410,10 +414,10 @@ class WoJoin:
             "ticking": self._ticking,
             "finished": self._finished,
         }
-        if self._waiting is None:
+        if self._reorder_buffer is None:
             return state.to_bytes(self._state, description)
-        description["segments"] = self._waiting.named()
-        return state.to_bytes(self._state, description, self._waiting.columns())
+        description["segments"] = self._reorder_buffer.name_segments()
+        return state.to_bytes(self._state, description, self._reorder_buffer.columns())
 
     @classmethod
     def resume(cls, data: bytes) -> Self:
@@ -430,22 +434,22 @@ class WoJoin:
         if isinstance(about["window"], dict):
             about["window"] = datetime.timedelta(microseconds=about["window"]["ns"] / 1000)
         if about["known"] is not None:
-            about["known"] = Known(**{name: state.tuples(value) for name, value in about["known"].items()})
+            about["known"] = KnownParameters(**{name: state.to_tuples(value) for name, value in about["known"].items()})
         join = cls.__new__(cls)
-        join._begin(Description(**about))
+        join._set_up(JoinConfig(**about))
         join._ticking, join._finished = description["ticking"], description["finished"]
         columns = state.columns_of(header, body)
         join._state = state.from_columns(header, columns)
         if join._about.strategy is not None:
             named = description["segments"]
-            segments = None if named is None else _segments(join._about.spill_folder)
+            segments = None if named is None else _open_segments(join._about.spill_folder)
             if segments is not None:
                 segments.adopt(Path(named["folder"]), [run[0] for runs in named["runs"] for run in runs])
-            join._waiting = Waiting(join._about, segments)
-            join._waiting.restore(columns, named)
+            join._reorder_buffer = ReorderBuffer(join._about, segments)
+            join._reorder_buffer.restore(columns, named)
         return join
 
-    def _batch(
+    def _make_batch(
         self,
         stream: ArrayLike,
         key: ArrayLike,
@@ -458,8 +462,8 @@ class WoJoin:
         if self._ticking is not None and ticking != self._ticking and np.size(stream):
             message = "a join needs arrivals with every push, or with none; got both"
             raise InvalidQuery(message)
-        arrivals = ticks(int(self._state.rows.sum()), np.size(stream)) if arrival is None else arrival
-        batch = batch_of(self.streams, stream, key, payload, arrivals, key_high)
+        arrivals = make_ticks(int(self._state.rows.sum()), np.size(stream)) if arrival is None else arrival
+        batch = make_batch(self.streams, stream, key, payload, arrivals, key_high)
         if len(batch.stream):
             self._ticking = ticking
         return batch
@@ -468,94 +472,103 @@ class WoJoin:
         """Take a batch."""
         matches, code, start = self._loop(batch, 0)
         if code == LIMIT:
-            taken = self._untake(batch, start)
-            raise BufferFull(self._who, self._held_bytes(1), float(self._about.allowed_bytes or 0), matches, taken)
+            taken = self._return_tuples(batch, start)
+            raise BufferFull(self._label, self._held_bytes(1), float(self._about.allowed_bytes or 0), matches, taken)
         return matches
 
-    def _untake(self, batch: Batch, start: int) -> int:
+    def _return_tuples(self, batch: Batch, start: int) -> int:
         """Let the tuples of a batch from `start` on come again; return how many came before them."""
         rest = batch.stream[start:][batch.row[start:] >= 0]
         self._state.rows -= np.bincount(rest, minlength=self.streams)
         return int(np.count_nonzero(batch.row[:start] >= 0))
 
     @property
-    def _who(self) -> str:
+    def _label(self) -> str:
         return f"a join of {self.streams} streams"
 
     def _held_bytes(self, more: int = 0) -> int:
         """Return the bytes of what is held, and of some tuples more with keys of their own."""
-        held, entries = self._state.whole[[HELD_ALL, ENTRIES]].tolist()
+        held, entries = self._state.join_state[[HELD_ALL, ENTRIES]].tolist()
         return int((held + more) * self._about.slot_bytes + (entries + more) * self._about.entry_bytes)
 
     def _loop(self, batch: Batch, start: int) -> tuple[Matches, int, int]:
         """Run the loop over a batch, with more room each time that it asks for it; return how far it came, and why."""
-        here = self._state
-        out = written(max(1024, self._results + self._results // 4), self.streams)
-        here.whole[WRITTEN] = here.whole[LATE_WRITTEN] = 0
+        own_state = self._state
+        out = make_output(max(1024, self._results + self._results // 4), self.streams)
+        own_state.join_state[WRITTEN] = own_state.join_state[LATE_WRITTEN] = 0
         while True:
-            code, start = kernel.run(here.seen, here.held, self._known, here.whole, here.steps, batch, out, start)
+            code, start = kernel.run(
+                own_state.monitors,
+                own_state.held,
+                self._known,
+                own_state.join_state,
+                own_state.steps,
+                batch,
+                out,
+                start,
+            )
             if code in (DONE, LIMIT):
                 break
             if code == OUTPUT_FULL:
-                out = enlarged(out, 2 * len(out.key) + int(here.whole[NEEDED]), len(out.late))
+                out = enlarge_output(out, 2 * len(out.key) + int(own_state.join_state[NEEDED]), len(out.late))
             elif code == LATE_FULL:
-                out = enlarged(out, len(out.key), 2 * len(out.late) + LATE_ROWS)
+                out = enlarge_output(out, len(out.key), 2 * len(out.late) + LATE_ROWS)
             else:
                 self._grow(code)
-        self._results = int(here.whole[WRITTEN])
-        return matches_of(out, self._results, int(here.whole[LATE_WRITTEN])), code, start
+        self._results = int(own_state.join_state[WRITTEN])
+        return matches_of(out, self._results, int(own_state.join_state[LATE_WRITTEN])), code, start
 
-    def _through(self, batch: Batch, *, last: bool = False) -> Matches:
+    def _push_pieces(self, batch: Batch, *, last: bool = False) -> Matches:
         """Take a batch by way of what waits, in pieces."""
-        found: list[Matches] = []
+        results: list[Matches] = []
         for first in range(0, max(1, len(batch.stream)), PIECE):
             piece = batch.part(slice(first, first + PIECE))
             try:
-                lacking = self._piece(piece, found, last=last)
+                lacking = self._push_piece(piece, results, last=last)
             except OSError as error:
                 raise SpillFailed(
-                    self._who, error, joined_matches(found), self._untake(batch, first + PIECE)
+                    self._label, error, join_matches(results), self._return_tuples(batch, first + PIECE)
                 ) from error
             if lacking:
-                taken = self._untake(batch, first + PIECE)
+                taken = self._return_tuples(batch, first + PIECE)
                 raise BufferFull(
-                    self._who, lacking, float(self._about.allowed_bytes or 0), joined_matches(found), taken
+                    self._label, lacking, float(self._about.allowed_bytes or 0), join_matches(results), taken
                 )
-        return joined_matches(found)
+        return join_matches(results)
 
-    def _piece(self, piece: Batch, found: list[Matches], *, last: bool) -> int:
+    def _push_piece(self, piece: Batch, results: list[Matches], *, last: bool) -> int:
         """Take a piece of a batch, add to what was found; return the bytes that are needed where these are too many."""
-        waiting = self._waiting
+        waiting = self._reorder_buffer
         assert waiting is not None
-        with contextlib.closing(waiting.take(piece, last=last)) as released:
+        with contextlib.closing(waiting.release_tuples(piece, last=last)) as released:
             for part, at in released:
                 self._let_sleep()
-                lacking = self._feed(part, at, found)
+                lacking = self._feed(part, at, results)
                 if lacking:
                     return lacking
                 if last:
-                    self._close(waiting.lowest)
-                    self._now(found)
-        found.append(waiting.quarantined())
+                    self._close(waiting.min_key)
+                    self._add_closed(results)
+        results.append(waiting.make_quarantined())
         self._let_sleep()
         if last:
             self._close(CEILING)
         else:
-            clock = int(waiting.monitors.whole[CLOCK])
-            kernel.pass_time(self._state.seen, self._state.held, self._state.whole, clock)
-        self._now(found)
+            clock = int(waiting.arrival_state.join_state[CLOCK])
+            kernel.pass_time(self._state.monitors, self._state.held, self._state.join_state, clock)
+        self._add_closed(results)
         return 0 if waiting.settle(self._held_bytes()) else self._held_bytes() + waiting.memory_bytes
 
-    def _feed(self, part: Batch, at: "np.ndarray[tuple[int], np.dtype[np.int64]]", found: list[Matches]) -> int:
+    def _feed(self, part: Batch, at: "np.ndarray[tuple[int], np.dtype[np.int64]]", results: list[Matches]) -> int:
         """Join what was let go by the arrivals `at`; return the bytes needed where they are too many."""
-        waiting = self._waiting
+        waiting = self._reorder_buffer
         assert waiting is not None
-        start, before = 0, int(self._state.whole[TAKEN])
-        waiting.tell_disorder(self._state.seen.per)
+        start, before = 0, int(self._state.join_state[TAKEN])
+        waiting.write_disorder(self._state.monitors.per)
         while True:
-            self._state.whole[ALLOWED] = waiting.room
+            self._state.join_state[ALLOWED] = waiting.room_bytes
             matches, code, start = self._loop(part, start)
-            found.append(dataclasses.replace(matches, at=at[matches.at - before]))
+            results.append(dataclasses.replace(matches, at=at[matches.at - before]))
             if code == DONE:
                 return 0
             rest = part.part(slice(start, None))
@@ -568,39 +581,39 @@ class WoJoin:
                 waiting.put_back(rest)
                 return self._held_bytes(1) + waiting.memory_bytes
 
-    def _now(self, found: list[Matches]) -> None:
+    def _add_closed(self, results: list[Matches]) -> None:
         """Take the slices that were closed, as results of the last arrival."""
-        assert self._waiting is not None
-        matches, _, _ = self._loop(nothing(), 0)
-        last = np.full(len(matches), self._waiting.monitors.whole[TAKEN] - 1)
-        found.append(dataclasses.replace(matches, at=last))
+        assert self._reorder_buffer is not None
+        matches, _, _ = self._loop(make_empty_batch(), 0)
+        last = np.full(len(matches), self._reorder_buffer.arrival_state.join_state[TAKEN] - 1)
+        results.append(dataclasses.replace(matches, at=last))
 
     def _let_sleep(self) -> None:
         """Wait no more for streams that are asleep once nothing of theirs waits."""
-        assert self._waiting is not None
-        gone = self._waiting.gone
+        assert self._reorder_buffer is not None
+        gone = self._reorder_buffer.gone_streams
         if len(gone):
-            self._state.seen.per[gone, ASLEEP] = 1
-            lowest(self._state.seen.per, self._state.whole)
+            self._state.monitors.per[gone, ASLEEP] = 1
+            find_lowest_lines(self._state.monitors.per, self._state.join_state)
 
     def _grow(self, code: int) -> None:
-        here = self._state
+        own_state = self._state
         if code == SLOTS_FULL:
-            state.grow_slots(here, 2 * len(here.held.rows))
+            state.grow_slots(own_state, 2 * len(own_state.held.rows))
         elif code == ENTRIES_FULL:
-            state.grow_entries(here, 2 * len(here.held.keys))
+            state.grow_entries(own_state, 2 * len(own_state.held.keys))
         elif code == RECORDS_SHORT:
-            state.grow_records(here, 2 * here.seen.records.shape[1])
+            state.grow_records(own_state, 2 * own_state.monitors.records.shape[1])
         elif code == RANKS_FULL:
-            state.grow_ranks(here, 2 * here.seen.ranks.shape[1])
+            state.grow_ranks(own_state, 2 * own_state.monitors.ranks.shape[1])
         elif code == RETUNE:
-            state.retune(here)
+            state.retune(own_state)
 
     def _check_growth(self, matches: Matches) -> None:
         if self._about.policy == "window" and self._about.form == "inner":
             return
-        seen = self._state.seen if self._waiting is None else self._waiting.monitors.seen
-        still = np.flatnonzero(seen.per[:, STILL] > STILL_TUPLES)
+        monitors = self._state.monitors if self._reorder_buffer is None else self._reorder_buffer.arrival_state.monitors
+        still = np.flatnonzero(monitors.per[:, STILL] > STILL_TUPLES)
         if len(still):
             message = (
                 f"a join by policy {self._about.policy!r} needs keys that grow in the long run; stream {still[0]} has "
@@ -610,7 +623,7 @@ class WoJoin:
             raise KeysDoNotGrow(message, matches)
 
 
-def _segments(folder: str | None) -> "Segments":
+def _open_segments(folder: str | None) -> "Segments":
     # Only who writes to disk waits for pyarrow.
     from hypergrid.wo_join.spilling.segments import Segments  # noqa: PLC0415
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from hypergrid.wo_join.compiled import compiled, compiled_within
-from hypergrid.wo_join.early_close import brought, drop_whole, is_brought, is_whole
+from hypergrid.wo_join.compiled import jit, jit_inline
+from hypergrid.wo_join.early_close import count_brought, drop_whole, is_brought, is_whole
 from hypergrid.wo_join.hash_table import drop_chain, drop_oldest, enter, find, free, insert, sweep
 from hypergrid.wo_join.hints import assume, index, unlikely
-from hypergrid.wo_join.lags import bound_all, make_room, rank_in
-from hypergrid.wo_join.observe import multiplicity, observe, scrambling
+from hypergrid.wo_join.lags import fill_bounds, make_room, rank_in
+from hypergrid.wo_join.observe import multiplicity, observe_tuple, scrambling
 from hypergrid.wo_join.state_layout import (
     ALLOWED,
     ASLEEP,
@@ -94,14 +94,14 @@ from hypergrid.wo_join.state_layout import (
     WRITTEN,
     Batch,
     Floats,
-    Held,
+    HeldTuples,
     Ints,
-    Known,
-    Monitored,
+    KnownArrays,
+    MonitorState,
     Narrow,
-    Written,
+    OutputArrays,
 )
-from hypergrid.wo_join.watermarks import advance, astray, doze, line_of, lowest
+from hypergrid.wo_join.watermarks import find_lowest_lines, is_clock_jump, line_of, mark_idle, note_greatest
 
 AT_ONCE = 64
 """Tuples after which room is looked for again, at the latest: buckets are cut anew in time."""
@@ -109,7 +109,7 @@ VISITS_ALLOWED = 65536
 """Buckets that sweeps may visit in vain before buckets are cut anew."""
 
 
-@compiled_within
+@jit_inline
 def is_complete(heads: Narrow, entry: int, stream: int) -> bool:
     """Tell whether all other streams have a tuple in the entry; the one whose absence was seen last is asked first."""
     n, entry = index(heads.shape[1] - TAILS), index(entry)
@@ -126,8 +126,8 @@ def is_complete(heads: Narrow, entry: int, stream: int) -> bool:
     return True
 
 
-@compiled_within
-def combinations(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
+@jit_inline
+def count_combinations(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
     """Return how many results a tuple of a stream has in a complete entry."""
     product, n = 1, heads.shape[1] - TAILS
     if heads[entry, SIZE] == n - 1:
@@ -144,12 +144,12 @@ def combinations(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
     return product
 
 
-@compiled_within
+@jit_inline
 def write_only(
     heads: Narrow,
     rows: Ints,
     payloads: Floats,
-    whole: Ints,
+    join_state: Ints,
     out_rows: Ints,
     out_payloads: Floats,
     out_key: Ints,
@@ -161,25 +161,25 @@ def write_only(
     key: int,
 ) -> None:
     """Write the only combination of a tuple, in whose complete entry each other stream has one."""
-    place, entry = index(whole[WRITTEN]), index(entry)
+    result_index, entry = index(join_state[WRITTEN]), index(entry)
     # The tuple is put where it will be held. Then all streams are alike, and no branch is to be foretold.
-    own = index(whole[FREE_SLOT])
+    own = index(join_state[FREE_SLOT])
     rows[own], payloads[own] = row, payload
     for other in range(heads.shape[1] - TAILS):
         slot = index(own if other == stream else heads[entry, TAILS + other])
-        out_rows[place, other] = rows[slot]
-        out_payloads[place, other] = payloads[slot]
-    out_key[place], out_at[place] = key, whole[TAKEN] - 1
-    whole[WRITTEN] = place + 1
+        out_rows[result_index, other] = rows[slot]
+        out_payloads[result_index, other] = payloads[slot]
+    out_key[result_index], out_at[result_index] = key, join_state[TAKEN] - 1
+    join_state[WRITTEN] = result_index + 1
 
 
-@compiled
+@jit
 def write_combinations(
     heads: Narrow,
     links: Narrow,
     rows: Ints,
     payloads: Floats,
-    whole: Ints,
+    join_state: Ints,
     out_rows: Ints,
     out_payloads: Floats,
     out_key: Ints,
@@ -193,12 +193,12 @@ def write_combinations(
 ) -> None:
     """Write each combination of a tuple with those of the other streams in its entry, the last stream fastest."""
     n = heads.shape[1] - TAILS
-    first = index(whole[WRITTEN])
-    for place in range(first, first + product):
-        out_rows[place, stream] = row
-        out_payloads[place, stream] = payload
-        out_key[place], out_at[place] = key, whole[TAKEN] - 1
-    whole[WRITTEN] = first + product
+    first = index(join_state[WRITTEN])
+    for result_index in range(first, first + product):
+        out_rows[result_index, stream] = row
+        out_payloads[result_index, stream] = payload
+        out_key[result_index], out_at[result_index] = key, join_state[TAKEN] - 1
+    join_state[WRITTEN] = first + product
     repeat = 1
     for other in range(n - 1, -1, -1):
         if other == stream:
@@ -206,17 +206,17 @@ def write_combinations(
         tail = index(heads[entry, TAILS + other])
         slot = index(links[tail, NEXT])
         size = links[tail, ORDINAL] - links[slot, ORDINAL] + 1
-        place = first
-        while place < first + product:
+        result_index = first
+        while result_index < first + product:
             for _ in range(repeat):
-                out_rows[place, other] = rows[slot]
-                out_payloads[place, other] = payloads[slot]
-                place += 1
+                out_rows[result_index, other] = rows[slot]
+                out_payloads[result_index, other] = payloads[slot]
+                result_index += 1
             slot = index(links[slot, NEXT])
         repeat *= size
 
 
-@compiled
+@jit
 def write_closed(
     keys: Ints,
     heads: Narrow,
@@ -224,8 +224,8 @@ def write_closed(
     rows: Ints,
     payloads: Floats,
     pending: Narrow,
-    whole: Ints,
-    per: Ints,
+    join_state: Ints,
+    stream_state: Ints,
     out_rows: Ints,
     out_payloads: Floats,
     out_key: Ints,
@@ -236,65 +236,72 @@ def write_closed(
     A slice is as many rows as its most frequent stream has tuples; the r-th has the r-th tuple of each stream.
     """
     n = index(heads.shape[1] - TAILS)
-    while whole[PENDING_DONE] < whole[PENDING]:
-        entry = pending[whole[PENDING_DONE]]
+    while join_state[PENDING_DONE] < join_state[PENDING]:
+        entry = pending[join_state[PENDING_DONE]]
         height = 0
         for stream in range(n):
             tail = heads[entry, TAILS + stream]
             if tail != NONE:
                 height = max(height, links[tail, ORDINAL] + 1)
-        first = index(whole[WRITTEN])
+        first = index(join_state[WRITTEN])
         if first + height > len(out_rows):
-            whole[NEEDED] = height
+            join_state[NEEDED] = height
             return False
-        for place in range(first, first + height):
-            out_key[place] = keys[entry]
-            out_at[place] = whole[TAKEN] - 1
+        for result_index in range(first, first + height):
+            out_key[result_index] = keys[entry]
+            out_at[result_index] = join_state[TAKEN] - 1
             for stream in range(n):
-                out_rows[place, stream] = -1
-                out_payloads[place, stream] = np.nan
+                out_rows[result_index, stream] = -1
+                out_payloads[result_index, stream] = np.nan
         for stream in range(n):
             tail = heads[entry, TAILS + stream]
             if tail != NONE:
-                slot, place = links[tail, NEXT], first
+                slot, result_index = links[tail, NEXT], first
                 while True:
-                    out_rows[place, stream] = rows[slot]
-                    out_payloads[place, stream] = payloads[slot]
+                    out_rows[result_index, stream] = rows[slot]
+                    out_payloads[result_index, stream] = payloads[slot]
                     if slot == tail:
                         break
                     slot = index(links[slot, NEXT])
-                    place += 1
-                drop_chain(heads, links, whole, per, entry, stream)
-        if keys[entry] < whole[SWEPT_ALL]:
-            free(heads, whole, entry)
+                    result_index += 1
+                drop_chain(heads, links, join_state, stream_state, entry, stream)
+        if keys[entry] < join_state[SWEPT_ALL]:
+            free(heads, join_state, entry)
         else:
             # It is whole before its time: the key stays until it is passed, so that what comes nevertheless is told.
             heads[entry, SIZE] = WHOLE
-        whole[WRITTEN] = first + height
-        whole[PENDING_DONE] += 1
-    whole[PENDING], whole[PENDING_DONE] = 0, 0
+        join_state[WRITTEN] = first + height
+        join_state[PENDING_DONE] += 1
+    join_state[PENDING], join_state[PENDING_DONE] = 0, 0
     return True
 
 
-@compiled
+@jit
 def close(
-    buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, pending: Narrow, whole: Ints, per: Ints, stop: int
+    buckets: Narrow,
+    keys: Ints,
+    heads: Narrow,
+    links: Narrow,
+    pending: Narrow,
+    join_state: Ints,
+    stream_state: Ints,
+    stop: int,
 ) -> None:
     """Take the slices with keys below `stop` out of the table, for `write_closed`."""
-    size = sweep(buckets, keys, heads, links, pending, whole, per, whole[SWEPT_ALL], stop, NONE, 0)
-    whole[SWEPT_ALL] = stop
-    whole[TOP_SWEPT] = max(whole[TOP_SWEPT], stop)
-    whole[PENDING], whole[PENDING_DONE] = size, 0
+    size = sweep(buckets, keys, heads, links, pending, join_state, stream_state, join_state[SWEPT_ALL], stop, NONE, 0)
+    join_state[SWEPT_ALL] = stop
+    join_state[TOP_SWEPT] = max(join_state[TOP_SWEPT], stop)
+    join_state[PENDING], join_state[PENDING_DONE] = size, 0
     # Most often there is one. They are few, but for the last ones (heap sort, in place).
     for root in range(size // 2 - 1, -1, -1):
-        sift(keys, pending, root, size)
+        sift_down(keys, pending, root, size)
     for end in range(size - 1, 0, -1):
         pending[0], pending[end] = pending[end], pending[0]
-        sift(keys, pending, 0, end)
+        sift_down(keys, pending, 0, end)
 
 
-@compiled
-def sift(keys: Ints, pending: Narrow, root: int, end: int) -> None:
+@jit
+def sift_down(keys: Ints, pending: Narrow, root: int, end: int) -> None:
     """Let an entry sink in a heap whose greatest key is on top."""
     while 2 * root + 1 < end:
         child = 2 * root + 1
@@ -306,151 +313,173 @@ def sift(keys: Ints, pending: Narrow, root: int, end: int) -> None:
         root = child
 
 
-@compiled_within
+@jit_inline
 def drop_passed(
-    buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, pending: Narrow, whole: Ints, per: Ints
+    buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, pending: Narrow, join_state: Ints, stream_state: Ints
 ) -> None:
     """Drop, or close, what is below the lines.
 
     A tuple of stream i is of no more use below the least line of the other streams: below the least of all, or, for the
     stream that has the least itself, below the least but one.
     """
-    whole[MOVED] = 0
-    least = whole[LEAST_LINE]
-    if whole[FORM] == ASSEMBLING:
-        if least > whole[SWEPT_ALL]:
-            close(buckets, keys, heads, links, pending, whole, per, least)
+    join_state[MOVED] = 0
+    min_line = join_state[LEAST_LINE]
+    if join_state[FORM] == ASSEMBLING:
+        if min_line > join_state[SWEPT_ALL]:
+            close(buckets, keys, heads, links, pending, join_state, stream_state, min_line)
         return
-    if least > whole[SWEPT_ALL]:
-        sweep(buckets, keys, heads, links, pending, whole, per, whole[SWEPT_ALL], least, NONE, -1)
-        whole[SWEPT_ALL] = least
-        whole[TOP_SWEPT] = max(whole[TOP_SWEPT], least)
-    last = whole[LAST_STREAM]
+    if min_line > join_state[SWEPT_ALL]:
+        sweep(buckets, keys, heads, links, pending, join_state, stream_state, join_state[SWEPT_ALL], min_line, NONE, -1)
+        join_state[SWEPT_ALL] = min_line
+        join_state[TOP_SWEPT] = max(join_state[TOP_SWEPT], min_line)
+    last = join_state[LAST_STREAM]
     if last == NONE:
         return
     last = index(last)
-    following = whole[NEXT_LINE]
-    if following > per[last, SWEPT] and following > whole[SWEPT_ALL]:
+    following = join_state[NEXT_LINE]
+    if following > stream_state[last, SWEPT] and following > join_state[SWEPT_ALL]:
         sweep(
             buckets,
             keys,
             heads,
             links,
             pending,
-            whole,
-            per,
-            max(per[last, SWEPT], whole[SWEPT_ALL]),
+            join_state,
+            stream_state,
+            max(stream_state[last, SWEPT], join_state[SWEPT_ALL]),
             following,
             last,
             -1,
         )
-        per[last, SWEPT] = following
-        whole[TOP_SWEPT] = max(whole[TOP_SWEPT], following)
+        stream_state[last, SWEPT] = following
+        join_state[TOP_SWEPT] = max(join_state[TOP_SWEPT], following)
 
 
-@compiled_within
-def missed_some(whole: Ints, per: Ints, stream: int, key: int) -> bool:
+@jit_inline
+def has_missed(join_state: Ints, stream_state: Ints, stream: int, key: int) -> bool:
     """Tell whether tuples that the key would have met were dropped on purpose before."""
-    if key < whole[SWEPT_ALL]:
+    if key < join_state[SWEPT_ALL]:
         return True
-    if whole[FORM] == INNER:
-        for other in range(len(per)):
-            if other != stream and key < per[other, SWEPT]:
+    if join_state[FORM] == INNER:
+        for other in range(len(stream_state)):
+            if other != stream and key < stream_state[other, SWEPT]:
                 return True
     return False
 
 
-@compiled
+@jit
 def expire(
-    buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, arrivals: Ints, whole: Ints, per: Ints, before: int
+    buckets: Narrow,
+    keys: Ints,
+    heads: Narrow,
+    links: Narrow,
+    arrivals: Ints,
+    join_state: Ints,
+    stream_state: Ints,
+    before: int,
 ) -> None:
     """Drop the tuples that arrived before an instant [ns]."""
-    for stream in range(len(per)):
-        while per[stream, OLDEST] != NONE and arrivals[per[stream, OLDEST]] < before:
-            drop_oldest(buckets, keys, heads, links, whole, per, stream)
+    for stream in range(len(stream_state)):
+        while stream_state[stream, OLDEST] != NONE and arrivals[stream_state[stream, OLDEST]] < before:
+            drop_oldest(buckets, keys, heads, links, join_state, stream_state, stream)
 
 
-@compiled
+@jit
 def note_late(
-    whole: Ints, per: Ints, late: Ints, late_payload: Floats, stream: int, row: int, key: int, payload: float, why: int
+    join_state: Ints,
+    stream_state: Ints,
+    late: Ints,
+    late_payload: Floats,
+    stream: int,
+    row: int,
+    key: int,
+    payload: float,
+    why: int,
 ) -> None:
     """Write a late tuple."""
-    place = whole[LATE_WRITTEN]
-    late[place, 0], late[place, 1] = stream, row
-    late[place, 2], late[place, 3] = key, why
-    late_payload[place] = payload
-    whole[LATE_WRITTEN] = place + 1
-    per[stream, LATE] += 1
+    late_index = join_state[LATE_WRITTEN]
+    late[late_index, 0], late[late_index, 1] = stream, row
+    late[late_index, 2], late[late_index, 3] = key, why
+    late_payload[late_index] = payload
+    join_state[LATE_WRITTEN] = late_index + 1
+    stream_state[stream, LATE] += 1
 
 
-@compiled_within
-def lacks_room(per: Ints, whole: Ints, ranks: Ints, late: Ints, stream: int) -> int:
+@jit_inline
+def lacks_room(stream_state: Ints, join_state: Ints, ranks: Ints, late: Ints, stream: int) -> int:
     """Return what is needed before a tuple of a stream can be taken, DONE where there is enough of all."""
-    if whole[FREE_SLOT] == NONE:
+    if join_state[FREE_SLOT] == NONE:
         return SLOTS_FULL
-    taken = (whole[HELD_ALL] + 1) * whole[SLOT_BYTES] + (whole[ENTRIES] + 1) * whole[ENTRY_BYTES]
-    if taken > whole[ALLOWED]:
+    taken = (join_state[HELD_ALL] + 1) * join_state[SLOT_BYTES] + (join_state[ENTRIES] + 1) * join_state[ENTRY_BYTES]
+    if taken > join_state[ALLOWED]:
         return LIMIT
-    if whole[FREE_ENTRY] == NONE:
+    if join_state[FREE_ENTRY] == NONE:
         return ENTRIES_FULL
-    if whole[LATE_WRITTEN] == len(late):
+    if join_state[LATE_WRITTEN] == len(late):
         return LATE_FULL
-    if whole[VISITS] > 8 * whole[DROPS] + VISITS_ALLOWED:
+    if join_state[VISITS] > 8 * join_state[DROPS] + VISITS_ALLOWED:
         return RETUNE
-    if per[stream, SHORT]:
+    if stream_state[stream, SHORT]:
         return RECORDS_SHORT
     size = ranks.shape[1]
-    if size and per[stream, RANKED] == size and not make_room(per, ranks, stream):
+    if size and stream_state[stream, RANKED] == size and not make_room(stream_state, ranks, stream):
         return RANKS_FULL
     return DONE
 
 
-@compiled_within
-def sure_room(keys: Ints, rows: Ints, ranks: Ints, late: Ints, whole: Ints) -> int:
+@jit_inline
+def count_sure_room(keys: Ints, rows: Ints, ranks: Ints, late: Ints, join_state: Ints) -> int:
     """Return for how many tuples there is room, whatever they bring, so that it need not be asked for each."""
     if ranks.shape[1]:
         return 1
-    held, entries = whole[HELD_ALL], whole[ENTRIES]
-    taken = held * whole[SLOT_BYTES] + entries * whole[ENTRY_BYTES]
-    allowed = (whole[ALLOWED] - taken) // (whole[SLOT_BYTES] + whole[ENTRY_BYTES])
-    room = min(allowed, len(rows) - held, len(keys) - entries, len(late) - whole[LATE_WRITTEN])
+    held, entries = join_state[HELD_ALL], join_state[ENTRIES]
+    taken = held * join_state[SLOT_BYTES] + entries * join_state[ENTRY_BYTES]
+    allowed = (join_state[ALLOWED] - taken) // (join_state[SLOT_BYTES] + join_state[ENTRY_BYTES])
+    room = min(allowed, len(rows) - held, len(keys) - entries, len(late) - join_state[LATE_WRITTEN])
     return int(max(1, min(room, AT_ONCE)))
 
 
-@compiled
+@jit
 def run(
-    seen: Monitored, held: Held, known: Known, whole: Ints, steps: Floats, batch: Batch, out: Written, start: int
+    monitors: MonitorState,
+    held: HeldTuples,
+    known: KnownArrays,
+    join_state: Ints,
+    steps: Floats,
+    batch: Batch,
+    out: OutputArrays,
+    start: int,
 ) -> tuple[int, int]:
     """Take the tuples of a batch from `start` on; return a code, and the first tuple that was not taken."""
     # Arrays by names of their own: to take one from a record counts references, which costs more than the loop.
-    per, records, rates, spread, ranks, reaches = seen
+    stream_state, records, rates, spread, ranks, reaches = monitors
     buckets, keys, heads, links, rows, payloads, arrivals, pending = held
     known_rate, known_lag = known
     batch_stream, batch_row, batch_key, batch_payload, batch_arrival = batch
     out_rows, out_payloads, out_key, out_at, late, late_payload = out
-    form, policy, window = whole[FORM], whole[POLICY], whole[WINDOW]
+    form, policy, window = join_state[FORM], join_state[POLICY], join_state[WINDOW]
     # Buckets follow the keys' order where tuples are dropped by key.
-    sweeping = whole[SHIFT] >= 0
+    sweeping = join_state[SHIFT] >= 0
     queued = not sweeping
     counting = queued and policy == PUBLISHED
     judging = policy == PROGRESS or policy == PUBLISHED
     timed = queued and policy == WINDOW_TIME
-    hurried = form == ASSEMBLING and whole[DROPS_WHOLE] != 0
+    hurried = form == ASSEMBLING and join_state[DROPS_WHOLE] != 0
     if not write_closed(
-        keys, heads, links, rows, payloads, pending, whole, per, out_rows, out_payloads, out_key, out_at
+        keys, heads, links, rows, payloads, pending, join_state, stream_state, out_rows, out_payloads, out_key, out_at
     ):
         return OUTPUT_FULL, start
-    sure, clock = 0, whole[CLOCK]
-    assume(per.shape[1] == COLUMNS and records.shape[2] == 3 and links.shape[1] == 4 and late.shape[1] == 4)
+    sure, clock = 0, join_state[CLOCK]
+    assume(stream_state.shape[1] == COLUMNS and records.shape[2] == 3 and links.shape[1] == 4 and late.shape[1] == 4)
     assume(rates.shape[1] == RATED and spread.shape[1] == 2 and spread.shape[2] == BUCKETS)
     for turn in range(start, len(batch_stream)):
         t: Any = index(turn)
         stream: Any = index(batch_stream[t])
-        if unlikely(sure == 0 or per[stream, SHORT] != 0):
-            code = lacks_room(per, whole, ranks, late, stream)
+        if unlikely(sure == 0 or stream_state[stream, SHORT] != 0):
+            code = lacks_room(stream_state, join_state, ranks, late, stream)
             if code != DONE:
                 return code, t
-            sure = sure_room(keys, rows, ranks, late, whole)
+            sure = count_sure_room(keys, rows, ranks, late, join_state)
         sure -= 1
         row: Any = batch_row[t]
         key, payload = batch_key[t], batch_payload[t]
@@ -459,124 +488,155 @@ def run(
             row = ~row
         if batch_arrival[t] > clock:
             clock = batch_arrival[t]
-            whole[CLOCK] = clock
+            join_state[CLOCK] = clock
         if unlikely(timed):
-            expire(buckets, keys, heads, links, arrivals, whole, per, clock - window)
-        entry: Any = np.int64(find(buckets, keys, heads, whole, key))
+            expire(buckets, keys, heads, links, arrivals, join_state, stream_state, clock - window)
+        entry: Any = np.int64(find(buckets, keys, heads, join_state, key))
         product = 0
         if form == INNER and entry != NONE and is_complete(heads, entry, stream):
-            product = combinations(heads, links, entry, stream)
-            if unlikely(whole[WRITTEN] + product > len(out_rows)):
-                whole[NEEDED] = product
+            product = count_combinations(heads, links, entry, stream)
+            if unlikely(join_state[WRITTEN] + product > len(out_rows)):
+                join_state[NEEDED] = product
                 return OUTPUT_FULL, t
-        whole[TAKEN] += 1
+        join_state[TAKEN] += 1
         if (
             judging
-            and unlikely(key > whole[GREATEST_ALL] + whole[REACH] or key < per[stream, GREATEST] - whole[REACH])
-            and whole[GREATEST_ALL] > FLOOR
-            and astray(per, whole, stream, key, whole[JUMP])
+            and unlikely(
+                key > join_state[GREATEST_ALL] + join_state[REACH]
+                or key < stream_state[stream, GREATEST] - join_state[REACH]
+            )
+            and join_state[GREATEST_ALL] > FLOOR
+            and is_clock_jump(stream_state, join_state, stream, key, join_state[JUMP])
         ):
-            note_late(whole, per, late, late_payload, stream, row, key, payload, QUARANTINED)
+            note_late(join_state, stream_state, late, late_payload, stream, row, key, payload, QUARANTINED)
             continue
         is_late, is_held, is_moved = False, True, False
-        if key < whole[TOP_SWEPT]:
-            is_late = missed_some(whole, per, stream, key)
-            is_held = key >= max(whole[SWEPT_ALL], per[stream, SWEPT])
+        if key < join_state[TOP_SWEPT]:
+            is_late = has_missed(join_state, stream_state, stream, key)
+            is_held = key >= max(join_state[SWEPT_ALL], stream_state[stream, SWEPT])
         if unlikely(entry != NONE and heads[entry, SIZE] == WHOLE):
             is_late, is_held = True, False
-            per[stream, REPEATED] = max(per[stream, REPEATED], multiplicity(per, stream) + 1)
+            stream_state[stream, REPEATED] = max(stream_state[stream, REPEATED], multiplicity(stream_state, stream) + 1)
         if not echo:
-            per[stream, AWAY] = FLOOR
-            if key > whole[GREATEST_ALL]:
-                advance(whole, steps, key, whole[JUMP])
-            reckoned = scrambling(per, stream) if counting else 0
-            displacement, is_moved = observe(per, records, rates, spread, stream, key, clock, whole[RARE])
-            if unlikely(counting) and displacement > reckoned and per[stream, COUNT] > WARM:
+            stream_state[stream, AWAY] = FLOOR
+            if key > join_state[GREATEST_ALL]:
+                note_greatest(join_state, steps, key, join_state[JUMP])
+            reckoned = scrambling(stream_state, stream) if counting else 0
+            displacement, is_moved = observe_tuple(
+                stream_state, records, rates, spread, stream, key, clock, join_state[RARE]
+            )
+            if unlikely(counting) and displacement > reckoned and stream_state[stream, COUNT] > WARM:
                 is_late = True
             if unlikely(ranks.shape[1] > 0):
-                rank_in(per, ranks, stream, key)
-            if unlikely(per[stream, ASLEEP] != 0):
-                per[stream, ASLEEP] = 0
-                lowest(per, whole)
-                whole[DEADLINE] = min(whole[DEADLINE], clock + whole[IDLE])
-            if unlikely(clock > whole[DEADLINE]):
-                doze(per, whole, whole[IDLE], clock)
+                rank_in(stream_state, ranks, stream, key)
+            if unlikely(stream_state[stream, ASLEEP] != 0):
+                stream_state[stream, ASLEEP] = 0
+                find_lowest_lines(stream_state, join_state)
+                join_state[DEADLINE] = min(join_state[DEADLINE], clock + join_state[IDLE])
+            if unlikely(clock > join_state[DEADLINE]):
+                mark_idle(stream_state, join_state, join_state[IDLE], clock)
         if product:
             if product == 1:
                 write_only(
-                    heads, rows, payloads, whole, out_rows, out_payloads, out_key, out_at,
+                    heads, rows, payloads, join_state, out_rows, out_payloads, out_key, out_at,
                     entry, stream, row, payload, key,
                 )  # fmt: skip
             else:
                 write_combinations(
-                    heads, links, rows, payloads, whole, out_rows, out_payloads, out_key, out_at,
+                    heads, links, rows, payloads, join_state, out_rows, out_payloads, out_key, out_at,
                     entry, stream, row, payload, key, product,
                 )  # fmt: skip
-            if whole[DROPS_WHOLE] and is_held and is_whole(heads, links, per, entry, stream):
-                per[stream, REPEATED] = max(per[stream, REPEATED], brought(heads, links, entry, stream) + 1)
-                drop_whole(heads, links, whole, per, entry)
+            if join_state[DROPS_WHOLE] and is_held and is_whole(heads, links, stream_state, entry, stream):
+                stream_state[stream, REPEATED] = max(
+                    stream_state[stream, REPEATED], count_brought(heads, links, entry, stream) + 1
+                )
+                drop_whole(heads, links, join_state, stream_state, entry)
                 is_held = False
         if unlikely(is_late):
-            note_late(whole, per, late, late_payload, stream, row, key, payload, CLOSED)
+            note_late(join_state, stream_state, late, late_payload, stream, row, key, payload, CLOSED)
         if is_held:
             if entry == NONE:
-                entry = np.int64(enter(buckets, keys, heads, whole, key))
+                entry = np.int64(enter(buckets, keys, heads, join_state, key))
             if unlikely(timed):
-                arrivals[whole[FREE_SLOT]] = clock
-            repeated = insert(heads, links, rows, payloads, whole, per, entry, stream, row, payload, queued) + 1
-            if unlikely(repeated > per[stream, REPEATED]):
-                per[stream, REPEATED] = repeated
+                arrivals[join_state[FREE_SLOT]] = clock
+            repeated = (
+                insert(heads, links, rows, payloads, join_state, stream_state, entry, stream, row, payload, queued) + 1
+            )
+            if unlikely(repeated > stream_state[stream, REPEATED]):
+                stream_state[stream, REPEATED] = repeated
         if sweeping:
             if policy == WINDOW_TIME:
-                for other in range(len(per)):
-                    per[other, LINE] = line_of(per, whole, records, other, clock)
-                lowest(per, whole)
+                for other in range(len(stream_state)):
+                    stream_state[other, LINE] = line_of(stream_state, join_state, records, other, clock)
+                find_lowest_lines(stream_state, join_state)
             else:
-                before = per[stream, LINE]
+                before = stream_state[stream, LINE]
                 # Most tuples are not the greatest of their stream, and move no line.
                 if is_moved or before == FLOOR or policy != PROGRESS:
-                    line = line_of(per, whole, records, stream, clock)
+                    line = line_of(stream_state, join_state, records, stream, clock)
                     if line != before:
-                        per[stream, LINE] = line
-                        if min(line, before) <= whole[NEXT_LINE] or stream == whole[LAST_STREAM]:
-                            lowest(per, whole)
-            if whole[MOVED]:
-                drop_passed(buckets, keys, heads, links, pending, whole, per)
-            if unlikely(whole[PENDING] > 0) and not write_closed(
-                keys, heads, links, rows, payloads, pending, whole, per, out_rows, out_payloads, out_key, out_at
+                        stream_state[stream, LINE] = line
+                        if min(line, before) <= join_state[NEXT_LINE] or stream == join_state[LAST_STREAM]:
+                            find_lowest_lines(stream_state, join_state)
+            if join_state[MOVED]:
+                drop_passed(buckets, keys, heads, links, pending, join_state, stream_state)
+            if unlikely(join_state[PENDING] > 0) and not write_closed(
+                keys,
+                heads,
+                links,
+                rows,
+                payloads,
+                pending,
+                join_state,
+                stream_state,
+                out_rows,
+                out_payloads,
+                out_key,
+                out_at,
             ):
                 return OUTPUT_FULL, t + 1
-            if hurried and is_held and key >= whole[SWEPT_ALL] and is_brought(heads, links, per, entry):
-                pending[0], whole[PENDING] = entry, 1
+            if hurried and is_held and key >= join_state[SWEPT_ALL] and is_brought(heads, links, stream_state, entry):
+                pending[0], join_state[PENDING] = entry, 1
                 if not write_closed(
-                    keys, heads, links, rows, payloads, pending, whole, per, out_rows, out_payloads, out_key, out_at
+                    keys,
+                    heads,
+                    links,
+                    rows,
+                    payloads,
+                    pending,
+                    join_state,
+                    stream_state,
+                    out_rows,
+                    out_payloads,
+                    out_key,
+                    out_at,
                 ):
                     return OUTPUT_FULL, t + 1
         elif policy == WINDOW_COUNT:
-            while per[stream, HELD] > window:
-                drop_oldest(buckets, keys, heads, links, whole, per, stream)
+            while stream_state[stream, HELD] > window:
+                drop_oldest(buckets, keys, heads, links, join_state, stream_state, stream)
         elif policy == PUBLISHED:
-            bound_all(per, rates, ranks, reaches, known_rate, known_lag, stream, clock)
-            for other in range(len(per)):
-                while per[other, HELD] > per[other, BOUND]:
-                    drop_oldest(buckets, keys, heads, links, whole, per, other)
+            fill_bounds(stream_state, rates, ranks, reaches, known_rate, known_lag, stream, clock)
+            for other in range(len(stream_state)):
+                while stream_state[other, HELD] > stream_state[other, BOUND]:
+                    drop_oldest(buckets, keys, heads, links, join_state, stream_state, other)
     return DONE, len(batch_stream)
 
 
-@compiled
-def pass_time(seen: Monitored, held: Held, whole: Ints, clock: int) -> None:
+@jit
+def pass_time(monitors: MonitorState, held: HeldTuples, join_state: Ints, clock: int) -> None:
     """Let the clock go on without an arrival: streams may fall asleep, windows end."""
-    per, records, _, _, _, _ = seen
+    stream_state, records, _, _, _, _ = monitors
     buckets, keys, heads, links, _, _, arrivals, pending = held
-    clock = max(whole[CLOCK], clock)
-    whole[CLOCK] = clock
-    if clock > whole[DEADLINE]:
-        doze(per, whole, whole[IDLE], clock)
-    if whole[SHIFT] >= 0:
-        if whole[POLICY] == WINDOW_TIME:
-            for stream in range(len(per)):
-                per[stream, LINE] = line_of(per, whole, records, stream, clock)
-            lowest(per, whole)
-        drop_passed(buckets, keys, heads, links, pending, whole, per)
-    elif whole[POLICY] == WINDOW_TIME:
-        expire(buckets, keys, heads, links, arrivals, whole, per, clock - whole[WINDOW])
+    clock = max(join_state[CLOCK], clock)
+    join_state[CLOCK] = clock
+    if clock > join_state[DEADLINE]:
+        mark_idle(stream_state, join_state, join_state[IDLE], clock)
+    if join_state[SHIFT] >= 0:
+        if join_state[POLICY] == WINDOW_TIME:
+            for stream in range(len(stream_state)):
+                stream_state[stream, LINE] = line_of(stream_state, join_state, records, stream, clock)
+            find_lowest_lines(stream_state, join_state)
+        drop_passed(buckets, keys, heads, links, pending, join_state, stream_state)
+    elif join_state[POLICY] == WINDOW_TIME:
+        expire(buckets, keys, heads, links, arrivals, join_state, stream_state, clock - join_state[WINDOW])

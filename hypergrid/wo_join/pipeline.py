@@ -11,15 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.wo_join import state
-from hypergrid.wo_join.batches import batch_of, keys_of, ticks
-from hypergrid.wo_join.config import Known, Policy
+from hypergrid.wo_join.batches import make_batch, make_ticks, parse_keys
+from hypergrid.wo_join.config import KnownParameters, Policy
 from hypergrid.wo_join.faults import BufferFull, KeysDoNotGrow
 from hypergrid.wo_join.hash_table import number_rows
 from hypergrid.wo_join.join import WoJoin
-from hypergrid.wo_join.memory.cost import StreamParameters, admit, joined, on_another_key
-from hypergrid.wo_join.memory.shares import SharedMemory, Shares
+from hypergrid.wo_join.memory.cost import StreamParameters, admit, combine_parameters, convert_to_key
+from hypergrid.wo_join.memory.shares import MemoryShares, SharedMemory
 from hypergrid.wo_join.monitors import DependentMonitor
-from hypergrid.wo_join.results import Late, Matches
+from hypergrid.wo_join.results import LateTuples, Matches
 
 MAGIC = b"HyperGrid pipeline\x00"
 Ints = NDArray[np.int64]
@@ -64,22 +64,22 @@ class _Tuples:
     others: Ints
     """Their other keys, shape (m, leaves)."""
 
-    def take(self, chosen: NDArray[np.intp] | Ints | slice) -> "_Tuples":
+    def take_rows(self, chosen: NDArray[np.intp] | Ints | slice) -> "_Tuples":
         return _Tuples(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
 
 
-class _Parts(NamedTuple):
+class _LeafColumns(NamedTuple):
     """What tuples are made of: rows, payloads and other keys of each leaf, shape (m, leaves) each."""
 
     rows: Ints
     payloads: Floats
     others: Ints
 
-    def take(self, chosen: NDArray[np.intp] | Ints | slice) -> "_Parts":
-        return _Parts._make(column[chosen] for column in self)
+    def take_rows(self, chosen: NDArray[np.intp] | Ints | slice) -> "_LeafColumns":
+        return _LeafColumns._make(column[chosen] for column in self)
 
 
-class _Fed(NamedTuple):
+class _FedTuples(NamedTuple):
     """Tuples that a join is to be fed, in order of arrival, each column of shape (m,)."""
 
     stream: NDArray[np.int32]
@@ -87,23 +87,23 @@ class _Fed(NamedTuple):
     at: Ints
     arrival: Ints
 
-    def take(self, chosen: NDArray[np.intp] | slice) -> "_Fed":
-        return _Fed._make(column[chosen] for column in self)
+    def take_rows(self, chosen: NDArray[np.intp] | slice) -> "_FedTuples":
+        return _FedTuples._make(column[chosen] for column in self)
 
     @classmethod
-    def of(cls, parts: Sequence["_Fed"]) -> "_Fed":
+    def of(cls, parts: Sequence["_FedTuples"]) -> "_FedTuples":
         return cls._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
 
-_NONE = _Fed(np.zeros(0, np.int32), *(np.zeros(0, np.int64),) * 3)
+_NO_TUPLES = _FedTuples(np.zeros(0, np.int32), *(np.zeros(0, np.int64),) * 3)
 
 
-class _Kept:
+class _InputTuples:
     """What a join's input is made of, for as long as the join holds it."""
 
     def __init__(self, leaves: int) -> None:
         several = np.zeros((0, leaves), np.int64)
-        self.parts = _Parts(several, several.astype(np.float64), several)
+        self.parts = _LeafColumns(several, several.astype(np.float64), several)
         self.first = 0
 
     @property
@@ -111,19 +111,19 @@ class _Kept:
         return self.first + len(self.parts.rows)
 
     @property
-    def bytes(self) -> int:
+    def size_bytes(self) -> int:
         return sum(column.nbytes for column in self.parts)
 
     def add(self, tuples: _Tuples) -> None:
         new = (tuples.rows, tuples.payloads, tuples.others)
-        self.parts = _Parts._make(map(np.concatenate, zip(self.parts, new, strict=True)))
+        self.parts = _LeafColumns._make(map(np.concatenate, zip(self.parts, new, strict=True)))
 
-    def of(self, rows: Ints) -> _Parts:
-        return self.parts.take(rows - self.first)
+    def get_columns(self, rows: Ints) -> _LeafColumns:
+        return self.parts.take_rows(rows - self.first)
 
     def forget(self, below: int) -> None:
         # A copy, so that the memory is given back.
-        self.parts = _Parts._make(column[below - self.first :].copy() for column in self.parts)
+        self.parts = _LeafColumns._make(column[below - self.first :].copy() for column in self.parts)
         self.first = below
 
 
@@ -168,15 +168,15 @@ class Pipeline:
         stages: Sequence[Stage],
         *,
         policy: Policy = "progress",
-        known: dict[str, Known] | None = None,
+        known: dict[str, KnownParameters] | None = None,
         window: int | datetime.timedelta | None = None,
         allowed_bytes: int | None = None,
         idle_s: float | None = None,
     ) -> None:
-        self._begin(stages)
+        self._set_up(stages)
         for name in known or {}:
-            if name not in self._unfed:
-                raise NotFound.among("output of a stage", name, self._unfed)  # noqa: EM101 - a kind, no message
+            if name not in self._unfed_tuples:
+                raise NotFound.among("output of a stage", name, self._unfed_tuples)  # noqa: EM101 - a kind, no message
         for stage in self.stages:
             own = (known or {}).get(stage.output)
             self.joins[stage.output] = WoJoin(len(stage.inputs), policy=policy, known=own, window=window, idle_s=idle_s)
@@ -186,24 +186,28 @@ class Pipeline:
                 self._memory.admit(name, join)
         self._allowed_bytes = allowed_bytes
 
-    def _begin(self, stages: Sequence[Stage]) -> None:
+    def _set_up(self, stages: Sequence[Stage]) -> None:
         self.stages = tuple(stages)
         outputs = [stage.output for stage in self.stages]
         self.leaves = tuple(name for stage in self.stages for name in stage.inputs if name not in outputs)
         """Names of the streams that are pushed."""
         self._check(outputs)
-        self._below: dict[str, tuple[str, ...]] = {name: (name,) for name in self.leaves}
+        self._leaves_below: dict[str, tuple[str, ...]] = {name: (name,) for name in self.leaves}
         for stage in self.stages:
-            self._below[stage.output] = tuple(itertools.chain(*(self._below[name] for name in stage.inputs)))
+            self._leaves_below[stage.output] = tuple(
+                itertools.chain(*(self._leaves_below[name] for name in stage.inputs))
+            )
         self.joins: dict[str, WoJoin] = {}
         """The join of each stage, by its output."""
-        self._kept = {
-            (stage.output, name): _Kept(len(self._below[name])) for stage in self.stages for name in stage.inputs
+        self._inputs = {
+            (stage.output, name): _InputTuples(len(self._leaves_below[name]))
+            for stage in self.stages
+            for name in stage.inputs
         }
-        self._unfed = dict.fromkeys(outputs, _NONE)
+        self._unfed_tuples = dict.fromkeys(outputs, _NO_TUPLES)
         keyed = {name for stage in self.stages for name in stage.key_of or ()}
         self._dependent = {name: DependentMonitor() for name in self.leaves if name in keyed}
-        self._brought = np.zeros(len(self.leaves), np.int64)
+        self._tuple_counts = np.zeros(len(self.leaves), np.int64)
         self._ticking: bool | None = None
         self._allowed_bytes, self._memory = None, None
 
@@ -260,10 +264,10 @@ class Pipeline:
         if other_key is None and self._dependent:
             message = f"joins on another key (of {', '.join(self._dependent)}) need other_key="
             raise InvalidQuery(message)
-        batch = batch_of(
-            len(self.leaves), stream, key, payload, self._ticks(stream) if arrival is None else arrival, None
+        batch = make_batch(
+            len(self.leaves), stream, key, payload, self._make_ticks(stream) if arrival is None else arrival, None
         )
-        others = batch.key if other_key is None else keys_of("other_key", other_key).astype(np.int64)
+        others = batch.key if other_key is None else parse_keys("other_key", other_key).astype(np.int64)
         if others.shape != batch.key.shape:
             message = f"a push needs columns of one length; got {batch.key.shape} and other_key of {others.shape}"
             raise InvalidQuery(message)
@@ -272,88 +276,92 @@ class Pipeline:
             raise InvalidQuery(message)
         if len(others):
             self._ticking = arrival is None
-        first = int(self._brought.sum())
+        first = int(self._tuple_counts.sum())
         numbers = np.arange(first, first + len(others), dtype=np.int64)
-        rows = number_rows(batch.stream, self._brought)
+        rows = number_rows(batch.stream, self._tuple_counts)
         columns = (rows[:, None], batch.payload[:, None], others[:, None])
         all_of = _Tuples(numbers, batch.arrival, batch.key, *columns)
-        here: dict[str, _Tuples] = {}
+        by_stream: dict[str, _Tuples] = {}
         for number, name in enumerate(self.leaves):
-            here[name] = all_of.take(np.flatnonzero(batch.stream == number))
+            by_stream[name] = all_of.take_rows(np.flatnonzero(batch.stream == number))
             if name in self._dependent:
-                self._dependent[name].observe(here[name].key, here[name].others[:, 0])
-        late: list[Late] = []
+                self._dependent[name].observe(by_stream[name].key, by_stream[name].others[:, 0])
+        late: list[LateTuples] = []
         still: list[KeysDoNotGrow] = []
         for stage in self.stages:
-            here[stage.output] = self._join(stage, here, late, still)
-        found = here[self.stages[-1].output]
-        order = [self._below[self.stages[-1].output].index(name) for name in self.leaves]
-        matches = Matches(found.rows[:, order], found.payloads[:, order], found.key, found.at, _together(late))
+            by_stream[stage.output] = self._join(stage, by_stream, late, still)
+        results = by_stream[self.stages[-1].output]
+        order = [self._leaves_below[self.stages[-1].output].index(name) for name in self.leaves]
+        matches = Matches(results.rows[:, order], results.payloads[:, order], results.key, results.at, _join_late(late))
         self._share()
-        unfed = any(len(fed.key) for fed in self._unfed.values())
+        unfed = any(len(fed.key) for fed in self._unfed_tuples.values())
         if self._allowed_bytes is not None and (unfed or self.held_bytes > self._allowed_bytes):
             # What waits takes a tuple and a key each, where it is joined.
-            more = sum(len(self._unfed[name].key) * join.tuple_bytes for name, join in self.joins.items())
-            who = "a pipeline of joins"
-            raise BufferFull(who, self.held_bytes + more, self._allowed_bytes, matches, len(others))
+            more = sum(len(self._unfed_tuples[name].key) * join.tuple_bytes for name, join in self.joins.items())
+            label = "a pipeline of joins"
+            raise BufferFull(label, self.held_bytes + more, self._allowed_bytes, matches, len(others))
         if still:
             raise KeysDoNotGrow(str(still[0]), matches)
         return matches
 
-    def _ticks(self, stream: ArrayLike) -> Ints:
-        return ticks(int(self._brought.sum()), np.size(stream))
+    def _make_ticks(self, stream: ArrayLike) -> Ints:
+        return make_ticks(int(self._tuple_counts.sum()), np.size(stream))
 
-    def _join(self, stage: Stage, here: dict[str, _Tuples], late: list[Late], still: list[KeysDoNotGrow]) -> _Tuples:
+    def _join(
+        self, stage: Stage, by_stream: dict[str, _Tuples], late: list[LateTuples], still: list[KeysDoNotGrow]
+    ) -> _Tuples:
         """Push what came into a stage's join, and what could not be pushed before; return its results."""
-        join, came = self.joins[stage.output], []
+        join, inputs = self.joins[stage.output], []
         for number, name in enumerate(stage.inputs):
-            tuples = here[name]
-            self._kept[stage.output, name].add(tuples)
-            column = None if stage.key_of is None else self._below[name].index(stage.key_of[number])
+            tuples = by_stream[name]
+            self._inputs[stage.output, name].add(tuples)
+            column = None if stage.key_of is None else self._leaves_below[name].index(stage.key_of[number])
             keys = tuples.key if column is None else tuples.others[:, column]
-            came.append(_Fed(np.full(len(keys), number, np.int32), keys, tuples.at, tuples.arrival))
-        new = _Fed.of(came)
-        fed = _Fed.of([self._unfed[stage.output], new.take(np.argsort(new.at, kind="stable"))])
-        before = int(join.brought.sum())
-        found, taken = self._feed(join, fed, still)
-        self._unfed[stage.output] = fed.take(slice(taken, None))
-        rows = np.concatenate([matches.rows for matches in found])
-        brought_by = fed.take(np.concatenate([matches.at for matches in found]) - before)
-        members, next_rows, least = [], join.brought, join.least_rows()
+            inputs.append(_FedTuples(np.full(len(keys), number, np.int32), keys, tuples.at, tuples.arrival))
+        new = _FedTuples.of(inputs)
+        fed = _FedTuples.of([self._unfed_tuples[stage.output], new.take_rows(np.argsort(new.at, kind="stable"))])
+        before = int(join.tuple_counts.sum())
+        results, taken = self._feed(join, fed, still)
+        self._unfed_tuples[stage.output] = fed.take_rows(slice(taken, None))
+        rows = np.concatenate([matches.rows for matches in results])
+        brought_by = fed.take_rows(np.concatenate([matches.at for matches in results]) - before)
+        members, next_rows, min_rows = [], join.tuple_counts, join.list_min_rows()
         for number, name in enumerate(stage.inputs):
-            kept = self._kept[stage.output, name]
-            members.append(kept.of(rows[:, number]))
+            kept = self._inputs[stage.output, name]
+            members.append(kept.get_columns(rows[:, number]))
             if name in self.leaves:
-                late += [_of_leaf(one.late, number, self.leaves.index(name), kept) for one in found]
-            kept.forget(min(int(next_rows[number]), kept.end if least[number] is None else int(least[number] or 0)))
+                late += [_to_leaf(matches.late, number, self.leaves.index(name), kept) for matches in results]
+            kept.forget(
+                min(int(next_rows[number]), kept.end if min_rows[number] is None else int(min_rows[number] or 0))
+            )
         columns = (np.concatenate(several, axis=1) for several in zip(*members, strict=True))
         # A result comes with the arrival that it was found at, be that earlier than what could be joined only now.
-        keys = np.concatenate([matches.key for matches in found])
+        keys = np.concatenate([matches.key for matches in results])
         return _Tuples(brought_by.at, brought_by.arrival, keys, *columns)
 
-    def _feed(self, join: WoJoin, fed: _Fed, still: list[KeysDoNotGrow]) -> tuple[list[Matches], int]:
+    def _feed(self, join: WoJoin, fed: _FedTuples, still: list[KeysDoNotGrow]) -> tuple[list[Matches], int]:
         """Push tuples into a join, with all memory that the others leave where it is short; return how many went."""
-        found, start = [], 0
+        results, start = [], 0
         while True:
-            stream, key, _, arrival = fed.take(slice(start, None))
+            stream, key, _, arrival = fed.take_rows(slice(start, None))
             try:
-                found.append(join.push(stream, key, np.zeros(len(key)), arrival))
+                results.append(join.push(stream, key, np.zeros(len(key)), arrival))
             except KeysDoNotGrow as error:
-                found.append(error.matches)
+                results.append(error.matches)
                 still.append(error)
             except BufferFull as error:
-                found.append(error.matches)
+                results.append(error.matches)
                 start += error.taken
-                if self._lend(join):
+                if self._lend_memory(join):
                     continue
-                return found, start
-            return found, len(fed.key)
+                return results, start
+            return results, len(fed.key)
 
-    def _lend(self, join: WoJoin) -> bool:
+    def _lend_memory(self, join: WoJoin) -> bool:
         """Give a join all memory that is left; return whether it got any more."""
         if self._allowed_bytes is None:
             return False
-        others = sum(max(one.held_bytes, one.least_bytes) for one in self.joins.values() if one is not join)
+        others = sum(max(other.held_bytes, other.min_bytes) for other in self.joins.values() if other is not join)
         room, before = self._allowed_bytes - self.kept_bytes - others, join.statistics().allowed_bytes or 0
         if room <= before:
             return False
@@ -368,8 +376,8 @@ class Pipeline:
     @property
     def kept_bytes(self) -> int:
         """Bytes of what inputs of joins are made of, and of what could not be joined yet."""
-        unfed = sum(column.nbytes for fed in self._unfed.values() for column in fed)
-        return unfed + sum(kept.bytes for kept in self._kept.values())
+        unfed = sum(column.nbytes for fed in self._unfed_tuples.values() for column in fed)
+        return unfed + sum(kept.size_bytes for kept in self._inputs.values())
 
     @property
     def held_bytes(self) -> int:
@@ -377,16 +385,16 @@ class Pipeline:
         return self.kept_bytes + sum(join.held_bytes for join in self.joins.values())
 
     @property
-    def least_bytes(self) -> int:
+    def min_bytes(self) -> int:
         """Bytes of one tuple of each stream of each join."""
-        return sum(join.least_bytes for join in self.joins.values())
+        return sum(join.min_bytes for join in self.joins.values())
 
     @property
     def needed_bytes(self) -> float:
         """Bytes that equation 3.8 asks all joins to hold; the least as long as nothing is known."""
         return float(sum(join.needed_bytes for join in self.joins.values()))
 
-    def statistics(self) -> Shares | None:
+    def statistics(self) -> MemoryShares | None:
         """Return who holds, needs and may hold how much, by outputs; None where no limit is shared."""
         return None if self._memory is None else self._memory.statistics()
 
@@ -398,41 +406,43 @@ class Pipeline:
         TooLarge
             It is below one tuple a stream.
         """
-        admit("the joins of a pipeline with one tuple a stream", self.least_bytes, allowed_bytes)
+        admit("the joins of a pipeline with one tuple a stream", self.min_bytes, allowed_bytes)
         self._allowed_bytes = allowed_bytes
         if self._memory is None:
             self._memory = SharedMemory(allowed_bytes)
             self._memory.hold(self.joins)
         self._share()
 
-    def predictions(self) -> dict[str, StreamParameters]:
+    def predict_parameters(self) -> dict[str, StreamParameters]:
         """Return what theorems 3.4.1 and 3.4.2 say of each stream that a stage reads, from the streams pushed.
 
         Parameters of the streams pushed are the monitored ones; of a stream that is joined on another key, those on it.
         """
-        found: dict[str, StreamParameters] = {}
+        parameters: dict[str, StreamParameters] = {}
         for stage in self.stages:
-            told = self.joins[stage.output].statistics().streams
+            stream_statistics = self.joins[stage.output].statistics().streams
             for number, name in enumerate(stage.inputs):
                 if name in self.leaves:
-                    one = told[number]
-                    found[name] = StreamParameters(one.scrambling_factor, one.rate_hz, max(1, one.multiplicity))
-                elif stage.key_of is not None:
-                    found[name] = on_another_key(
-                        found[name],
-                        self._dependent[stage.key_of[number]].scrambling_factor,
-                        max(1, told[number].multiplicity),
+                    stream = stream_statistics[number]
+                    parameters[name] = StreamParameters(
+                        stream.scrambling_factor, stream.rate_hz, max(1, stream.multiplicity)
                     )
-            found[stage.output] = joined([found[name] for name in stage.inputs])
-        return found
+                elif stage.key_of is not None:
+                    parameters[name] = convert_to_key(
+                        parameters[name],
+                        self._dependent[stage.key_of[number]].scrambling_factor,
+                        max(1, stream_statistics[number].multiplicity),
+                    )
+            parameters[stage.output] = combine_parameters([parameters[name] for name in stage.inputs])
+        return parameters
 
-    def predicted_bounds(self) -> dict[str, NDArray[np.float64]]:
+    def predict_bounds(self) -> dict[str, NDArray[np.float64]]:
         """Return the tuples of each input that equation 3.8 asks a stage to hold, by `predictions` and the lags."""
-        found = self.predictions()
+        predictions = self.predict_parameters()
         bounds = {}
         for stage in self.stages:
-            inputs = [found[name] for name in stage.inputs]
-            factors, rates = [one.scrambling_factor for one in inputs], [one.rate_hz for one in inputs]
+            inputs = [predictions[name] for name in stage.inputs]
+            factors, rates = [stream.scrambling_factor for stream in inputs], [stream.rate_hz for stream in inputs]
             bounds[stage.output] = self.joins[stage.output].bounds(factors, rates)
         return bounds
 
@@ -441,7 +451,7 @@ class Pipeline:
         if self._memory is None or self._allowed_bytes is None:
             return
         # What is held already cannot be taken back.
-        held = sum(max(join.held_bytes, join.least_bytes) for join in self.joins.values())
+        held = sum(max(join.held_bytes, join.min_bytes) for join in self.joins.values())
         self._memory.allow(max(self._allowed_bytes - self.kept_bytes, held))
 
     def snapshot(self) -> bytes:
@@ -450,17 +460,17 @@ class Pipeline:
             "stages": [[stage.output, stage.inputs, stage.key_of] for stage in self.stages],
             "allowed_bytes": self._allowed_bytes,
             "ticking": self._ticking,
-            "first": [kept.first for kept in self._kept.values()],
+            "first": [kept.first for kept in self._inputs.values()],
         }
-        columns = {"brought": self._brought}
+        columns = {"brought": self._tuple_counts}
         for name, join in self.joins.items():
             columns[f"{name}/join"] = np.frombuffer(join.snapshot(), np.uint8)
-            columns |= {f"{name}/{column}": values for column, values in self._unfed[name]._asdict().items()}
-        for (output, name), kept in self._kept.items():
+            columns |= {f"{name}/{column}": values for column, values in self._unfed_tuples[name]._asdict().items()}
+        for (output, name), kept in self._inputs.items():
             columns |= {f"{output}/{name}/{column}": values for column, values in kept.parts._asdict().items()}
         for name, monitor in self._dependent.items():
             columns |= {f"{name}/{column}": values for column, values in monitor.columns().items()}
-        return state.packed(MAGIC, header, columns)
+        return state.pack(MAGIC, header, columns)
 
     @classmethod
     def resume(cls, data: bytes) -> Self:
@@ -471,23 +481,25 @@ class Pipeline:
         InvalidQuery
             The bytes are no snapshot of a pipeline, were damaged, or were made by another version.
         """
-        found, body = state.header_of(data, MAGIC, "a pipeline")
-        header: dict[str, Any] = dict(found)
+        header_fields, body = state.header_of(data, MAGIC, "a pipeline")
+        header: dict[str, Any] = dict(header_fields)
         columns = state.columns_of(header, body)
         pipeline = cls.__new__(cls)
-        pipeline._begin(
+        pipeline._set_up(
             [
                 Stage(output, tuple(inputs), None if key_of is None else tuple(key_of))
                 for output, inputs, key_of in header["stages"]
             ]
         )
-        pipeline._ticking, pipeline._brought = header["ticking"], columns["brought"]
+        pipeline._ticking, pipeline._tuple_counts = header["ticking"], columns["brought"]
         for stage in pipeline.stages:
             name = stage.output
             pipeline.joins[name] = WoJoin.resume(columns[f"{name}/join"].tobytes())
-            pipeline._unfed[name] = _Fed._make(columns[f"{name}/{column}"] for column in _Fed._fields)
-        for ((output, name), kept), first in zip(pipeline._kept.items(), header["first"], strict=True):
-            kept.parts = _Parts._make(columns[f"{output}/{name}/{column}"] for column in _Parts._fields)
+            pipeline._unfed_tuples[name] = _FedTuples._make(
+                columns[f"{name}/{column}"] for column in _FedTuples._fields
+            )
+        for ((output, name), kept), first in zip(pipeline._inputs.items(), header["first"], strict=True):
+            kept.parts = _LeafColumns._make(columns[f"{output}/{name}/{column}"] for column in _LeafColumns._fields)
             kept.first = first
         for name, monitor in pipeline._dependent.items():
             monitor.restore({column: columns[f"{name}/{column}"] for column in monitor.columns()})
@@ -499,13 +511,13 @@ class Pipeline:
         return pipeline
 
 
-def _of_leaf(late: Late, input_number: int, leaf: int, kept: _Kept) -> Late:
-    mine = late.stream == input_number
-    rows = late.row[mine]
-    payload = kept.of(rows).payloads[:, 0]
-    return Late(np.full(len(rows), leaf, np.int64), rows, late.key[mine], payload, late.reason[mine])
+def _to_leaf(late: LateTuples, input_number: int, leaf: int, kept: _InputTuples) -> LateTuples:
+    mask = late.stream == input_number
+    rows = late.row[mask]
+    payload = kept.get_columns(rows).payloads[:, 0]
+    return LateTuples(np.full(len(rows), leaf, np.int64), rows, late.key[mask], payload, late.reason[mask])
 
 
-def _together(parts: Sequence[Late]) -> Late:
+def _join_late(parts: Sequence[LateTuples]) -> LateTuples:
     names = ("stream", "row", "key", "payload", "reason")
-    return Late(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    return LateTuples(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

@@ -5,14 +5,14 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from hypergrid.wo_join.state_layout import CLOSED, QUARANTINED, Floats, Ints, Written
+from hypergrid.wo_join.state_layout import CLOSED, QUARANTINED, Floats, Ints, OutputArrays
 
 LATE_ROWS = 256
-"""Late tuples that there is room for at first."""
+"""LateTuples tuples that there is room for at first."""
 
 
 @dataclass(frozen=True, eq=False)
-class Late:
+class LateTuples:
     """Tuples that may have missed results: none is lost, all are told here, in order of arrival."""
 
     stream: Ints
@@ -46,15 +46,15 @@ class Matches:
     """The key of each result; shape (m,)."""
     at: Ints
     """Number, from 0 over all pushes, of the arrival that brought each result about; shape (m,)."""
-    late: Late
+    late: LateTuples
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
-def written(capacity: int, streams: int, late: int = LATE_ROWS) -> Written:
+def make_output(capacity: int, streams: int, late: int = LATE_ROWS) -> OutputArrays:
     """Return room for so many results and late tuples."""
-    return Written(
+    return OutputArrays(
         rows=np.empty((capacity, streams), np.int64),
         payloads=np.empty((capacity, streams), np.float64),
         key=np.empty(capacity, np.int64),
@@ -64,30 +64,32 @@ def written(capacity: int, streams: int, late: int = LATE_ROWS) -> Written:
     )
 
 
-def enlarged(out: Written, results: int, late: int) -> Written:
+def enlarge_output(out: OutputArrays, results: int, late: int) -> OutputArrays:
     """Return the same with room for so many results and late tuples."""
-    larger = written(results, out.rows.shape[1], late)
+    larger = make_output(results, out.rows.shape[1], late)
     for before, after in zip(out, larger, strict=True):
         size = min(len(before), len(after))
         after[:size] = before[:size]
     return larger
 
 
-def matches_of(out: Written, results: int, late: int) -> Matches:
+def matches_of(out: OutputArrays, results: int, late: int) -> Matches:
     """Return what was written; arrays much larger than that are let go."""
     wasteful = results < len(out.key) // 2
     rows, payloads, key, at = out.rows[:results], out.payloads[:results], out.key[:results], out.at[:results]
     if wasteful:
         rows, payloads, key, at = rows.copy(), payloads.copy(), key.copy(), at.copy()
     stream, row, late_key, reason = out.late[:late].T.copy()
-    return Matches(rows, payloads, key, at, Late(stream, row, late_key, out.late_payload[:late].copy(), reason))
+    return Matches(rows, payloads, key, at, LateTuples(stream, row, late_key, out.late_payload[:late].copy(), reason))
 
 
-def joined_matches(parts: Sequence[Matches]) -> Matches:
+def join_matches(parts: Sequence[Matches]) -> Matches:
     """Return all results, one part after the other, and all late tuples; at least one part."""
     if len(parts) == 1:
         return parts[0]
-    late = Late(*(np.concatenate([getattr(part.late, field.name) for part in parts]) for field in fields(Late)))
+    late = LateTuples(
+        *(np.concatenate([getattr(part.late, field.name) for part in parts]) for field in fields(LateTuples))
+    )
     return Matches(
         np.concatenate([part.rows for part in parts]),
         np.concatenate([part.payloads for part in parts]),

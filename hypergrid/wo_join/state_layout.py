@@ -96,7 +96,7 @@ INNER, ASSEMBLING = range(2)
 CLOSED, QUARANTINED = 0, 1
 
 
-class Monitored(NamedTuple):
+class MonitorState(NamedTuple):
     """State of the monitors of n streams."""
 
     per: Ints
@@ -113,7 +113,7 @@ class Monitored(NamedTuple):
     """What each stream (row) holds for each other (column) beyond its scrambling factor [tuples], shape (n, n)."""
 
 
-class Held(NamedTuple):
+class HeldTuples(NamedTuple):
     """The tuples that a join holds: one hash table over the keys of all streams, an entry a key, a slot a tuple."""
 
     buckets: Narrow
@@ -132,7 +132,7 @@ class Held(NamedTuple):
     """Entries that are closed and not yet told, shape (entries,)."""
 
 
-class Known(NamedTuple):
+class KnownArrays(NamedTuple):
     """Parameters that are known beforehand; the others are in `per`."""
 
     rate: Floats
@@ -156,7 +156,7 @@ class Batch(NamedTuple):
         return Batch(self.stream[rows], self.row[rows], self.key[rows], self.payload[rows], self.arrival[rows])
 
 
-class Written(NamedTuple):
+class OutputArrays(NamedTuple):
     """Where results and late tuples go."""
 
     rows: Ints

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.wo_join.config import ROW_BYTES
-from hypergrid.wo_join.lags import await_all, lag_all
+from hypergrid.wo_join.lags import count_all_awaited, fill_lags
 from hypergrid.wo_join.observe import disorder_of, multiplicity, rate_of, scrambling
-from hypergrid.wo_join.state import State
+from hypergrid.wo_join.state import JoinState
 from hypergrid.wo_join.state_layout import (
     ASLEEP,
     CLOCK,
@@ -31,11 +31,11 @@ from hypergrid.wo_join.state_layout import (
     STILL,
     TAKEN,
     WARM,
-    Known,
+    KnownArrays,
 )
 
 if TYPE_CHECKING:
-    from hypergrid.wo_join.spilling.reorder_buffer import Waiting
+    from hypergrid.wo_join.spilling.reorder_buffer import ReorderBuffer
 
 Activity = Literal["awake", "asleep", "silent", "still"]
 STILL_TUPLES = 100_000
@@ -74,7 +74,7 @@ class StreamStatistics:
 
 
 @dataclass(frozen=True)
-class Statistics:
+class JoinStatistics:
     """A join, now."""
 
     streams: tuple[StreamStatistics, ...]
@@ -89,11 +89,11 @@ class Statistics:
     allocated_bytes: int
     """Bytes of all arrays of the state."""
     allowed_bytes: int | None
-    disk: "Disk"
+    disk: "DiskStatistics"
 
 
 @dataclass(frozen=True)
-class Disk:
+class DiskStatistics:
     """What a join has on disk."""
 
     spilled: int = 0
@@ -108,26 +108,28 @@ class Disk:
     """Time spent with the disk so far [s]."""
 
 
-def lags_of(state: State, known: Known) -> NDArray[np.float64]:
+def find_lags(state: JoinState, known: KnownArrays) -> NDArray[np.float64]:
     """Return the lag from each stream (row) to each other (column) [tuples], 0 on the diagonal.
 
     Where no sorted keys are kept (policies other than "published"), it is the distance of the greatest keys, by the
     mean distance of the stream's keys among the running maxima that are remembered.
     """
-    per, seen, n = state.seen.per, state.seen, len(state.seen.per)
+    stream_state, monitors, n = state.monitors.per, state.monitors, len(state.monitors.per)
     lags = np.zeros((n, n))
-    if seen.ranks.shape[1]:
-        lag_all(per, seen.rates, seen.ranks, known.rate, known.lag, int(state.whole[CLOCK]), lags)
+    if monitors.ranks.shape[1]:
+        fill_lags(
+            stream_state, monitors.rates, monitors.ranks, known.rate, known.lag, int(state.join_state[CLOCK]), lags
+        )
         return lags
-    came, greatest = per[:, COUNT], per[:, GREATEST]
-    apart = (greatest[:, None] - greatest[None, :]) / _spacings(state)[:, None]
-    lags = np.where((came[:, None] > 0) & (came[None, :] > 0), apart, came[:, None])
+    counts, greatest = stream_state[:, COUNT], stream_state[:, GREATEST]
+    key_lags = (greatest[:, None] - greatest[None, :]) / _find_spacings(state)[:, None]
+    lags = np.where((counts[:, None] > 0) & (counts[None, :] > 0), key_lags, counts[:, None])
     lags = np.where(np.isnan(known.lag), lags, known.lag)
     np.fill_diagonal(lags, 0.0)
     return lags
 
 
-def bounds_of(state: State, known: Known, factors: ArrayLike, rates: ArrayLike) -> NDArray[np.float64]:
+def find_bounds(state: JoinState, known: KnownArrays, factors: ArrayLike, rates: ArrayLike) -> NDArray[np.float64]:
     """Return the tuples of each stream that equations 3.7 and 3.8 ask to hold, shape (n,); inf before they are known.
 
     The lag is that at tau' of equation 3.7, and what came since then is counted, where sorted keys are kept (policy
@@ -139,22 +141,24 @@ def bounds_of(state: State, known: Known, factors: ArrayLike, rates: ArrayLike) 
     factors, rates
         Scrambling factor [tuples] and rate [Hz] of each stream, shape (n,).
     """
-    per, ranks, n = state.seen.per, state.seen.ranks, len(state.seen.per)
+    stream_state, ranks, n = state.monitors.per, state.monitors.ranks, len(state.monitors.per)
     k, r = np.asarray(factors, np.float64), np.asarray(rates, np.float64)
-    awake, whole_k = per[:, ASLEEP] == 0, np.ceil(k).astype(np.int64)
-    if np.any(awake & (per[:, COUNT] < WARM) & (per[:, KNOWN_DISPLACED] < 0)):
+    awake, whole_k = stream_state[:, ASLEEP] == 0, np.ceil(k).astype(np.int64)
+    if np.any(awake & (stream_state[:, COUNT] < WARM) & (stream_state[:, KNOWN_DISPLACED] < 0)):
         return np.full(n, np.inf)
     with np.errstate(invalid="ignore"):
         ratios = np.nan_to_num(r[:, None] / r[None, :], nan=1.0)
     reaches = np.empty((n, n))
     if ranks.shape[1]:
-        await_all(per, ranks, whole_k, ratios, reaches)
+        count_all_awaited(stream_state, ranks, whole_k, ratios, reaches)
     else:
         passed, forgotten = (
-            np.array([_passed(state, stream, int(k)) for stream, k in enumerate(whole_k)]).reshape(n, 2).T
+            np.array([_find_passed(state, stream, int(k)) for stream, k in enumerate(whole_k)]).reshape(n, 2).T
         )
-        reaches = (per[:, GREATEST, None] - passed[None, :]) / _spacings(state)[:, None] + forgotten[None, :] * ratios
-        reaches = np.where((per[:, COUNT] <= whole_k)[None, :], per[:, COUNT, None], reaches)
+        reaches = (stream_state[:, GREATEST, None] - passed[None, :]) / _find_spacings(state)[:, None] + forgotten[
+            None, :
+        ] * ratios
+        reaches = np.where((stream_state[:, COUNT] <= whole_k)[None, :], stream_state[:, COUNT, None], reaches)
     reaches = np.where(np.isnan(known.lag), reaches, k[None, :] * ratios + known.lag)
     reaches[:, ~awake] = -np.inf
     np.fill_diagonal(reaches, -np.inf)
@@ -162,102 +166,108 @@ def bounds_of(state: State, known: Known, factors: ArrayLike, rates: ArrayLike) 
     return bounds
 
 
-def _records(state: State, stream: int) -> NDArray[np.int64]:
+def _unroll_records(state: JoinState, stream: int) -> NDArray[np.int64]:
     """Return the running maxima of a stream that are remembered: number, key and arrival [ns] of each."""
-    first, end = state.seen.per[stream, [FIRST_RECORD, END_RECORD]]
-    ring: NDArray[np.int64] = state.seen.records[stream, np.arange(first, end) & (state.seen.records.shape[1] - 1)]
+    first, end = state.monitors.per[stream, [FIRST_RECORD, END_RECORD]]
+    ring: NDArray[np.int64] = state.monitors.records[
+        stream, np.arange(first, end) & (state.monitors.records.shape[1] - 1)
+    ]
     return ring
 
 
-def _passed(state: State, stream: int, factor: int) -> tuple[int, int]:
+def _find_passed(state: JoinState, stream: int, factor: int) -> tuple[int, int]:
     """Return the greatest key of more than so many tuples ago, and how many tuples before those remembered it lies."""
-    ring, before = _records(state, stream), int(state.seen.per[stream, COUNT]) - factor
+    ring, before = _unroll_records(state, stream), int(state.monitors.per[stream, COUNT]) - factor
     if not len(ring) or before < 1:
         return 0, 0
-    place = max(0, int(np.searchsorted(ring[:, 0], before, side="right")) - 1)
-    return int(ring[place, 1]), max(0, int(ring[0, 0]) - before)
+    record_index = max(0, int(np.searchsorted(ring[:, 0], before, side="right")) - 1)
+    return int(ring[record_index, 1]), max(0, int(ring[0, 0]) - before)
 
 
-def _spacings(state: State) -> NDArray[np.float64]:
+def _find_spacings(state: JoinState) -> NDArray[np.float64]:
     """Return the mean key units from one tuple of each stream to the next, at least 1e-9, shape (n,)."""
-    spacings = np.ones(len(state.seen.per))
+    spacings = np.ones(len(state.monitors.per))
     for stream in range(len(spacings)):
-        ring = _records(state, stream)
+        ring = _unroll_records(state, stream)
         if len(ring) > 1:
             spacings[stream] = max((ring[-1, 1] - ring[0, 1]) / (ring[-1, 0] - ring[0, 0]), 1e-9)
     return spacings
 
 
-def statistics_of(
-    state: State, known: Known, allowed_bytes: int | None, waiting: "Waiting | None" = None
-) -> Statistics:
+def make_statistics(
+    state: JoinState, known: KnownArrays, allowed_bytes: int | None, waiting: "ReorderBuffer | None" = None
+) -> JoinStatistics:
     """Return a record of a join's state, and of what waits before it."""
     if waiting is not None:
-        state = as_arrived(state, waiting.monitors)
-    per, whole, n = state.seen.per, state.whole, len(state.seen.per)
-    clock = int(whole[CLOCK])
+        state = add_arrivals(state, waiting.arrival_state)
+    stream_state, join_state, n = state.monitors.per, state.join_state, len(state.monitors.per)
+    clock = int(join_state[CLOCK])
     in_memory, on_disk = (
         ([0] * n, [0] * n)
         if waiting is None
         else ([q.waiting - q.spilled for q in waiting.queues], [q.spilled for q in waiting.queues])
     )
-    factors = np.array([scrambling(per, stream) for stream in range(n)])
-    rates = np.array([rate_of(per, state.seen.rates, known.rate, stream, clock) for stream in range(n)])
-    lags = lags_of(state, known)
+    factors = np.array([scrambling(stream_state, stream) for stream in range(n)])
+    rates = np.array([rate_of(stream_state, state.monitors.rates, known.rate, stream, clock) for stream in range(n)])
+    lags = find_lags(state, known)
     others = ~np.eye(n, dtype=bool)
-    bounds = bounds_of(state, known, factors, rates)
-    slot_bytes, entry_bytes = int(whole[SLOT_BYTES]), int(whole[ENTRY_BYTES])
-    held_bytes = int(whole[HELD_ALL]) * slot_bytes + int(whole[ENTRIES]) * entry_bytes
+    bounds = find_bounds(state, known, factors, rates)
+    slot_bytes, entry_bytes = int(join_state[SLOT_BYTES]), int(join_state[ENTRY_BYTES])
+    held_bytes = int(join_state[HELD_ALL]) * slot_bytes + int(join_state[ENTRIES]) * entry_bytes
     streams = tuple(
         StreamStatistics(
             scrambling_factor=int(factors[i]),
-            multiplicity=multiplicity(per, i),
+            multiplicity=multiplicity(stream_state, i),
             rate_hz=float(rates[i]),
             lag=float(lags[i][others[i]].max()),
-            disorder=int(per[i, KNOWN_DISORDER] if per[i, KNOWN_DISORDER] >= 0 else max(0, disorder_of(per, i))),
-            arrived=int(per[i, COUNT]),
-            late=int(per[i, LATE]),
-            held=int(per[i, HELD]),
-            held_peak=int(per[i, PEAK]),
-            held_bytes=int(per[i, HELD]) * slot_bytes + in_memory[i] * ROW_BYTES,
+            disorder=int(
+                stream_state[i, KNOWN_DISORDER]
+                if stream_state[i, KNOWN_DISORDER] >= 0
+                else max(0, disorder_of(stream_state, i))
+            ),
+            arrived=int(stream_state[i, COUNT]),
+            late=int(stream_state[i, LATE]),
+            held=int(stream_state[i, HELD]),
+            held_peak=int(stream_state[i, PEAK]),
+            held_bytes=int(stream_state[i, HELD]) * slot_bytes + in_memory[i] * ROW_BYTES,
             waiting=in_memory[i],
             spilled=on_disk[i],
             bound=float(bounds[i]),
-            activity=_activity(per[i]),
+            activity=_find_activity(stream_state[i]),
         )
         for i in range(n)
     )
-    return Statistics(
+    return JoinStatistics(
         streams=streams,
-        arrived=int(whole[TAKEN]),
-        held=int(whole[HELD_ALL]),
-        held_peak=int(whole[PEAK_ALL]),
+        arrived=int(join_state[TAKEN]),
+        held=int(join_state[HELD_ALL]),
+        held_peak=int(join_state[PEAK_ALL]),
         held_bytes=held_bytes + (0 if waiting is None else waiting.memory_bytes),
         bound_bytes=float(bounds.sum() * slot_bytes + bounds.max() * entry_bytes),
         allocated_bytes=state.allocated_bytes,
         allowed_bytes=allowed_bytes,
-        disk=_disk_of(waiting, sum(on_disk)),
+        disk=_make_disk_statistics(waiting, sum(on_disk)),
     )
 
 
-def _disk_of(waiting: "Waiting | None", spilled: int) -> Disk:
+def _make_disk_statistics(waiting: "ReorderBuffer | None", spilled: int) -> DiskStatistics:
     segments = None if waiting is None else waiting.segments
     if segments is None:
-        return Disk()
-    return Disk(spilled, len(segments), segments.disk_bytes, segments.written, segments.io_s)
+        return DiskStatistics()
+    return DiskStatistics(spilled, len(segments), segments.disk_bytes, segments.written, segments.io_s)
 
 
-def as_arrived(state: State, monitors: State) -> State:
+def add_arrivals(state: JoinState, monitors: JoinState) -> JoinState:
     """Return a state with what monitors before the join have seen."""
-    per, whole = monitors.seen.per.copy(), state.whole.copy()
-    per[:, [HELD, PEAK]] = state.seen.per[:, [HELD, PEAK]]
-    per[:, LATE] += state.seen.per[:, LATE]
-    per[:, REPEATED] = np.maximum(per[:, REPEATED], state.seen.per[:, REPEATED])
-    whole[[CLOCK, TAKEN]] = monitors.whole[[CLOCK, TAKEN]]
-    return replace(state, whole=whole, seen=monitors.seen._replace(per=per))
+    stream_state, join_state = monitors.monitors.per.copy(), state.join_state.copy()
+    stream_state[:, [HELD, PEAK]] = state.monitors.per[:, [HELD, PEAK]]
+    stream_state[:, LATE] += state.monitors.per[:, LATE]
+    stream_state[:, REPEATED] = np.maximum(stream_state[:, REPEATED], state.monitors.per[:, REPEATED])
+    join_state[[CLOCK, TAKEN]] = monitors.join_state[[CLOCK, TAKEN]]
+    return replace(state, join_state=join_state, monitors=monitors.monitors._replace(per=stream_state))
 
 
-def _activity(row: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Activity:
+def _find_activity(row: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Activity:
     if row[ASLEEP]:
         return "asleep"
     if row[COUNT] == 0:

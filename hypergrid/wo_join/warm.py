@@ -1,6 +1,6 @@
 """Compile the loops of joins and monitors, so that no stream waits for it: `python -m hypergrid.wo_join.warm`."""
 
-from hypergrid.wo_join.config import Known
+from hypergrid.wo_join.config import KnownParameters
 from hypergrid.wo_join.join import WoJoin
 from hypergrid.wo_join.monitors import DependentMonitor, Monitors
 
@@ -12,13 +12,13 @@ def warm() -> None:
     join.advance(10**12)
     join = WoJoin.resume(join.snapshot())
     join.push([0, 1], [5, 5], [0.0, 0.0])
-    join.least_rows()
+    join.list_min_rows()
     join.finish()
     join.lags()
     sorting = WoJoin(2, strategy="msf", idle_s=1.0)
     sorting.push([0, 1, 0], [1, 1, 2], [0.0, 0.0, 0.0])
     sorting.advance(10**12)
-    published = WoJoin(2, policy="published", known=Known(scrambling_factor=(0, 0)))
+    published = WoJoin(2, policy="published", known=KnownParameters(scrambling_factor=(0, 0)))
     published.push([0, 1], [1, 1], [0.0, 0.0])
     published.statistics()
     monitors = Monitors(2)

@@ -7,7 +7,7 @@ in the place of k.
 
 import numpy as np
 
-from hypergrid.wo_join.compiled import compiled, compiled_within
+from hypergrid.wo_join.compiled import jit, jit_inline
 from hypergrid.wo_join.observe import disorder_of, scrambling
 from hypergrid.wo_join.state_layout import (
     ADVANCES,
@@ -59,118 +59,130 @@ RETURNS_BELIEVED = 8
 """Tuples in a row from far behind after which a stream's clock is believed to be there."""
 
 
-@compiled_within
-def line_of(per: Ints, whole: Ints, records: Ints, stream: int, clock: int) -> int:
+@jit_inline
+def line_of(stream_state: Ints, join_state: Ints, records: Ints, stream: int, clock: int) -> int:
     """Return the key below which a stream is believed to bring nothing more; FLOOR where nothing is known."""
-    if per[stream, COUNT] == 0:
+    if stream_state[stream, COUNT] == 0:
         return FLOOR
-    if whole[POLICY] == PROGRESS:
-        known = per[stream, KNOWN_DISORDER]
+    if join_state[POLICY] == PROGRESS:
+        known = stream_state[stream, KNOWN_DISORDER]
         if known >= 0:
-            return int(per[stream, GREATEST] - known)
-        disorder, come = disorder_of(per, stream), per[stream, GREATEST] - records[stream, 0, 1]
+            return int(stream_state[stream, GREATEST] - known)
+        disorder, come = disorder_of(stream_state, stream), stream_state[stream, GREATEST] - records[stream, 0, 1]
         # As long as the first tuple is remembered: a stream shows no more disorder than it has come.
-        growing = per[stream, FIRST_RECORD] == 0 and come < SHOWN * disorder
-        return FLOOR if growing or per[stream, COUNT] < WARM else int(per[stream, GREATEST] - disorder)
-    behind = whole[WINDOW]
-    if whole[POLICY] == PUBLISHED:
-        if per[stream, COUNT] < WARM and per[stream, KNOWN_DISPLACED] < 0:
+        growing = stream_state[stream, FIRST_RECORD] == 0 and come < SHOWN * disorder
+        return (
+            FLOOR if growing or stream_state[stream, COUNT] < WARM else int(stream_state[stream, GREATEST] - disorder)
+        )
+    behind = join_state[WINDOW]
+    if join_state[POLICY] == PUBLISHED:
+        if stream_state[stream, COUNT] < WARM and stream_state[stream, KNOWN_DISPLACED] < 0:
             return FLOOR
-        behind = scrambling(per, stream)
-    line, mask = per[stream, LINE], records.shape[1] - 1
-    if per[stream, REACHED] < per[stream, FIRST_RECORD]:
-        per[stream, REACHED] = per[stream, FIRST_RECORD]
-        if per[stream, END_RECORD] - per[stream, FIRST_RECORD] == records.shape[1]:
-            per[stream, SHORT] = 1
-    while per[stream, REACHED] < per[stream, END_RECORD]:
-        place = per[stream, REACHED] & mask
-        by_time = whole[POLICY] == WINDOW_TIME
-        age = clock - records[stream, place, 2] if by_time else per[stream, COUNT] - records[stream, place, 0]
+        behind = scrambling(stream_state, stream)
+    line, mask = stream_state[stream, LINE], records.shape[1] - 1
+    if stream_state[stream, REACHED] < stream_state[stream, FIRST_RECORD]:
+        stream_state[stream, REACHED] = stream_state[stream, FIRST_RECORD]
+        if stream_state[stream, END_RECORD] - stream_state[stream, FIRST_RECORD] == records.shape[1]:
+            stream_state[stream, SHORT] = 1
+    while stream_state[stream, REACHED] < stream_state[stream, END_RECORD]:
+        record_index = stream_state[stream, REACHED] & mask
+        by_time = join_state[POLICY] == WINDOW_TIME
+        age = (
+            clock - records[stream, record_index, 2]
+            if by_time
+            else stream_state[stream, COUNT] - records[stream, record_index, 0]
+        )
         if age < behind:
             break
-        line = records[stream, place, 1] + 1
-        per[stream, REACHED] += 1
+        line = records[stream, record_index, 1] + 1
+        stream_state[stream, REACHED] += 1
     return int(line)
 
 
-@compiled_within
-def lowest(per: Ints, whole: Ints) -> None:
+@jit_inline
+def find_lowest_lines(stream_state: Ints, join_state: Ints) -> None:
     """Find the two least lines of the streams that are awake; at most one beyond the greatest key of all."""
-    least, following, which = CEILING, CEILING, NONE
-    for stream in range(len(per)):
-        if not per[stream, ASLEEP]:
-            line = per[stream, LINE]
-            if line < least:
-                following, least, which = least, line, stream
+    min_line, following, last_stream = CEILING, CEILING, NONE
+    for stream in range(len(stream_state)):
+        if not stream_state[stream, ASLEEP]:
+            line = stream_state[stream, LINE]
+            if line < min_line:
+                following, min_line, last_stream = min_line, line, stream
             elif line < following:
                 following = line
-    beyond = whole[GREATEST_ALL] + 1
-    whole[MOVED] = 1
-    whole[LEAST_LINE], whole[NEXT_LINE], whole[LAST_STREAM] = min(least, beyond), min(following, beyond), which
+    beyond = join_state[GREATEST_ALL] + 1
+    join_state[MOVED] = 1
+    join_state[LEAST_LINE], join_state[NEXT_LINE], join_state[LAST_STREAM] = (
+        min(min_line, beyond),
+        min(following, beyond),
+        last_stream,
+    )
 
 
-@compiled
-def doze(per: Ints, whole: Ints, idle: int, clock: int) -> None:
+@jit
+def mark_idle(stream_state: Ints, join_state: Ints, idle: int, clock: int) -> None:
     """Put the streams to sleep that are silent for longer than `idle`, and note when the next may be."""
     deadline = CEILING
-    for stream in range(len(per)):
-        if not per[stream, ASLEEP]:
-            if clock - per[stream, LAST] > idle:
-                per[stream, ASLEEP] = 1
+    for stream in range(len(stream_state)):
+        if not stream_state[stream, ASLEEP]:
+            if clock - stream_state[stream, LAST] > idle:
+                stream_state[stream, ASLEEP] = 1
             else:
-                deadline = min(deadline, per[stream, LAST] + idle)
-    whole[DEADLINE] = deadline
-    lowest(per, whole)
+                deadline = min(deadline, stream_state[stream, LAST] + idle)
+    join_state[DEADLINE] = deadline
+    find_lowest_lines(stream_state, join_state)
 
 
-@compiled_within
-def advance(whole: Ints, steps: Floats, key: int, jump: int) -> None:
+@jit_inline
+def note_greatest(join_state: Ints, steps: Floats, key: int, jump: int) -> None:
     """Take note of a key greater than all before, and of what would be a jump from here."""
-    if whole[GREATEST_ALL] > FLOOR and key - whole[GREATEST_ALL] <= whole[REACH]:
-        whole[ADVANCES] += 1
-        steps[0] += (key - whole[GREATEST_ALL] - steps[0]) / min(whole[ADVANCES], ADVANCES_JUDGED)
-        if jump == 0 and whole[ADVANCES] >= ADVANCES_JUDGED:
-            whole[REACH] = np.int64(min(JUMP_STEPS * max(steps[0], 1.0), 1e18))
-    whole[GREATEST_ALL] = key
+    if join_state[GREATEST_ALL] > FLOOR and key - join_state[GREATEST_ALL] <= join_state[REACH]:
+        join_state[ADVANCES] += 1
+        steps[0] += (key - join_state[GREATEST_ALL] - steps[0]) / min(join_state[ADVANCES], ADVANCES_JUDGED)
+        if jump == 0 and join_state[ADVANCES] >= ADVANCES_JUDGED:
+            join_state[REACH] = np.int64(min(JUMP_STEPS * max(steps[0], 1.0), 1e18))
+    join_state[GREATEST_ALL] = key
 
 
-@compiled
-def astray(per: Ints, whole: Ints, stream: int, key: int, jump: int) -> bool:
+@jit
+def is_clock_jump(stream_state: Ints, join_state: Ints, stream: int, key: int, jump: int) -> bool:
     """Judge a key beyond reach: True where its clock must have jumped.
 
     It is believed where more than half of the streams jump to the same time (the network was silent), or where a
     stream comes back to where another is, and stays there (what it said before was wrong).
     """
-    reach = whole[REACH]
+    reach = join_state[REACH]
     if jump == 0:
-        reach = max(reach, JUMP_DISORDERS * max(per[stream, WORST], per[stream, WORST_BEFORE]))
-    if key > whole[GREATEST_ALL]:
-        if key <= whole[GREATEST_ALL] + reach:
+        reach = max(reach, JUMP_DISORDERS * max(stream_state[stream, WORST], stream_state[stream, WORST_BEFORE]))
+    if key > join_state[GREATEST_ALL]:
+        if key <= join_state[GREATEST_ALL] + reach:
             return False
-        per[stream, AWAY] = key
+        stream_state[stream, AWAY] = key
         agreeing = 0
-        for other in range(len(per)):
-            agreeing += per[other, AWAY] > FLOOR and abs(per[other, AWAY] - key) <= reach
-        if 2 * agreeing <= len(per):
+        for other in range(len(stream_state)):
+            agreeing += stream_state[other, AWAY] > FLOOR and abs(stream_state[other, AWAY] - key) <= reach
+        if 2 * agreeing <= len(stream_state):
             return True
-        for other in range(len(per)):
-            per[other, AWAY] = FLOOR
+        for other in range(len(stream_state)):
+            stream_state[other, AWAY] = FLOOR
         return False
-    if key >= per[stream, GREATEST] - reach:
+    if key >= stream_state[stream, GREATEST] - reach:
         return False
-    per[stream, RETURNS] = per[stream, RETURNS] + 1 if abs(per[stream, AWAY] - key) <= reach else 1
-    per[stream, AWAY] = key
+    stream_state[stream, RETURNS] = (
+        stream_state[stream, RETURNS] + 1 if abs(stream_state[stream, AWAY] - key) <= reach else 1
+    )
+    stream_state[stream, AWAY] = key
     is_alone = True
-    for other in range(len(per)):
-        is_alone &= other == stream or abs(per[other, GREATEST] - key) > reach
+    for other in range(len(stream_state)):
+        is_alone &= other == stream or abs(stream_state[other, GREATEST] - key) > reach
     # A clock set back to its beginning would hold everything for ever.
-    if per[stream, RETURNS] < RETURNS_BELIEVED or is_alone:
+    if stream_state[stream, RETURNS] < RETURNS_BELIEVED or is_alone:
         return True
-    per[stream, RETURNS], per[stream, AWAY] = 0, FLOOR
-    per[stream, FIRST_RECORD] = per[stream, END_RECORD]
-    per[stream, GUARDED] = 0
-    per[stream, GREATEST] = FLOOR
-    whole[GREATEST_ALL] = key
-    for other in range(len(per)):
-        whole[GREATEST_ALL] = max(whole[GREATEST_ALL], per[other, GREATEST])
+    stream_state[stream, RETURNS], stream_state[stream, AWAY] = 0, FLOOR
+    stream_state[stream, FIRST_RECORD] = stream_state[stream, END_RECORD]
+    stream_state[stream, GUARDED] = 0
+    stream_state[stream, GREATEST] = FLOOR
+    join_state[GREATEST_ALL] = key
+    for other in range(len(stream_state)):
+        join_state[GREATEST_ALL] = max(join_state[GREATEST_ALL], stream_state[other, GREATEST])
     return False

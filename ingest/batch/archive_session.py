@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from hypergrid.archive import Archive
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.core.errors import ArchiveConflict
 from ingest.deployment.deployment_file import FILE_NAME, Deployment
 
@@ -14,7 +14,7 @@ STAGING: Final = "staging"
 """Folder of an archive that ingest stages in; the lock in it is held by the one run that works."""
 
 
-def existing(folder: Path) -> Archive | None:
+def open_if_exists(folder: Path) -> Archive | None:
     """Return the archive in the folder; None where one can be made.
 
     Raises
@@ -41,7 +41,7 @@ def check_same(archive: Archive, deployment: Deployment) -> None:
     wanted = deployment.store
     if wanted is not None and (archive.store is None or not wanted.holds(archive.store)):
         message = (
-            f"the archive {archive.path} has its values in {archive.place.where}, for ever; {deployment.path} wants "
+            f"the archive {archive.path} has its values in {archive.storage.where}, for ever; {deployment.path} wants "
             f"them below {wanted.url} at {wanted.endpoint or 'Amazon'}; leave [archive] away, or make another archive"
         )
         raise ArchiveConflict(message)
@@ -62,7 +62,9 @@ def check_units(archive: Archive, deployment: Deployment) -> None:
 
 
 @contextmanager
-def held(folder: Path, deployment: Deployment, *, now_ns: int, on_wait: Callable[[], None]) -> Iterator[Archive]:
+def locked_archive(
+    folder: Path, deployment: Deployment, *, now_ns: int, on_wait: Callable[[], None]
+) -> Iterator[Archive]:
     """Give the archive, at its newest snapshot, to one run at a time; make it where there is none.
 
     Where the context raises and nothing was committed, an archive that was made for it is removed again, with the
@@ -81,7 +83,7 @@ def held(folder: Path, deployment: Deployment, *, now_ns: int, on_wait: Callable
         with ExitStack() as stack:
             try:
                 (folder / STAGING).mkdir(exist_ok=True)
-                stack.enter_context(exclusive(folder / STAGING / "lock", on_wait=on_wait))
+                stack.enter_context(wait_for_lock(folder / STAGING / "lock", on_wait=on_wait))
             except FileNotFoundError:
                 # The run that we waited for had made the archive, failed, and removed it: it is ours to make.
                 continue

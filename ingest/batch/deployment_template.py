@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from hypergrid.core.units import KNOWN_VARIABLES, Variable, counter_words
-from ingest.batch.dry_run import ColumnSeen, DryRun, Source, declared_variable
+from ingest.batch.dry_run import ColumnSeen, DryRun, SourceSummary, declared_variable
 from ingest.deployment.deployment_file import DEFAULT_SLICE_S, from_mapping
 from ingest.formats.base import TextForm
 
@@ -16,7 +16,7 @@ _TEXT_KEYS: Final = ("delimiter", "decimal", "encoding", "comment", "time_format
 _COLUMN_KEYS: Final = ("variable_column", "value_column", "unit_column", "flag_column")
 
 
-def proposed(run: DryRun) -> str:
+def propose_deployment(run: DryRun) -> str:
     """Return the text of a deployment file.
 
     A column is mapped to the variable that its name is taken for. Where no unit is told there is none in the file, and
@@ -34,9 +34,9 @@ def proposed(run: DryRun) -> str:
     # The first pattern that matches a file takes it.
     for source in sorted(run.sources, key=lambda source: (len(source.files) > 1, -len(_pattern(source.files)))):
         lines += _feed(source, names)
-    told = {station.id for source in run.sources for station in source.layout.told.stations}
+    station_ids = {station.id for source in run.sources for station in source.layout.metadata.stations}
     for name in dict.fromkeys(name for source in run.sources for name in source.stations):
-        if name not in told:
+        if name not in station_ids:
             lines += [
                 "",
                 "[[station]]",
@@ -87,12 +87,12 @@ def _variable(variable: Variable) -> list[str]:
     return ["", hint, *(f"# {line}" for line in lines)]
 
 
-def _feed(source: Source, names: set[str]) -> list[str]:
+def _feed(source: SourceSummary, names: set[str]) -> list[str]:
     name, count = source.feed.name, 2
     while name in names:
         name, count = f"{source.feed.name}_{count}", count + 1
     names.add(name)
-    zone, who = source.zone()
+    zone, zone_origin = source.zone()
     lines = [
         "",
         f"# {source.why}",
@@ -101,7 +101,7 @@ def _feed(source: Source, names: set[str]) -> list[str]:
         f"name = {_quoted(name)}",
         f"files = {_quoted(_pattern(source.files))}",
         f"format = {_quoted(source.feed.format)}",
-        f"timezone = {_quoted(zone)}            # {who}",
+        f"timezone = {_quoted(zone)}            # {zone_origin}",
         f"nodata = {json.dumps(list(source.layout.options.nodata))}",
     ]
     if source.interval_s:
@@ -115,7 +115,7 @@ def _feed(source: Source, names: set[str]) -> list[str]:
     return lines
 
 
-def _text_keys(source: Source) -> list[str]:
+def _text_keys(source: SourceSummary) -> list[str]:
     options, form = source.layout.options, source.layout.options.text
     lines = [f"{key} = {_quoted(value)}" for key in _TEXT_KEYS if (value := getattr(form, key))]
     lines += [f"{key} = {_quoted(value)}" for key in _COLUMN_KEYS if (value := getattr(form, key))]

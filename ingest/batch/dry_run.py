@@ -27,16 +27,16 @@ from ingest.sources.folder import (
     CHUNK_BYTES,
     SourceFile,
     cut,
+    decompress_to,
     discover,
     find_deployment,
     first_bytes,
     layout_of,
-    made_plain,
     parse,
 )
 
 DECLARED: Final = "the deployment file says so"
-TOLD: Final = "the file tells"
+FROM_FILE: Final = "the file tells"
 AS_FORMAT: Final = "as the format has it; UTC where it does not say: set timezone if clocks showed another"
 NO_ZONE: Final = "nobody says: taken as UTC; set timezone if clocks showed another"
 
@@ -56,7 +56,7 @@ class ColumnSeen:
 
 
 @dataclass
-class Source:
+class SourceSummary:
     """Files of one feed with one header."""
 
     feed: Feed
@@ -84,26 +84,26 @@ class Source:
             return self.layout.options.timezone, DECLARED
         if self.layout.zoned is None and self.feed.format != "csv":
             other = self.layout.options.timezone != self.feed.options.timezone
-            return self.layout.options.timezone, TOLD if other else AS_FORMAT
+            return self.layout.options.timezone, FROM_FILE if other else AS_FORMAT
         return self.layout.options.timezone, NO_ZONE
 
     def columns(self) -> list[ColumnSeen]:
         """Return the columns that would be read."""
-        found = []
-        for name in self.ranges if self.layout.long else self.layout.wanted:
-            told = self.layout.told.columns.get(name)
-            column = self.feed.column(name).told(told)
-            guess = guess_column(name, told.unit if told else None)
+        columns_seen = []
+        for name in self.ranges if self.layout.long else self.layout.columns:
+            column_metadata = self.layout.metadata.columns.get(name)
+            column = self.feed.column(name).with_metadata(column_metadata)
+            guess = guess_column(name, column_metadata.unit if column_metadata else None)
             why = guess.why
-            if any(one.name == name for one in self.feed.columns):
+            if any(column.name == name for column in self.feed.columns):
                 why = DECLARED
-            elif told is not None and told.variable is not None and self.feed.format != "csv":
-                why = TOLD
-            elif told is not None and told.unit:
-                why = f"{why}; its unit, {told.unit}, is in the file"
+            elif column_metadata is not None and column_metadata.variable is not None and self.feed.format != "csv":
+                why = FROM_FILE
+            elif column_metadata is not None and column_metadata.unit:
+                why = f"{why}; its unit, {column_metadata.unit}, is in the file"
             low, high = self.ranges.get(name, (np.nan, np.nan))
-            found.append(ColumnSeen(name, column, guess, why, low, high))
-        return found
+            columns_seen.append(ColumnSeen(name, column, guess, why, low, high))
+        return columns_seen
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class DryRun:
     """What a dry run found."""
 
     deployment: Deployment
-    sources: tuple[Source, ...]
+    sources: tuple[SourceSummary, ...]
     unreadable: Mapping[str, str]
     """Files that cannot be read at all, and why."""
     unknown: tuple[str, ...]
@@ -122,7 +122,7 @@ class DryRun:
         """Return it as plain values."""
         return {
             "declared": self.deployment.declared,
-            "sources": [_plain(source, self.deployment) for source in self.sources],
+            "sources": [_source_to_dict(source, self.deployment) for source in self.sources],
             "unreadable": dict(self.unreadable),
             "unknown": list(self.unknown),
             "companions": list(self.companions),
@@ -140,8 +140,8 @@ def _counter(variable: Variable) -> dict[str, float | None] | None:
     return {"resolution": variable.resolution, "rollover": variable.rollover} if counter_words(variable) else None
 
 
-def _plain(source: Source, deployment: Deployment) -> dict[str, Any]:
-    zone, who = source.zone()
+def _source_to_dict(source: SourceSummary, deployment: Deployment) -> dict[str, Any]:
+    zone, zone_origin = source.zone()
     times = [None if ns is None else format_instant(ns) for ns in (source.first_ns, source.last_ns)]
     return {
         "feed": source.feed.name,
@@ -152,7 +152,7 @@ def _plain(source: Source, deployment: Deployment) -> dict[str, Any]:
         "time_columns": list(source.layout.options.text.time_columns),
         "time_format": source.layout.options.text.time_format,
         "zone": zone,
-        "zone_why": who,
+        "zone_why": zone_origin,
         "stations": list(source.stations),
         "rows": source.rows,
         "first": times[0],
@@ -196,24 +196,24 @@ def dry_run(
     InvalidDeployment
         The deployment file cannot be used.
     """
-    tell = progress or (lambda _stage, _fraction: None)
+    on_progress = progress or (lambda _stage, _fraction: None)
     sources = [Path(path) for path in paths]
     given = deployment or find_deployment(sources)
     described = load(given) if given is not None else default_deployment(name=_name(sources))
-    found = discover(sources, described)
+    discovery = discover(sources, described)
     feeds = {feed.name: feed for feed in described.feeds}
-    seen: dict[Hashable, Source] = {}
+    seen: dict[Hashable, SourceSummary] = {}
     unreadable: dict[str, str] = {}
-    tell("read", 0.0)
-    for count, file in enumerate(found.files):
+    on_progress("read", 0.0)
+    for count, file in enumerate(discovery.files):
         with tempfile.TemporaryDirectory(prefix="hypergrid-") as scratch:
             try:
                 _read(file, feeds[file.feed], Path(scratch), seen)
             except Unreadable as error:
                 unreadable[file.name] = str(error)
-        tell("read", (count + 1) / len(found.files))
-    tell("read", 1.0)
-    return DryRun(described, tuple(seen.values()), unreadable, found.ignored, found.companions)
+        on_progress("read", (count + 1) / len(discovery.files))
+    on_progress("read", 1.0)
+    return DryRun(described, tuple(seen.values()), unreadable, discovery.ignored, discovery.companions)
 
 
 def _name(sources: Sequence[Path]) -> str:
@@ -221,14 +221,14 @@ def _name(sources: Sequence[Path]) -> str:
     return variable_name((first if first.is_dir() else first.parent).resolve().name)
 
 
-def _read(file: SourceFile, feed: Feed, scratch: Path, seen: dict[Hashable, Source]) -> None:
-    plain = made_plain(file, feed, scratch)
+def _read(file: SourceFile, feed: Feed, scratch: Path, seen: dict[Hashable, SourceSummary]) -> None:
+    plain = decompress_to(file, feed, scratch)
     layout = layout_of(plain, feed)
     key = (feed.name, layout.header, layout.options)
     if key not in seen:
         recognised = recognise(first_bytes(plain, feed), plain.path.name)
         why = recognised[1] if recognised is not None and recognised[0] == feed.format else f"its name is {feed.files}"
-        seen[key] = Source(feed, layout, DECLARED if "format" in feed.options.given else why)
+        seen[key] = SourceSummary(feed, layout, DECLARED if "format" in feed.options.given else why)
     source = seen[key]
     source.files.append(file.name)
     line = layout.lines_before
@@ -238,7 +238,7 @@ def _read(file: SourceFile, feed: Feed, scratch: Path, seen: dict[Hashable, Sour
         line += parsed.lines
 
 
-def _add(source: Source, parsed: Parsed, file: str, before: int) -> None:
+def _add(source: SourceSummary, parsed: Parsed, file: str, before: int) -> None:
     source.rows += len(parsed.code)
     source.stations |= dict.fromkeys(parsed.stations)
     for row in parsed.bad:
@@ -252,9 +252,9 @@ def _add(source: Source, parsed: Parsed, file: str, before: int) -> None:
     source.last_ns = last if source.last_ns is None else max(last, source.last_ns)
     source.interval_s = source.interval_s or usual_interval_s(parsed.time_ns[parsed.code == parsed.code[0]])
     columns = parsed.values
-    if parsed.which is not None:
+    if parsed.name_code is not None:
         (values,) = parsed.values.values()
-        columns = {name: values[parsed.which == place] for place, name in enumerate(parsed.names)}
+        columns = {name: values[parsed.name_code == index] for index, name in enumerate(parsed.names)}
     for name, values in columns.items():
         finite = values[np.isfinite(values)]
         low, high = source.ranges.get(name, (np.nan, np.nan))

@@ -10,11 +10,11 @@ from hypergrid.core.errors import InvalidDeployment, InvalidUnit
 from hypergrid.core.geodesy import arc_m, places_m
 from hypergrid.core.readings import Position, Station
 from hypergrid.core.units import Variable, convert
-from ingest.batch.plan import Plan
+from ingest.batch.plan import IngestPlan
 from ingest.deployment.deployment_file import Column, Deployment, Feed
-from ingest.deployment.to_readings import natural
+from ingest.deployment.to_readings import natural_sort_key
 from ingest.formats import Layout
-from ingest.formats.file_metadata import Told
+from ingest.formats.file_metadata import FileMetadata
 
 FAR_TIMES: Final = 10.0
 """A station is far off when it is so many times farther from the network's middle than half of the stations are."""
@@ -26,20 +26,20 @@ _SAME_M: Final = 1.0
 
 def column_of(feed: Feed, layout: Layout, name: str) -> Column:
     """Return what is in a column of a file: as the deployment says, else as the file tells."""
-    return feed.column(name).told(layout.told.columns.get(name))
+    return feed.column(name).with_metadata(layout.metadata.columns.get(name))
 
 
-def columns_of(plan: Plan, deployment: Deployment) -> Mapping[int, tuple[Column, ...]]:
+def columns_of(plan: IngestPlan, deployment: Deployment) -> Mapping[int, tuple[Column, ...]]:
     """Return the columns of each row of each readable file, by its place; of long rows those known beforehand."""
     feeds = {feed.name: feed for feed in deployment.feeds}
     return {
-        place: tuple(column_of(feeds[plan.files[place].feed], layout, name) for name in layout.wanted)
-        for place, layout in plan.layouts.items()
+        file_index: tuple(column_of(feeds[plan.files[file_index].feed], layout, name) for name in layout.columns)
+        for file_index, layout in plan.layouts.items()
     }
 
 
-def with_told(
-    deployment: Deployment, plan: Plan, *, variables: Mapping[str, Variable], stations: Mapping[str, Station]
+def with_file_metadata(
+    deployment: Deployment, plan: IngestPlan, *, variables: Mapping[str, Variable], stations: Mapping[str, Station]
 ) -> Deployment:
     """Return the deployment with the variables and stations that the plan's files tell and it does not declare.
 
@@ -53,30 +53,30 @@ def with_told(
     InvalidDeployment
         A column is told in a unit that is none of its variable's.
     """
-    found: dict[str, Variable] = {variable.name: variable for variable in deployment.variables}
-    for place, columns in columns_of(plan, deployment).items():
-        told = plan.layouts[place].told.columns
+    variables_by_name: dict[str, Variable] = {variable.name: variable for variable in deployment.variables}
+    for file_index, columns in columns_of(plan, deployment).items():
+        column_metadata = plan.layouts[file_index].metadata.columns
         for column in columns:
-            variable = told[column.name].variable if column.name in told else None
+            variable = column_metadata[column.name].variable if column.name in column_metadata else None
             if variable is not None and variable.name == column.variable:
-                found.setdefault(column.variable, variables.get(column.variable, variable))
+                variables_by_name.setdefault(column.variable, variables.get(column.variable, variable))
     whole = replace(
         deployment,
-        variables=tuple(found.values()),
-        stations=placed_stations([layout.told for layout in plan.layouts.values()], deployment.stations, stations),
+        variables=tuple(variables_by_name.values()),
+        stations=merge_stations([layout.metadata for layout in plan.layouts.values()], deployment.stations, stations),
     )
     _check_units(plan, whole)
     return whole
 
 
-def _check_units(plan: Plan, deployment: Deployment) -> None:
-    for place, columns in columns_of(plan, deployment).items():
+def _check_units(plan: IngestPlan, deployment: Deployment) -> None:
+    for file_index, columns in columns_of(plan, deployment).items():
         for column in columns:
             variable = deployment.variable(column.variable)
             try:
                 convert(0.0, column.unit, variable.unit)
             except InvalidUnit as error:
-                file = plan.files[place]
+                file = plan.files[file_index]
                 message = (
                     f"{file.name}: column {column.name!r} is in {column.unit!r}, and {variable.name!r} is kept in "
                     f"{variable.unit!r}, which it does not convert to; give the column another variable or unit in "
@@ -85,29 +85,31 @@ def _check_units(plan: Plan, deployment: Deployment) -> None:
                 raise InvalidDeployment(message) from error
 
 
-def placed_stations(
-    told: Iterable[Told], declared: tuple[Station, ...], archive: Mapping[str, Station]
+def merge_stations(
+    metadata: Iterable[FileMetadata], declared: tuple[Station, ...], archive: Mapping[str, Station]
 ) -> tuple[Station, ...]:
     """Return the declared stations, then those that files tell; a declared one without a position takes the told."""
     own = {station.id: station for station in declared}
-    found: dict[str, Station] = {}
-    for one in sorted(told, key=lambda one: one.first_ns or 0):
-        for station in one.stations:
+    stations: dict[str, Station] = {}
+    for file_metadata in sorted(metadata, key=lambda file_metadata: file_metadata.first_ns or 0):
+        for station in file_metadata.stations:
             if is_placed(own.get(station.id)):
                 continue
-            before = found.get(station.id) or archive.get(station.id)
+            before = stations.get(station.id) or archive.get(station.id)
             if before is None or not is_placed(before):
-                found[station.id] = station
+                stations[station.id] = station
                 continue
-            positions = found[station.id].positions if station.id in found else ()
-            moved = _moved(before.position, station.positions, one.first_ns)
+            positions = stations[station.id].positions if station.id in stations else ()
+            moved = _moved_positions(before.position, station.positions, file_metadata.first_ns)
             if moved:
-                found[station.id] = replace(station, positions=(*positions, *moved))
-    first = [replace(found.pop(name), name=one.name) if name in found else one for name, one in own.items()]
-    return (*first, *(found[name] for name in sorted(found, key=natural)))
+                stations[station.id] = replace(station, positions=(*positions, *moved))
+    first = [
+        replace(stations.pop(name), name=station.name) if name in stations else station for name, station in own.items()
+    ]
+    return (*first, *(stations[name] for name in sorted(stations, key=natural_sort_key)))
 
 
-def _moved(before: Position, after: Iterable[Position], first_ns: int | None) -> list[Position]:
+def _moved_positions(before: Position, after: Iterable[Position], first_ns: int | None) -> list[Position]:
     """Return the positions of `after` that are others than the one before them."""
     moved = []
     for position in after:
@@ -119,11 +121,11 @@ def _moved(before: Position, after: Iterable[Position], first_ns: int | None) ->
     return moved
 
 
-def _is_same(one: Position, other: Position) -> bool:
-    up = abs(one.elevation_m - other.elevation_m)
+def _is_same(position: Position, other: Position) -> bool:
+    up = abs(position.elevation_m - other.elevation_m)
     return (
-        abs(one.lon - other.lon) <= _SAME_DEGREES
-        and abs(one.lat - other.lat) <= _SAME_DEGREES
+        abs(position.lon - other.lon) <= _SAME_DEGREES
+        and abs(position.lat - other.lat) <= _SAME_DEGREES
         and (np.isnan(up) or up <= _SAME_M)
     )
 
@@ -133,7 +135,7 @@ def is_placed(station: Station | None) -> bool:
     return station is not None and not (np.isnan(station.position.lon) or np.isnan(station.position.lat))
 
 
-def far_off(stations: Iterable[Station]) -> dict[str, float]:
+def find_distant_stations(stations: Iterable[Station]) -> dict[str, float]:
     """Return the stations that lie far off the others, with their distance from the network's middle [m].
 
     The middle is the median place; far is more than `FAR_TIMES` as far from it as half of the stations are.
@@ -145,5 +147,9 @@ def far_off(stations: Iterable[Station]) -> dict[str, float]:
     lat = np.array([station.position.lat for station in placed])
     places = places_m(lon, lat)
     away_m = arc_m(np.linalg.norm(places - np.median(places, axis=0), axis=1))
-    least = max(FAR_LEAST_M, FAR_TIMES * float(np.median(away_m)))
-    return {station.id: float(far) for station, far in zip(placed, away_m, strict=True) if far > least}
+    threshold_m = max(FAR_LEAST_M, FAR_TIMES * float(np.median(away_m)))
+    return {
+        station.id: float(distance_m)
+        for station, distance_m in zip(placed, away_m, strict=True)
+        if distance_m > threshold_m
+    }

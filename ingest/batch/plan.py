@@ -12,12 +12,12 @@ from hypergrid.core.errors import InvalidDeployment, NotFound
 from hypergrid.core.times import SECOND_NS
 from ingest.deployment.deployment_file import DEFAULT_SLICE_S, UNKNOWN_UNIT, Deployment, Feed
 from ingest.formats import FORMATS, DocumentFormat, Format, Layout, Parsed, Unreadable
-from ingest.sources.folder import HEAD_BYTES, Chunk, Found, SourceFile, cut, first_bytes, layout_of, made_plain
+from ingest.sources.folder import HEAD_BYTES, Chunk, Discovery, SourceFile, cut, decompress_to, first_bytes, layout_of
 from ingest.sources.raw_files import hash_of
 
 
 @dataclass(frozen=True)
-class Plan:
+class IngestPlan:
     """The new files of a run, and their chunks."""
 
     files: tuple[SourceFile, ...]
@@ -29,17 +29,17 @@ class Plan:
     """By place among the files; unreadable files have none."""
     unreadable: tuple[Reject, ...]
     """Files that cannot be read at all."""
-    elsewhere: int = 0
+    files_elsewhere: int = 0
     """Known files that were read with another description than this one."""
 
     @property
     def size_bytes(self) -> int:
         """Bytes to parse."""
-        return sum(self.files[place].size_bytes for place in self.layouts)
+        return sum(self.files[file_index].size_bytes for file_index in self.layouts)
 
 
 def make_plan(
-    found: Found,
+    discovery: Discovery,
     deployment: Deployment,
     *,
     ledger: Iterable[FileEntry],
@@ -47,7 +47,7 @@ def make_plan(
     scratch: Path,
     progress: Callable[[float], None] = lambda _: None,
     requires_columns: bool = True,
-) -> Plan:
+) -> IngestPlan:
     """Hash the files, leave out those that the ledger knows, and lay out and cut the others.
 
     What is packed, or no text with lines, is made plain in the folder `scratch`, where it stays while it is parsed. A
@@ -74,11 +74,11 @@ def make_plan(
     unreadable: list[Reject] = []
     telling: list[tuple[str, Layout]] = []
     elsewhere = 0
-    for count, file in enumerate(found.files):
-        progress(count / len(found.files))
+    for count, file in enumerate(discovery.files):
+        progress(count / len(discovery.files))
         feed, wrong = feeds[file.feed], ""
         try:
-            file = made_plain(file, feed, scratch)
+            file = decompress_to(file, feed, scratch)
         except Unreadable as error:
             wrong = str(error)
         sha256 = hash_of(file.path, file.size_bytes)
@@ -88,32 +88,34 @@ def make_plan(
         if sha256 in read or is_same:
             elsewhere += not is_same
             if sha256 not in read:
-                telling += _telling(file, feeds[file.feed])
+                telling += _metadata_files(file, feeds[file.feed])
             continue
         tried.add(attempt)
         file = replace(file, sha256=sha256)
-        place = len(files)
+        file_index = len(files)
         files.append(file)
         try:
             if wrong:
                 raise Unreadable(wrong)
             layout = layout_of(file, feed)
-            chunks += cut(file, place, layout, feed.format, chunk_bytes=chunk_bytes, first=len(chunks))
-            layouts[place] = layout
-            read |= {sha256} if layout.wanted or layout.long else set()
+            chunks += cut(file, file_index, layout, feed.format, chunk_bytes=chunk_bytes, first=len(chunks))
+            layouts[file_index] = layout
+            read |= {sha256} if layout.columns or layout.long else set()
         except Unreadable as error:
             unreadable.append(Reject(file.name, 0, "", "", str(error)))
     for feed in deployment.feeds:
-        mine = [place for place in layouts if files[place].feed == feed.name]
+        file_indices = [file_index for file_index in layouts if files[file_index].feed == feed.name]
         others = [layout for name, layout in telling if name == feed.name]
-        layouts |= _linked(feed, {place: layouts[place] for place in mine}, others)
+        layouts |= _link_layouts(feed, {file_index: layouts[file_index] for file_index in file_indices}, others)
         if requires_columns:
-            _check_columns(feed, [layouts[place] for place in mine])
+            _check_columns(feed, [layouts[file_index] for file_index in file_indices])
     chunks = [replace(chunk, layout=layouts[chunk.file]) for chunk in chunks]
-    return Plan(tuple(files), len(found.files) - len(files), tuple(chunks), layouts, tuple(unreadable), elsewhere)
+    return IngestPlan(
+        tuple(files), len(discovery.files) - len(files), tuple(chunks), layouts, tuple(unreadable), elsewhere
+    )
 
 
-def _telling(file: SourceFile, feed: Feed) -> list[tuple[str, Layout]]:
+def _metadata_files(file: SourceFile, feed: Feed) -> list[tuple[str, Layout]]:
     """Return the layout of a known file without readings, if it may tell of the columns of others."""
     form = FORMATS[feed.format]
     if not isinstance(form, DocumentFormat) or form.link is None:
@@ -124,7 +126,7 @@ def _telling(file: SourceFile, feed: Feed) -> list[tuple[str, Layout]]:
         return []
 
 
-def _linked(feed: Feed, layouts: Mapping[int, Layout], telling: list[Layout]) -> dict[int, Layout]:
+def _link_layouts(feed: Feed, layouts: Mapping[int, Layout], telling: list[Layout]) -> dict[int, Layout]:
     form = FORMATS[feed.format]
     if not isinstance(form, DocumentFormat) or form.link is None or not layouts:
         return dict(layouts)
@@ -143,32 +145,32 @@ def _check_columns(feed: Feed, layouts: list[Layout]) -> None:
             raise InvalidDeployment(message)
 
 
-def layout_warnings(plan: Plan, deployment: Deployment) -> list[str]:
+def layout_warnings(plan: IngestPlan, deployment: Deployment) -> list[str]:
     """Return what a user should know about the columns of the files."""
-    found: list[str] = []
+    warnings: list[str] = []
     for feed in deployment.feeds:
         layouts = {plan.files[p].name: layout for p, layout in plan.layouts.items() if plan.files[p].feed == feed.name}
         ignored = sorted({name for layout in layouts.values() for name in layout.ignored})
         if ignored:
-            found.append(f"columns that nothing maps were left out: {', '.join(ignored)}")
+            warnings.append(f"columns that nothing maps were left out: {', '.join(ignored)}")
         for column in feed.columns:
-            lacking = [name for name, one in layouts.items() if not one.long and column.name not in one.header]
+            lacking = [name for name, layout in layouts.items() if not layout.long and column.name not in layout.header]
             if lacking:
-                found.append(f"column {column.name!r} is missing in {_some(lacking)}")
-        silent = any(set(layout.wanted) - set(layout.told.columns) for layout in layouts.values())
+                warnings.append(f"column {column.name!r} is missing in {_list_names(lacking)}")
+        silent = any(set(layout.columns) - set(layout.metadata.columns) for layout in layouts.values())
         if deployment.declared and not feed.columns and silent:
-            found.append(f"feed {feed.name!r} declares no columns: all were taken, with unknown units")
+            warnings.append(f"feed {feed.name!r} declares no columns: all were taken, with unknown units")
         for name, layout in layouts.items():
-            found += [f"{name}: {note}" for note in layout.told.notes]
+            warnings += [f"{name}: {note}" for note in layout.metadata.notes]
     if not deployment.declared and plan.layouts:
-        found += _default_warnings(plan, deployment)
+        warnings += _default_warnings(plan, deployment)
     formats = {feed.name: FORMATS[feed.format] for feed in deployment.feeds}
-    lines = [file for place, file in enumerate(plan.files) if place in plan.layouts]
+    lines = [file for file_index, file in enumerate(plan.files) if file_index in plan.layouts]
     lines = [file for file in lines if isinstance(formats[file.feed], Format)]
     unended = [file.name for file in lines if _is_unended(file)]
     if unended:
-        found.append(f"the last line has no line end and may be cut off within a number: {_some(unended)}")
-    return found
+        warnings.append(f"the last line has no line end and may be cut off within a number: {_list_names(unended)}")
+    return warnings
 
 
 def _is_unended(file: SourceFile) -> bool:
@@ -177,34 +179,34 @@ def _is_unended(file: SourceFile) -> bool:
         return stream.read(1) not in (b"\n", b"\r")
 
 
-def _default_warnings(plan: Plan, deployment: Deployment) -> list[str]:
+def _default_warnings(plan: IngestPlan, deployment: Deployment) -> list[str]:
     named = [
-        plan.files[place].name
-        for place, layout in plan.layouts.items()
-        if layout.wanted
+        plan.files[file_index].name
+        for file_index, layout in plan.layouts.items()
+        if layout.columns
         and layout.options.station_column not in layout.header
-        and layout.station not in {station.id for station in layout.told.stations}
+        and layout.station not in {station.id for station in layout.metadata.stations}
     ]
     columns = sorted(
         {
             name
             for layout in plan.layouts.values()
-            for name in layout.wanted
-            if (told := layout.told.columns.get(name)) is None or told.unit is None
+            for name in layout.columns
+            if (column_metadata := layout.metadata.columns.get(name)) is None or column_metadata.unit is None
         }
     )
     feed = deployment.feeds[0]
     kept = [deployment.variable(feed.column(name).variable) for name in columns]
     taken = [f"{variable.name} as {variable.unit}" for variable in kept if variable.unit != UNKNOWN_UNIT]
     as_kept = f" ({', '.join(taken)}, which the archive keeps)" if taken else ""
-    zoned = all(layout.told.zone for layout in plan.layouts.values())
-    found = ["no deployment.toml was found" + ("" if zoned else ": times without a zone were taken as UTC")]
+    zoned = all(layout.metadata.zone for layout in plan.layouts.values())
+    warnings = ["no deployment.toml was found" + ("" if zoned else ": times without a zone were taken as UTC")]
     if columns:
-        found.append(f"units are unknown and values were taken as they are: {', '.join(columns)}{as_kept}")
-    return [*found, f"the station was taken from the file's name: {_some(named)}"] if named else found
+        warnings.append(f"units are unknown and values were taken as they are: {', '.join(columns)}{as_kept}")
+    return [*warnings, f"the station was taken from the file's name: {_list_names(named)}"] if named else warnings
 
 
-def _some(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
@@ -217,10 +219,10 @@ def _first_rows(file: SourceFile, feed: Feed, layout: Layout) -> Parsed:
     return form.parse(head[: head.rfind(b"\n") + 1], layout, last=False)
 
 
-def guess_slice_s(found: Found, deployment: Deployment) -> float:
+def guess_slice_s(discovery: Discovery, deployment: Deployment) -> float:
     """Return the usual interval between rows of one station at the beginning of the first file that tells it [s]."""
     feeds = {feed.name: feed for feed in deployment.feeds}
-    for file in found.files[:20]:
+    for file in discovery.files[:20]:
         if file.refused or (file.member and isinstance(FORMATS[feeds[file.feed].format], DocumentFormat)):
             continue
         try:

@@ -79,11 +79,12 @@ def check_conservation(
     HyperGridError
         A reading is lost, or counted twice: a defect of this program; nothing may be committed.
     """
-    came = sum(rows * columns for rows, columns in rows_in.values())
+    reading_count = sum(rows * columns for rows, columns in rows_in.values())
     went = stored + superseded + rejected + duplicates
-    if came != went:
+    if reading_count != went:
         message = (
-            f"{came} readings came and {went} were accounted for ({stored} stored, {superseded} superseded, {rejected} "
+            f"{reading_count} readings came and {went} were accounted for ({stored} stored, {superseded} "
+            f"superseded, {rejected} "
             f"rejected, {duplicates} duplicates); nothing was committed; please report this with the files"
         )
         raise HyperGridError(message)
@@ -104,12 +105,12 @@ class Stages:
     def stage(self, name: str) -> Iterator[Callable[[float], None]]:
         """Time a stage; yields what tells the fraction done, from 0 to 1."""
         start = self.clock()
-        self.tell(name, 0.0)
-        yield lambda fraction: self.tell(name, fraction)
+        self.report_progress(name, 0.0)
+        yield lambda fraction: self.report_progress(name, fraction)
         self.seconds[name] = self.seconds.get(name, 0.0) + self.clock() - start
-        self.tell(name, 1.0)
+        self.report_progress(name, 1.0)
 
-    def tell(self, name: str, fraction: float) -> None:
+    def report_progress(self, name: str, fraction: float) -> None:
         """Tell the listener, if there is one."""
         if self.listener is not None:
             self.listener(name, fraction)

@@ -41,7 +41,7 @@ SUMMARY: Final = pa.schema(
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedChunk:
     """A staged chunk: where it is, and how much of what."""
 
     number: int
@@ -60,17 +60,17 @@ class Staged:
 
     def record(self) -> dict[str, Any]:
         """Return it as a row of `SUMMARY`."""
-        told = {name: getattr(self, name) for name in SUMMARY.names}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+        summary = {name: getattr(self, name) for name in SUMMARY.names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in summary.items()}
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> "Staged":
+    def from_record(cls, record: dict[str, Any]) -> "StagedChunk":
         """Read a row of `SUMMARY`."""
         lists: dict[str, Any] = {name: tuple(value) for name, value in record.items() if isinstance(value, list)}
         return cls(**{**record, **lists})
 
 
-def stage(chunk: Chunk, folder: Path) -> Staged:
+def stage(chunk: Chunk, folder: Path) -> StagedChunk:
     """Parse a chunk and write its rows and rejects into the folder; staging it again gives the same files."""
     parsed = parse(chunk)
     if len(parsed.code):
@@ -79,8 +79,8 @@ def stage(chunk: Chunk, folder: Path) -> Staged:
         columns = {name: [getattr(row, name) for row in parsed.bad] for name in BadRow.__dataclass_fields__}
         _write(pa.table(columns), _rejects_path(folder, chunk.number))
     first, last = (int(parsed.time_ns.min()), int(parsed.time_ns.max())) if len(parsed.code) else (0, 0)
-    stations, present = _present(parsed)
-    return Staged(
+    stations, present = _present_columns(parsed)
+    return StagedChunk(
         number=chunk.number,
         lines=parsed.lines,
         rows=len(parsed.code),
@@ -93,18 +93,18 @@ def stage(chunk: Chunk, folder: Path) -> Staged:
     )
 
 
-def _present(parsed: Parsed) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+def _present_columns(parsed: Parsed) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     """Return the stations and, of long rows, a column that each has."""
-    if parsed.which is None:
+    if parsed.name_code is None:
         return parsed.stations, None
-    pairs = np.unique(np.column_stack([parsed.code, parsed.which]), axis=0).tolist()
+    pairs = np.unique(np.column_stack([parsed.code, parsed.name_code]), axis=0).tolist()
     return tuple(parsed.stations[a] for a, _ in pairs), tuple(parsed.names[b] for _, b in pairs)
 
 
 def _table(parsed: Parsed) -> pa.Table:
     columns: dict[str, Any] = {STATION: _labels(parsed.code, parsed.stations), TIME: parsed.time_ns}
-    if parsed.which is not None:
-        columns[COLUMN] = _labels(parsed.which, parsed.names)
+    if parsed.name_code is not None:
+        columns[COLUMN] = _labels(parsed.name_code, parsed.names)
     if parsed.arrival_ns is not None:
         columns[ARRIVAL] = parsed.arrival_ns
     if parsed.flags is not None:
@@ -131,7 +131,7 @@ def _rejects_path(folder: Path, number: int) -> Path:
     return folder / f"rejects-{number:08d}.parquet"
 
 
-def staged_rejects(staged: Staged, folder: Path) -> Iterator[BadRow]:
+def staged_rejects(staged: StagedChunk, folder: Path) -> Iterator[BadRow]:
     """Yield the rows of a chunk that were refused, by line."""
     if staged.rejects:
         for batch in pq.ParquetFile(_rejects_path(folder, staged.number)).iter_batches(ROW_GROUP):
@@ -139,7 +139,7 @@ def staged_rejects(staged: Staged, folder: Path) -> Iterator[BadRow]:
                 yield BadRow(**record)
 
 
-def staged_rows(staged: Staged, folder: Path, window: Window) -> Parsed | None:
+def staged_rows(staged: StagedChunk, folder: Path, window: Window) -> Parsed | None:
     """Return the rows of a chunk that are stamped within the window, None where there are none."""
     if not staged.rows or staged.last_ns < window.start_ns or staged.first_ns >= window.stop_ns:
         return None
@@ -153,11 +153,13 @@ def staged_rows(staged: Staged, folder: Path, window: Window) -> Parsed | None:
         name.removeprefix(PREFIX): table[name].to_numpy() for name in table.column_names if name.startswith(PREFIX)
     }
     stations, code = _unlabelled(table[STATION])
-    names, which = _unlabelled(table[COLUMN]) if COLUMN in table.column_names else ((), None)
+    names, name_code = _unlabelled(table[COLUMN]) if COLUMN in table.column_names else ((), None)
     arrival_ns = table[ARRIVAL].to_numpy() if ARRIVAL in table.column_names else None
     time_ns = table[TIME].to_numpy()
     flags = table[FLAG].to_numpy() if FLAG in table.column_names else None
-    return Parsed(stations, code, time_ns, values, (), staged.lines, names, which, arrival_ns=arrival_ns, flags=flags)
+    return Parsed(
+        stations, code, time_ns, values, (), staged.lines, names, name_code, arrival_ns=arrival_ns, flags=flags
+    )
 
 
 def _unlabelled(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int32]]:
@@ -170,7 +172,7 @@ Span = tuple[int, int, int]
 """First and last stamp of some values [ns since 1970 UTC], and how many they are."""
 
 
-def windows(spans: Iterable[Span], *, most: int, chunks_ns: tuple[int, int]) -> Sequence[Window]:
+def windows(spans: Iterable[Span], *, maximum: int, chunks_ns: tuple[int, int]) -> Sequence[Window]:
     """Cut time so that no window holds many more than `most` values, if each span's are spread evenly over its time.
 
     Parameters
@@ -186,7 +188,7 @@ def windows(spans: Iterable[Span], *, most: int, chunks_ns: tuple[int, int]) -> 
         return []
     starts, stops, counts = (np.array(part) for part in zip(*filled, strict=True))
     first, last, total = int(starts.min()), int(stops.max()), int(counts.sum())
-    pieces = -(-total // most)
+    pieces = -(-total // maximum)
     if pieces == 1:
         return [Window(first, last)]
     edges = np.unique(np.concatenate([starts, stops]))

@@ -17,14 +17,14 @@ from hypergrid.archive import Conservation, FileEntry, Reject, Writer
 from hypergrid.core.readings import Readings, Series, Station
 from hypergrid.core.times import SECOND_NS, Window
 from ingest.batch.metadata_merge import column_of
-from ingest.batch.plan import Plan
-from ingest.batch.staging import Span, Staged, staged_rejects, staged_rows, windows
+from ingest.batch.plan import IngestPlan
+from ingest.batch.staging import Span, StagedChunk, staged_rejects, staged_rows, windows
 from ingest.deployment.arrivals import Arrivals
 from ingest.deployment.deployment_file import Column, Deployment, Feed
-from ingest.deployment.to_readings import Rows, all_series, assemble, stations_of
+from ingest.deployment.to_readings import ParsedRows, all_series, assemble_readings, stations_of
 from ingest.formats import Parsed
 from ingest.formats.base import VALUE
-from ingest.quality.flagging import Inspector
+from ingest.quality.flagging import QualityFlagger
 from ingest.quality.summary import Summary
 from ingest.quality.zone import ZoneSuspicion
 
@@ -35,12 +35,12 @@ AHEAD_NS: Final = 24 * 3600 * SECOND_NS
 
 
 @dataclass(frozen=True, eq=False)
-class Stock:
+class StagedBatch:
     """Everything that was staged, and what it means."""
 
-    plan: Plan
+    plan: IngestPlan
     deployment: Deployment
-    staged: Sequence[Staged]
+    staged: Sequence[StagedChunk]
     """By chunk, in their order."""
     folder: Path
     """Where it is staged."""
@@ -64,16 +64,16 @@ class Stock:
                 present |= {(feed, self.column(chunk.file, column), station) for column, station in pairs}
         return all_series(present, self.deployment)
 
-    def column(self, place: int, name: str) -> Column:
+    def column(self, file_index: int, name: str) -> Column:
         """Return what is in a column of a file, told by its place."""
-        feed = next(feed for feed in self.deployment.feeds if feed.name == self.plan.files[place].feed)
-        return column_of(feed, self.plan.layouts[place], name)
+        feed = next(feed for feed in self.deployment.feeds if feed.name == self.plan.files[file_index].feed)
+        return column_of(feed, self.plan.layouts[file_index], name)
 
-    def width(self, place: int) -> int:
+    def width(self, file_index: int) -> int:
         """Return the readings of a row of a file, told by its place; 0 where it cannot be read."""
-        if place not in self.columns:
+        if file_index not in self.columns:
             return 0
-        return 1 if self.plan.layouts[place].long else len(self.columns[place])
+        return 1 if self.plan.layouts[file_index].long else len(self.columns[file_index])
 
     def spans(self) -> list[Span]:
         """Return where the values of each chunk lie in time."""
@@ -88,21 +88,21 @@ class Stock:
 
     def rejects(self) -> list[Reject]:
         """Return all rejects, with lines counted from the start of their file."""
-        found = list(self.plan.unreadable)
-        before = {place: layout.lines_before for place, layout in self.plan.layouts.items()}
+        all_rejects = list(self.plan.unreadable)
+        before = {file_index: layout.lines_before for file_index, layout in self.plan.layouts.items()}
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
             name = self.plan.files[chunk.file].name
             for row in staged_rejects(staged, self.folder):
-                found.append(Reject(name, before[chunk.file] + row.line, row.column, row.text, row.reason))
+                all_rejects.append(Reject(name, before[chunk.file] + row.line, row.column, row.text, row.reason))
             before[chunk.file] += staged.lines
-        return found
+        return all_rejects
 
     def rows_in(self) -> dict[int, tuple[int, int]]:
         """Return, for each readable file by its place, its rows (rejected ones included) and its columns."""
         rows: Counter[int] = Counter()
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
             rows[chunk.file] += staged.rows + staged.rejects
-        return {place: (rows[place], self.width(place)) for place in self.columns}
+        return {file_index: (rows[file_index], self.width(file_index)) for file_index in self.columns}
 
     def readings_rejected(self) -> int:
         """Return how many readings the rejected rows would have been."""
@@ -121,13 +121,13 @@ class Stock:
                 file.name,
                 file.sha256,
                 file.size_bytes,
-                rows[place],
-                rows[place] * self.width(place),
-                bad[place] + (place not in self.columns),
+                rows[file_index],
+                rows[file_index] * self.width(file_index),
+                bad[file_index] + (file_index not in self.columns),
                 now_ns,
                 mapping[file.feed],
             )
-            for place, file in enumerate(self.plan.files)
+            for file_index, file in enumerate(self.plan.files)
         ]
 
 
@@ -148,7 +148,7 @@ class Totals:
     """Readings that were in the archive, and have another flag now."""
     suspicions: Sequence[ZoneSuspicion] = ()
     """Stations whose clocks are likely off."""
-    ahead: dict[str, int] = field(default_factory=dict)
+    instants_ahead: dict[str, int] = field(default_factory=dict)
     """By station, the greatest stamp of those that lie in the future [ns since 1970 UTC]."""
 
     def add(self, missing: int, ahead: Mapping[str, int], outcome: Conservation) -> None:
@@ -157,11 +157,11 @@ class Totals:
         self.values += outcome.readings - missing
         self.conservation = self.conservation + outcome
         for station, stamp in ahead.items():
-            self.ahead[station] = max(stamp, self.ahead.get(station, stamp))
+            self.instants_ahead[station] = max(stamp, self.instants_ahead.get(station, stamp))
 
 
 def store(
-    stock: Stock,
+    stock: StagedBatch,
     writer: Writer,
     *,
     known: Mapping[str, Station],
@@ -176,58 +176,61 @@ def store(
     stations = stations_of(stock.stations(), stock.deployment, known=known)
     writer.stations(stations)
     quality = stock.deployment.quality
-    places = {**known, **{one.id: one for one in stations}}
-    inspectors = {name: Inspector(quality, places, stock.deployment.slice_s) for name in variables}
+    places = {**known, **{station.id: station for station in stations}}
+    inspectors = {name: QualityFlagger(quality, places, stock.deployment.slice_s) for name in variables}
     for name, variable in variables.items():
         inspectors[name].keep(writer, {name: variable})
-    cuts = windows(stock.spans(), most=values_at_once, chunks_ns=writer.chunks_ns)
+    cuts = windows(stock.spans(), maximum=values_at_once, chunks_ns=writer.chunks_ns)
     totals = Totals()
 
-    def stored(name: str, pieces: list[Rows]) -> tuple[int, Mapping[str, int], Conservation]:
+    def stored(name: str, pieces: list[ParsedRows]) -> tuple[int, Mapping[str, int], Conservation]:
         def coming(other: str) -> Readings | None:
             known = other in series
-            return assemble(pieces, variables[other], series[other], stock.deployment) if known else None
+            return assemble_readings(pieces, variables[other], series[other], stock.deployment) if known else None
 
-        readings = assemble(pieces, variables[name], series[name], stock.deployment)
+        readings = assemble_readings(pieces, variables[name], series[name], stock.deployment)
         missing = int(np.isnan(readings.value).sum())
         outcome = inspectors[name].store(writer, variables[name], readings, coming)
-        return missing, _ahead(readings, now_ns), outcome
+        return missing, _instants_ahead(readings, now_ns), outcome
 
     # Variables side by side, as most of the work is numpy's and the compressor's; the next range is read meanwhile.
     with ThreadPoolExecutor(os.cpu_count()) as variables_at_once, ThreadPoolExecutor(1) as reader:
         load = partial(rows_within, stock, now_ns=now_ns)
         ahead = reader.submit(load, cuts[0]) if cuts else None
-        for place in range(len(cuts)):
+        for index in range(len(cuts)):
             assert ahead is not None
             pieces = ahead.result()
-            ahead = reader.submit(load, cuts[place + 1]) if place + 1 < len(cuts) else None
+            ahead = reader.submit(load, cuts[index + 1]) if index + 1 < len(cuts) else None
             slices = _slice_numbers(pieces, stock.deployment.slice_s)
             totals.slices = np.union1d(totals.slices, slices)
             results = variables_at_once.map(stored, variables, repeat(pieces))
             for count, result in enumerate(results):
                 totals.add(*result)
-                progress((place + (count + 1) / len(series)) / len(cuts))
-    summary = Summary.of([one.summary for one in inspectors.values()])
-    totals.quality, totals.revised = summary.by_station(), sum(one.revised for one in inspectors.values())
-    totals.skipped = summary.skipped()
-    totals.suspicions = [found for one in inspectors.values() for found in one.suspicions()]
+                progress((index + (count + 1) / len(series)) / len(cuts))
+    summary = Summary.of([inspector.summary for inspector in inspectors.values()])
+    totals.quality, totals.revised = (
+        summary.count_by_station(),
+        sum(inspector.revised for inspector in inspectors.values()),
+    )
+    totals.skipped = summary.count_skipped()
+    totals.suspicions = [suspicion for inspector in inspectors.values() for suspicion in inspector.suspicions()]
     return totals
 
 
-def _ahead(readings: Readings, now_ns: int) -> dict[str, int]:
+def _instants_ahead(readings: Readings, now_ns: int) -> dict[str, int]:
     """Return the greatest stamp of each station of those that lie in the future [ns]."""
-    found: dict[str, int] = {}
+    ahead_ns: dict[str, int] = {}
     ahead = readings.time_ns > now_ns + AHEAD_NS
     if ahead.any():
         latest = np.zeros(len(readings.series), np.int64)
         np.maximum.at(latest, readings.index[ahead], readings.time_ns[ahead])
         for number in np.flatnonzero(latest).tolist():
             station = readings.series[number].station
-            found[station] = max(int(latest[number]), found.get(station, 0))
-    return found
+            ahead_ns[station] = max(int(latest[number]), ahead_ns.get(station, 0))
+    return ahead_ns
 
 
-def rows_within(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
+def rows_within(stock: StagedBatch, window: Window, *, now_ns: int) -> list[ParsedRows]:
     """Return the rows that were staged and are stamped within a window."""
     feeds = {feed.name: feed for feed in stock.deployment.feeds}
     shifts = {station: round(hours * 3600 * SECOND_NS) for station, hours in stock.deployment.quality.clock_shift_h}
@@ -239,39 +242,39 @@ def rows_within(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
         feed = feeds[stock.plan.files[chunk.file].feed]
         known = stock.arrivals.get(feed.name, Arrivals({}))
         ingested_ns = stock.ingested_ns.get(chunk.file, now_ns)
-        arrival_ns = known.of(parsed.stations, parsed.code, parsed.time_ns, otherwise_ns=ingested_ns)
+        arrival_ns = known.arrival_times(parsed.stations, parsed.code, parsed.time_ns, otherwise_ns=ingested_ns)
         if parsed.arrival_ns is not None:
             arrival_ns = np.where((arrival_ns == ingested_ns) & (parsed.arrival_ns > 0), parsed.arrival_ns, arrival_ns)
         columns = {column.name: column for column in stock.columns[chunk.file]}
         time_ns = parsed.time_ns
         if not shifts.keys().isdisjoint(parsed.stations):
-            time_ns = time_ns + np.array([shifts.get(one, 0) for one in parsed.stations], np.int64)[parsed.code]
-        rows = Rows(feed, columns, parsed.stations, parsed.code, time_ns, arrival_ns, parsed.values)
+            time_ns = time_ns + np.array([shifts.get(station, 0) for station in parsed.stations], np.int64)[parsed.code]
+        rows = ParsedRows(feed, columns, parsed.stations, parsed.code, time_ns, arrival_ns, parsed.values)
         rows = rows if parsed.flags is None else replace(rows, flag=parsed.flags)
-        pieces += [rows] if parsed.which is None else _by_column(stock, chunk.file, rows, parsed)
+        pieces += [rows] if parsed.name_code is None else _split_by_column(stock, chunk.file, rows, parsed)
     return pieces
 
 
-def _by_column(stock: Stock, place: int, rows: Rows, parsed: Parsed) -> list[Rows]:
+def _split_by_column(stock: StagedBatch, file_index: int, rows: ParsedRows, parsed: Parsed) -> list[ParsedRows]:
     """Return long rows apart by their column, so that each piece is a table of one column."""
     pieces = []
     for number, name in enumerate(parsed.names):
-        mine = parsed.which == number
+        mask = parsed.name_code == number
         pieces.append(
             replace(
                 rows,
-                columns={name: stock.column(place, name)},
-                code=rows.code[mine],
-                time_ns=rows.time_ns[mine],
-                arrival_ns=rows.arrival_ns[mine],
-                values={name: rows.values[VALUE][mine]},
-                flag=None if rows.flag is None else rows.flag[mine],
+                columns={name: stock.column(file_index, name)},
+                code=rows.code[mask],
+                time_ns=rows.time_ns[mask],
+                arrival_ns=rows.arrival_ns[mask],
+                values={name: rows.values[VALUE][mask]},
+                flag=None if rows.flag is None else rows.flag[mask],
             )
         )
     return pieces
 
 
-def _slice_numbers(pieces: Iterable[Rows], slice_s: float) -> NDArray[np.int64]:
+def _slice_numbers(pieces: Iterable[ParsedRows], slice_s: float) -> NDArray[np.int64]:
     length = round(slice_s * SECOND_NS)
     return np.unique(np.concatenate([np.empty(0, np.int64), *[_runs(p.time_ns // length) for p in pieces]]))
 
@@ -281,6 +284,6 @@ def _runs(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return numbers[np.r_[True, numbers[1:] != numbers[:-1]]] if len(numbers) else numbers
 
 
-def kinds(rejects: Iterable[Reject]) -> dict[str, int]:
+def count_by_reason(rejects: Iterable[Reject]) -> dict[str, int]:
     """Return the number of rejects by the kind of their reason, the most frequent first."""
     return dict(Counter(reject.reason.partition(":")[0] for reject in rejects).most_common())

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hypergrid.cli.console import say, show_line, show_table
+from hypergrid.cli.console import show_line, show_message, show_table
 from hypergrid.core.errors import InvalidDeployment
 from hypergrid.core.times import format_instant
 from hypergrid.core.units import counter_words
-from ingest.batch.deployment_template import proposed
-from ingest.batch.dry_run import DryRun, Source, declared_variable
+from ingest.batch.deployment_template import propose_deployment
+from ingest.batch.dry_run import DryRun, SourceSummary, declared_variable
 from ingest.deployment.deployment_file import Deployment
 from ingest.formats import FORMATS
 from ingest.quality.summary import COLUMNS, ISOLATED, NO_ELEVATION, NO_POSITION, table_of
@@ -40,7 +40,9 @@ def show_report(report: dict[str, Any]) -> None:
     """Print what an ingest did."""
     if report["snapshot"] is None:
         known = report["files_skipped"]
-        say(f"nothing new: {known} files are in the archive, or were tried in this way before; nothing was committed")
+        show_message(
+            f"nothing new: {known} files are in the archive, or were tried in this way before; nothing was committed"
+        )
         return
     rows = [(label, report[name]) for name, label in _COUNTS]
     rows += [(f"rejects: {reason}", count) for reason, count in report["rejects"].items()]
@@ -50,7 +52,9 @@ def show_report(report: dict[str, Any]) -> None:
     show_skipped(report["skipped"])
     rejected = sum(report["rejects"].values())
     if rejected:
-        say(f"warning: {rejected} rows or files could not be read; `hypergrid rejects` lists them with their reasons")
+        show_message(
+            f"warning: {rejected} rows or files could not be read; `hypergrid rejects` lists them with their reasons"
+        )
 
 
 def ledger(report: Mapping[str, Any]) -> str:
@@ -101,11 +105,13 @@ def show_dry_run(run: DryRun) -> None:
     if not run.sources and not run.unreadable:
         show_line("nothing to read")
     if not run.deployment.declared and run.sources:
-        say("names and units that only a column's name tells are proposals: --write-deployment FILE writes them down")
-    say("a dry run: nothing was kept")
+        show_message(
+            "names and units that only a column's name tells are proposals: --write-deployment FILE writes them down"
+        )
+    show_message("a dry run: nothing was kept")
 
 
-def _show_source(source: Source, deployment: Deployment) -> None:
+def _show_source(source: SourceSummary, deployment: Deployment) -> None:
     declared = deployment.declared
     counters: dict[str, str] = {}
     several = f" and {len(source.files) - 1} more files" if len(source.files) > 1 else ""
@@ -127,9 +133,9 @@ def _show_source(source: Source, deployment: Deployment) -> None:
         show_line(f"  {note}")
     for variable, words in counters.items():
         show_line(f"  {variable}: {words}")
-    zone, who = source.zone()
+    zone, zone_origin = source.zone()
     columns = " and ".join(source.layout.options.text.time_columns)
-    show_line(f"  time: {columns + ', ' if columns else ''}zone {zone} ({who})")
+    show_line(f"  time: {columns + ', ' if columns else ''}zone {zone} ({zone_origin})")
     if source.first_ns is not None and source.last_ns is not None:
         shown = ", ".join(list(source.stations)[:8]) + (" …" if len(source.stations) > 8 else "")
         show_line(
@@ -142,7 +148,7 @@ def _show_source(source: Source, deployment: Deployment) -> None:
         show_line(f"  {count} rows rejected, {kind}; the first: {source.examples[kind]}")
 
 
-def write_proposed(run: DryRun, path: Path) -> None:
+def write_template(run: DryRun, path: Path) -> None:
     """Write a deployment file to start from; one that is there stays as it is.
 
     Raises
@@ -156,5 +162,5 @@ def write_proposed(run: DryRun, path: Path) -> None:
     if not run.sources:
         message = f"{path} was not written: no file could be read, so there is nothing to describe"
         raise InvalidDeployment(message)
-    path.write_text(proposed(run), encoding="utf-8")
-    say(f"{path}: a deployment file to start from; check its units and zones")
+    path.write_text(propose_deployment(run), encoding="utf-8")
+    show_message(f"{path}: a deployment file to start from; check its units and zones")

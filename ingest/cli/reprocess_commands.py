@@ -6,14 +6,14 @@ from typing import Annotated, Final
 
 import typer
 
-from hypergrid.cli.archive_commands import window_of
-from hypergrid.cli.console import say, show_json, show_table, stages
-from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
+from hypergrid.cli.archive_commands import parse_window
+from hypergrid.cli.console import show_json, show_message, show_stages, show_table
+from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, choose_archive
 from hypergrid.core.errors import InvalidQuery
 
 
 def reprocess(  # noqa: PLR0913 - one option a line
-    place: ArchivePlace = None,
+    archive_argument: ArchivePlace = None,
     *,
     archive: ArchivePlaceOption = None,
     start: Annotated[
@@ -48,13 +48,13 @@ def reprocess(  # noqa: PLR0913 - one option a line
     # A query needs neither ingest nor Spark.
     from ingest.reprocess import job  # noqa: PLC0415
 
-    folder = placed(place, archive)
+    folder = choose_archive(archive_argument, archive)
     if abandon:
         names = job.abandon(folder)
         if as_json:
             show_json({"abandoned": list(names)})
         else:
-            say(f"abandoned: {', '.join(names)}" if names else "no reprocessing was begun and not ended")
+            show_message(f"abandoned: {', '.join(names)}" if names else "no reprocessing was begun and not ended")
         return
     judge = quality is not None or not queries
     if variable and not judge:
@@ -65,22 +65,22 @@ def reprocess(  # noqa: PLR0913 - one option a line
         raise InvalidQuery(message)
     from ingest.spark.reprocess import executors  # noqa: PLC0415
 
-    with stages(quiet=as_json) as tell:
-        tell("start Spark", 0.0)
+    with show_stages(quiet=as_json) as on_progress:
+        on_progress("start Spark", 0.0)
         with executors(master=master, cores=cores) as workers:
-            tell("start Spark", 1.0)
+            on_progress("start Spark", 1.0)
             report = job.reprocess(
                 folder,
                 judge=judge,
                 quality=quality,
                 variables=tuple(variable or ()),
-                window=window_of(start, stop),
+                window=parse_window(start, stop),
                 queries=tuple(queries or ()),
                 out=out,
                 workers=workers,
                 now_ns=time.time_ns(),
-                progress=tell,
-                on_wait=lambda: say("another reprocessing of this archive is at work; waiting"),
+                progress=on_progress,
+                on_wait=lambda: show_message("another reprocessing of this archive is at work; waiting"),
             )
     if as_json:
         show_json(report.to_dict())
@@ -97,36 +97,38 @@ def reprocess(  # noqa: PLR0913 - one option a line
         ]
         show_table("Readings by flag", ("variable", "when", *words), rows)
         went_on = f", {done.resumed} of {done.parts} parts by an earlier start" if done.resumed else ""
-        say(
+        show_message(
             f"{done.changed:,} of {done.readings:,} readings changed their flags, by {report.parameters}{went_on}; "
             + (f"snapshot {done.snapshot}" if done.snapshot else "nothing was committed")
         )
         show_skipped(done.skipped)
-    for one in report.surfaces:
-        say(f"{one.out}: {one.cells:,} cells, {one.missing:,} missing, of snapshot {one.snapshot}")
+    for surface in report.surfaces:
+        show_message(
+            f"{surface.out}: {surface.cells:,} cells, {surface.missing:,} missing, of snapshot {surface.snapshot}"
+        )
     for warning in report.warnings:
-        say(f"warning: {warning}")
+        show_message(f"warning: {warning}")
 
 
 def remap(archive: Path, *, deployment: Path | None, as_json: bool) -> None:
     """Read the raw files of an archive again, as `ingest --remap` asks, and tell what that changed."""
     from ingest.reprocess.remap import remap as run  # noqa: PLC0415
-    from ingest.reprocess.remap import stage_here_or_on_spark  # noqa: PLC0415
+    from ingest.reprocess.remap import stage_locally_or_on_spark  # noqa: PLC0415
 
-    with stages(quiet=as_json) as tell:
+    with show_stages(quiet=as_json) as on_progress:
         report = run(
             archive,
             deployment=deployment,
             now_ns=time.time_ns(),
-            parse=stage_here_or_on_spark,
-            progress=tell,
-            on_warning=lambda text: None if as_json else say(f"warning: {text}"),
+            parse=stage_locally_or_on_spark,
+            progress=on_progress,
+            on_warning=lambda text: None if as_json else show_message(f"warning: {text}"),
         )
     if as_json:
         show_json(report.to_dict())
         return
     columns = ("readings", "how many")
-    told = {
+    counts = {
         "as before": report.same,
         "with another value": report.replaced,
         "that were not there": report.added,
@@ -134,8 +136,10 @@ def remap(archive: Path, *, deployment: Path | None, as_json: bool) -> None:
         "left alone, as others had replaced them": report.kept,
         "with another flag, beside these": report.revised,
     }
-    show_table(f"{report.files:,} raw files of {report.archive} read again", columns, told.items())
-    say(f"what was replaced is retained; snapshot {report.snapshot}" if report.snapshot else "nothing was committed")
+    show_table(f"{report.files:,} raw files of {report.archive} read again", columns, counts.items())
+    show_message(
+        f"what was replaced is retained; snapshot {report.snapshot}" if report.snapshot else "nothing was committed"
+    )
 
 
 COMMANDS: Final = (reprocess,)

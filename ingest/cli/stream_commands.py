@@ -12,16 +12,16 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from hypergrid.cli.console import PEOPLE, say, show_json, show_line
-from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
+from hypergrid.cli.console import STDERR, show_json, show_line, show_message
+from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, choose_archive
 from hypergrid.core.times import SECOND_NS, parse_duration
 
 if TYPE_CHECKING:
-    from ingest.streaming.status import Status
+    from ingest.streaming.status import StreamStatus
 
 
 def stream(
-    place: ArchivePlace = None,
+    archive_argument: ArchivePlace = None,
     *,
     archive: ArchivePlaceOption = None,
     deployment: Annotated[
@@ -45,12 +45,12 @@ def stream(
 
     SIGHUP, of a terminal that is closed, ends it as well, unless it is ignored (nohup).
     """
-    from ingest.streaming_service import Following  # noqa: PLC0415 - Spark is heavy
+    from ingest.streaming_service import StreamOptions  # noqa: PLC0415 - Spark is heavy
     from ingest.streaming_service import stream as run  # noqa: PLC0415
 
-    folder = placed(place, archive)
+    folder = choose_archive(archive_argument, archive)
     trigger_s = parse_duration(trigger) / SECOND_NS
-    how = Following(deployment, watch=watch, mqtt=mqtt, trigger_s=trigger_s, until_idle=until_idle)
+    how = StreamOptions(deployment, watch=watch, mqtt=mqtt, trigger_s=trigger_s, until_idle=until_idle)
     stopping = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: stopping.set())
@@ -59,20 +59,20 @@ def stream(
     }
     try:
         with ExitStack() as stack:
-            tell = [stack.enter_context(_shown(quiet=as_json))]
+            listeners = [stack.enter_context(_show_progress(quiet=as_json))]
             if metrics_port is not None:
-                tell.append(stack.enter_context(_measured(folder, metrics_port)))
+                listeners.append(stack.enter_context(_serve_metrics(folder, metrics_port)))
 
-            def note(status: "Status") -> None:
-                for one in tell:
-                    one(status)
+            def note(status: "StreamStatus") -> None:
+                for listener in listeners:
+                    listener(status)
 
             report = run(
                 folder,
                 how,
                 now_ns=time.time_ns,
                 on_status=note,
-                on_warning=lambda text: say(f"warning: {text}"),
+                on_warning=lambda text: show_message(f"warning: {text}"),
                 stopping=stopping,
             )
     finally:
@@ -87,34 +87,34 @@ def stream(
 
 
 @contextmanager
-def _shown(*, quiet: bool) -> "Iterator[Callable[[Status], None]]":
+def _show_progress(*, quiet: bool) -> "Iterator[Callable[[StreamStatus], None]]":
     """Show how a stream stands: a line that is written over on a terminal, elsewhere one a minute."""
-    if quiet or not PEOPLE.is_terminal:
-        said = [0.0]
+    if quiet or not STDERR.is_terminal:
+        shown_s = [0.0]
 
-        def note(status: "Status") -> None:
-            if not quiet and time.monotonic() - said[0] >= _SAID_S:
-                said[0] = time.monotonic()
-                say(status.describe())
+        def note(status: "StreamStatus") -> None:
+            if not quiet and time.monotonic() - shown_s[0] >= _SHOW_EVERY_S:
+                shown_s[0] = time.monotonic()
+                show_message(status.describe())
 
         yield note
         return
-    with Live(console=PEOPLE, refresh_per_second=4, transient=True) as live:
+    with Live(console=STDERR, refresh_per_second=4, transient=True) as live:
         yield lambda status: live.update(Text(status.describe(), overflow="ellipsis", no_wrap=True))
 
 
 @contextmanager
-def _measured(folder: Path, port: int) -> "Iterator[Callable[[Status], None]]":
+def _serve_metrics(folder: Path, port: int) -> "Iterator[Callable[[StreamStatus], None]]":
     """Tell Prometheus how a stream stands."""
-    from ingest.streaming.metrics import StreamMetrics, exposed  # noqa: PLC0415 - of those who ask for it
+    from ingest.streaming.metrics import StreamMetrics, serve_metrics  # noqa: PLC0415 - of those who ask for it
 
     metrics = StreamMetrics(folder)
-    with exposed(metrics, port) as listened:
-        say(f"figures for Prometheus: http://127.0.0.1:{listened}/metrics")
-        yield metrics.take
+    with serve_metrics(metrics, port) as listened:
+        show_message(f"figures for Prometheus: http://127.0.0.1:{listened}/metrics")
+        yield metrics.update
 
 
-_SAID_S: Final = 60.0
+_SHOW_EVERY_S: Final = 60.0
 
 COMMANDS: Final = (stream,)
 """What the command line registers."""

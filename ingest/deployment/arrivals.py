@@ -20,7 +20,7 @@ class Arrivals:
 
     by_station: Mapping[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
 
-    def of(
+    def arrival_times(
         self, stations: tuple[str, ...], code: NDArray[np.int32], time_ns: NDArray[np.int64], *, otherwise_ns: int
     ) -> NDArray[np.int64]:
         """Return when the readings of `stations[code]` at `time_ns` arrived [ns], shape (n,).
@@ -33,9 +33,9 @@ class Arrivals:
                 continue
             stamps, arrivals = self.by_station[station]
             rows = np.flatnonzero(code == index)
-            place = np.minimum(np.searchsorted(stamps, time_ns[rows]), len(stamps) - 1)
-            known = stamps[place] == time_ns[rows]
-            arrival[rows[known]] = arrivals[place[known]]
+            stamp_index = np.minimum(np.searchsorted(stamps, time_ns[rows]), len(stamps) - 1)
+            known = stamps[stamp_index] == time_ns[rows]
+            arrival[rows[known]] = arrivals[stamp_index[known]]
         return arrival
 
 

@@ -34,7 +34,7 @@ OTHERS: Final = {
     )
 }
 """Variables beside `COMMON` that names are recognised as; a deployment declares them."""
-KNOWN: Final[Mapping[str, Variable]] = {**OTHERS, **COMMON}
+KNOWN_VARIABLES: Final[Mapping[str, Variable]] = {**OTHERS, **COMMON}
 
 _ALIASES: Final[Mapping[str, str]] = {
     "air_temperature": "ta t temp temperature airtemp airtemperature tair airt tempair temperatureair tempout "
@@ -148,18 +148,23 @@ def guess_column(name: str, unit: str | None = None) -> ColumnGuess:
     reasons: list[str] = []
     plain = name.translate(_FOLD)
     bracket = _BRACKET.search(plain)
-    told = unit_of(unit)
-    if told is None and bracket is not None and (told := unit_of(bracket[1])) is not None:
-        reasons.append(f"unit {told} from {bracket[0]!r}")
+    parsed_unit = unit_of(unit)
+    if parsed_unit is None and bracket is not None and (parsed_unit := unit_of(bracket[1])) is not None:
+        reasons.append(f"unit {parsed_unit} from {bracket[0]!r}")
     head, _, tail = plain.rpartition(" ")
-    if told is None and head and any(sign in tail for sign in "/%°-") and (told := unit_of(tail)) is not None:
-        reasons.append(f"unit {told} from {tail!r}")
+    if (
+        parsed_unit is None
+        and head
+        and any(sign in tail for sign in "/%°-")
+        and (parsed_unit := unit_of(tail)) is not None
+    ):
+        reasons.append(f"unit {parsed_unit} from {tail!r}")
         plain = head
     tokens = [
         token.lower().replace(".", "") if "." in token and "m" not in token else token.lower()
         for token in _TOKENS.findall(_BRACKET.sub(" ", plain))
     ]
-    statistic = next((found for token in tokens if (found := statistic_of(token)) is not None), None)
+    statistic = next((candidate for token in tokens if (candidate := statistic_of(token)) is not None), None)
     if statistic is not None and len(tokens) > 1:
         reasons.append(f"{statistic} from its name")
         tokens = [token for token in tokens if statistic_of(token) is None]
@@ -168,25 +173,29 @@ def guess_column(name: str, unit: str | None = None) -> ColumnGuess:
     height, tokens = _height(tokens, reasons)
     numbered = len(tokens) > 1 and tokens[-1].isdigit() and "".join(tokens) not in _BY_NAME
     replicate = int(tokens.pop()) if numbered and 1 <= int(tokens[-1]) <= 99 else 1
-    alias, rest = _known(tokens)
-    if told is None and len(rest) == 1 and rest[0] in _SUFFIXES:
-        told = _SUFFIXES[rest[0]]
-        reasons.append(f"unit {told} from {rest[0]!r} in its name")
+    alias, rest = _find_known_variable(tokens)
+    if parsed_unit is None and len(rest) == 1 and rest[0] in _SUFFIXES:
+        parsed_unit = _SUFFIXES[rest[0]]
+        reasons.append(f"unit {parsed_unit} from {rest[0]!r} in its name")
         rest = []
-    known = KNOWN.get(_BY_NAME.get(alias, ""))
-    if known is not None and (not rest or len(alias) > 3) and _may_be(told, known):
+    known = KNOWN_VARIABLES.get(_BY_NAME.get(alias, ""))
+    if known is not None and (not rest or len(alias) > 3) and _is_plausible(parsed_unit, known):
         if known.name in _DEEP and height is not None:
             height = -abs(height)
         reasons.insert(0, f"{alias!r} is {known.long_name.lower()}")
-        return ColumnGuess(known, told, statistic, height, replicate, "; ".join(reasons))
+        return ColumnGuess(known, parsed_unit, statistic, height, replicate, "; ".join(reasons))
     reasons.insert(
         0, "nobody knows the name" if known is None else f"{alias!r} would be {known.long_name.lower()}, but"
     )
     if known is not None:
-        reasons[0] += f" not in {told}" if told and not _may_be(told, known) else " the name says more"
+        reasons[0] += (
+            f" not in {parsed_unit}" if parsed_unit and not _is_plausible(parsed_unit, known) else " the name says more"
+        )
     own = variable_name(name)
-    own = f"{own}_raw" if own in KNOWN else own
-    return ColumnGuess(Variable(own, told or "unknown", None, name), told, statistic, height, 1, "; ".join(reasons))
+    own = f"{own}_raw" if own in KNOWN_VARIABLES else own
+    return ColumnGuess(
+        Variable(own, parsed_unit or "unknown", None, name), parsed_unit, statistic, height, 1, "; ".join(reasons)
+    )
 
 
 def _height(tokens: list[str], reasons: list[str]) -> tuple[float | None, list[str]]:
@@ -198,7 +207,7 @@ def _height(tokens: list[str], reasons: list[str]) -> tuple[float | None, list[s
     return None, tokens
 
 
-def _known(tokens: list[str]) -> tuple[str, list[str]]:
+def _find_known_variable(tokens: list[str]) -> tuple[str, list[str]]:
     """Return the longest run of words from the first that is a known name, else the whole, and the words left."""
     for count in range(len(tokens), 0, -1):
         joined = "".join(tokens[:count])
@@ -207,14 +216,14 @@ def _known(tokens: list[str]) -> tuple[str, list[str]]:
         # "airtc" is the air's temperature in degC.
         if joined[:-1] in _BY_NAME and joined[-1] in _SUFFIXES and count == len(tokens) and len(joined) >= 4:
             return joined[:-1], [joined[-1]]
-    for place in range(1, len(tokens)):
-        joined = "".join(tokens[place:])
+    for start in range(1, len(tokens)):
+        joined = "".join(tokens[start:])
         if joined in _BY_NAME and len(joined) > 3:
             return joined, []
     return "".join(tokens), []
 
 
-def _may_be(unit: str | None, variable: Variable) -> bool:
+def _is_plausible(unit: str | None, variable: Variable) -> bool:
     if unit is None or unit == variable.unit or variable.unit in ("1", "unknown"):
         return True
     try:

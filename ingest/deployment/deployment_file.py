@@ -26,13 +26,13 @@ from hypergrid.core.units import (
     counter_fault,
     is_amount,
 )
-from ingest.deployment.quality_overrides import Quality, read_quality
+from ingest.deployment.quality_overrides import QualityOverrides, read_quality
 from ingest.deployment.text_form import text_form
-from ingest.deployment.toml_table import CheckedTable
-from ingest.deployment.topics import Broker, Topic, check_apart, read_broker, read_topic
+from ingest.deployment.toml_table import TomlTable
+from ingest.deployment.topics import Broker, Topic, check_no_overlap, read_broker, read_topic
 from ingest.formats import FORMATS, DocumentFormat, ReadOptions
 from ingest.formats.base import GENERAL
-from ingest.formats.file_metadata import VARIABLE_NAME, ToldColumn, variable_name
+from ingest.formats.file_metadata import VARIABLE_NAME, ColumnMetadata, variable_name
 from ingest.formats.timestamps import zone_of
 
 FILE_NAME: Final = "deployment.toml"
@@ -64,15 +64,15 @@ class Column:
     given: tuple[str, ...] = field(default=(), compare=False)
     """Keys that the deployment gives: what a file tells does not replace them."""
 
-    def told(self, column: ToldColumn | None) -> "Column":
+    def with_metadata(self, column: ColumnMetadata | None) -> "Column":
         """Return it with what the file tells and the deployment does not give."""
         if column is None:
             return self
         keys = ("unit", "height_m", "replicate", "statistic", "interval_s", "stamp")
-        told = {key: getattr(column, key) for key in keys if key not in self.given}
+        attributes = {key: getattr(column, key) for key in keys if key not in self.given}
         if column.variable is not None and "variable" not in self.given:
-            told["variable"] = column.variable.name
-        return replace(self, **{key: value for key, value in told.items() if value is not None})
+            attributes["variable"] = column.variable.name
+        return replace(self, **{key: value for key, value in attributes.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ Grouping = Literal["network", "feed"]
 
 
 @dataclass(frozen=True)
-class Assembling:
+class StreamSettings:
     """How a stream assembles slices."""
 
     join: Grouping = "network"
@@ -149,20 +149,20 @@ class Deployment:
     stations: tuple[Station, ...] = ()
     variables: tuple[Variable, ...] = ()
     """Variables that the file declares itself."""
-    quality: Quality = Quality()
+    quality: QualityOverrides = QualityOverrides()
     """Tests that set flags, and clocks that are corrected."""
     declared: bool = True
     """False where no file was given and everything is a default."""
     path: Path | None = field(default=None, compare=False)
     """The deployment file."""
-    stream: Assembling = field(default=Assembling(), compare=False)
+    stream: StreamSettings = field(default=StreamSettings(), compare=False)
     broker: Broker | None = field(default=None, compare=False)
     """Where messages come from."""
     store: S3Store | None = field(default=None, compare=False)
     """Where an archive that is made keeps its values; None: in its folder."""
 
     @cached_property
-    def _own(self) -> Mapping[str, Variable]:
+    def _declared_variables(self) -> Mapping[str, Variable]:
         return {variable.name: variable for variable in self.variables}
 
     def variable(self, name: str) -> Variable:
@@ -170,8 +170,8 @@ class Deployment:
 
         A column that only has a known variable's name may hold another unit: "air_temperature" may be in degF.
         """
-        if name in self._own:
-            return self._own[name]
+        if name in self._declared_variables:
+            return self._declared_variables[name]
         known = KNOWN_VARIABLES.get(name)
         if known is not None and any(column.variable == name for feed in self.feeds for column in feed.columns):
             return known
@@ -241,78 +241,78 @@ def load_with_text(path: Path) -> tuple[Deployment, str]:
 
 def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: Path | None = None) -> Deployment:
     """Return the deployment that the content of a file describes; errors as in `load`."""
-    top = CheckedTable(content, "", file=file)
+    top = TomlTable(content, "", file=file)
     # Before all else: a table whose name is misspelt must not be told as a missing one.
     for key in ("network", "variable", "feed", "station", "quality", "mqtt", "stream", "archive"):
         top.has(key)
     top.finish()
-    network = CheckedTable(top.value("network", default={}), "network", file=file)
+    network = TomlTable(top.value("network", default={}), "network", file=file)
     variables = tuple(_variable(table) for table in top.tables("variable"))
     feeds = tuple(_feed(table, {v.name: v for v in variables}) for table in top.tables("feed"))
     if not feeds:
         top.refuse("feed", "is missing; a deployment needs at least one [[feed]]")
     stations = tuple(_station(table) for table in top.tables("station"))
     for kind, names in (("feed", [f.name for f in feeds]), ("station", [s.id for s in stations])):
-        for place, name in enumerate(names):
-            if name in names[:place]:
-                top.refuse(f"{kind}[{place}]", f"repeats {name!r}; each {kind} is named once")
-    check_apart([(feed.name, feed.topic) for feed in feeds if feed.topic is not None], file=file)
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                top.refuse(f"{kind}[{index}]", f"repeats {name!r}; each {kind} is named once")
+    check_no_overlap([(feed.name, feed.topic) for feed in feeds if feed.topic is not None], file=file)
     deployment = Deployment(
         network.text("name"),
         feeds,
         title=network.text("title", default=network.text("name")),
-        slice_s=network.number("slice_s", default=DEFAULT_SLICE_S, least=0.01, most=366 * 86_400.0),
+        slice_s=network.number("slice_s", default=DEFAULT_SLICE_S, minimum=0.01, maximum=366 * 86_400.0),
         stations=stations,
         variables=variables,
         quality=_quality(top, variables),
         path=path,
-        stream=_assembling(CheckedTable(top.value("stream", default={}), "stream", file=file)),
+        stream=_stream_settings(TomlTable(top.value("stream", default={}), "stream", file=file)),
         broker=_broker(top, path),
-        store=_store(CheckedTable(top.value("archive", default={}), "archive", file=file)),
+        store=_store(TomlTable(top.value("archive", default={}), "archive", file=file)),
     )
     network.finish()
     return deployment
 
 
-def _assembling(table: CheckedTable) -> Assembling:
-    found = Assembling(
+def _stream_settings(table: TomlTable) -> StreamSettings:
+    settings = StreamSettings(
         cast("Grouping", table.text("join", default="network", among=get_args(Grouping))),
-        table.number("idle_s", least=0.001, most=1e8) if table.has("idle_s") else None,
+        table.number("idle_s", minimum=0.001, maximum=1e8) if table.has("idle_s") else None,
     )
     table.finish()
-    return found
+    return settings
 
 
-def _store(table: CheckedTable) -> S3Store | None:
-    told = {key: table.text(key) for key in ("endpoint", "region") if table.has(key)}
+def _store(table: TomlTable) -> S3Store | None:
+    options = {key: table.text(key) for key in ("endpoint", "region") if table.has(key)}
     conditional = table.value("conditional", default=True)
     if not isinstance(conditional, bool):
         table.refuse("conditional", f"needs true or false; got {conditional!r}")
-    place = table.text("store") if told or not conditional or table.has("store") else None
+    url = table.text("store") if options or not conditional or table.has("store") else None
     table.finish()
     try:
-        return None if place is None else S3Store.at(place, conditional=conditional, **told)
+        return None if url is None else S3Store.from_url(url, conditional=conditional, **options)
     except InvalidDeployment as error:
         table.refuse("", f"cannot be used: {error}", cause=error)
 
 
-def _quality(top: CheckedTable, own: tuple[Variable, ...]) -> Quality:
+def _quality(top: TomlTable, own: tuple[Variable, ...]) -> QualityOverrides:
     names = {**KNOWN_VARIABLES, **{variable.name: variable for variable in own}}
-    return read_quality(CheckedTable(top.value("quality", default={}), "quality", file=top.file), names.get)
+    return read_quality(TomlTable(top.value("quality", default={}), "quality", file=top.file), names.get)
 
 
-def _broker(top: CheckedTable, path: Path | None) -> Broker | None:
+def _broker(top: TomlTable, path: Path | None) -> Broker | None:
     if not top.has("mqtt"):
         return None
-    return read_broker(CheckedTable(top.value("mqtt"), "mqtt", file=top.file), folder=path.parent if path else None)
+    return read_broker(TomlTable(top.value("mqtt"), "mqtt", file=top.file), folder=path.parent if path else None)
 
 
-def _variable(table: CheckedTable) -> Variable:
+def _variable(table: TomlTable) -> Variable:
     name = table.text("name")
     if not VARIABLE_NAME.match(name):
         table.refuse("name", f"needs letters, digits and underscores; got {name!r}")
     unit = table.text("unit", default=UNKNOWN_UNIT)
-    table.checked("unit", lambda: check_unit(unit))
+    table.run_check("unit", lambda: check_unit(unit))
     standard = table.value("standard_name")
     if standard is not None:
         standard = table.text("standard_name")
@@ -322,7 +322,7 @@ def _variable(table: CheckedTable) -> Variable:
     return Variable(name, unit, standard, long_name, is_counter, resolution, rollover)
 
 
-def _counter(table: CheckedTable, unit: str) -> tuple[bool, float | None, float | None]:
+def _counter(table: TomlTable, unit: str) -> tuple[bool, float | None, float | None]:
     """Return whether a variable is a counter, and its resolution and rollover [its unit]."""
     is_counter = table.value("counter", default=False)
     if not isinstance(is_counter, bool):
@@ -340,18 +340,18 @@ def _counter(table: CheckedTable, unit: str) -> tuple[bool, float | None, float 
     return is_counter, declared["resolution"], declared["rollover"]
 
 
-def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
+def _feed(table: TomlTable, own: Mapping[str, Variable]) -> Feed:
     format_name = table.text("format", among=sorted(FORMATS))
     interval_s = _interval_s(table, 0.0)
     statistic = cast("Statistic", table.text("statistic", default="sample", among=get_args(Statistic)))
     stamp = cast("Stamp", table.text("stamp", default="instant", among=get_args(Stamp)))
     zone = table.text("timezone", default="UTC")
-    table.checked("timezone", lambda: zone_of(zone))
-    given = table.given()
+    table.run_check("timezone", lambda: zone_of(zone))
+    given = table.given_keys()
     defaults = Column("", "", statistic=statistic, interval_s=interval_s, stamp=stamp, given=given)
     columns: tuple[Column, ...] = ()
     if table.has("columns"):
-        inner = CheckedTable(table.value("columns"), f"{table.path}.columns", file=table.file)
+        inner = TomlTable(table.value("columns"), f"{table.path}.columns", file=table.file)
         columns = tuple(_column(inner, name, defaults, own) for name in inner.names())
         _check_columns(inner, columns, FORMATS[format_name].columns)
     elif FORMATS[format_name].columns is not None:
@@ -384,7 +384,7 @@ def _unit(variable: str, own: Mapping[str, Variable]) -> str:
     return (own.get(variable) or KNOWN_VARIABLES[variable]).unit
 
 
-def _pattern(table: CheckedTable) -> str:
+def _pattern(table: TomlTable) -> str:
     if not table.has("station_pattern"):
         return ""
     text = table.text("station_pattern")
@@ -401,46 +401,46 @@ def _undeclared(name: str, defaults: Column) -> Column:
     return replace(defaults, name=name, variable=name)
 
 
-def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, Variable]) -> Column:
+def _column(table: TomlTable, name: str, defaults: Column, own: Mapping[str, Variable]) -> Column:
     content = table.value(name)
     given = {"variable": content} if isinstance(content, str) else content
-    inner = CheckedTable(given, f"{table.path}.{name}", file=table.file)
+    inner = TomlTable(given, f"{table.path}.{name}", file=table.file)
     variable = inner.text("variable")
     if variable not in own and variable not in KNOWN_VARIABLES:
         known = NotFound.among("variable", variable, {*own, *KNOWN_VARIABLES})
         inner.refuse("variable", f"needs a known one or a [[variable]] table: {known}")
     unit = inner.text("unit", default=UNKNOWN_UNIT)
     declared = _unit(variable, own)
-    inner.checked("unit", lambda: convert(0.0, check_unit(unit), declared))
+    inner.run_check("unit", lambda: convert(0.0, check_unit(unit), declared))
     if declared in DIMENSIONLESS_TEXT and unit not in DIMENSIONLESS_TEXT:
         inner.refuse("unit", f"is {unit!r}, but [[variable]] {variable!r} is kept without one; give it a unit there")
-    replicate = inner.number("replicate", default=1, least=1)
+    replicate = inner.number("replicate", default=1, minimum=1)
     if replicate != int(replicate):
         inner.refuse("replicate", f"needs a whole number; got {replicate!r}")
     column = Column(
         name,
         variable,
         unit,
-        inner.number("height_m", least=-1e5, most=1e5) if inner.has("height_m") else None,
+        inner.number("height_m", minimum=-1e5, maximum=1e5) if inner.has("height_m") else None,
         int(replicate),
         cast("Statistic", inner.text("statistic", default=defaults.statistic, among=get_args(Statistic))),
         _interval_s(inner, defaults.interval_s),
         cast("Stamp", inner.text("stamp", default=defaults.stamp, among=get_args(Stamp))),
-        tuple(sorted({*defaults.given, *inner.given()})),
+        tuple(sorted({*defaults.given, *inner.given_keys()})),
     )
     inner.finish()
     return column
 
 
-def _interval_s(table: CheckedTable, default: float) -> float:
+def _interval_s(table: TomlTable, default: float) -> float:
     """Return the interval that is given [s], which is more than none; 0 stands for one that is not known."""
-    interval_s = table.number("interval_s", default=default, least=0.0)
+    interval_s = table.number("interval_s", default=default, minimum=0.0)
     if table.has("interval_s") and interval_s == 0.0:
         table.refuse("interval_s", "needs more than 0 s; got 0: omit the key where the interval is not known")
     return interval_s
 
 
-def _check_columns(table: CheckedTable, columns: tuple[Column, ...], existing: tuple[str, ...] | None) -> None:
+def _check_columns(table: TomlTable, columns: tuple[Column, ...], existing: tuple[str, ...] | None) -> None:
     if not columns:
         table.refuse("", "is empty; name at least one column, or leave it away to take all")
     for column in columns:
@@ -448,11 +448,11 @@ def _check_columns(table: CheckedTable, columns: tuple[Column, ...], existing: t
             table.refuse(column.name, f"is no column of the format: {NotFound.among('column', column.name, existing)}")
 
 
-def _station(table: CheckedTable) -> Station:
+def _station(table: TomlTable) -> Station:
     station_id = str(table.value("id")) if isinstance(table.value("id"), int) else table.text("id")
     positions = [_position(table, None)]
     for moved in table.tables("moved"):
-        instant = moved.checked("from", lambda moved=moved: parse_instant(moved.value("from")))  # type: ignore[misc]
+        instant = moved.run_check("from", lambda moved=moved: parse_instant(moved.value("from")))  # type: ignore[misc]
         positions.append(_position(moved, instant))
         moved.finish()
     starts = [position.from_ns for position in positions[1:]]
@@ -463,10 +463,10 @@ def _station(table: CheckedTable) -> Station:
     return station
 
 
-def _position(table: CheckedTable, from_ns: int | None) -> Position:
+def _position(table: TomlTable, from_ns: int | None) -> Position:
     return Position(
         from_ns,
-        table.number("lon", default=math.nan, least=-180.0, most=360.0),
-        table.number("lat", default=math.nan, least=-90.0, most=90.0),
-        table.number("elevation_m", default=math.nan, least=-1e4, most=1e5),
+        table.number("lon", default=math.nan, minimum=-180.0, maximum=360.0),
+        table.number("lat", default=math.nan, minimum=-90.0, maximum=90.0),
+        table.number("elevation_m", default=math.nan, minimum=-1e4, maximum=1e5),
     )

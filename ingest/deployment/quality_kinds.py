@@ -25,7 +25,7 @@ from ingest.deployment.quality_settings import (
 
 
 @dataclass(frozen=True)
-class Kind:
+class QuantityKind:
     """A kind of quantity, and its tests."""
 
     units: tuple[str, ...]
@@ -63,10 +63,10 @@ _DIRECT: Final = GrossRange(
     sun=(SunLimit(0.95, 10.0, power=0.2), SunLimit(1.0, 10.0, power=0.0, flag="fail")),
 )  # fmt: skip
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "air_temperature": Kind(("degC",), DEFAULTS["air_temperature"], ("air_temperature",)),
-    "surface_temperature": Kind(("degC",), DEFAULTS["surface_temperature"], ("surface_temperature",)),
-    "solar_radiation": Kind(
+KINDS: Final[Mapping[str, QuantityKind]] = {
+    "air_temperature": QuantityKind(("degC",), DEFAULTS["air_temperature"], ("air_temperature",)),
+    "surface_temperature": QuantityKind(("degC",), DEFAULTS["surface_temperature"], ("surface_temperature",)),
+    "solar_radiation": QuantityKind(
         ("W m-2",),
         DEFAULTS["solar_radiation"],
         (
@@ -75,14 +75,14 @@ KINDS: Final[Mapping[str, Kind]] = {
             "total_downwelling_shortwave_flux_in_air",
         ),
     ),
-    "relative_humidity": Kind(("%",), DEFAULTS["relative_humidity"], ("relative_humidity",)),
-    "soil_moisture": Kind(("%",), DEFAULTS["soil_moisture"], ("volume_fraction_of_condensed_water_in_soil",)),
-    "watermark": Kind(("kPa",), DEFAULTS["watermark"]),
-    "rain_meter": Kind(("mm", "kg m-2"), DEFAULTS["rain_meter"]),
-    "wind_speed": Kind(("m s-1",), DEFAULTS["wind_speed"], ("wind_speed",)),
-    "wind_direction": Kind(("degree",), DEFAULTS["wind_direction"], ("wind_from_direction",)),
-    "air_pressure": Kind(("kPa",), DEFAULTS["air_pressure"], ("air_pressure", "surface_air_pressure")),
-    "air_pressure_at_sea_level": Kind(
+    "relative_humidity": QuantityKind(("%",), DEFAULTS["relative_humidity"], ("relative_humidity",)),
+    "soil_moisture": QuantityKind(("%",), DEFAULTS["soil_moisture"], ("volume_fraction_of_condensed_water_in_soil",)),
+    "watermark": QuantityKind(("kPa",), DEFAULTS["watermark"]),
+    "rain_meter": QuantityKind(("mm", "kg m-2"), DEFAULTS["rain_meter"]),
+    "wind_speed": QuantityKind(("m s-1",), DEFAULTS["wind_speed"], ("wind_speed",)),
+    "wind_direction": QuantityKind(("degree",), DEFAULTS["wind_direction"], ("wind_from_direction",)),
+    "air_pressure": QuantityKind(("kPa",), DEFAULTS["air_pressure"], ("air_pressure", "surface_air_pressure")),
+    "air_pressure_at_sea_level": QuantityKind(
         ("kPa",),
         # 87.0 kPa in a typhoon, 108.5 in Siberia.
         VariableTests(
@@ -95,7 +95,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
         ("air_pressure_at_sea_level", "air_pressure_at_mean_sea_level"),
     ),
-    "precipitation": Kind(
+    "precipitation": QuantityKind(
         ("mm", "kg m-2"),
         VariableTests(gross_range=_PRECIPITATION, gap=GAP, faulty_zeros=FaultyZeros(of="amount")),
         (
@@ -109,7 +109,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "snowfall_amount",
         ),
     ),
-    "precipitation_rate": Kind(
+    "precipitation_rate": QuantityKind(
         ("mm/h", "kg m-2 h-1"),
         # Half a millimetre in three hours, as of amounts.
         VariableTests(gross_range=_INTENSITY, gap=GAP, faulty_zeros=FaultyZeros(of="rate", wet=0.5 / 3.0)),
@@ -123,18 +123,18 @@ KINDS: Final[Mapping[str, Kind]] = {
             "lwe_snowfall_rate",
         ),
     ),
-    "evaporation": Kind(
+    "evaporation": QuantityKind(
         ("mm", "kg m-2"),
         # Dew condenses some tenths of a millimetre in a night; a wet surface evaporates some 1.5 mm an hour at most.
         VariableTests(gross_range=GrossRange((-2.0, 4.0), (-0.5, 2.0), interval_exponent=1.0), gap=GAP),
         ("lwe_thickness_of_water_evaporation_amount", "water_evapotranspiration_amount"),
     ),
-    "reflected_radiation": Kind(
+    "reflected_radiation": QuantityKind(
         ("W m-2",),
         VariableTests(gross_range=_REFLECTED, gap=GAP),
         ("surface_upwelling_shortwave_flux_in_air", "upwelling_shortwave_flux_in_air"),
     ),
-    "diffuse_radiation": Kind(
+    "diffuse_radiation": QuantityKind(
         ("W m-2",),
         VariableTests(gross_range=_DIFFUSE, gap=GAP),
         (
@@ -142,12 +142,12 @@ KINDS: Final[Mapping[str, Kind]] = {
             "diffuse_downwelling_shortwave_flux_in_air",
         ),
     ),
-    "direct_radiation": Kind(
+    "direct_radiation": QuantityKind(
         ("W m-2",),
         VariableTests(gross_range=_DIRECT, gap=GAP),
         ("surface_direct_along_beam_shortwave_flux_in_air",),
     ),
-    "radiant_exposure": Kind(
+    "radiant_exposure": QuantityKind(
         ("J m-2",),
         # What the limits of an hour's irradiance make in an hour.
         VariableTests(
@@ -161,7 +161,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
         ("integral_wrt_time_of_surface_downwelling_shortwave_flux_in_air",),
     ),
-    "longwave_radiation": Kind(
+    "longwave_radiation": QuantityKind(
         ("W m-2",),
         VariableTests(
             gross_range=GrossRange((40.0, 700.0), (60.0, 500.0)),
@@ -170,22 +170,22 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
         ("surface_downwelling_longwave_flux_in_air", "downwelling_longwave_flux_in_air"),
     ),
-    "emitted_longwave_radiation": Kind(
+    "emitted_longwave_radiation": QuantityKind(
         ("W m-2",),
         _range((40.0, 900.0), (60.0, 700.0)),
         ("surface_upwelling_longwave_flux_in_air", "upwelling_longwave_flux_in_air"),
     ),
-    "net_radiation": Kind(
+    "net_radiation": QuantityKind(
         ("W m-2",),
         _range((-400.0, 1600.0), (-250.0, 1200.0)),
         ("surface_net_downward_radiative_flux",),
     ),
-    "sunshine_duration": Kind(
+    "sunshine_duration": QuantityKind(
         ("s",),
         VariableTests(gross_range=GrossRange((-1.0, 3636.0), interval_exponent=1.0), gap=GAP),
         ("duration_of_sunshine", "precipitation_duration", "rainfall_duration"),
     ),
-    "dew_point_temperature": Kind(
+    "dew_point_temperature": QuantityKind(
         ("degC",),
         VariableTests(
             # 35 degC was measured at the Persian Gulf.
@@ -197,7 +197,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
         ("dew_point_temperature",),
     ),
-    "soil_temperature": Kind(
+    "soil_temperature": QuantityKind(
         ("degC",),
         # Soil stays the same for weeks, at depth and where it freezes: no flat line. Snow on one site and none on
         # another, and soil that freezes later, make true shifts of several kelvins for weeks: no shifts of level.
@@ -207,7 +207,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
         ("soil_temperature",),
     ),
-    "ground_surface_temperature": Kind(
+    "ground_surface_temperature": QuantityKind(
         ("degC",),
         # Below snow it is 0 degC for months.
         VariableTests(
@@ -215,12 +215,12 @@ KINDS: Final[Mapping[str, Kind]] = {
             gap=GAP,
         ),
     ),
-    "water_temperature": Kind(
+    "water_temperature": QuantityKind(
         ("degC",),
         _range((-5.0, 60.0), (-2.5, 42.0)),
         ("water_temperature", "sea_water_temperature", "sea_surface_temperature"),
     ),
-    "wind_gust": Kind(
+    "wind_gust": QuantityKind(
         ("m s-1",),
         # 113 m s-1 on Barrow Island, 1996. A squall is one reading high: no spikes.
         VariableTests(
@@ -230,7 +230,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
         ("wind_speed_of_gust",),
     ),
-    "snow_height": Kind(
+    "snow_height": QuantityKind(
         ("m",),
         # 11.8 m on Mount Ibuki, 1927. Without snow, and in cold spells, it stands still.
         VariableTests(
@@ -239,17 +239,17 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
         ("surface_snow_thickness",),
     ),
-    "snow_water_equivalent": Kind(
+    "snow_water_equivalent": QuantityKind(
         ("mm", "kg m-2"),
         _range((-50.0, 10_000.0), (-10.0, 5000.0)),
         ("lwe_thickness_of_surface_snow_amount", "surface_snow_amount"),
     ),
-    "visibility": Kind(("m",), _range((0.0, 400e3), (0.0, 250e3)), ("visibility_in_air",)),
-    "cloud_base": Kind(("m",), _range((-500.0, 30e3), (-500.0, 20e3)), ("cloud_base_altitude",)),
-    "vapour_pressure": Kind(
+    "visibility": QuantityKind(("m",), _range((0.0, 400e3), (0.0, 250e3)), ("visibility_in_air",)),
+    "cloud_base": QuantityKind(("m",), _range((-500.0, 30e3), (-500.0, 20e3)), ("cloud_base_altitude",)),
+    "vapour_pressure": QuantityKind(
         ("kPa",), _range((0.0, 8.0), (0.0, 6.0)), ("water_vapor_partial_pressure_in_air",)
     ),
-    "wind_to_direction": Kind(("degree",), DEFAULTS["wind_direction"], ("wind_to_direction",)),
+    "wind_to_direction": QuantityKind(("degree",), DEFAULTS["wind_direction"], ("wind_to_direction",)),
 }  # fmt: skip
 """By name of a variable."""
 
@@ -272,7 +272,7 @@ def default_tests(variable: Variable) -> VariableTests:
     for kind in _kinds_of(variable):
         for unit in kind.units:
             try:
-                tests = kind.tests if variable.unit == unit else kind.tests.converted(unit, variable.unit)
+                tests = kind.tests if variable.unit == unit else kind.tests.convert_units(unit, variable.unit)
             except InvalidUnit:
                 # Of another unit that is the same number, or of the name of a kind, and something else.
                 continue
@@ -282,7 +282,7 @@ def default_tests(variable: Variable) -> VariableTests:
     return VariableTests()
 
 
-def _kinds_of(variable: Variable) -> list[Kind]:
+def _kinds_of(variable: Variable) -> list[QuantityKind]:
     """Return the kinds that a variable may be of, the likeliest first; its unit decides."""
     if variable.is_counter:
         # Whatever it is called: the content of a gauge is held against no limit of what falls in an interval.

@@ -21,17 +21,17 @@ from hypergrid.core.errors import NotFound
 from hypergrid.core.units import KNOWN_VARIABLES, Variable
 from ingest.deployment.quality_kinds import default_tests
 from ingest.deployment.quality_settings import SUN, VALUE, Exempt, Parameters, VariableTests
-from ingest.deployment.toml_table import CheckedTable
+from ingest.deployment.toml_table import TomlTable
 
 MOST_SHIFT_H: Final = 26.0
 """Zones reach from -12 to +14 h [h]."""
 
 
 @dataclass(frozen=True)
-class Quality:
+class QualityOverrides:
     """Which tests run on what is ingested."""
 
-    token_name: ClassVar[str] = "Quality"
+    token_name: ClassVar[str] = "QualityOverrides"
 
     run: bool = True
     zone_guard: bool = True
@@ -49,10 +49,10 @@ class Quality:
 
     def to_json(self, variables: Mapping[str, Variable]) -> dict[str, Any]:
         """Return all parameters of the tests of some variables, as `from_json` reads them."""
-        return {name: _plain_tests(self.tests(variable)) for name, variable in variables.items()}
+        return {name: _tests_to_dict(self.tests(variable)) for name, variable in variables.items()}
 
 
-def read_quality(table: CheckedTable, variable: Callable[[str], Variable | None]) -> Quality:
+def read_quality(table: TomlTable, variable: Callable[[str], Variable | None]) -> QualityOverrides:
     """Return what the table `quality` of a deployment file says.
 
     Parameters
@@ -68,8 +68,10 @@ def read_quality(table: CheckedTable, variable: Callable[[str], Variable | None]
     run, guard = (_switch(table, key) for key in ("run", "zone_guard"))
     shifts: tuple[tuple[str, float], ...] = ()
     if table.has("clock_shift_h"):
-        inner = CheckedTable(table.value("clock_shift_h"), f"{table.path}.clock_shift_h", file=table.file)
-        shifts = tuple((name, inner.number(name, least=-MOST_SHIFT_H, most=MOST_SHIFT_H)) for name in inner.names())
+        inner = TomlTable(table.value("clock_shift_h"), f"{table.path}.clock_shift_h", file=table.file)
+        shifts = tuple(
+            (name, inner.number(name, minimum=-MOST_SHIFT_H, maximum=MOST_SHIFT_H)) for name in inner.names()
+        )
     declared = []
     for name in table.names():
         if name in ("run", "zone_guard", "clock_shift_h"):
@@ -78,27 +80,27 @@ def read_quality(table: CheckedTable, variable: Callable[[str], Variable | None]
         if known is None:
             unknown = NotFound.among("variable", name, KNOWN_VARIABLES)
             table.refuse(name, f"is neither a key nor a variable that is known or declared: {unknown}")
-        inner = CheckedTable(table.value(name), f"{table.path}.{name}", file=table.file)
+        inner = TomlTable(table.value(name), f"{table.path}.{name}", file=table.file)
         declared.append((name, _read_tests(inner, default_tests(known), variable)))
-    return Quality(run, guard, shifts, tuple(declared))
+    return QualityOverrides(run, guard, shifts, tuple(declared))
 
 
-def from_json(content: Mapping[str, Any]) -> Quality:
+def from_json(content: Mapping[str, Any]) -> QualityOverrides:
     """Return what `Quality.to_json` wrote; errors as in `read_quality`."""
-    told = CheckedTable(content, "quality", file="the archive")
+    table = TomlTable(content, "quality", file="the archive")
     tests = [
-        (name, _read_tests(CheckedTable(told.value(name), name, file="the archive"), VariableTests(), Variable))
-        for name in told.names()
+        (name, _read_tests(TomlTable(table.value(name), name, file="the archive"), VariableTests(), Variable))
+        for name in table.names()
     ]
-    return Quality(variables=tuple(tests))
+    return QualityOverrides(variables=tuple(tests))
 
 
-def _switch(table: CheckedTable, key: str) -> bool:
+def _switch(table: TomlTable, key: str) -> bool:
     value = table.value(key, default=True)
     return value if isinstance(value, bool) else table.refuse(key, f"needs true or false; got {value!r}")
 
 
-def _read_tests(table: CheckedTable, base: VariableTests, variable: Callable[[str], Variable | None]) -> VariableTests:
+def _read_tests(table: TomlTable, base: VariableTests, variable: Callable[[str], Variable | None]) -> VariableTests:
     chosen: dict[str, Parameters | None] = {}
     for name, kind in VariableTests.KINDS.items():
         standing = getattr(base, name)
@@ -106,31 +108,31 @@ def _read_tests(table: CheckedTable, base: VariableTests, variable: Callable[[st
         if not table.has(name) or value is False:
             chosen[name] = standing if not table.has(name) else None
             continue
-        inner = CheckedTable({} if value is True else value, f"{table.path}.{name}", file=table.file)
+        inner = TomlTable({} if value is True else value, f"{table.path}.{name}", file=table.file)
         chosen[name] = kind.read(inner, standing)
     table.finish()
     tests = VariableTests(**chosen)  # type: ignore[arg-type]
-    for place, exempt in enumerate(tests.flat_line.exempt if tests.flat_line else ()):
+    for index, exempt in enumerate(tests.flat_line.exempt if tests.flat_line else ()):
         if exempt.of not in (VALUE, SUN) and variable(exempt.of) is None:
             unknown = NotFound.among("variable", exempt.of, {VALUE, SUN, *KNOWN_VARIABLES})
-            table.refuse(f"flat_line.exempt[{place}].of", f"is neither value, sun nor a known variable: {unknown}")
+            table.refuse(f"flat_line.exempt[{index}].of", f"is neither value, sun nor a known variable: {unknown}")
         if exempt == Exempt(exempt.of):
-            table.refuse(f"flat_line.exempt[{place}]", "needs least or most; without them all time would be exempt")
+            table.refuse(f"flat_line.exempt[{index}]", "needs least or most; without them all time would be exempt")
     return tests
 
 
-def _plain_tests(tests: VariableTests) -> dict[str, Any]:
+def _tests_to_dict(tests: VariableTests) -> dict[str, Any]:
     present = {name: getattr(tests, name) for name in tests.KINDS}
-    return {name: _plain(parameters) for name, parameters in present.items() if parameters is not None}
+    return {name: _parameters_to_dict(parameters) for name, parameters in present.items() if parameters is not None}
 
 
-def _plain(parameters: Parameters) -> dict[str, Any]:
+def _parameters_to_dict(parameters: Parameters) -> dict[str, Any]:
     """Return parameters as a deployment file would give them: what is absent has no key."""
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for each in fields(parameters):
         value = getattr(parameters, each.name)
         if each.metadata["kind"] == "records":
-            found[each.name] = [_plain(record) for record in value]
+            content[each.name] = [_parameters_to_dict(record) for record in value]
         elif value is not None:
-            found[each.name] = list(value) if isinstance(value, tuple) else value
-    return found
+            content[each.name] = list(value) if isinstance(value, tuple) else value
+    return content

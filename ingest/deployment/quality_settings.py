@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from hypergrid.core.flags import FAIL, SUSPECT
 from hypergrid.core.units import convert
-from ingest.deployment.toml_table import CheckedTable
+from ingest.deployment.toml_table import TomlTable
 
-Span = tuple[float, float]
+Bounds = tuple[float, float]
 Of = Literal["level", "difference", "plain"]
 VALUE: Final = "value"
 SUN: Final = "sun"
@@ -22,8 +22,8 @@ JOINED_INTERVALS: Final = 1.5
 """Readings this many nominal intervals apart follow one another: none is missing between them, and there is no gap."""
 
 
-def _number(default: float | None, of: Of = "plain", *, least: float = -1e300, most: float = 1e300) -> Any:  # noqa: ANN401
-    return field(default=default, metadata={"kind": "number", "of": of, "least": least, "most": most})
+def _number(default: float | None, of: Of = "plain", *, minimum: float = -1e300, maximum: float = 1e300) -> Any:  # noqa: ANN401
+    return field(default=default, metadata={"kind": "number", "of": of, "least": minimum, "most": maximum})
 
 
 def _duration(default: float | None) -> Any:  # noqa: ANN401
@@ -31,7 +31,7 @@ def _duration(default: float | None) -> Any:  # noqa: ANN401
     return field(default=default, metadata={"kind": "number", "of": "plain", "least": 0.0, "most": 1e300, "above": 0.0})
 
 
-def _span(default: Span | None = None, of: Of = "level") -> Any:  # noqa: ANN401 - what dataclasses take for any type
+def _span(default: Bounds | None = None, of: Of = "level") -> Any:  # noqa: ANN401 - what dataclasses take for any type
     return field(default=default, metadata={"kind": "span", "of": of})
 
 
@@ -49,7 +49,7 @@ class Parameters:
 
     token_name: ClassVar[str] = "Parameters"
 
-    def converted(self, source: str, target: str) -> Self:
+    def convert_units(self, source: str, target: str) -> Self:
         """Return them for values in another unit.
 
         Raises
@@ -59,7 +59,7 @@ class Parameters:
         """
         zero = float(convert(0.0, source, target))
 
-        def one(given: float, of: Of) -> float:
+        def convert_one(given: float, of: Of) -> float:
             there = float(convert(given, source, target))
             return given if of == "plain" else there - zero if of == "difference" else there
 
@@ -67,14 +67,14 @@ class Parameters:
         for each in fields(self):
             value, of = getattr(self, each.name), each.metadata.get("of", "plain")
             if each.metadata["kind"] == "records":
-                changed[each.name] = tuple(record.converted(source, target) for record in value)
+                changed[each.name] = tuple(record.convert_units(source, target) for record in value)
             elif of != "plain" and value is not None:
                 whole = isinstance(value, tuple)
-                changed[each.name] = tuple(one(v, of) for v in value) if whole else one(value, of)
+                changed[each.name] = tuple(convert_one(v, of) for v in value) if whole else convert_one(value, of)
         return replace(self, **changed)
 
     @classmethod
-    def read(cls, table: CheckedTable, base: "Parameters | None") -> Self:
+    def read(cls, table: TomlTable, base: "Parameters | None") -> Self:
         """Return what a table of the deployment file says, over `base`.
 
         Raises
@@ -88,20 +88,24 @@ class Parameters:
         made.check(table)
         return made
 
-    def check(self, table: CheckedTable) -> None:
+    def check(self, table: TomlTable) -> None:
         """Refuse what does not go together."""
 
 
-def _read(table: CheckedTable, each: Field[Any], base: Any) -> Any:  # noqa: ANN401 - whatever the field holds
+def _read(table: TomlTable, each: Field[Any], base: Any) -> Any:  # noqa: ANN401 - whatever the field holds
     name, metadata = each.name, each.metadata
     if metadata["kind"] == "records":
-        return tuple(metadata["record"].read(one, None) for one in table.tables(name)) if table.has(name) else base
+        return (
+            tuple(metadata["record"].read(subtable, None) for subtable in table.tables(name))
+            if table.has(name)
+            else base
+        )
     if not table.has(name):
         if isinstance(base, float) and math.isnan(base):
             table.refuse(name, "is missing")
         return base
     if metadata["kind"] == "number":
-        number = table.number(name, least=metadata["least"], most=metadata["most"])
+        number = table.number(name, minimum=metadata["least"], maximum=metadata["most"])
         if number <= metadata.get("above", -math.inf):
             table.refuse(name, f"needs more than {metadata['above']:g} hours; got {number:g}")
         return number if math.isfinite(number) else table.refuse(name, f"needs a finite number; got {number!r}")
@@ -118,14 +122,14 @@ def _read(table: CheckedTable, each: Field[Any], base: Any) -> Any:  # noqa: ANN
     return float(value[0]), float(value[1])
 
 
-def _refuse_wider(table: CheckedTable, suspect: Span | None, fail: Span | None) -> None:
+def _refuse_wider(table: TomlTable, suspect: Bounds | None, fail: Bounds | None) -> None:
     if suspect is None and fail is None:
         table.refuse("", "needs fail or suspect, as [lowest, highest]")
     if suspect is not None and fail is not None and (suspect[0] < fail[0] or suspect[1] > fail[1]):
         table.refuse("suspect", f"{list(suspect)} must lie inside fail {list(fail)}")
 
 
-def _refuse_less(table: CheckedTable, key: str, fail: float | None, suspect: float) -> None:
+def _refuse_less(table: TomlTable, key: str, fail: float | None, suspect: float) -> None:
     if fail is not None and fail < suspect:
         table.refuse(key, f"needs at least what is suspect, {suspect:g}; got {fail:g}")
 
@@ -141,10 +145,10 @@ class SunLimit(Parameters):
 
     token_name: ClassVar[str] = "SunLimit"
 
-    factor: float = _number(1.2, "difference", least=0.0)
+    factor: float = _number(1.2, "difference", minimum=0.0)
     """[the variable's unit for each W m-2]"""
-    offset: float = _number(50.0, "difference", least=0.0)
-    power: float = _number(1.2, least=0.0, most=10.0)
+    offset: float = _number(50.0, "difference", minimum=0.0)
+    power: float = _number(1.2, minimum=0.0, maximum=10.0)
     flag: str = _choice("suspect", "suspect", "fail")
 
 
@@ -159,12 +163,12 @@ class GrossRange(Parameters):
 
     token_name: ClassVar[str] = "GrossRange"
 
-    fail: Span | None = _span()
-    suspect: Span | None = _span()
-    interval_exponent: float = _number(0.0, least=-1.0, most=1.0)
+    fail: Bounds | None = _span()
+    suspect: Bounds | None = _span()
+    interval_exponent: float = _number(0.0, minimum=-1.0, maximum=1.0)
     sun: tuple[SunLimit, ...] = field(default=(), metadata={"kind": "records", "record": SunLimit})
 
-    def check(self, table: CheckedTable) -> None:
+    def check(self, table: TomlTable) -> None:
         """Refuse spans that do not go together."""
         _refuse_wider(table, self.suspect, self.fail)
 
@@ -181,16 +185,16 @@ class Normal(Parameters):
     token_name: ClassVar[str] = "Normal"
 
     months: tuple[int, ...] = field(default=tuple(range(1, 13)), metadata={"kind": "months"})
-    fail: Span | None = _span()
-    suspect: Span | None = _span()
-    height_m: Span | None = _span(of="plain")
-    lat: Span | None = _span(of="plain")
-    elevation_m: Span | None = _span(of="plain")
-    low_per_m: float = _number(0.0, "difference", least=-1e3, most=1e3)
-    high_per_m: float = _number(0.0, "difference", least=-1e3, most=1e3)
-    scale_heights_m: Span | None = _span(of="plain")
+    fail: Bounds | None = _span()
+    suspect: Bounds | None = _span()
+    height_m: Bounds | None = _span(of="plain")
+    lat: Bounds | None = _span(of="plain")
+    elevation_m: Bounds | None = _span(of="plain")
+    low_per_m: float = _number(0.0, "difference", minimum=-1e3, maximum=1e3)
+    high_per_m: float = _number(0.0, "difference", minimum=-1e3, maximum=1e3)
+    scale_heights_m: Bounds | None = _span(of="plain")
 
-    def check(self, table: CheckedTable) -> None:
+    def check(self, table: TomlTable) -> None:
         """Refuse spans that do not go together."""
         _refuse_wider(table, self.suspect, self.fail)
         if self.scale_heights_m is not None and self.scale_heights_m[0] <= 0.0:
@@ -216,13 +220,13 @@ class Spike(Parameters):
 
     token_name: ClassVar[str] = "Spike"
 
-    suspect: float = _number(NEEDED, "difference", least=0.0)
-    fail: float | None = _number(None, "difference", least=0.0)
-    per_hour: float = _number(0.0, "difference", least=0.0)
+    suspect: float = _number(NEEDED, "difference", minimum=0.0)
+    fail: float | None = _number(None, "difference", minimum=0.0)
+    per_hour: float = _number(0.0, "difference", minimum=0.0)
     method: str = _choice("differential", "differential", "average")
     within_hours: float = _duration(3.0)
 
-    def check(self, table: CheckedTable) -> None:
+    def check(self, table: TomlTable) -> None:
         """Refuse thresholds in the wrong order."""
         _refuse_less(table, "fail", self.fail, self.suspect)
 
@@ -233,12 +237,12 @@ class RateOfChange(Parameters):
 
     token_name: ClassVar[str] = "RateOfChange"
 
-    suspect: float = _number(NEEDED, "difference", least=0.0)
-    fail: float | None = _number(None, "difference", least=0.0)
-    per_hour: float = _number(0.0, "difference", least=0.0)
+    suspect: float = _number(NEEDED, "difference", minimum=0.0)
+    fail: float | None = _number(None, "difference", minimum=0.0)
+    per_hour: float = _number(0.0, "difference", minimum=0.0)
     within_hours: float = _duration(3.0)
 
-    def check(self, table: CheckedTable) -> None:
+    def check(self, table: TomlTable) -> None:
         """Refuse thresholds in the wrong order."""
         _refuse_less(table, "fail", self.fail, self.suspect)
 
@@ -257,7 +261,7 @@ class Exempt(Parameters):
     least: float = field(default=-1e300, metadata={"kind": "number", "of": "level", "least": -1e300, "most": 1e300})
     most: float = field(default=1e300, metadata={"kind": "number", "of": "level", "least": -1e300, "most": 1e300})
 
-    def converted(self, source: str, target: str) -> Self:
+    def convert_units(self, source: str, target: str) -> Self:
         """Return it for values in another unit: bounds of other things stay, and those that are none."""
         if self.of != VALUE:
             return self
@@ -276,17 +280,17 @@ class FlatLine(Parameters):
 
     hours: float = _duration(NEEDED)
     fail_hours: float | None = _duration(None)
-    readings: float = _number(12, least=2)
-    tolerance: float = _number(0.0, "difference", least=0.0)
+    readings: float = _number(12, minimum=2)
+    tolerance: float = _number(0.0, "difference", minimum=0.0)
     within_hours: float = _duration(6.0)
     exempt: tuple[Exempt, ...] = field(default=(), metadata={"kind": "records", "record": Exempt})
 
     @property
-    def worst(self) -> int:
+    def worst_flag(self) -> int:
         """The flag of what stays the same for longest."""
         return SUSPECT if self.fail_hours is None else FAIL
 
-    def check(self, table: CheckedTable) -> None:
+    def check(self, table: TomlTable) -> None:
         """Refuse durations in the wrong order."""
         _refuse_less(table, "fail_hours", self.fail_hours, self.hours)
 
@@ -298,12 +302,12 @@ class AttenuatedSignal(Parameters):
     token_name: ClassVar[str] = "AttenuatedSignal"
 
     hours: float = _duration(NEEDED)
-    suspect: float = _number(NEEDED, "difference", least=0.0)
-    fail: float | None = _number(None, "difference", least=0.0)
-    readings: float = _number(12, least=2)
+    suspect: float = _number(NEEDED, "difference", minimum=0.0)
+    fail: float | None = _number(None, "difference", minimum=0.0)
+    readings: float = _number(12, minimum=2)
     measure: str = _choice("std", "std", "range")
 
-    def check(self, table: CheckedTable) -> None:
+    def check(self, table: TomlTable) -> None:
         """Refuse thresholds in the wrong order: the smaller the deviation, the worse."""
         if self.fail is not None and self.fail > self.suspect:
             table.refuse("fail", f"needs at most what is suspect, {self.suspect:g}; got {self.fail:g}")
@@ -325,9 +329,9 @@ class CounterFall(Parameters):
 
     token_name: ClassVar[str] = "CounterFall"
 
-    least: float = _number(NEEDED, "difference", least=0.0)
+    least: float = _number(NEEDED, "difference", minimum=0.0)
     near_zero: float = _number(NEEDED, "level")
-    within_hours: float = _number(3.0, least=0.0)
+    within_hours: float = _number(3.0, minimum=0.0)
     flag: str = _choice("suspect", "suspect", "fail")
 
 
@@ -341,14 +345,14 @@ class BuddyCheck(Parameters):
 
     token_name: ClassVar[str] = "BuddyCheck"
 
-    radius_km: float | None = _number(None, least=0.0)
-    neighbours: float = _number(5, least=1)
-    threshold: float = _number(4.0, least=0.0)
-    least_spread: float = _number(NEEDED, "difference", least=1e-9)
-    per_m: float = _number(0.0, "difference", least=-1e3, most=1e3)
-    most_elevation_m: float = _number(300.0, least=0.0)
-    iterations: float = _number(3, least=1, most=100)
-    minutes: float = _number(10.0, least=0.01)
+    radius_km: float | None = _number(None, minimum=0.0)
+    neighbours: float = _number(5, minimum=1)
+    threshold: float = _number(4.0, minimum=0.0)
+    least_spread: float = _number(NEEDED, "difference", minimum=1e-9)
+    per_m: float = _number(0.0, "difference", minimum=-1e3, maximum=1e3)
+    most_elevation_m: float = _number(300.0, minimum=0.0)
+    iterations: float = _number(3, minimum=1, maximum=100)
+    minutes: float = _number(10.0, minimum=0.01)
 
 
 @dataclass(frozen=True)
@@ -361,14 +365,14 @@ class SpatialConsistency(Parameters):
 
     token_name: ClassVar[str] = "SpatialConsistency"
 
-    radius_km: float = _number(50.0, least=0.0)
-    neighbours: float = _number(8, least=3)
-    threshold: float = _number(5.0, least=0.0)
-    least_spread: float = _number(NEEDED, "difference", least=1e-9)
-    per_m: float = _number(0.0, "difference", least=-1e3, most=1e3)
-    least_elevation_m: float = _number(50.0, least=0.0)
-    iterations: float = _number(3, least=1, most=100)
-    minutes: float = _number(10.0, least=0.01)
+    radius_km: float = _number(50.0, minimum=0.0)
+    neighbours: float = _number(8, minimum=3)
+    threshold: float = _number(5.0, minimum=0.0)
+    least_spread: float = _number(NEEDED, "difference", minimum=1e-9)
+    per_m: float = _number(0.0, "difference", minimum=-1e3, maximum=1e3)
+    least_elevation_m: float = _number(50.0, minimum=0.0)
+    iterations: float = _number(3, minimum=1, maximum=100)
+    minutes: float = _number(10.0, minimum=0.01)
 
 
 @dataclass(frozen=True)
@@ -382,13 +386,13 @@ class LevelShift(Parameters):
 
     token_name: ClassVar[str] = "LevelShift"
 
-    threshold: float = _number(3.0, least=1.0)
-    least_shift: float = _number(NEEDED, "difference", least=1e-9)
-    alone_threshold: float = _number(6.0, least=1.0)
-    references: float = _number(8, least=2, most=24)
-    days: float = _number(45.0, least=7.0, most=366.0)
-    least_days: float = _number(5.0, least=2.0)
-    memory_days: float = _number(91.0, least=14.0, most=732.0)
+    threshold: float = _number(3.0, minimum=1.0)
+    least_shift: float = _number(NEEDED, "difference", minimum=1e-9)
+    alone_threshold: float = _number(6.0, minimum=1.0)
+    references: float = _number(8, minimum=2, maximum=24)
+    days: float = _number(45.0, minimum=7.0, maximum=366.0)
+    least_days: float = _number(5.0, minimum=2.0)
+    memory_days: float = _number(91.0, minimum=14.0, maximum=732.0)
 
 
 @dataclass(frozen=True)
@@ -404,12 +408,12 @@ class FaultyZeros(Parameters):
     token_name: ClassVar[str] = "FaultyZeros"
 
     of: str = _choice("amount", "amount", "rate", "counter")
-    wet: float = _number(0.5, "difference", least=1e-9)
-    share: float = _number(0.75, least=0.5, most=1.0)
-    neighbours: float = _number(3, least=2)
-    evidence: float = _number(6.0, least=1.0)
-    days: float = _number(2, least=1)
-    memory_days: float = _number(91.0, least=14.0, most=732.0)
+    wet: float = _number(0.5, "difference", minimum=1e-9)
+    share: float = _number(0.75, minimum=0.5, maximum=1.0)
+    neighbours: float = _number(3, minimum=2)
+    evidence: float = _number(6.0, minimum=1.0)
+    days: float = _number(2, minimum=1)
+    memory_days: float = _number(91.0, minimum=14.0, maximum=732.0)
 
 
 @dataclass(frozen=True)
@@ -453,20 +457,20 @@ class VariableTests:
     def companions(self) -> tuple[str, ...]:
         """Other variables that exemptions look at."""
         exempt = self.flat_line.exempt if self.flat_line else ()
-        return tuple(dict.fromkeys(one.of for one in exempt if one.of not in (VALUE, SUN)))
+        return tuple(dict.fromkeys(exemption.of for exemption in exempt if exemption.of not in (VALUE, SUN)))
 
-    def converted(self, source: str, target: str) -> "VariableTests":
+    def convert_units(self, source: str, target: str) -> "VariableTests":
         """Return them for values in another unit."""
         present = {name: getattr(self, name) for name in self.KINDS}
-        return VariableTests(**{n: p.converted(source, target) for n, p in present.items() if p is not None})
+        return VariableTests(**{n: p.convert_units(source, target) for n, p in present.items() if p is not None})
 
     @property
     def cell_ns(self) -> int:
         """Length of the cells of time within which tests by neighbours look [ns]; 0: there are none such."""
-        checks = [one for one in (self.buddy_check, self.spatial_consistency) if one]
-        return math.lcm(*(round(one.minutes * MINUTE_NS) for one in checks)) if checks else 0
+        checks = [check for check in (self.buddy_check, self.spatial_consistency) if check]
+        return math.lcm(*(round(check.minutes * MINUTE_NS) for check in checks)) if checks else 0
 
-    def alone(self) -> "VariableTests":
+    def series_tests(self) -> "VariableTests":
         """Return those that look along a series alone."""
         return replace(self.without_memory(), buddy_check=None, spatial_consistency=None)
 
@@ -477,7 +481,7 @@ class VariableTests:
     @property
     def memory_days(self) -> float:
         """For how long the tests with a memory look back, at most twice that [d]; 0: there are none such."""
-        return max((one.memory_days for one in (self.level_shift, self.faulty_zeros) if one), default=0.0)
+        return max((test.memory_days for test in (self.level_shift, self.faulty_zeros) if test), default=0.0)
 
     def reach_s(self, interval_s: float) -> float:
         """Return how far from a reading those lie that its flags depend on, with one every `interval_s` or more [s]."""

@@ -1,6 +1,6 @@
 """The keys of a feed that describe delimited text."""
 
-from ingest.deployment.toml_table import CheckedTable
+from ingest.deployment.toml_table import TomlTable
 from ingest.formats.base import BLANKS, TextForm
 from ingest.formats.csv_sniffer import DELIMITERS
 from ingest.formats.encoding import is_superset_of_ascii
@@ -9,7 +9,7 @@ from ingest.formats.strptime import check_format
 QARTOD = (1, 2, 3, 4, 9)
 
 
-def text_form(table: CheckedTable) -> TextForm:
+def text_form(table: TomlTable) -> TextForm:
     """Read the keys; what is left away is told by each file's beginning.
 
     Raises
@@ -20,16 +20,16 @@ def text_form(table: CheckedTable) -> TextForm:
     names = table.texts("names", default=())
     if len(set(names)) < len(names):
         table.refuse("names", f"names a column twice: {', '.join(sorted({n for n in names if names.count(n) > 1}))}")
-    header_lines = _whole(table, "header_lines") if table.has("header_lines") else None
+    header_lines = _read_integer(table, "header_lines") if table.has("header_lines") else None
     if header_lines == 0 and not names:
         table.refuse("header_lines", "is 0, so that nothing names the columns; name them in `names`")
     name_lines = table.value("name_line", default=1)
     name_lines = tuple(name_lines) if isinstance(name_lines, list) else (name_lines,)
-    unit_line = _whole(table, "unit_line")
+    unit_line = _read_integer(table, "unit_line")
     for key, lines in (("name_line", name_lines), ("unit_line", (unit_line,))):
-        least = 1 if key == "name_line" else 0
-        if not lines or not all(isinstance(line, int) and line >= least for line in lines):
-            table.refuse(key, f"needs numbers of lines of the header, from {least}; got {table.value(key)!r}")
+        first_line = 1 if key == "name_line" else 0
+        if not lines or not all(isinstance(line, int) and line >= first_line for line in lines):
+            table.refuse(key, f"needs numbers of lines of the header, from {first_line}; got {table.value(key)!r}")
         if table.has(key) and max(lines) > (header_lines or 0):
             table.refuse(key, f"is {max(lines)}, but `header_lines` is {header_lines or 'missing'}")
     variable, value, unit = (_text(table, f"{what}_column") for what in ("variable", "value", "unit"))
@@ -37,10 +37,10 @@ def text_form(table: CheckedTable) -> TextForm:
         table.refuse("variable_column", "and value_column go together; a unit_column needs both")
     return TextForm(
         _delimiter(table),
-        _among(table, "decimal", (".", ",")),
+        _read_choice(table, "decimal", (".", ",")),
         _encoding(table),
         table.value("comment") if _is_text(table, "comment") else None,
-        _whole(table, "skip_lines"),
+        _read_integer(table, "skip_lines"),
         header_lines,
         name_lines,
         unit_line,
@@ -56,28 +56,28 @@ def text_form(table: CheckedTable) -> TextForm:
     )
 
 
-def _text(table: CheckedTable, key: str) -> str:
+def _text(table: TomlTable, key: str) -> str:
     return table.text(key) if table.has(key) else ""
 
 
-def _is_text(table: CheckedTable, key: str) -> bool:
+def _is_text(table: TomlTable, key: str) -> bool:
     if table.has(key) and not isinstance(table.value(key), str):
         table.refuse(key, f"needs text, which may be empty; got {table.value(key)!r}")
     return table.has(key)
 
 
-def _whole(table: CheckedTable, key: str) -> int:
-    number = table.number(key, default=0, least=0, most=1000)
+def _read_integer(table: TomlTable, key: str) -> int:
+    number = table.number(key, default=0, minimum=0, maximum=1000)
     if number != int(number):
         table.refuse(key, f"needs a whole number; got {number!r}")
     return int(number)
 
 
-def _among(table: CheckedTable, key: str, choices: tuple[str, ...]) -> str | None:
+def _read_choice(table: TomlTable, key: str, choices: tuple[str, ...]) -> str | None:
     return table.text(key, among=choices) if table.has(key) else None
 
 
-def _delimiter(table: CheckedTable) -> str | None:
+def _delimiter(table: TomlTable) -> str | None:
     if not table.has("delimiter"):
         return None
     delimiter = table.value("delimiter")
@@ -88,7 +88,7 @@ def _delimiter(table: CheckedTable) -> str | None:
     return delimiter
 
 
-def _encoding(table: CheckedTable) -> str | None:
+def _encoding(table: TomlTable) -> str | None:
     if not table.has("encoding"):
         return None
     name = table.text("encoding")
@@ -99,21 +99,21 @@ def _encoding(table: CheckedTable) -> str | None:
     return name
 
 
-def _time_format(table: CheckedTable) -> str | None:
+def _time_format(table: TomlTable) -> str | None:
     if not table.has("time_format"):
         return None
-    return table.checked("time_format", lambda: check_format(table.text("time_format")))
+    return table.run_check("time_format", lambda: check_format(table.text("time_format")))
 
 
-def _flags(table: CheckedTable) -> tuple[tuple[str, int], ...]:
+def _flags(table: TomlTable) -> tuple[tuple[str, int], ...]:
     if not table.has("flags"):
         return ()
-    inner = CheckedTable(table.value("flags"), f"{table.path}.flags", file=table.file)
-    found = []
+    inner = TomlTable(table.value("flags"), f"{table.path}.flags", file=table.file)
+    flags = []
     for text in inner.names():
         if inner.value(text) not in QARTOD or isinstance(inner.value(text), bool):
             inner.refuse(
                 text, f"needs a flag of QARTOD, one of {', '.join(map(str, QARTOD))}; got {inner.value(text)!r}"
             )
-        found.append((text, int(inner.value(text))))
-    return tuple(found)
+        flags.append((text, int(inner.value(text))))
+    return tuple(flags)

@@ -16,8 +16,8 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows of one feed in columns, n of them."""
+class ParsedRows:
+    """ParsedRows of one feed in columns, n of them."""
 
     feed: Feed
     columns: Mapping[str, Column]
@@ -54,28 +54,30 @@ def all_series(present: Iterable[tuple[Feed, Column, str]], deployment: Deployme
 
     The order depends on what is present and on nothing else, so that equal files make equal archives.
     """
-    rank = {station.id: place for place, station in enumerate(deployment.stations)}
-    found: dict[str, set[tuple[object, Series]]] = {}
+    rank = {station.id: index for index, station in enumerate(deployment.stations)}
+    keyed_series: dict[str, set[tuple[object, Series]]] = {}
     for feed, column, station in present:
-        key = (rank.get(station, len(rank)), natural(station))
-        found.setdefault(column.variable, set()).add((key, series_of(feed.name, column, station)))
+        key = (rank.get(station, len(rank)), natural_sort_key(station))
+        keyed_series.setdefault(column.variable, set()).add((key, series_of(feed.name, column, station)))
 
     def order(item: tuple[object, Series]) -> tuple[object, ...]:
         key, series = item
         height = series.height_m if series.height_m is not None else 0.0
         return key, series.source, height, series.replicate, series.statistic, series.interval_s, series.stamp
 
-    return {name: tuple(series for _, series in sorted(items, key=order)) for name, items in sorted(found.items())}
+    return {
+        name: tuple(series for _, series in sorted(items, key=order)) for name, items in sorted(keyed_series.items())
+    }
 
 
-def natural(text: str) -> tuple[tuple[int, str], ...]:
+def natural_sort_key(text: str) -> tuple[tuple[int, str], ...]:
     """Return a key that orders "2" before "10"."""
     parts = _DIGITS.split(text)
     return tuple((int(part), "") if part.isdigit() and part.isascii() else (-1, part) for part in parts if part)
 
 
-def assemble(
-    pieces: Sequence[Rows], variable: Variable, series: tuple[Series, ...], deployment: Deployment
+def assemble_readings(
+    pieces: Sequence[ParsedRows], variable: Variable, series: tuple[Series, ...], deployment: Deployment
 ) -> Readings:
     """Return the readings of a variable in rows that hold it, in their order.
 
@@ -86,7 +88,7 @@ def assemble(
     hypergrid.core.errors.InvalidUnit
         A column's unit does not convert to the variable's.
     """
-    place = {one: index for index, one in enumerate(series)}
+    series_index = {sensor_series: index for index, sensor_series in enumerate(series)}
     parts = [Readings.empty(series)]
     for piece in pieces:
         for name, values in piece.values.items():
@@ -94,8 +96,8 @@ def assemble(
             if column.variable != variable.name:
                 continue
             # Of long rows, not every station has every column.
-            found = [place.get(series_of(piece.feed.name, column, station), -1) for station in piece.stations]
-            table = np.array(found or [0], np.int32)
+            indices = [series_index.get(series_of(piece.feed.name, column, station), -1) for station in piece.stations]
+            table = np.array(indices or [0], np.int32)
             converted = convert(values, column.unit, deployment.variable(variable.name).unit)
             given = NOT_EVALUATED if piece.flag is None else piece.flag
             flag = np.where(np.isnan(converted), MISSING, given).astype(np.uint8)
@@ -108,5 +110,7 @@ def stations_of(present: Iterable[str], deployment: Deployment, *, known: Collec
     """Return the declared stations, and those present that are neither declared nor `known`: these have no position."""
     declared = {station.id: station for station in deployment.stations}
     nowhere = (Position(None, float("nan"), float("nan"), float("nan")),)
-    others = [Station(name, name, nowhere) for name in sorted(set(present) - set(declared) - set(known), key=natural)]
+    others = [
+        Station(name, name, nowhere) for name in sorted(set(present) - set(declared) - set(known), key=natural_sort_key)
+    ]
     return (*deployment.stations, *others)

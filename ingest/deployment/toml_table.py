@@ -9,12 +9,12 @@ from hypergrid.core.errors import HyperGridError, InvalidDeployment
 T = TypeVar("T")
 
 
-class CheckedTable:
+class TomlTable:
     """A table whose keys are taken one at a time; `finish` refuses those that nobody took.
 
     Examples
     --------
-    >>> table = CheckedTable({"name": "pass"}, "network", file="deployment.toml")
+    >>> table = TomlTable({"name": "pass"}, "network", file="deployment.toml")
     >>> table.text("name")
     'pass'
     """
@@ -37,7 +37,7 @@ class CheckedTable:
         self._known.add(key)
         return key in self._content
 
-    def given(self) -> tuple[str, ...]:
+    def given_keys(self) -> tuple[str, ...]:
         """Return the keys that are given, in order, which takes none of them."""
         return tuple(sorted(self._content))
 
@@ -47,23 +47,25 @@ class CheckedTable:
 
     def text(self, key: str, *, default: str | None = None, among: Collection[str] | None = None) -> str:
         """Return a text that is not empty; `among`: one of these."""
-        value = self._needed(key, default)
+        value = self._require(key, default)
         if not isinstance(value, str) or not value.strip():
             self.refuse(key, f"needs text; got {value!r}")
         if among is not None and value not in among:
             self.refuse(key, f"is {value!r}{_hint(value, among)}; it is one of: {', '.join(among)}")
         return value
 
-    def number(self, key: str, *, default: float | None = None, least: float = -1e300, most: float = 1e300) -> float:
+    def number(
+        self, key: str, *, default: float | None = None, minimum: float = -1e300, maximum: float = 1e300
+    ) -> float:
         """Return a number between two bounds."""
-        value = self._needed(key, default)
+        value = self._require(key, default)
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
-            or not (value != value or least <= value <= most)
+            or not (value != value or minimum <= value <= maximum)
         ):
-            bounds = f" between {least:g} and {most:g}" if abs(least) < 1e300 and most < 1e300 else ""
-            bounds = bounds or (f" not below {least:g}" if abs(least) < 1e300 else "")
+            bounds = f" between {minimum:g} and {maximum:g}" if abs(minimum) < 1e300 and maximum < 1e300 else ""
+            bounds = bounds or (f" not below {minimum:g}" if abs(minimum) < 1e300 else "")
             self.refuse(key, f"needs a number{bounds}; got {value!r}")
         return float(value)
 
@@ -76,15 +78,15 @@ class CheckedTable:
             self.refuse(key, f"needs a list of texts; got {value!r}")
         return tuple(value)
 
-    def tables(self, key: str) -> list["CheckedTable"]:
+    def tables(self, key: str) -> list["TomlTable"]:
         """Return an array of tables; empty where the key is missing."""
         value = self.value(key, default=[])
         if not isinstance(value, list):
             self.refuse(key, f"needs [[{key}]], an array of tables; got {value!r}")
         base = f"{self.path}." if self.path else ""
-        return [CheckedTable(item, f"{base}{key}[{place}]", file=self.file) for place, item in enumerate(value)]
+        return [TomlTable(item, f"{base}{key}[{index}]", file=self.file) for index, item in enumerate(value)]
 
-    def checked(self, key: str, check: Callable[[], T]) -> T:
+    def run_check(self, key: str, check: Callable[[], T]) -> T:
         """Return what `check` returns; its error is told with the key."""
         try:
             return check()
@@ -104,7 +106,7 @@ class CheckedTable:
             if key not in self._known:
                 self.refuse(key, f"is an unknown key{_hint(key, self._known)}. There are: {_listing(self._known)}")
 
-    def _needed(self, key: str, default: object) -> object:
+    def _require(self, key: str, default: object) -> object:
         value = self.value(key, default=default)
         if value is None:
             self.refuse(key, "is missing")

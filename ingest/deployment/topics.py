@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 from hypergrid.core.errors import InvalidDeployment
-from ingest.deployment.toml_table import CheckedTable
+from ingest.deployment.toml_table import TomlTable
 
 STATION: Final = "station"
 """The named part of a topic that is the station, where the message itself names none."""
@@ -56,24 +56,24 @@ class Topic:
 
     def station(self, topic: str) -> str:
         """Return the station that a topic names; empty where it names none."""
-        found = self._form.fullmatch(topic)
-        return found[STATION] if found and STATION in self._form.groupindex else ""
+        match = self._form.fullmatch(topic)
+        return match[STATION] if match and STATION in self._form.groupindex else ""
 
     def overlaps(self, other: "Topic") -> bool:
         """Tell whether some topic has the form of both."""
         return _overlap(self.filter.split("/"), other.filter.split("/"))
 
 
-def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
-    if one[:1] == ["#"] or other[:1] == ["#"]:
+def _overlap(levels: Sequence[str], other: Sequence[str]) -> bool:
+    if levels[:1] == ["#"] or other[:1] == ["#"]:
         return True
-    if not one or not other:
+    if not levels or not other:
         # "a/#" has "a" itself, too.
-        return one[:1] in ([], ["#"]) and other[:1] in ([], ["#"])
-    return (one[0] == other[0] or "+" in (one[0], other[0])) and _overlap(one[1:], other[1:])
+        return levels[:1] in ([], ["#"]) and other[:1] in ([], ["#"])
+    return (levels[0] == other[0] or "+" in (levels[0], other[0])) and _overlap(levels[1:], other[1:])
 
 
-def read_topic(table: CheckedTable) -> Topic:
+def read_topic(table: TomlTable) -> Topic:
     """Read the topic of a feed.
 
     Raises
@@ -84,8 +84,8 @@ def read_topic(table: CheckedTable) -> Topic:
     pattern = table.text("topic")
     levels = pattern.split("/")
     names = [named[1] for level in levels if (named := _NAMED.fullmatch(level))]
-    for place, level in enumerate(levels):
-        plain = _NAMED.fullmatch(level) or level == "+" or (level == "#" and place == len(levels) - 1)
+    for index, level in enumerate(levels):
+        plain = _NAMED.fullmatch(level) or level == "+" or (level == "#" and index == len(levels) - 1)
         if not plain and (set(level) & set("{}+#\0")):
             table.refuse("topic", f"is {pattern!r}; {{name}} and + stand for one whole level, # for all at the end")
     if len(set(names)) < len(names):
@@ -95,10 +95,10 @@ def read_topic(table: CheckedTable) -> Topic:
     return Topic(pattern)
 
 
-def check_apart(topics: Sequence[tuple[str, Topic]], *, file: str) -> None:
+def check_no_overlap(topics: Sequence[tuple[str, Topic]], *, file: str) -> None:
     """Raise `InvalidDeployment` where a message could be of two of the feeds (name, topic)."""
-    for place, (name, topic) in enumerate(topics):
-        for before, earlier in topics[:place]:
+    for index, (name, topic) in enumerate(topics):
+        for before, earlier in topics[:index]:
             if topic.overlaps(earlier):
                 message = (
                     f"{file}: the topics of feeds {before!r} ({earlier.pattern}) and {name!r} ({topic.pattern}) "
@@ -168,7 +168,7 @@ def address(url: str) -> tuple[str, int, bool]:
     return parts.hostname, port or _PORTS[parts.scheme], parts.scheme == "mqtts"
 
 
-def read_broker(table: CheckedTable, *, folder: Path | None) -> Broker:
+def read_broker(table: TomlTable, *, folder: Path | None) -> Broker:
     """Read the table [mqtt]; paths begin at `folder`, where the deployment file is. Nobody looks yet what is there.
 
     Raises
@@ -176,7 +176,7 @@ def read_broker(table: CheckedTable, *, folder: Path | None) -> Broker:
     InvalidDeployment
         A key cannot be used.
     """
-    host, port, tls = table.checked("url", lambda: _address_of(table))
+    host, port, tls = table.run_check("url", lambda: _address_of(table))
     if table.has("password"):
         table.refuse("password", f"does not belong here; name a `password_file`, or set {PASSWORD_KEY}")
 
@@ -204,7 +204,7 @@ def read_broker(table: CheckedTable, *, folder: Path | None) -> Broker:
     return broker
 
 
-def _address_of(table: CheckedTable) -> tuple[str, int, bool]:
+def _address_of(table: TomlTable) -> tuple[str, int, bool]:
     try:
         return address(table.text("url"))
     except InvalidDeployment as error:

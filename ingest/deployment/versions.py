@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from hypergrid.archive.disk.checksums import read_either, write_twice, written_twice
+from hypergrid.archive.disk.checksums import list_written_twice, read_either, write_twice
 from hypergrid.core.errors import NotFound
 from ingest.deployment.deployment_file import Deployment, from_mapping, load_with_text
 
 
 @dataclass(frozen=True)
-class Deployed:
+class DeploymentVersion:
     """A deployment, and the first record of the spool that it reads."""
 
     first: int
@@ -23,15 +23,15 @@ class Deployed:
     @property
     def deployment(self) -> Deployment:
         """The deployment."""
-        return _parsed(self.text, self.path)
+        return _parse_text(self.text, self.path)
 
 
 @lru_cache(maxsize=16)
-def _parsed(text: str, path: Path) -> Deployment:
+def _parse_text(text: str, path: Path) -> Deployment:
     return from_mapping(tomllib.loads(text), file=path.name, path=path)
 
 
-def deployments(folder: Path) -> list[Deployed]:
+def read_versions(folder: Path) -> list[DeploymentVersion]:
     """Return the deployments of a stream, in the order of the records that they read.
 
     Raises
@@ -39,11 +39,11 @@ def deployments(folder: Path) -> list[Deployed]:
     hypergrid.core.errors.DamagedArchive
         One is another than it was, and its spare too.
     """
-    found = []
-    for path in written_twice(folder):
+    versions = []
+    for path in list_written_twice(folder):
         content = read_either(path)
-        found.append(Deployed(int(path.stem.partition("-")[2]), content["text"], Path(content["path"])))
-    return found
+        versions.append(DeploymentVersion(int(path.stem.partition("-")[2]), content["text"], Path(content["path"])))
+    return versions
 
 
 def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment], None] = lambda _: None) -> bool:
@@ -63,7 +63,7 @@ def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment]
     """
     described, text = load_with_text(path)
     check(described)
-    before = deployments(folder)
+    before = read_versions(folder)
     if before and before[-1].text == text:
         return False
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment]
     return True
 
 
-def reading(found: list[Deployed], seq: int) -> Deployment:
+def version_at(versions: list[DeploymentVersion], seq: int) -> Deployment:
     """Return the deployment that reads a record.
 
     Raises
@@ -79,14 +79,14 @@ def reading(found: list[Deployed], seq: int) -> Deployment:
     NotFound
         There is none.
     """
-    mine = [one for one in found if one.first <= seq] or found[:1]
-    if not mine:
+    earlier_versions = [version for version in versions if version.first <= seq] or versions[:1]
+    if not earlier_versions:
         message = "the stream of this archive has no deployment yet; give --deployment FILE"
         raise NotFound(message)
-    return mine[-1].deployment
+    return earlier_versions[-1].deployment
 
 
-def parted(found: list[Deployed], after: int, upto: int) -> list[tuple[int, int, Deployment]]:
+def split_by_version(versions: list[DeploymentVersion], after: int, upto: int) -> list[tuple[int, int, Deployment]]:
     """Return the records with after < seq <= upto in spans (after, upto), each with the deployment that reads it."""
-    cuts = sorted({after, upto, *(one.first - 1 for one in found if after < one.first - 1 < upto)})
-    return [(start, stop, reading(found, stop)) for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]
+    cuts = sorted({after, upto, *(version.first - 1 for version in versions if after < version.first - 1 < upto)})
+    return [(start, stop, version_at(versions, stop)) for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.registry import Registry
-from ingest.formats.file_metadata import NOTHING, Told
+from ingest.formats.file_metadata import NO_METADATA, FileMetadata
 
 VALUE: Final = ""
 """The one column of long rows."""
@@ -106,7 +106,7 @@ class Layout:
 
     header: tuple[str, ...]
     """Names of all columns, in file order."""
-    wanted: tuple[str, ...]
+    columns: tuple[str, ...]
     """Columns of numbers to read."""
     ignored: tuple[str, ...]
     """Columns that nothing maps."""
@@ -117,7 +117,7 @@ class Layout:
     """Where the rows begin [bytes from the file's start]."""
     lines_before: int
     """Lines above the first row."""
-    told: Told = NOTHING
+    metadata: FileMetadata = NO_METADATA
     """What the file tells of its stations and columns."""
     long: bool = False
     """A row is one reading, of the station and the column that it names; `wanted` is then what is known beforehand."""
@@ -159,7 +159,7 @@ class Parsed:
     """Lines of the chunk, blank ones included; rows where the format has no lines."""
     names: tuple[str, ...] = ()
     """Long rows: what the values are of; `values` then has them all under the name `VALUE`."""
-    which: NDArray[np.int32] | None = None
+    name_code: NDArray[np.int32] | None = None
     """Long rows: which of `names` a row's value is of, shape (n,)."""
     unmapped: tuple[str, ...] = ()
     """Long rows: names that nothing maps; their rows are not among the n."""
@@ -181,7 +181,7 @@ class Parse(Protocol):
         ...
 
 
-def _says_nothing(head: bytes, file: str) -> str | None:
+def _never_matches(head: bytes, file: str) -> str | None:
     return None
 
 
@@ -199,7 +199,7 @@ class Format:
     """Columns of numbers where the format fixes them; None where the header does."""
     layout: Callable[[bytes, str, ReadOptions], Layout]
     parse: Parse
-    sniff: Callable[[bytes, str], str | None] = _says_nothing
+    sniff: Callable[[bytes, str], str | None] = _never_matches
     """`sniff(head, file)`: why a file is of this format, told by its first bytes and its name; None where it is not."""
 
 
@@ -217,7 +217,7 @@ class DocumentFormat:
     layout: Callable[[Path, ReadOptions], Layout]
     cut: Callable[[Path, Layout, int], list[int]]
     parse: Callable[[Path, Layout, int, int], Parsed]
-    sniff: Callable[[bytes, str], str | None] = _says_nothing
+    sniff: Callable[[bytes, str], str | None] = _never_matches
     columns: None = None
     link: Callable[[Sequence[Layout]], list[Layout]] | None = None
     """Where files of a feed tell of one another's columns: returns all layouts, each with what the others tell."""

@@ -16,7 +16,7 @@ from ingest.formats.file_metadata import station_at
 if TYPE_CHECKING:
     import xarray as xr
 
-Kind = Literal["orthogonal", "incomplete", "contiguous", "indexed", "single"]
+GeometryKind = Literal["orthogonal", "incomplete", "contiguous", "indexed", "single"]
 NO_TIME: Final = np.iinfo(np.int64).min
 """A time that is filled: no row."""
 MOVED_DEGREES: Final = 1e-3
@@ -44,7 +44,7 @@ _BLOCK: Final = 1 << 20
 class Geometry:
     """Which geometry a file has, and the names of its parts."""
 
-    kind: Kind
+    kind: GeometryKind
     time: str
     """Variable of time."""
     station: str
@@ -59,12 +59,12 @@ class Geometry:
     """Ragged: the variable of counts, or of indices."""
 
     @property
-    def ragged(self) -> bool:
+    def is_ragged(self) -> bool:
         """Whether the observations of all stations lie along one dimension."""
         return self.kind in ("contiguous", "indexed", "single")
 
 
-def find(dataset: "xr.Dataset") -> Geometry:
+def find_geometry(dataset: "xr.Dataset") -> Geometry:
     """Return the geometry of a file.
 
     Raises
@@ -91,7 +91,7 @@ def find(dataset: "xr.Dataset") -> Geometry:
     dims = tuple(map(str, dataset[time].dims))
     counts = _first(dataset, lambda a: "sample_dimension" in a)
     index = _first(dataset, lambda a: "instance_dimension" in a)
-    kind: Kind
+    kind: GeometryKind
     if counts is not None:
         kind, sample = "contiguous", str(dataset[counts].attrs["sample_dimension"])
         instance = instance or str(dataset[counts].dims[0])
@@ -118,15 +118,15 @@ def _first(dataset: "xr.Dataset", right) -> str | None:  # noqa: ANN001 - a test
 
 def data_variables(dataset: "xr.Dataset", shape: Geometry) -> tuple[str, ...]:
     """Return the variables with a number for each row."""
-    dims = {shape.sample} if shape.ragged else {shape.instance, shape.sample}
+    dims = {shape.sample} if shape.is_ragged else {shape.instance, shape.sample}
     bounds = {str(dataset[name].attrs.get("bounds", "")) for name in dataset.variables}
-    apart = {shape.time, shape.station, shape.link, *bounds, *_positions(dataset).values()}
+    auxiliary_names = {shape.time, shape.station, shape.link, *bounds, *_positions(dataset).values()}
     return tuple(
         str(name)
         for name in dataset.variables
         if set(dataset[name].dims) == dims
         and dataset[name].dtype.kind in "iuf"
-        and name not in apart
+        and name not in auxiliary_names
         and "flag_meanings" not in dataset[name].attrs
         and " since " not in str(dataset[name].attrs.get("units", ""))
     )
@@ -134,20 +134,20 @@ def data_variables(dataset: "xr.Dataset", shape: Geometry) -> tuple[str, ...]:
 
 def _positions(dataset: "xr.Dataset") -> dict[str, str]:
     """Return the variables of longitude, latitude and elevation."""
-    found: dict[str, str] = {}
+    coordinates: dict[str, str] = {}
     for name in dataset.variables:
         attributes = dataset[name].attrs
         standard, units = str(attributes.get("standard_name", "")), str(attributes.get("units", ""))
         if standard == "longitude" or (not standard and re.fullmatch(r"degrees?_?(east|E)", units)):
-            found.setdefault("lon", str(name))
+            coordinates.setdefault("lon", str(name))
         elif standard == "latitude" or (not standard and re.fullmatch(r"degrees?_?(north|N)", units)):
-            found.setdefault("lat", str(name))
+            coordinates.setdefault("lat", str(name))
         elif standard in _ELEVATIONS:
-            found["elevation"] = str(name)
+            coordinates["elevation"] = str(name)
         elif standard == "height" and _STATION_HEIGHT.search(str(attributes.get("long_name", ""))):
             # A height above the surface, CF says; but "Station height" is where the station stands.
-            found.setdefault("elevation", str(name))
-    return found
+            coordinates.setdefault("elevation", str(name))
+    return coordinates
 
 
 def height_of(dataset: "xr.Dataset", name: str, *, otherwise: float | None) -> float | None:
@@ -172,13 +172,13 @@ def names(dataset: "xr.Dataset", shape: Geometry, otherwise: str) -> tuple[str, 
     """
     if not shape.station:
         count = dataset.sizes.get(shape.instance, 1) if shape.instance else 1
-        return (otherwise,) if count == 1 else tuple(f"{otherwise}-{place + 1}" for place in range(count))
-    found = tuple(_texts(dataset[shape.station], dataset.sizes.get(shape.instance, 1) if shape.instance else 1))
-    wrong = [name for name in found if not name or found.count(name) > 1]
+        return (otherwise,) if count == 1 else tuple(f"{otherwise}-{index + 1}" for index in range(count))
+    station_names = tuple(_texts(dataset[shape.station], dataset.sizes.get(shape.instance, 1) if shape.instance else 1))
+    wrong = [name for name in station_names if not name or station_names.count(name) > 1]
     if wrong:
         message = f"station named twice or not at all: {wrong[0]!r} in {shape.station}"
         raise Unreadable(message)
-    return found
+    return station_names
 
 
 def _texts(variable: "xr.DataArray", count: int) -> list[str]:
@@ -191,42 +191,42 @@ def _texts(variable: "xr.DataArray", count: int) -> list[str]:
     return [(item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item)).strip("\0 ") for item in flat]
 
 
-def stations(dataset: "xr.Dataset", shape: Geometry, found: tuple[str, ...]) -> tuple[Station, ...]:
+def stations(dataset: "xr.Dataset", shape: Geometry, station_names: tuple[str, ...]) -> tuple[Station, ...]:
     """Return the stations with their positions; one that moves has a position from each instant that it moved."""
     where = _positions(dataset)
     if not {"lon", "lat"} <= set(where):
-        return tuple(station_at(name, float("nan"), float("nan")) for name in found)
-    titles = _titles(dataset, shape, found)
+        return tuple(station_at(name, float("nan"), float("nan")) for name in station_names)
+    titles = _titles(dataset, shape, station_names)
     parts = [where["lon"], where["lat"], *([where["elevation"]] if "elevation" in where else [])]
     if all(shape.sample not in dataset[name].dims for name in parts):
-        still = [np.broadcast_to(_unpacked(dataset[name], ...), (len(found),)) for name in parts]
-        lon, lat, up = (*still, np.full(len(found), np.nan))[:3]
+        still = [np.broadcast_to(_unpack_values(dataset[name], ...), (len(station_names),)) for name in parts]
+        lon, lat, up = (*still, np.full(len(station_names), np.nan))[:3]
         return tuple(
-            station_at(*place, name=title)
-            for *place, title in zip(found, lon.tolist(), lat.tolist(), up.tolist(), titles, strict=True)
+            station_at(*arguments, name=title)
+            for *arguments, title in zip(station_names, lon.tolist(), lat.tolist(), up.tolist(), titles, strict=True)
         )
-    return _moving(dataset, shape, found, titles, parts)
+    return _moving_stations(dataset, shape, station_names, titles, parts)
 
 
-def _titles(dataset: "xr.Dataset", shape: Geometry, found: tuple[str, ...]) -> tuple[str, ...]:
+def _titles(dataset: "xr.Dataset", shape: Geometry, station_names: tuple[str, ...]) -> tuple[str, ...]:
     for name in dataset.variables:
-        variable, told = dataset[name], str(dataset[name].attrs.get("standard_name", ""))
+        variable, standard_name = dataset[name], str(dataset[name].attrs.get("standard_name", ""))
         if variable.dtype.kind not in "SOU" or name == shape.station:
             continue
-        if told == "platform_name" or re.fullmatch(r"(?i)(station|platform)_?name", str(name)):
+        if standard_name == "platform_name" or re.fullmatch(r"(?i)(station|platform)_?name", str(name)):
             if shape.sample in variable.dims:
                 variable = variable.isel({shape.sample: 0})
-            texts = _texts(variable, len(found))
-            if len(texts) == len(found):
+            texts = _texts(variable, len(station_names))
+            if len(texts) == len(station_names):
                 return tuple(texts)
-    return found
+    return station_names
 
 
-def _moving(
-    dataset: "xr.Dataset", shape: Geometry, found: tuple[str, ...], titles: tuple[str, ...], parts: list[str]
+def _moving_stations(
+    dataset: "xr.Dataset", shape: Geometry, station_names: tuple[str, ...], titles: tuple[str, ...], parts: list[str]
 ) -> tuple[Station, ...]:
-    histories: list[list[Position]] = [[] for _ in found]
-    step = max(1, _BLOCK // max(1, len(found)))
+    histories: list[list[Position]] = [[] for _ in station_names]
+    step = max(1, _BLOCK // max(1, len(station_names)))
     for start in range(0, shape.size, step):
         stop = min(shape.size, start + step)
         code, time_ns = codes(dataset, shape, start, stop), times(dataset, shape, start, stop)
@@ -235,38 +235,38 @@ def _moving(
         # A position off the globe is none, as `station_at` takes it; written so that NaN is none as well.
         known = (lon >= -180.0) & (lon <= 360.0) & (np.abs(lat) <= 90.0) & (code >= 0)
         order = np.flatnonzero(known)[np.argsort(code[known], kind="stable")]
-        edges = np.searchsorted(code[order], np.arange(len(found) + 1))
+        edges = np.searchsorted(code[order], np.arange(len(station_names) + 1))
         for index, history in enumerate(histories):
             rows = order[edges[index] : edges[index + 1]]
-            for row in _changes(lon[rows], lat[rows], up[rows], history):
+            for row in _position_changes(lon[rows], lat[rows], up[rows], history):
                 at = int(rows[row])
                 since = None if not history else int(time_ns[at])
                 history.append(Position(since, float(lon[at]), float(lat[at]), float(up[at])))
     nowhere = [Position(None, float("nan"), float("nan"), float("nan"))]
     return tuple(
         Station(name, title, tuple(history[:MOVES_MOST] or nowhere))
-        for name, title, history in zip(found, titles, histories, strict=True)
+        for name, title, history in zip(station_names, titles, histories, strict=True)
     )
 
 
-def _changes(
+def _position_changes(
     lon: NDArray[np.float64], lat: NDArray[np.float64], up: NDArray[np.float64], history: list[Position]
 ) -> list[int]:
     """Return the rows at which a station stands elsewhere than at the last change."""
-    found: list[int] = []
+    starts: list[int] = []
     last = (history[-1].lon, history[-1].lat, history[-1].elevation_m) if history else None
     start = 0
-    while start < len(lon) and len(found) < MOVES_MOST:
+    while start < len(lon) and len(starts) < MOVES_MOST:
         if last is not None:
             away = (np.abs(lon[start:] - last[0]) > MOVED_DEGREES) | (np.abs(lat[start:] - last[1]) > MOVED_DEGREES)
             away |= np.abs(up[start:] - last[2]) > MOVED_M
             if not away.any():
                 break
             start += int(np.argmax(away))
-        found.append(start)
+        starts.append(start)
         last = (lon[start], lat[start], up[start])
         start += 1
-    return found
+    return starts
 
 
 def _origin(dataset: "xr.Dataset", name: str) -> tuple[float, int]:
@@ -298,12 +298,12 @@ def times(
     raw = variable.isel({shape.sample: slice(start, stop)}).load()
     if shape.kind == "incomplete":
         raw = raw.transpose(shape.sample, shape.instance)
-    filled = _filled(raw)
+    filled = _fill_values(raw)
     values = raw.values
     if values.dtype.kind in "iu" and unit_s >= 1 and not _packing(raw):
         whole = values.astype(np.int64) * round(unit_s * SECOND_NS) + origin_ns
     else:
-        number = np.where(filled, 0.0, _scaled(raw, values.astype(np.float64)))
+        number = np.where(filled, 0.0, _scale_number(raw, values.astype(np.float64)))
         # Days as float64 are exact to some 0.1 microseconds; rounding restores what was meant.
         whole = np.rint(np.clip(number * unit_s, -9e9, 9e9) * 1e6).astype(np.int64) * 1000 + origin_ns
     whole = np.where(filled, NO_TIME, whole).ravel()
@@ -319,29 +319,29 @@ def codes(dataset: "xr.Dataset", shape: Geometry, start: int, stop: int) -> NDAr
     if shape.kind == "contiguous":
         sizes = dataset[shape.link].values.astype(np.int64)
         ends = np.cumsum(np.where(sizes < 0, 0, sizes))
-        found = np.searchsorted(ends, np.arange(start, stop), side="right")
+        indices = np.searchsorted(ends, np.arange(start, stop), side="right")
     elif shape.kind == "indexed":
-        found = dataset[shape.link].isel({shape.sample: slice(start, stop)}).values.astype(np.int64)
+        indices = dataset[shape.link].isel({shape.sample: slice(start, stop)}).values.astype(np.int64)
     else:
         return np.tile(np.arange(count), stop - start)
-    return np.where((found < 0) | (found >= count), -1, found)
+    return np.where((indices < 0) | (indices >= count), -1, indices)
 
 
 def numbers(dataset: "xr.Dataset", shape: Geometry, name: str, start: int, stop: int) -> NDArray[np.float64]:
     """Return a variable of a piece's rows, NaN where it is filled."""
     raw = dataset[name].isel({shape.sample: slice(start, stop)}).load()
-    if not shape.ragged:
+    if not shape.is_ragged:
         raw = raw.transpose(shape.sample, shape.instance)
-    return _unpacked(raw, ...).ravel()
+    return _unpack_values(raw, ...).ravel()
 
 
-def _unpacked(variable: "xr.DataArray", rows) -> NDArray[np.float64]:  # noqa: ANN001 - an index of numpy's
+def _unpack_values(variable: "xr.DataArray", rows) -> NDArray[np.float64]:  # noqa: ANN001 - an index of numpy's
     values = variable.values[rows]
-    number = _scaled(variable, values.astype(np.float64))
-    return np.where(_filled(variable), np.nan, number)
+    number = _scale_number(variable, values.astype(np.float64))
+    return np.where(_fill_values(variable), np.nan, number)
 
 
-def _scaled(variable: "xr.DataArray", number: NDArray[np.float64]) -> NDArray[np.float64]:
+def _scale_number(variable: "xr.DataArray", number: NDArray[np.float64]) -> NDArray[np.float64]:
     scale, offset = _packing(variable) or (1.0, 0.0)
     return number if (scale, offset) == (1.0, 0.0) else number * scale + offset
 
@@ -356,7 +356,7 @@ def _packing(variable: "xr.DataArray") -> tuple[float, float] | None:
     return float(scale), float(offset)
 
 
-def _filled(variable: "xr.DataArray") -> NDArray[np.bool_]:
+def _fill_values(variable: "xr.DataArray") -> NDArray[np.bool_]:
     """Return where a variable is filled or missing, told of its packed numbers."""
     values = variable.values
     mask = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)

@@ -27,7 +27,7 @@ from ingest.formats.base import (
     Unreadable,
 )
 from ingest.formats.csv_lines import read_lines, show
-from ingest.formats.file_metadata import Told, ToldColumn, column_of, station_at, usual_interval_s
+from ingest.formats.file_metadata import ColumnMetadata, FileMetadata, column_of, station_at, usual_interval_s
 
 _TIME: Final = "Epoch"
 _REPLICATE: Final = re.compile(r"^(?P<name>.*?) *\[(?P<number>\d+)\]$")
@@ -44,7 +44,7 @@ _QUANTITIES: Final = {
     "Radiation": ("solar_radiation", "W m-2"),
 }
 _LISTED: Final = re.compile(r"^(\S+) (\S+) (\S+) (\S+) (\S+) (\S+) (\S+)$")
-_NOWHERE: Final = -999.0
+_NO_POSITION: Final = -999.0
 
 
 def sniff(head: bytes, file: str) -> str | None:
@@ -75,10 +75,13 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     start = len(first) + len(newline)
     plain = Layout(header, wanted, ignored, named, match[1] if match else stem, start, 1)
     times = parse(head[start : head.rfind(b"\n") + 1], plain, last=False).time_ns
-    return replace(plain, told=Told({name: _told(name, usual_interval_s(times)) for name in wanted}, zone="UTC"))
+    return replace(
+        plain,
+        metadata=FileMetadata({name: _column_metadata(name, usual_interval_s(times)) for name in wanted}, zone="UTC"),
+    )
 
 
-def _told(name: str, interval_s: float) -> ToldColumn:
+def _column_metadata(name: str, interval_s: float) -> ColumnMetadata:
     match = _REPLICATE.match(name)
     base = match["name"] if match else name
     quantity = base.rpartition("/")[2].strip()
@@ -91,10 +94,10 @@ def _told(name: str, interval_s: float) -> ToldColumn:
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk; see `ingest.formats.base.Format`."""
     lines = read_lines(data, delimiter=",", fields=len(layout.header), quotes=False, last=last)
-    types = {_TIME: pa.int64()} | dict.fromkeys(layout.wanted, pa.float64())
+    types = {_TIME: pa.int64()} | dict.fromkeys(layout.columns, pa.float64())
     table = csv_fields.read_columns(lines, layout, types, quotes=False)
     time_ns = timestamps.from_epoch(csv_fields.integers(table, _TIME, lines), _TIME, lines)
-    values = {name: csv_fields.numbers(table, name, lines, layout.options.nodata) for name in layout.wanted}
+    values = {name: csv_fields.numbers(table, name, lines, layout.options.nodata) for name in layout.columns}
     return csv_fields.gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
 
 
@@ -113,9 +116,9 @@ def layout_stations(path: Path, options: ReadOptions) -> Layout:
         match = _LISTED.match(line)
         numbers = None if match is None else _numbers(match.groups()[4:])
         if match is not None and numbers is not None:
-            lat, lon, up = (float("nan") if number == _NOWHERE else number for number in numbers)
+            lat, lon, up = (float("nan") if number == _NO_POSITION else number for number in numbers)
             stations.append(station_at(match[1], lon, lat, up, name=match[2]))
-    return Layout((), (), (), options, path.stem, 0, 0, Told(stations=tuple(stations), zone="UTC"))
+    return Layout((), (), (), options, path.stem, 0, 0, FileMetadata(stations=tuple(stations), zone="UTC"))
 
 
 def _station_lines(path: Path) -> list[str]:

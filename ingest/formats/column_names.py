@@ -49,37 +49,47 @@ _OTHER: Final = re.compile(r"[^a-z0-9]+")
 _STATISTICS: Final = frozenset("avg ave mean max min tot total sum smp sample std stdev ts rn inst counts".split())
 
 
-def normal(name: str) -> str:
+def normalise_name(name: str) -> str:
     """Return a name as the tables of this module have it: without brackets, small, letters and digits alone."""
     return _OTHER.sub("", _BRACKETS.sub("", name).lower())
 
 
 def time_columns_among(names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that by their names are the time stamp: its parts, a date and a clock, or one; else none."""
-    place: dict[str, str] = {}
+    by_normal_name: dict[str, str] = {}
     for name in names:
-        place.setdefault(normal(name), name)
-    parts = _parts(place)
+        by_normal_name.setdefault(normalise_name(name), name)
+    parts = _parts(by_normal_name)
     if parts["%Y"] and ((parts["%m"] and parts["%d"]) or parts["%j"]):
         day = ("%m", "%d") if parts["%m"] and parts["%d"] else ("%j",)
         clock = ("%H", "%M", "%S") if parts["%H"] else ("%H%M",)
-        found = []
+        time_columns = []
         for part in ("%Y", *day, *clock):
             if not parts[part]:
                 break
-            found.append(parts[part])
-        return tuple(dict.fromkeys(found))
-    date = next((place[one] for one in place if one in _DATE), "")
-    clock_name = next((place[one] for one in place if one in _CLOCK and place[one] != date), "")
+            time_columns.append(parts[part])
+        return tuple(dict.fromkeys(time_columns))
+    date = next((by_normal_name[normal_name] for normal_name in by_normal_name if normal_name in _DATE), "")
+    clock_name = next(
+        (
+            by_normal_name[normal_name]
+            for normal_name in by_normal_name
+            if normal_name in _CLOCK and by_normal_name[normal_name] != date
+        ),
+        "",
+    )
     if date and clock_name:
         return (date, clock_name)
     exact = next((name for name in names if name.lower() == "time"), "")
-    found_name = exact or next((name for name in names if normal(name) in TIME), "")
+    found_name = exact or next((name for name in names if normalise_name(name) in TIME), "")
     return (found_name,) if found_name else ()
 
 
-def _parts(place: Mapping[str, str]) -> dict[str, str]:
-    return {part: next((place[one] for one in known if one in place), "") for part, known in _PARTS}
+def _parts(by_normal_name: Mapping[str, str]) -> dict[str, str]:
+    return {
+        part: next((by_normal_name[normal_name] for normal_name in known if normal_name in by_normal_name), "")
+        for part, known in _PARTS
+    }
 
 
 def pattern_of(columns: Sequence[str], first: Sequence[str]) -> str | None:
@@ -87,15 +97,15 @@ def pattern_of(columns: Sequence[str], first: Sequence[str]) -> str | None:
 
     `first` has texts of the year, which tell whether it has two digits.
     """
-    parts = {name: part for part, name in _parts({normal(name): name for name in columns}).items() if name}
-    found = [parts.get(name, "") for name in columns]
-    if len(columns) < 3 - ("%j" in found) or found[0] != "%Y" or not all(found):
+    parts = {name: part for part, name in _parts({normalise_name(name): name for name in columns}).items() if name}
+    directives = [parts.get(name, "") for name in columns]
+    if len(columns) < 3 - ("%j" in directives) or directives[0] != "%Y" or not all(directives):
         return None
     short = [len(text) <= 2 for text in first if text]
-    return " ".join(["%y" if short and all(short) else "%Y", *found[1:]])
+    return " ".join(["%y" if short and all(short) else "%Y", *directives[1:]])
 
 
-def says_a_unit(cell: str) -> bool:
+def is_unit_cell(cell: str) -> bool:
     """Return whether the cell of a line under the names has a unit, a statistic or nothing in it, and no value."""
     text = cell.strip().strip("[]()").strip()
     if not text or text.lower() in _STATISTICS or text in ("-", "--", "UTC", "n/a", "yyyy-mm-dd HH:MM"):

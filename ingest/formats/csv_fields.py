@@ -76,13 +76,13 @@ def numbers(
     table: pa.Table, column: str, lines: Lines, nodata: tuple[str, ...], *, decimal: str = "."
 ) -> NDArray[np.float64]:
     """Return a column as numbers, shape (n,), NaN where nothing was measured; refuse lines with no finite number."""
-    array = _joined(table[column])
+    array = _join_chunks(table[column])
     if pa.types.is_string(array.type):
-        array = _careful(array, column, lines, nodata, decimal)
+        array = _parse_carefully(array, column, lines, nodata, decimal)
     values = array.to_numpy(zero_copy_only=False)
     if np.isinf(values).any():
         lines.refuse(np.isinf(values), column, f"{BAD_NUMBER}: infinite")
-    for number in _numeric(nodata, decimal):
+    for number in _numeric_nodata(nodata, decimal):
         # A station may write -999 as -999.000.
         if (values == number).any():
             values = np.where(values == number, np.nan, values)
@@ -92,7 +92,7 @@ def numbers(
     return values
 
 
-def _careful(text: pa.Array, column: str, lines: Lines, nodata: tuple[str, ...], decimal: str) -> pa.Array:
+def _parse_carefully(text: pa.Array, column: str, lines: Lines, nodata: tuple[str, ...], decimal: str) -> pa.Array:
     text = pc.utf8_trim_whitespace(text)
     nothing = pc.or_(pc.is_in(text, pa.array([*nodata, ""], pa.string())), pc.match_substring_regex(text, _NAN))
     usable = pc.match_substring_regex(text, _NUMBER if decimal == "." else _NUMBER.replace("\\.", ","))
@@ -106,7 +106,7 @@ def _careful(text: pa.Array, column: str, lines: Lines, nodata: tuple[str, ...],
 
 def integers(table: pa.Table, column: str, lines: Lines) -> NDArray[np.int64]:
     """Return a column as integers, shape (n,); refuse lines where it is none."""
-    array = _joined(table[column])
+    array = _join_chunks(table[column])
     if pa.types.is_string(array.type):
         text = pc.utf8_trim_whitespace(array)
         usable = pc.match_substring_regex(text, _INTEGER)
@@ -125,7 +125,7 @@ def labels(
 
     `what` is in the column; None: it may be empty.
     """
-    array = _joined(table[column])
+    array = _join_chunks(table[column])
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     names = tuple(name.strip() for name in array.dictionary.to_pylist())
@@ -136,7 +136,7 @@ def labels(
     return names, code
 
 
-def _joined(column: pa.ChunkedArray) -> pa.Array:
+def _join_chunks(column: pa.ChunkedArray) -> pa.Array:
     joined = column.combine_chunks()
     # combine_chunks of a column without rows stays chunked in some versions of pyarrow.
     return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks or [pa.array([], column.type)])
@@ -144,7 +144,7 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 def text_of(table: pa.Table, column: str) -> pa.Array:
     """Return a column that was read as text."""
-    return _joined(table[column])
+    return _join_chunks(table[column])
 
 
 def gather(
@@ -157,32 +157,32 @@ def gather(
     flags: NDArray[np.uint8] | None = None,
 ) -> Parsed:
     """Return the rows that nobody refused, and the stations that these have, each named once."""
-    kept, number = lines.sound, lines.number
+    kept, number = lines.is_sound, lines.number
     if not kept.all():
         number = number[kept]
         code, time_ns = code[kept], time_ns[kept]
         values = {name: column[kept] for name, column in values.items()}
         flags = flags if flags is None else flags[kept]
-    names, code = used(stations, code)
+    names, code = compact_codes(stations, code)
     return Parsed(names, code, time_ns, values, lines.refused(), lines.count, flags=flags, line=number)
 
 
-def used(names: tuple[str, ...], code: NDArray[np.int32]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+def compact_codes(names: tuple[str, ...], code: NDArray[np.int32]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
     """Return those of the names that a code has, each named once, and the code among them."""
     present = np.unique(code)
-    found = {name: place for place, name in enumerate(dict.fromkeys(names[index] for index in present.tolist()))}
-    place = np.array([found.get(name, 0) for name in names] or [0], np.int32)
-    return tuple(found), place[code]
+    new_codes = {name: number for number, name in enumerate(dict.fromkeys(names[index] for index in present.tolist()))}
+    recoding = np.array([new_codes.get(name, 0) for name in names] or [0], np.int32)
+    return tuple(new_codes), recoding[code]
 
 
-def _numeric(nodata: tuple[str, ...], decimal: str) -> list[float]:
-    found = []
+def _numeric_nodata(nodata: tuple[str, ...], decimal: str) -> list[float]:
+    values = []
     for text in nodata:
         try:
-            found.append(float(text.replace(decimal, ".")))
+            values.append(float(text.replace(decimal, ".")))
         except ValueError:
             continue
-    return [number for number in found if np.isfinite(number)]
+    return [number for number in values if np.isfinite(number)]
 
 
 def _quoted(text: pa.Array, row: int) -> str:

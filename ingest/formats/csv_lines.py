@@ -41,17 +41,17 @@ class Lines:
     """Line number from 1, shape (n,)."""
     count: int
     """Lines of the chunk."""
-    sound: NDArray[np.bool_]
+    is_sound: NDArray[np.bool_]
     """Lines that nobody refused, shape (n,)."""
     bad: list[BadRow] = field(default_factory=list)
 
     def refuse(self, mask: NDArray[np.bool_], column: str, reason: str | Callable[[int], str]) -> None:
         """Refuse the lines of `mask` [shape (n,)] for `reason`, given as text or by row."""
-        for row in np.flatnonzero(mask & self.sound).tolist():
+        for row in np.flatnonzero(mask & self.is_sound).tolist():
             text = show(self.source[self.starts[row] : self.stops[row]])
             why = reason if isinstance(reason, str) else reason(row)
             self.bad.append(BadRow(int(self.number[row]), column, text, why))
-        self.sound &= ~mask
+        self.is_sound &= ~mask
 
     def refused(self) -> tuple[BadRow, ...]:
         """Return the refused lines in their order."""
@@ -105,48 +105,48 @@ def read_lines(
         stops = np.append(stops, len(source))
     starts = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1] + 1])
     delimiters = np.flatnonzero(octets == ord(delimiter))
-    found = np.searchsorted(delimiters, stops) - np.searchsorted(delimiters, starts) + 1
+    field_counts = np.searchsorted(delimiters, stops) - np.searchsorted(delimiters, starts) + 1
     lines = Lines(source, b"", starts, stops, np.arange(1, len(starts) + 1), len(starts), np.ones(len(starts), bool))
 
     blank = stops == starts
-    if delimiter != "\t" and (found == 1).any():
+    if delimiter != "\t" and (field_counts == 1).any():
         # Seldom more than a few lines: those of one field, which may be blanks alone.
-        for row in np.flatnonzero((found == 1) & ~blank).tolist():
+        for row in np.flatnonzero((field_counts == 1) & ~blank).tolist():
             blank[row] = not source[starts[row] : stops[row]].strip()
     for text, whole in ((comment, False), (repeated, True)):
         if text and text in source:
-            blank |= _beginning_with(lines, octets, text, whole=whole)
-    lines.sound &= ~blank
+            blank |= _lines_beginning_with(lines, octets, text, whole=whole)
+    lines.is_sound &= ~blank
     _refuse_bytes(lines, octets)
     if quotes and b'"' in source:
-        _count_quoted(lines, delimiter, found)
-    wrong = found != fields
-    if last and open_end and wrong[-1] and found[-1] < fields:
-        reason = f"{CUT_OFF}: the file ends after {found[-1]} of {fields} fields"
+        _count_quoted(lines, delimiter, field_counts)
+    wrong = field_counts != fields
+    if last and open_end and wrong[-1] and field_counts[-1] < fields:
+        reason = f"{CUT_OFF}: the file ends after {field_counts[-1]} of {fields} fields"
         lines.refuse(_only(len(wrong), len(wrong) - 1), "", reason)
-    lines.refuse(wrong, "", lambda row: f"{WRONG_COUNT}: {fields} needed, {found[row]} found")
+    lines.refuse(wrong, "", lambda row: f"{WRONG_COUNT}: {fields} needed, {field_counts[row]} found")
     return _left(lines, octets, open_end=open_end)
 
 
 def _part_at_returns(source: bytes, delimiter: bytes, fields: int) -> bytes:
     """Let carriage returns end lines where all that they part are whole rows; elsewhere they are damage, and stay."""
     lines = source.split(b"\n")
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if b"\r" in line and all(part.count(delimiter) == fields - 1 for part in line.rstrip(b"\r").split(b"\r")):
-            lines[place] = line.rstrip(b"\r").replace(b"\r", b"\n")
+            lines[index] = line.rstrip(b"\r").replace(b"\r", b"\n")
     return b"\n".join(lines)
 
 
-def _beginning_with(lines: Lines, octets: NDArray[np.uint8], text: bytes, *, whole: bool) -> NDArray[np.bool_]:
+def _lines_beginning_with(lines: Lines, octets: NDArray[np.uint8], text: bytes, *, whole: bool) -> NDArray[np.bool_]:
     """Return which lines begin with a text, or are equal to it."""
     length = lines.stops - lines.starts
-    found = length == len(text) if whole else length >= len(text)
-    rows = np.flatnonzero(found)
-    for place, byte in enumerate(text):
-        rows = rows[octets[lines.starts[rows] + place] == byte]
-    found[:] = False
-    found[rows] = True
-    return found
+    mask = length == len(text) if whole else length >= len(text)
+    rows = np.flatnonzero(mask)
+    for offset, byte in enumerate(text):
+        rows = rows[octets[lines.starts[rows] + offset] == byte]
+    mask[:] = False
+    mask[rows] = True
+    return mask
 
 
 def _refuse_bytes(lines: Lines, octets: NDArray[np.uint8]) -> None:
@@ -173,16 +173,16 @@ def _refuse_bytes(lines: Lines, octets: NDArray[np.uint8]) -> None:
         lines.refuse(foreign, "", INVALID_UTF8)
 
 
-def _count_quoted(lines: Lines, delimiter: str, found: NDArray[np.int64]) -> None:
+def _count_quoted(lines: Lines, delimiter: str, field_counts: NDArray[np.int64]) -> None:
     """Count the fields anew where quotes may hide a delimiter; refuse lines whose last quote stays open."""
     quotes = np.flatnonzero(np.frombuffer(lines.source, np.uint8) == ord('"'))
     rows, number = np.unique(np.searchsorted(lines.stops, quotes), return_counts=True)
-    odd = np.zeros(len(found), bool)
+    odd = np.zeros(len(field_counts), bool)
     odd[rows[number % 2 == 1]] = True
     lines.refuse(odd, "", f"{WRONG_COUNT}: a quote that is not closed on its line")
-    for row in rows[lines.sound[rows]].tolist():
+    for row in rows[lines.is_sound[rows]].tolist():
         text = lines.source[lines.starts[row] : lines.stops[row]].decode("utf-8")
-        found[row] = len(next(csv.reader([text], delimiter=delimiter)))
+        field_counts[row] = len(next(csv.reader([text], delimiter=delimiter)))
 
 
 def _only(size: int, row: int) -> NDArray[np.bool_]:
@@ -192,12 +192,12 @@ def _only(size: int, row: int) -> NDArray[np.bool_]:
 
 
 def _left(lines: Lines, octets: NDArray[np.uint8], *, open_end: bool) -> Lines:
-    if lines.sound.all():
+    if lines.is_sound.all():
         data = lines.source + b"\n" if open_end else lines.source
     else:
         lengths = np.diff(np.append(lines.starts, len(octets)))
-        data = octets[np.repeat(lines.sound, lengths)].tobytes()
+        data = octets[np.repeat(lines.is_sound, lengths)].tobytes()
         data += b"\n" if data and not data.endswith(b"\n") else b""
-    kept = lines.sound
+    kept = lines.is_sound
     starts, stops, number = lines.starts[kept], lines.stops[kept], lines.number[kept]
     return Lines(lines.source, data, starts, stops, number, lines.count, np.ones(len(number), bool), lines.bad)

@@ -12,9 +12,9 @@ from ingest.formats.column_names import (
     LONG_VALUE,
     LONG_VARIABLE,
     STATION,
-    normal,
+    is_unit_cell,
+    normalise_name,
     pattern_of,
-    says_a_unit,
     time_columns_among,
 )
 from ingest.formats.encoding import BYTE_ORDER_MARK, UTF8, encoding_of, to_utf8
@@ -32,7 +32,7 @@ _DECIMAL_POINT: Final = re.compile(r"^\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*$")
 _NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", BLANKS: "blanks"}
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line of the beginning of a file."""
 
     row: int
@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Head:
+class Dialect:
     """What the beginning of a table tells."""
 
     form: TextForm
@@ -63,14 +63,14 @@ class Head:
 
     def cells(self, column: str) -> list[str]:
         """Return a column of the first rows."""
-        place = self.header.index(column)
-        return [row[place].strip() for row in self.rows]
+        index = self.header.index(column)
+        return [row[index].strip() for row in self.rows]
 
 
-class _Found(NamedTuple):
+class _HeaderMatch(NamedTuple):
     """A header among the lines: its first place, how many lines it has, its cells, and what parts them."""
 
-    place: int
+    line_index: int
     lines: int
     names: tuple[str, ...]
     delimiter: str
@@ -78,7 +78,7 @@ class _Found(NamedTuple):
     why: str
 
 
-def read_head(head: bytes, options: ReadOptions) -> Head:
+def read_head(head: bytes, options: ReadOptions) -> Dialect:
     """Tell the form of a table by its first bytes; what `options.text` declares is so.
 
     Raises
@@ -95,27 +95,37 @@ def read_head(head: bytes, options: ReadOptions) -> Head:
     usable = [line for line in lines if line.text.strip() and not (comment and line.text.startswith(comment))]
     # A header may stand in the last of the comments, where nobody says otherwise.
     may = usable if form.comment is not None else [line for line in lines if line.text.strip()]
-    found = _declared(usable, options) or _recognised(usable, options)
-    if found is None and len(may) > len(usable):
-        found, usable = _recognised_comment(may, usable, comment, options)
-    if found is None:
+    header_match = _declared_header(usable, options) or _recognise_header(usable, options)
+    if header_match is None and len(may) > len(usable):
+        header_match, usable = _recognise_commented_header(may, usable, comment, options)
+    if header_match is None:
         wanted = " and ".join(repr(name) for name in form.time_columns or (options.time_column,))
         begins = ", ".join(_split(usable[0].text, form.delimiter or ",")) if usable else ""
         message = f"no header: a column {wanted} is needed; the first line has {begins[:120]!r}"
         raise Unreadable(message)
-    body = usable[found.place + found.lines :]
-    header = _named(found.names)
-    rows = tuple(tuple(cells) for line in body if len(cells := _split(line.text, found.delimiter)) == len(header))
+    body = usable[header_match.line_index + header_match.lines :]
+    header = _name_columns(header_match.names)
+    rows = tuple(
+        tuple(cells) for line in body if len(cells := _split(line.text, header_match.delimiter)) == len(header)
+    )
     # The last line may be cut off by the end of what was read.
     rows = rows[:-1] if len(rows) > 3 and not head.endswith(b"\n") else rows
-    units = _units(usable[found.place : found.place + found.lines], found, header, form)
+    units = _units(
+        usable[header_match.line_index : header_match.line_index + header_match.lines], header_match, header, form
+    )
     start = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
-    above = [*everything[: form.skip_lines], *usable[: found.place + found.lines]]
-    top = usable[found.place] if found.lines == 1 else None
-    told = Head(
-        replace(form, delimiter=found.delimiter, encoding=encoding, comment=comment, time_columns=found.time_columns),
+    above = [*everything[: form.skip_lines], *usable[: header_match.line_index + header_match.lines]]
+    top = usable[header_match.line_index] if header_match.lines == 1 else None
+    dialect = Dialect(
+        replace(
+            form,
+            delimiter=header_match.delimiter,
+            encoding=encoding,
+            comment=comment,
+            time_columns=header_match.time_columns,
+        ),
         header,
-        _station_column(header, options, found.time_columns),
+        _station_column(header, options, header_match.time_columns),
         above[-1].stop if above else start,
         above[-1].row if above else 0,
         units,
@@ -123,26 +133,26 @@ def read_head(head: bytes, options: ReadOptions) -> Head:
         rows,
     )
     if form.delimiter is None:
-        notes.append(f"cells are parted by {_NAMES[found.delimiter]}")
-    if found.why:
-        notes.append(found.why)
-    return _finished(told, options, notes)
+        notes.append(f"cells are parted by {_NAMES[header_match.delimiter]}")
+    if header_match.why:
+        notes.append(header_match.why)
+    return _complete_dialect(dialect, options, notes)
 
 
-def _lines(head: bytes, encoding: str) -> list[Line]:
-    place = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
-    found: list[Line] = []
-    while place < len(head) and len(found) < LINES_LOOKED_AT:
-        end = head.find(b"\n", place)
+def _lines(head: bytes, encoding: str) -> list[TextLine]:
+    offset = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
+    lines: list[TextLine] = []
+    while offset < len(head) and len(lines) < LINES_LOOKED_AT:
+        end = head.find(b"\n", offset)
         stop = len(head) if end < 0 else end + 1
-        raw = head[place:stop].rstrip(b"\r\n")
+        raw = head[offset:stop].rstrip(b"\r\n")
         raw = raw if encoding == UTF8 else to_utf8(raw, encoding)
-        found.append(Line(len(found) + 1, raw, raw.decode(UTF8, errors="surrogateescape"), stop))
-        place = stop
-    return found
+        lines.append(TextLine(len(lines) + 1, raw, raw.decode(UTF8, errors="surrogateescape"), stop))
+        offset = stop
+    return lines
 
 
-def _comment(lines: Sequence[Line]) -> str:
+def _comment(lines: Sequence[TextLine]) -> str:
     # A line further down may be a row whose first byte was damaged.
     first = next((line.text for line in lines if line.text.strip()), "")
     return "#" if first.startswith("#") else ""
@@ -157,7 +167,7 @@ def _split(text: str, delimiter: str) -> list[str]:
         return [text]
 
 
-def _declared(usable: Sequence[Line], options: ReadOptions) -> _Found | None:
+def _declared_header(usable: Sequence[TextLine], options: ReadOptions) -> _HeaderMatch | None:
     """Return the header that the deployment describes, None where it leaves that to us."""
     form = options.text
     count = form.header_lines if form.header_lines is not None else (0 if form.names else None)
@@ -173,14 +183,14 @@ def _declared(usable: Sequence[Line], options: ReadOptions) -> _Found | None:
         chosen = [cells[line - 1] for line in form.name_lines]
         width = max(map(len, chosen))
         names = tuple(
-            " ".join(part[place].strip() for part in chosen if place < len(part) and part[place].strip())
-            for place in range(width)
+            " ".join(part[index].strip() for part in chosen if index < len(part) and part[index].strip())
+            for index in range(width)
         )
     columns = _time_columns(names, options)
-    return _Found(0, count, names, delimiter, columns, "") if columns else None
+    return _HeaderMatch(0, count, names, delimiter, columns, "") if columns else None
 
 
-def _likely(usable: Sequence[Line], count: int, names: Sequence[str]) -> str:
+def _likely(usable: Sequence[TextLine], count: int, names: Sequence[str]) -> str:
     """Return what parts the cells of most lines alike."""
 
     def agreement(delimiter: str) -> tuple[int, int]:
@@ -191,111 +201,119 @@ def _likely(usable: Sequence[Line], count: int, names: Sequence[str]) -> str:
     return max(DELIMITERS, key=agreement)
 
 
-def _recognised(usable: Sequence[Line], options: ReadOptions) -> _Found | None:
+def _recognise_header(usable: Sequence[TextLine], options: ReadOptions) -> _HeaderMatch | None:
     """Return the first line that names time columns and has as many cells as the rows below it."""
     form = options.text
     if form.header_lines is not None or form.names:
         return None
-    best: tuple[float, _Found] | None = None
+    best: tuple[float, _HeaderMatch] | None = None
     for delimiter in (form.delimiter,) if form.delimiter else DELIMITERS:
-        for place, line in enumerate(usable[:HEADER_WITHIN]):
+        for line_index, line in enumerate(usable[:HEADER_WITHIN]):
             names = tuple(cell.strip() for cell in _split(line.text, delimiter))
             columns = _time_columns(names, options)
             if not columns:
                 continue
-            below = [_split(row.text, delimiter) for row in usable[place + 1 : place + 100]]
+            below = [_split(row.text, delimiter) for row in usable[line_index + 1 : line_index + 100]]
             agreement = sum(len(row) == len(names) for row in below) / len(below) if below else 0.5
             agreement -= 0.4 * (len(names) < 2)
             if best is None or agreement > best[0] + 0.2:
                 more = _lines_below(below, names)
-                said = f"line {line.row} is the header" if line.row > 1 else ""
-                best = agreement, _Found(place, 1 + more, names, delimiter, columns, said)
+                reason = f"line {line.row} is the header" if line.row > 1 else ""
+                best = agreement, _HeaderMatch(line_index, 1 + more, names, delimiter, columns, reason)
             if agreement >= 0.5:
                 break
         if best is not None and best[0] > SURE:
             break
-    return best[1] if best else _by_content(usable, options)
+    return best[1] if best else _header_by_content(usable, options)
 
 
 def _lines_below(below: Sequence[list[str]], names: Sequence[str]) -> int:
     """Return how many lines under the names have units and the like, but no value."""
     count = 0
     for row in below[:3]:
-        if len(row) != len(names) or not any(cell.strip() for cell in row) or not all(map(says_a_unit, row)):
+        if len(row) != len(names) or not any(cell.strip() for cell in row) or not all(map(is_unit_cell, row)):
             break
         count += 1
     return count
 
 
-def _by_content(usable: Sequence[Line], options: ReadOptions) -> _Found | None:
+def _header_by_content(usable: Sequence[TextLine], options: ReadOptions) -> _HeaderMatch | None:
     """Return a header whose names tell no time, but above a column of time stamps."""
     form = options.text
     if form.time_columns:
         return None
     for delimiter in (form.delimiter,) if form.delimiter else DELIMITERS:
-        for place, line in enumerate(usable[:HEADER_WITHIN]):
+        for line_index, line in enumerate(usable[:HEADER_WITHIN]):
             names = tuple(cell.strip() for cell in _split(line.text, delimiter))
             if len(names) < 2 or any(_is_number(name) for name in names):
                 continue
-            below = [_split(row.text, delimiter) for row in usable[place + 1 : place + 100]]
+            below = [_split(row.text, delimiter) for row in usable[line_index + 1 : line_index + 100]]
             rows = [row for row in below if len(row) == len(names)]
             if not rows or len(rows) < 0.5 * len(below):
                 continue
             for column in range(min(3, len(names))):
                 form_of = recognise_form([row[column] for row in rows])
                 if form_of and not form_of[0].startswith("epoch") and recognise_form([names[column]]) is None:
-                    named = _named(names)
+                    named = _name_columns(names)
                     why = f"{named[column]!r} is the time: {form_of[1]}"
-                    return _Found(place, 1 + _lines_below(below, names), names, delimiter, (named[column],), why)
+                    return _HeaderMatch(
+                        line_index, 1 + _lines_below(below, names), names, delimiter, (named[column],), why
+                    )
     return None
 
 
-def _recognised_comment(
-    may: Sequence[Line], usable: list[Line], comment: str, options: ReadOptions
-) -> tuple[_Found | None, list[Line]]:
+def _recognise_commented_header(
+    may: Sequence[TextLine], usable: list[TextLine], comment: str, options: ReadOptions
+) -> tuple[_HeaderMatch | None, list[TextLine]]:
     """Look for the header in the last line of comments above the first row."""
     above = [line for line in may if not usable or line.row < usable[0].row]
     if not above or not comment:
         return None, usable
     bare = above[-1].text.lstrip(comment).strip()
     lines = [above[-1]._replace(text=bare), *usable]
-    return _recognised(lines, options), lines
+    return _recognise_header(lines, options), lines
 
 
 def _time_columns(names: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
     stripped = [name.strip() for name in names]
     if options.text.time_columns:
         wanted = options.text.time_columns
-        return wanted if all(name in _named(stripped) for name in wanted) else ()
+        return wanted if all(name in _name_columns(stripped) for name in wanted) else ()
     if options.time_column in stripped and options.time_column != "time":
         return (options.time_column,)
     return time_columns_among(stripped)
 
 
-def _named(names: Sequence[str]) -> tuple[str, ...]:
+def _name_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return names for all columns; one without a name is told by its place."""
-    found = tuple(name.strip() or f"column {place}" for place, name in enumerate(names, 1))
-    letters = {letter for name in found for letter in name}
+    column_names = tuple(name.strip() or f"column {number}" for number, name in enumerate(names, 1))
+    letters = {letter for name in column_names for letter in name}
     if any("\ud800" <= letter <= "\udfff" for letter in letters):
         message = "invalid UTF-8: in the header; set encoding"
         raise Unreadable(message)
     if any(letter < " " for letter in letters):
         message = "binary: a control character in the header"
         raise Unreadable(message)
-    twice = sorted({name for name in found if found.count(name) > 1}) if len(set(found)) < len(found) else []
+    twice = (
+        sorted({name for name in column_names if column_names.count(name) > 1})
+        if len(set(column_names)) < len(column_names)
+        else []
+    )
     if twice:
         message = f"column named twice: {', '.join(twice)}"
         raise Unreadable(message)
-    return found
+    return column_names
 
 
-def _units(lines: Sequence[Line], found: _Found, header: tuple[str, ...], form: TextForm) -> dict[str, str]:
-    place = form.unit_line - 1 if form.unit_line else 1
+def _units(
+    lines: Sequence[TextLine], header_match: _HeaderMatch, header: tuple[str, ...], form: TextForm
+) -> dict[str, str]:
+    line_index = form.unit_line - 1 if form.unit_line else 1
     if form.unit_line == 0 and form.header_lines is not None:
         return {}
-    if not 0 <= place < len(lines):
+    if not 0 <= line_index < len(lines):
         return {}
-    cells = _split(lines[place].text, found.delimiter)
+    cells = _split(lines[line_index].text, header_match.delimiter)
     return {name: cell.strip().strip("[]()") for name, cell in zip(header, cells, strict=False) if cell.strip()}
 
 
@@ -303,10 +321,10 @@ def _station_column(header: Sequence[str], options: ReadOptions, time_columns: S
     if options.station_column in header or options.text.station:
         return options.station_column
     taken = {*time_columns, *(options.columns or ())}
-    return next((n for n in header if normal(n) in STATION and n not in taken), options.station_column)
+    return next((n for n in header if normalise_name(n) in STATION and n not in taken), options.station_column)
 
 
-def _finished(head: Head, options: ReadOptions, notes: list[str]) -> Head:
+def _complete_dialect(head: Dialect, options: ReadOptions, notes: list[str]) -> Dialect:
     """Tell what the first rows tell: the form of time stamps, the decimal sign, whether a row is one value."""
     form = head.form
     decimal = form.decimal
@@ -319,9 +337,9 @@ def _finished(head: Head, options: ReadOptions, notes: list[str]) -> Head:
     time_format = form.time_format or pattern_of(form.time_columns, head.cells(form.time_columns[0]))
     if time_format is None:
         stamps = [" ".join(parts) for parts in zip(*map(head.cells, form.time_columns), strict=True)]
-        told = recognise_form(stamps)
-        time_format = told[0] if told else "iso"
-        notes += [f"time: {told[1]}"] if told else []
+        detection = recognise_form(stamps)
+        time_format = detection[0] if detection else "iso"
+        notes += [f"time: {detection[1]}"] if detection else []
     if head.station_column != options.station_column:
         notes.append(f"{head.station_column!r} is the station, by its name")
     form = replace(form, decimal=decimal, time_format=time_format)
@@ -331,9 +349,9 @@ def _finished(head: Head, options: ReadOptions, notes: list[str]) -> Head:
     return replace(head, form=form, notes=tuple(notes))
 
 
-def _long(form: TextForm, head: Head, options: ReadOptions) -> TextForm:
+def _long(form: TextForm, head: Dialect, options: ReadOptions) -> TextForm:
     """Return the form as that of a long table where the names of columns and what is in them say so."""
-    named = {normal(name): name for name in reversed(head.header)}
+    named = {normalise_name(name): name for name in reversed(head.header)}
     variable, value, unit = (
         next((named[name] for name in names if name in named), "") for names in (LONG_VARIABLE, LONG_VALUE, LONG_UNIT)
     )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ingest.formats import timestamps
 from ingest.formats.base import LARGEST, TOO_LARGE, VALUE, BadRow, Parsed, ReadOptions
-from ingest.formats.csv_fields import used
+from ingest.formats.csv_fields import compact_codes
 from ingest.formats.csv_lines import Lines, show
 from ingest.formats.strptime import ISO
 
@@ -25,7 +25,7 @@ _EPOCH_UNITS: Final = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 
 
 @dataclass
-class Record:
+class DocumentRecord:
     """What one message or observation says; times as text or as an epoch."""
 
     line: int
@@ -44,7 +44,9 @@ class Record:
     """Why nothing of it can be read."""
 
 
-def parsed(records: Iterable[Record], options: ReadOptions, *, lines: int, retimed: bool = True) -> Parsed:
+def build_parsed(
+    records: Iterable[DocumentRecord], options: ReadOptions, *, lines: int, retimed: bool = True
+) -> Parsed:
     """Return the readings of records, and refuse what is none.
 
     A message that comes again with its counter, values and station within `AGAIN_NS` has the time of the first, so that
@@ -59,14 +61,14 @@ def parsed(records: Iterable[Record], options: ReadOptions, *, lines: int, retim
     # An arrival that cannot be read is one that is not told.
     quiet = _frame(records)
     arrival_ns = _instants(records, [record.arrival or 0 for record in records], quiet, options, "arrival")
-    arrival_ns[~quiet.sound] = 0
+    arrival_ns[~quiet.is_sound] = 0
     if retimed:
         _retimed(records, time_ns, frame)
     wanted = None if options.columns is None else set(options.columns)
     unmapped: set[str] = set()
     rows: list[tuple[int, str, float]] = []
     bad = list(frame.bad)
-    for row in np.flatnonzero(frame.sound).tolist():
+    for row in np.flatnonzero(frame.is_sound).tolist():
         record = records[row]
         for name, value in record.values.items():
             if wanted is not None and name not in wanted:
@@ -75,15 +77,15 @@ def parsed(records: Iterable[Record], options: ReadOptions, *, lines: int, retim
                 rows.append((row, name, value))
         if record.wrong:
             shown = show(record.text)
-            mine = [pair for pair in record.wrong if wanted is None or pair[0] in wanted]
-            bad += [BadRow(record.line, column, shown, reason) for column, reason in mine]
+            problems = [pair for pair in record.wrong if wanted is None or pair[0] in wanted]
+            bad += [BadRow(record.line, column, shown, reason) for column, reason in problems]
     of = np.array([row for row, _, _ in rows], np.int64)
     names = tuple(dict.fromkeys(name for _, name, _ in rows))
-    number = {name: place for place, name in enumerate(names)}
+    number = {name: index for index, name in enumerate(names)}
     labels = tuple(dict.fromkeys(record.station for record in records))
-    place = {name: index for index, name in enumerate(labels)}
-    code = np.array([place[records[row].station] for row, _, _ in rows], np.int32)
-    stations, code = used(labels, code)
+    station_index = {name: index for index, name in enumerate(labels)}
+    code = np.array([station_index[records[row].station] for row, _, _ in rows], np.int32)
+    stations, code = compact_codes(labels, code)
     return Parsed(
         stations,
         code,
@@ -104,9 +106,9 @@ AGAIN_NS: Final = 300 * 10**9
 """So long after the first does a device send a message again [ns]."""
 
 
-def _retimed(records: list[Record], time_ns: "np.ndarray[Any, np.dtype[np.int64]]", frame: Lines) -> None:
+def _retimed(records: list[DocumentRecord], time_ns: "np.ndarray[Any, np.dtype[np.int64]]", frame: Lines) -> None:
     first: dict[tuple[object, ...], int] = {}
-    for row in np.flatnonzero(frame.sound).tolist():
+    for row in np.flatnonzero(frame.is_sound).tolist():
         record = records[row]
         if record.counter >= 0:
             key = (record.station, record.counter, repr(sorted(record.values.items())))
@@ -115,7 +117,7 @@ def _retimed(records: list[Record], time_ns: "np.ndarray[Any, np.dtype[np.int64]
                 time_ns[row] = before
 
 
-def _frame(records: list[Record]) -> Lines:
+def _frame(records: list[DocumentRecord]) -> Lines:
     """Return the records as lines that can be refused."""
     stops = np.cumsum([len(record.text) for record in records], dtype=np.int64)
     starts = np.concatenate([[0], stops[:-1]]).astype(np.int64) if records else stops
@@ -131,31 +133,31 @@ def _only(size: int, row: int) -> "np.ndarray[Any, np.dtype[np.bool_]]":
 
 
 def _instants(
-    records: list[Record], given: list[object], frame: Lines, options: ReadOptions, column: str
+    records: list[DocumentRecord], given: list[object], frame: Lines, options: ReadOptions, column: str
 ) -> "np.ndarray[Any, np.dtype[np.int64]]":
     """Return times, given as ISO 8601 or as an epoch, as instants [ns]; refuse what is none."""
-    found = np.zeros(len(records), np.int64)
+    instants_ns = np.zeros(len(records), np.int64)
     texts: list[str] = []
     for row, time in enumerate(given):
         text = ""
         if isinstance(time, str) and not time.strip().lstrip("-").replace(".", "", 1).isdigit():
             text = time
         else:
-            found[row] = _epoch_ns(time) if frame.sound[row] else 0
+            instants_ns[row] = _epoch_ns(time) if frame.is_sound[row] else 0
         texts.append(text)
     known = np.array([not text for text in texts], bool)
     nothing = np.array([time is None or time == "" for time in given], bool)
     frame.refuse(nothing, column, f"{timestamps.BAD_TIME}: there is none")
-    frame.refuse(known & (found == _NO_TIME), column, f"{timestamps.BAD_TIME}: no epoch")
-    outside = known & ((found < timestamps.EARLIEST_NS) | (found >= timestamps.LATEST_NS))
+    frame.refuse(known & (instants_ns == _NO_TIME), column, f"{timestamps.BAD_TIME}: no epoch")
+    outside = known & ((instants_ns < timestamps.EARLIEST_NS) | (instants_ns >= timestamps.LATEST_NS))
     frame.refuse(outside, column, timestamps.OUT_OF_RANGE)
     if not known.all():
-        stamps = timestamps.Stamps(options.timezone, ISO, column)
+        stamps = timestamps.TimestampFormat(options.timezone, ISO, column)
         # The place of a text is the place of its record, so that what is refused is the record.
         whole = pa.array([text or "1970-01-01T00:00:00Z" for text in texts], pa.string())
         parsed_ns = timestamps.from_text(whole, stamps, frame)
-        found = np.where(known, found, parsed_ns)
-    return np.where(frame.sound, found, 0)
+        instants_ns = np.where(known, instants_ns, parsed_ns)
+    return np.where(frame.is_sound, instants_ns, 0)
 
 
 _NO_TIME: Final = np.iinfo(np.int64).min
@@ -168,7 +170,7 @@ def _epoch_ns(time: object) -> int:
     try:
         number = float(time)
         size = abs(number)
-        unit = next((unit for most, unit in _EPOCH_UNITS if size < most), 1)
+        unit = next((unit for limit, unit in _EPOCH_UNITS if size < limit), 1)
         whole = int(time) * unit if isinstance(time, int) else round(number * unit / 1000) * 1000
     except (ValueError, OverflowError):
         return _NO_TIME
@@ -200,20 +202,20 @@ def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
 @lru_cache(maxsize=64)
 def _numbers(texts: tuple[str, ...]) -> frozenset[float]:
     """Return the texts that are numbers."""
-    found = set()
+    numbers = set()
     for text in texts:
         with suppress(ValueError):
-            found.add(float(text))
-    return frozenset(found)
+            numbers.add(float(text))
+    return frozenset(numbers)
 
 
-def flat(content: Mapping[str, Any], above: str = "", depth: int = 8) -> Iterator[tuple[str, object]]:
+def flatten(content: Mapping[str, Any], above: str = "", depth: int = 8) -> Iterator[tuple[str, object]]:
     """Yield the leaves of a nested object, named by their path: "air.temperature", "levels.0"."""
     for key, value in content.items():
         name = f"{above}{key}"
         inner = dict(enumerate(value)) if isinstance(value, list) else value
         if isinstance(inner, Mapping) and depth:
-            yield from flat({str(k): v for k, v in inner.items()}, f"{name}.", depth - 1)
+            yield from flatten({str(k): v for k, v in inner.items()}, f"{name}.", depth - 1)
         else:
             yield name, value
 
@@ -245,7 +247,7 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def beginning(item: object) -> bytes:
+def excerpt_of(item: object) -> bytes:
     """Return the beginning of what was read, as JSON again, for people."""
     try:
         text = json.dumps(item, default=str)

@@ -29,9 +29,9 @@ def wide_encoding(head: bytes) -> str | None:
     sample = head[:4096]
     if len(sample) >= 8 and b"\0" in sample:
         even, odd = sample[0::2].count(0), sample[1::2].count(0)
-        most = 0.9 * (len(sample) // 2)
+        threshold = 0.9 * (len(sample) // 2)
         for name, nul, other in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
-            if nul > most and not other:
+            if nul > threshold and not other:
                 return name
     return None
 
@@ -70,8 +70,8 @@ def encoding_of(head: bytes) -> tuple[str, str]:
     text = b"\n".join(wrong)
     # Of a degree sign and an umlaut nobody can tell more.
     much = sum(byte >= 0x80 for byte in text) >= _MUCH
-    found = from_bytes(text, cp_isolation=_SINGLE_BYTE, threshold=0.5).best() if much else None
-    name = found.encoding if found is not None else "cp1252"
+    best_match = from_bytes(text, cp_isolation=_SINGLE_BYTE, threshold=0.5).best() if much else None
+    name = best_match.encoding if best_match is not None else "cp1252"
     return name, f"{len(wrong)} of its first lines are no UTF-8, and are text in {name}"
 
 

@@ -85,7 +85,7 @@ _PART: Final = re.compile(r"^([A-Za-zµΩ°%]+)(-?\d+)?$")
 
 
 @dataclass(frozen=True)
-class ToldColumn:
+class ColumnMetadata:
     """What a file tells of a column; None where it does not."""
 
     variable: Variable | None = None
@@ -99,10 +99,10 @@ class ToldColumn:
 
 
 @dataclass(frozen=True)
-class Told:
+class FileMetadata:
     """What a file tells of itself."""
 
-    columns: Mapping[str, ToldColumn] = field(default_factory=dict)
+    columns: Mapping[str, ColumnMetadata] = field(default_factory=dict)
     """By the column's name."""
     stations: tuple[Station, ...] = ()
     """With their positions; each position holds from its first instant on."""
@@ -115,7 +115,7 @@ class Told:
     """What a user should know of the file."""
 
 
-NOTHING: Final = Told()
+NO_METADATA: Final = FileMetadata()
 
 
 def station_at(
@@ -169,12 +169,12 @@ def _with_powers(text: str) -> str:
     """Return "J/cm2" as "J cm-2"; "" where it is nothing of that kind."""
     parts = text.replace("^", "").replace("**", "").split("/")
     words = []
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         for word in part.split():
             match = _PART.match(word)
             if match is None:
                 return ""
-            power = int(match[2] or 1) * (-1 if place else 1)
+            power = int(match[2] or 1) * (-1 if index else 1)
             words.append(match[1] + (str(power) if power != 1 else ""))
     return " ".join(words)
 
@@ -203,7 +203,7 @@ def column_of(
     long_name: str = "",
     variable: str | None = None,
     **rest: object,
-) -> ToldColumn:
+) -> ColumnMetadata:
     """Return what is told of a column: its variable by CF's name, else by `variable`, else by its own name.
 
     A variable that many know (`COMMON`) is taken where the unit converts to its own; else it is one of the file's,
@@ -218,7 +218,7 @@ def column_of(
     standard_name
         Of CF; what cannot be one counts as none.
     rest
-        Further fields of `ToldColumn`.
+        Further fields of `ColumnMetadata`.
     """
     given = unit_of(unit)
     name = variable_name(name)
@@ -227,14 +227,14 @@ def column_of(
         if known is None or given is None:
             continue
         taken = PURE if given == "1" and known.unit not in DIMENSIONLESS_TEXT else given
-        if _converts(taken, known.unit):
-            return ToldColumn(known, taken, **rest)  # type: ignore[arg-type]
+        if _is_convertible(taken, known.unit):
+            return ColumnMetadata(known, taken, **rest)  # type: ignore[arg-type]
     # A name that many know would promise what the numbers may not be.
     own = f"{name}_raw" if name in COMMON else name
-    return ToldColumn(Variable(own, given or UNKNOWN, standard_name, long_name or name), given, **rest)  # type: ignore[arg-type]
+    return ColumnMetadata(Variable(own, given or UNKNOWN, standard_name, long_name or name), given, **rest)  # type: ignore[arg-type]
 
 
-def _converts(unit: str, target: str) -> bool:
+def _is_convertible(unit: str, target: str) -> bool:
     try:
         convert(0.0, unit, target)
     except InvalidUnit:

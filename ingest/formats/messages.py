@@ -16,20 +16,20 @@ from typing import Any, Final
 
 from hypergrid.core.readings import Station
 from ingest.formats.base import FORMATS, DocumentFormat, Layout, Parsed, ReadOptions, Unreadable
-from ingest.formats.column_names import LONG_VALUE, LONG_VARIABLE, STATION, TIME, normal
+from ingest.formats.column_names import LONG_VALUE, LONG_VARIABLE, STATION, TIME, normalise_name
 from ingest.formats.csv_lines import show
 from ingest.formats.document_records import (
     BAD_JSON,
     BAD_NUMBER,
     DOCUMENT_MOST,
-    Record,
-    beginning,
-    flat,
+    DocumentRecord,
+    build_parsed,
+    excerpt_of,
+    flatten,
     loads,
     number_of,
-    parsed,
 )
-from ingest.formats.file_metadata import Told, station_at
+from ingest.formats.file_metadata import FileMetadata, station_at
 
 LINE_MOST_BYTES: Final = 1 << 20
 """No message is longer [bytes]."""
@@ -56,9 +56,11 @@ def sniff(head: bytes, file: str) -> str | None:
         return "the first message has 'end_device_ids' (The Things Network)"
     if b'"deviceInfo"' in text or b'"devEUI"' in text or b'"devEui"' in text:
         return "the first message has a device's EUI (ChirpStack)"
-    keys = {normal(key) for key in re.findall(r'"([^"\\]{1,60})"\s*:', first.decode("utf-8", "replace"))}
+    keys = {normalise_name(key) for key in re.findall(r'"([^"\\]{1,60})"\s*:', first.decode("utf-8", "replace"))}
     if len(keys) < 2:
-        keys = {normal(key) for key in re.findall(r'"([^"\\]{1,60})"\s*:', text[:2000].decode("utf-8", "replace"))}
+        keys = {
+            normalise_name(key) for key in re.findall(r'"([^"\\]{1,60})"\s*:', text[:2000].decode("utf-8", "replace"))
+        }
     return "JSON objects with a time and values" if keys & TIME and len(keys) > 1 else None
 
 
@@ -91,7 +93,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
     if lines:
         with path.open("rb") as stream:
             data = stream.read(_LOOKED_AT)
-        contents = [content for line in data.split(b"\n")[:1000] if (content := _maybe(line)) is not None]
+        contents = [content for line in data.split(b"\n")[:1000] if (content := _may_be_message(line)) is not None]
     else:
         contents = _document(path)
     places: dict[str, Station] = {}
@@ -99,12 +101,14 @@ def layout(path: Path, options: ReadOptions) -> Layout:
         record, where = read_message(content, options)
         if where is not None and record.station and not record.refused:
             places.setdefault(record.station, station_at(record.station, *where))
-    told = Told(stations=tuple(places.values()), zone="UTC" if "timezone" not in options.given else options.timezone)
+    metadata = FileMetadata(
+        stations=tuple(places.values()), zone="UTC" if "timezone" not in options.given else options.timezone
+    )
     header = (options.station_column, options.time_column)
-    return Layout(header, (), (), options, path.stem, 0, 0, told, long=True, detail=lines)
+    return Layout(header, (), (), options, path.stem, 0, 0, metadata, long=True, detail=lines)
 
 
-def _maybe(line: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
+def _may_be_message(line: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
     try:
         return loads(line)
     except ValueError:
@@ -145,28 +149,28 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
     if not layout.detail:
         contents = _document(path)
         records = []
-        for place, content in enumerate(contents):
+        for index, content in enumerate(contents):
             record, _ = read_message(content, options)
-            record.line, record.text = place + 1, beginning(content)
+            record.line, record.text = index + 1, excerpt_of(content)
             records.append(record)
-        return parsed(records, options, lines=len(contents))
+        return build_parsed(records, options, lines=len(contents))
     with path.open("rb") as stream:
         stream.seek(start)
         data = stream.read(stop - start)
     lines = data.split(b"\n")
     lines = lines[:-1] if lines and not lines[-1] else lines
     records = []
-    for place, line in enumerate(lines):
-        text = line.lstrip(b"\xef\xbb\xbf").strip() if not place else line.strip()
+    for index, line in enumerate(lines):
+        text = line.lstrip(b"\xef\xbb\xbf").strip() if not index else line.strip()
         if not text:
             continue
         try:
             record, _ = read_message(loads(text), options)
         except ValueError as error:
-            record = Record(0, refused=f"{BAD_JSON}: {str(error)[:100]}")
-        record.line, record.text = place + 1, show(text).encode()
+            record = DocumentRecord(0, refused=f"{BAD_JSON}: {str(error)[:100]}")
+        record.line, record.text = index + 1, show(text).encode()
         records.append(record)
-    return parsed(records, options, lines=len(lines))
+    return build_parsed(records, options, lines=len(lines))
 
 
 def parse_texts(
@@ -182,29 +186,29 @@ def parse_texts(
     lines
         The greatest number.
     """
-    records: list[Record] = []
+    records: list[DocumentRecord] = []
     places: dict[str, Station] = {}
     for number, text, station in texts:
         try:
             content = loads(text.lstrip(b"\xef\xbb\xbf").strip())
         except ValueError as error:
-            records.append(Record(number, show(text).encode(), refused=f"{BAD_JSON}: {str(error)[:100]}"))
+            records.append(DocumentRecord(number, show(text).encode(), refused=f"{BAD_JSON}: {str(error)[:100]}"))
             continue
-        for one in content if isinstance(content, list) else [content]:
-            record, where = read_message(one, options)
-            if not record.station and station and isinstance(one, Mapping):
-                record, where = read_message({**one, options.station_column: station}, options)
-            record.line, record.text = number, show(text).encode() if one is content else beginning(one)
+        for message in content if isinstance(content, list) else [content]:
+            record, where = read_message(message, options)
+            if not record.station and station and isinstance(message, Mapping):
+                record, where = read_message({**message, options.station_column: station}, options)
+            record.line, record.text = number, show(text).encode() if message is content else excerpt_of(message)
             records.append(record)
             if where is not None and record.station and not record.refused:
                 places[record.station] = station_at(record.station, *where)
-    return parsed(records, options, lines=lines, retimed=False), tuple(places.values())
+    return build_parsed(records, options, lines=lines, retimed=False), tuple(places.values())
 
 
-def read_message(content: object, options: ReadOptions) -> tuple[Record, tuple[float, float, float] | None]:
+def read_message(content: object, options: ReadOptions) -> tuple[DocumentRecord, tuple[float, float, float] | None]:
     """Return what a message says, and where its device stands [degrees, degrees, m] if it says so."""
     if not isinstance(content, Mapping):
-        return Record(0, refused="no message: an object is needed"), None
+        return DocumentRecord(0, refused="no message: an object is needed"), None
     for wrapper in ("result", "data"):
         # The storage of The Things Network, and its event log.
         inner = content.get(wrapper)
@@ -214,16 +218,16 @@ def read_message(content: object, options: ReadOptions) -> tuple[Record, tuple[f
         return _things_network(content, options)
     if "deviceInfo" in content or "devEUI" in content or "devEui" in content:
         return _chirpstack(content, options)
-    return _plain(content, options)
+    return _plain_message(content, options)
 
 
 def _things_network(
     content: Mapping[str, Any], options: ReadOptions
-) -> tuple[Record, tuple[float, float, float] | None]:
-    ids, uplink = _inner(content, "end_device_ids"), _inner(content, "uplink_message")
-    received = [one.get("time") for one in _each(uplink, "rx_metadata")]
-    time = _earliest([*received, _inner(uplink, "settings").get("time")]) or uplink.get("received_at")
-    record = Record(
+) -> tuple[DocumentRecord, tuple[float, float, float] | None]:
+    ids, uplink = _inner_mapping(content, "end_device_ids"), _inner_mapping(content, "uplink_message")
+    received = [gateway.get("time") for gateway in _mappings_in(uplink, "rx_metadata")]
+    time = _earliest([*received, _inner_mapping(uplink, "settings").get("time")]) or uplink.get("received_at")
+    record = DocumentRecord(
         0,
         station=_station((ids.get("device_id"), ids.get("dev_eui")), options),
         time=time or content.get("received_at"),
@@ -232,19 +236,21 @@ def _things_network(
     )
     payload = uplink.get("decoded_payload")
     if not isinstance(payload, Mapping):
-        normalised = _each(uplink, "normalized_payload")
+        normalised = _mappings_in(uplink, "normalized_payload")
         payload = normalised[0] if normalised else None
     _fill(record, payload, options)
-    where = _inner(_inner(uplink, "locations"), "user")
-    return record, _where(where.get("longitude"), where.get("latitude"), where.get("altitude"))
+    where = _inner_mapping(_inner_mapping(uplink, "locations"), "user")
+    return record, _position_of(where.get("longitude"), where.get("latitude"), where.get("altitude"))
 
 
-def _chirpstack(content: Mapping[str, Any], options: ReadOptions) -> tuple[Record, tuple[float, float, float] | None]:
-    device = _inner(content, "deviceInfo") or content
-    gateways = _each(content, "rxInfo")
-    received = [one.get("gwTime") or one.get("time") for one in gateways]
-    served = [str(one["nsTime"]) for one in gateways if one.get("nsTime")]
-    record = Record(
+def _chirpstack(
+    content: Mapping[str, Any], options: ReadOptions
+) -> tuple[DocumentRecord, tuple[float, float, float] | None]:
+    device = _inner_mapping(content, "deviceInfo") or content
+    gateways = _mappings_in(content, "rxInfo")
+    received = [gateway.get("gwTime") or gateway.get("time") for gateway in gateways]
+    served = [str(gateway["nsTime"]) for gateway in gateways if gateway.get("nsTime")]
+    record = DocumentRecord(
         0,
         station=_station(
             (device.get("deviceName"), device.get("devEui") or device.get("devEUI")),
@@ -256,13 +262,15 @@ def _chirpstack(content: Mapping[str, Any], options: ReadOptions) -> tuple[Recor
     )
     payload = content.get("object")
     if payload is None and isinstance(content.get("objectJSON"), str):
-        payload = _maybe(content["objectJSON"].encode())
+        payload = _may_be_message(content["objectJSON"].encode())
     _fill(record, payload, options)
     return record, None
 
 
-def _plain(content: Mapping[str, Any], options: ReadOptions) -> tuple[Record, tuple[float, float, float] | None]:
-    record = Record(0)
+def _plain_message(
+    content: Mapping[str, Any], options: ReadOptions
+) -> tuple[DocumentRecord, tuple[float, float, float] | None]:
+    record = DocumentRecord(0)
     where: dict[str, object] = {}
     keys = _keys(tuple(content), options.station_column, options.time_column)
     station, time, arrival, counter, variable, value = keys
@@ -275,7 +283,7 @@ def _plain(content: Mapping[str, Any], options: ReadOptions) -> tuple[Record, tu
     if variable and value and isinstance(content[variable], str):
         _add(record, content[variable], content[value], options, must=True)
         return record, None
-    for name, leaf in flat({k: v for k, v in content.items() if k not in (station, time, arrival, counter)}):
+    for name, leaf in flatten({k: v for k, v in content.items() if k not in (station, time, arrival, counter)}):
         part = _PLACES.get(name.lower())
         if part is not None:
             where[part] = leaf
@@ -283,7 +291,7 @@ def _plain(content: Mapping[str, Any], options: ReadOptions) -> tuple[Record, tu
             _add(record, name, leaf, options)
     if not record.values and not record.wrong and not record.refused:
         record.refused = _NO_VALUES
-    return record, _where(where.get("lon"), where.get("lat"), where.get("elevation")) if len(where) > 1 else None
+    return record, _position_of(where.get("lon"), where.get("lat"), where.get("elevation")) if len(where) > 1 else None
 
 
 @lru_cache(maxsize=1024)
@@ -292,7 +300,7 @@ def _keys(keys: tuple[str, ...], station: str, time: str) -> tuple[str, ...]:
 
     Messages of one kind have the same keys, so this is worked out once for all of them.
     """
-    plain = {normal(key): key for key in keys}
+    plain = {normalise_name(key): key for key in keys}
 
     def key(first: str, known: Collection[str]) -> str:
         return first if first in keys else next((full for name, full in plain.items() if name in known), "")
@@ -301,7 +309,7 @@ def _keys(keys: tuple[str, ...], station: str, time: str) -> tuple[str, ...]:
     return tuple(key(first, known) for first, known in ((station, STATION), (time, TIME), *named))
 
 
-def _fill(record: Record, payload: object, options: ReadOptions) -> None:
+def _fill(record: DocumentRecord, payload: object, options: ReadOptions) -> None:
     if not record.station:
         record.refused = (
             "no station: the message names no device, or one that the feed's station_pattern does not match"
@@ -309,13 +317,13 @@ def _fill(record: Record, payload: object, options: ReadOptions) -> None:
     elif not isinstance(payload, Mapping) or not payload:
         record.refused = _NO_PAYLOAD
     else:
-        for name, leaf in flat(payload):
+        for name, leaf in flatten(payload):
             _add(record, name, leaf, options)
         if not record.values and not record.wrong:
             record.refused = _NO_VALUES
 
 
-def _add(record: Record, name: str, leaf: object, options: ReadOptions, *, must: bool = False) -> None:
+def _add(record: DocumentRecord, name: str, leaf: object, options: ReadOptions, *, must: bool = False) -> None:
     number = number_of(leaf, options.nodata)
     if isinstance(number, float):
         record.values[name] = number
@@ -343,24 +351,24 @@ def _counter(value: object) -> int:
 
 def _earliest(times: list[Any]) -> str | None:
     # ISO 8601 in UTC, as both servers write it, orders as text does but for its fractions.
-    found = [time for time in times if isinstance(time, str) and time]
-    return min(found, key=lambda time: (time[:19], time.rstrip("Z")[19:])) if found else None
+    time_texts = [time for time in times if isinstance(time, str) and time]
+    return min(time_texts, key=lambda time: (time[:19], time.rstrip("Z")[19:])) if time_texts else None
 
 
-def _where(lon: object, lat: object, elevation: object) -> tuple[float, float, float] | None:
+def _position_of(lon: object, lat: object, elevation: object) -> tuple[float, float, float] | None:
     numbers = [number_of(value, ()) for value in (lon, lat, elevation)]
     east, north, up = (number if isinstance(number, float) else float("nan") for number in numbers)
     return None if east != east or north != north else (east, north, up)
 
 
-def _inner(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _inner_mapping(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     inner = content.get(key)
     return inner if isinstance(inner, Mapping) else {}
 
 
-def _each(content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def _mappings_in(content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     inner = content.get(key)
-    return [one for one in inner if isinstance(one, Mapping)] if isinstance(inner, list) else []
+    return [element for element in inner if isinstance(element, Mapping)] if isinstance(inner, list) else []
 
 
 FORMATS.add("messages", DocumentFormat("messages", layout, cut, parse, sniff))

@@ -34,7 +34,7 @@ from ingest.formats.base import (
     Unreadable,
 )
 from ingest.formats.cf_geometry import Geometry
-from ingest.formats.file_metadata import Told, ToldColumn, column_of, statistic_of, usual_interval_s
+from ingest.formats.file_metadata import ColumnMetadata, FileMetadata, column_of, statistic_of, usual_interval_s
 from ingest.formats.timestamps import EARLIEST_NS, LATEST_NS, OUT_OF_RANGE
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def sniff(head: bytes, file: str) -> str | None:
 
 
 @contextmanager
-def _opened(path: Path) -> "Iterator[xr.Dataset]":
+def _open_dataset(path: Path) -> "Iterator[xr.Dataset]":
     # Xarray takes long to load, and files of other formats do not need it.
     import xarray as xr  # noqa: PLC0415
 
@@ -99,8 +99,8 @@ def layout(path: Path, options: ReadOptions) -> Layout:
     Unreadable
         It is damaged, no time series, or declares much more than it holds.
     """
-    with _opened(path) as dataset:
-        shape = geometry.find(dataset)
+    with _open_dataset(path) as dataset:
+        shape = geometry.find_geometry(dataset)
         stations = geometry.names(dataset, shape, path.stem)
         present = geometry.data_variables(dataset, shape)
         wanted = tuple(name for name in present if options.columns is None or name in options.columns)
@@ -110,7 +110,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
         stamp, interval_s, lower = _bounds(dataset, shape, first)
         interval_s = interval_s or _interval(dataset, shape, first)
         columns = {name: _column(dataset, name, interval_s, stamp) for name in wanted}
-        told = Told(
+        metadata = FileMetadata(
             columns,
             geometry.stations(dataset, shape, stations),
             first_ns=int(shown.min()) if len(shown) else None,
@@ -120,7 +120,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
         detail = Detail(shape, stations, lower)
         header = tuple(str(name) for name in dataset.variables)
     station = stations[0] if len(stations) == 1 else ""
-    return Layout((options.station_column, *header), wanted, ignored, options, station, 0, 0, told, detail=detail)
+    return Layout((options.station_column, *header), wanted, ignored, options, station, 0, 0, metadata, detail=detail)
 
 
 def _refuse_bomb(dataset: "xr.Dataset", path: Path, wanted: tuple[str, ...]) -> None:
@@ -153,7 +153,7 @@ def _bounds(dataset: "xr.Dataset", shape: Geometry, first: NDArray[np.int64]) ->
     return "start", interval_s, None if (first[there] == low[there]).all() else str(name)
 
 
-def _column(dataset: "xr.Dataset", name: str, interval_s: float, stamp: Stamp | None) -> ToldColumn:
+def _column(dataset: "xr.Dataset", name: str, interval_s: float, stamp: Stamp | None) -> ColumnMetadata:
     attributes = dataset[name].attrs
     long_name = str(attributes.get("long_name", ""))
     method = _METHOD.search(str(attributes.get("cell_methods", "")))
@@ -201,7 +201,7 @@ def _height(text: str) -> float | None:
 def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
     """Return the bounds of pieces along time, or along the observations of a ragged file."""
     detail: Detail = layout.detail
-    each = 8 * (len(layout.wanted) + 3) * (1 if detail.geometry.ragged else max(1, len(detail.stations)))
+    each = 8 * (len(layout.columns) + 3) * (1 if detail.geometry.is_ragged else max(1, len(detail.stations)))
     step = max(1, chunk_bytes // each)
     return [*range(0, detail.geometry.size, step), detail.geometry.size] if detail.geometry.size else [0, 0]
 
@@ -210,14 +210,14 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
     """Parse a piece: rows by time, then by station."""
     detail: Detail = layout.detail
     shape = detail.geometry
-    with _opened(path) as dataset:
+    with _open_dataset(path) as dataset:
         code = geometry.codes(dataset, shape, start, stop)
         if detail.lower is None:
             time_ns = geometry.times(dataset, shape, start, stop)
         else:
             time_ns = geometry.times(dataset, shape, start, stop, bounds=detail.lower, edge=0)
-        values = {name: geometry.numbers(dataset, shape, name, start, stop) for name in layout.wanted}
-        flags = _flags(dataset, shape, layout.wanted, start, stop)
+        values = {name: geometry.numbers(dataset, shape, name, start, stop) for name in layout.columns}
+        flags = _flags(dataset, shape, layout.columns, start, stop)
     there = time_ns != geometry.NO_TIME
     reasons: dict[int, tuple[str, str]] = {}
     for column, mask, reason in (
@@ -231,10 +231,10 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
     sound = there.copy()
     sound[list(reasons)] = False
     bad = tuple(BadRow(row + 1, column, "", why) for row, (column, why) in sorted(reasons.items()))
-    kept, place = np.unique(code[sound], return_inverse=True)
+    kept, new_code = np.unique(code[sound], return_inverse=True)
     return Parsed(
         tuple(detail.stations[index] for index in kept.tolist()),
-        place.astype(np.int32),
+        new_code.astype(np.int32),
         time_ns[sound],
         {name: column[sound] for name, column in values.items()},
         bad,
@@ -247,7 +247,7 @@ def _flags(
     dataset: "xr.Dataset", shape: Geometry, wanted: tuple[str, ...], start: int, stop: int
 ) -> NDArray[np.uint8] | None:
     """Return the flags of the rows where the file has one variable, and flags of QARTOD beside it; else None."""
-    if len(wanted) != 1 or not shape.ragged:
+    if len(wanted) != 1 or not shape.is_ragged:
         return None
     for name in str(dataset[wanted[0]].attrs.get("ancillary_variables", "")).split():
         if name not in dataset.variables or dataset[name].dims != dataset[wanted[0]].dims:
@@ -255,8 +255,8 @@ def _flags(
         attributes = dataset[name].attrs
         values = np.atleast_1d(attributes.get("flag_values", ())).tolist()
         if dict(zip(values, str(attributes.get("flag_meanings", "")).split(), strict=False)) == MEANINGS:
-            found = dataset[name].isel({shape.sample: slice(start, stop)}).values
-            return np.where(np.isin(found, list(MEANINGS)), found, NOT_EVALUATED).astype(np.uint8)
+            flags = dataset[name].isel({shape.sample: slice(start, stop)}).values
+            return np.where(np.isin(flags, list(MEANINGS)), flags, NOT_EVALUATED).astype(np.uint8)
     return None
 
 

@@ -19,9 +19,9 @@ from hypergrid.core.flags import MEANINGS, NOT_EVALUATED
 from hypergrid.core.readings import Statistic
 from ingest.formats import csv_fields, timestamps
 from ingest.formats.base import FORMATS, VALUE, DocumentFormat, Layout, Parsed, ReadOptions, Unreadable
-from ingest.formats.column_names import LONG_UNIT, LONG_VALUE, LONG_VARIABLE, STATION, TIME, normal
+from ingest.formats.column_names import LONG_UNIT, LONG_VALUE, LONG_VARIABLE, STATION, TIME, normalise_name
 from ingest.formats.csv_lines import Lines
-from ingest.formats.file_metadata import Told, ToldColumn, column_of
+from ingest.formats.file_metadata import ColumnMetadata, FileMetadata, column_of
 from ingest.formats.strptime import ISO
 
 SIGNATURE: Final = b"PAR1"
@@ -66,7 +66,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
         if len(set(names)) < len(names):
             message = "column named twice"
             raise Unreadable(message)
-        time = _among(names, options.time_column, TIME)
+        time = _find_column(names, options.time_column, TIME)
         if not time:
             message = f"no times: a column {options.time_column!r} is needed; there are {', '.join(names)[:120]}"
             raise Unreadable(message)
@@ -74,52 +74,58 @@ def layout(path: Path, options: ReadOptions) -> Layout:
         if not (_is_text(kind) or _is_number(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
             message = f"no times: column {time!r} is of {kind}"
             raise Unreadable(message)
-        station = _among(names, options.station_column, STATION)
-        parts = _long(schema, (time, station))
+        station = _find_column(names, options.station_column, STATION)
+        parts = _long_columns(schema, (time, station))
         known = ReadOptions(
             options.columns, options.timezone, options.nodata, station, time, options.station_pattern, options.given,
             options.text,
         )  # fmt: skip
         if parts is not None:
-            told = {} if not parts[2] else _units(file, parts)
-            wanted = tuple(name for name in told if options.columns is None or name in options.columns)
-            return Layout(names, wanted, (), known, path.stem, 0, 0, Told(told), long=True, detail=parts)
+            column_metadata = {} if not parts[2] else _units(file, parts)
+            wanted = tuple(name for name in column_metadata if options.columns is None or name in options.columns)
+            return Layout(
+                names, wanted, (), known, path.stem, 0, 0, FileMetadata(column_metadata), long=True, detail=parts
+            )
         present = [name for name in names if name not in (time, station) and _is_number(schema.field(name).type)]
         wanted = tuple(name for name in present if options.columns is None or name in options.columns)
-        said = {name: _told(name, schema.field(name).metadata or {}) for name in wanted}
+        metadata_or_none = {name: _column_metadata(name, schema.field(name).metadata or {}) for name in wanted}
     zone = "UTC" if pa.types.is_timestamp(schema.field(time).type) and schema.field(time).type.tz else None
     ignored = tuple(name for name in names if name not in (*wanted, time, station))
-    told = {name: column for name, column in said.items() if column is not None}
-    return Layout(names, wanted, ignored, known, path.stem, 0, 0, Told(told, zone=zone))
+    column_metadata = {name: column for name, column in metadata_or_none.items() if column is not None}
+    return Layout(names, wanted, ignored, known, path.stem, 0, 0, FileMetadata(column_metadata, zone=zone))
 
 
-def _among(names: tuple[str, ...], first: str, known: frozenset[str]) -> str:
-    return first if first in names else next((name for name in names if normal(name) in known), "")
+def _find_column(names: tuple[str, ...], first: str, known: frozenset[str]) -> str:
+    return first if first in names else next((name for name in names if normalise_name(name) in known), "")
 
 
-def _long(schema: pa.Schema, apart: tuple[str, str]) -> tuple[str, str, str] | None:
+def _long_columns(schema: pa.Schema, excluded_names: tuple[str, str]) -> tuple[str, str, str] | None:
     """Return the columns of variable, value and unit ("" where there is none) of a long table, None of another."""
-    found: dict[str, str] = {}
+    column_names: dict[str, str] = {}
     for kind, known in (("variable", LONG_VARIABLE), ("value", LONG_VALUE), ("unit", LONG_UNIT)):
-        found[kind] = next((name for name in schema.names if name not in apart and normal(name) in known), "")
-    if not found["variable"] or not found["value"]:
+        column_names[kind] = next(
+            (name for name in schema.names if name not in excluded_names and normalise_name(name) in known), ""
+        )
+    if not column_names["variable"] or not column_names["value"]:
         return None
-    if not _is_text(schema.field(found["variable"]).type) or not _is_number(schema.field(found["value"]).type):
+    if not _is_text(schema.field(column_names["variable"]).type) or not _is_number(
+        schema.field(column_names["value"]).type
+    ):
         return None
-    return found["variable"], found["value"], found["unit"]
+    return column_names["variable"], column_names["value"], column_names["unit"]
 
 
-def _units(file: pq.ParquetFile, parts: tuple[str, str, str]) -> dict[str, ToldColumn]:
+def _units(file: pq.ParquetFile, parts: tuple[str, str, str]) -> dict[str, ColumnMetadata]:
     """Return the columns of a long table by the unit that its rows name for each."""
     variable, _, unit = parts
     pairs: set[tuple[str, str]] = set()
     for batch in file.iter_batches(columns=[variable, unit]):
         table = pa.table({"v": batch[variable].cast(pa.string()), "u": batch[unit].cast(pa.string())})
         pairs |= {(row["v"], row["u"] or "") for row in table.group_by(["v", "u"]).aggregate([]).to_pylist()}
-    return {_named(name, unit): column_of(name, unit) for name, unit in sorted(pairs) if name}
+    return {_label_with_unit(name, unit): column_of(name, unit) for name, unit in sorted(pairs) if name}
 
 
-def _named(variable: str, unit: str) -> str:
+def _label_with_unit(variable: str, unit: str) -> str:
     return f"{variable} [{unit}]" if unit else variable
 
 
@@ -132,21 +138,23 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind))
 
 
-def _told(name: str, metadata: Mapping[bytes, bytes]) -> ToldColumn | None:
-    said = {key.decode("utf-8", "replace").lower(): value.decode("utf-8", "replace") for key, value in metadata.items()}
-    unit = said.get("units") or said.get("unit")
-    if unit is None and not {"standard_name", "long_name", "height_m", "statistic"} & set(said):
+def _column_metadata(name: str, metadata: Mapping[bytes, bytes]) -> ColumnMetadata | None:
+    attributes = {
+        key.decode("utf-8", "replace").lower(): value.decode("utf-8", "replace") for key, value in metadata.items()
+    }
+    unit = attributes.get("units") or attributes.get("unit")
+    if unit is None and not {"standard_name", "long_name", "height_m", "statistic"} & set(attributes):
         return None
-    statistic = said.get("statistic")
+    statistic = attributes.get("statistic")
     try:
-        height_m = float(said["height_m"]) if "height_m" in said else None
+        height_m = float(attributes["height_m"]) if "height_m" in attributes else None
     except ValueError:
         height_m = None
     return column_of(
         name,
         unit,
-        standard_name=said.get("standard_name"),
-        long_name=said.get("long_name", ""),
+        standard_name=attributes.get("standard_name"),
+        long_name=attributes.get("long_name", ""),
         height_m=height_m,
         statistic=cast("Statistic", statistic) if statistic in get_args(Statistic) else None,
     )
@@ -194,7 +202,7 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
     options = layout.options
     parts: tuple[str, str, str] | None = layout.detail
     columns = [options.time_column, *([options.station_column] if options.station_column else [])]
-    columns += [name for name in parts if name] if parts is not None else layout.wanted
+    columns += [name for name in parts if name] if parts is not None else layout.columns
     columns += [options.text.flag_column] if options.text.flag_column in layout.header else []
     columns = list(dict.fromkeys(columns))
     try:
@@ -213,7 +221,7 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
         stations, code = csv_fields.labels(labels, "station", lines)
     time_ns = _times(table[options.time_column], options, lines, code)
     if parts is None:
-        values = {name: _numbers(table[name], name, options, lines) for name in layout.wanted}
+        values = {name: _numbers(table[name], name, options, lines) for name in layout.columns}
         return csv_fields.gather(stations, code, time_ns, values, lines)
     variable, value, unit = parts
     names = _text(table[variable])
@@ -221,11 +229,11 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
         given = _text(table[unit])
         named = pc.binary_join_element_wise(names, pc.binary_join_element_wise("[", given, "]", ""), " ")
         names = pc.if_else(pc.equal(given, ""), names, named)
-    kinds, which = csv_fields.labels(pa.table({"variable": names}), "variable", lines, what="variable")
+    kinds, name_code = csv_fields.labels(pa.table({"variable": names}), "variable", lines, what="variable")
     numbers = _numbers(table[value], value, options, lines)
     flags = _flags(table, options)
     rows = csv_fields.gather(stations, code, time_ns, {VALUE: numbers}, lines, flags=flags)
-    return _of_long(rows, kinds, which[lines.sound], options)
+    return _drop_unmapped(rows, kinds, name_code[lines.is_sound], options)
 
 
 def _flags(table: pa.Table, options: ReadOptions) -> NDArray[np.uint8] | None:
@@ -233,20 +241,31 @@ def _flags(table: pa.Table, options: ReadOptions) -> NDArray[np.uint8] | None:
     name = options.text.flag_column
     if name not in table.column_names or not pa.types.is_integer(table[name].type):
         return None
-    found = np.asarray(table[name].fill_null(NOT_EVALUATED).to_numpy(), np.int64)
-    return np.where(np.isin(found, list(MEANINGS)), found, NOT_EVALUATED).astype(np.uint8)
+    flags = np.asarray(table[name].fill_null(NOT_EVALUATED).to_numpy(), np.int64)
+    return np.where(np.isin(flags, list(MEANINGS)), flags, NOT_EVALUATED).astype(np.uint8)
 
 
-def _of_long(parsed: Parsed, names: tuple[str, ...], which: NDArray[np.int32], options: ReadOptions) -> Parsed:
+def _drop_unmapped(
+    parsed: Parsed, names: tuple[str, ...], name_code: NDArray[np.int32], options: ReadOptions
+) -> Parsed:
     wanted = set(names) if options.columns is None else {*options.columns}
-    unmapped = tuple(sorted({names[place] for place in set(which.tolist())} - wanted))
-    kept = ~np.isin(which, [place for place, name in enumerate(names) if name in unmapped])
-    present, which = csv_fields.used(names, which[kept])
-    stations, code = csv_fields.used(parsed.stations, parsed.code[kept])
+    unmapped = tuple(sorted({names[index] for index in set(name_code.tolist())} - wanted))
+    kept = ~np.isin(name_code, [index for index, name in enumerate(names) if name in unmapped])
+    present, name_code = csv_fields.compact_codes(names, name_code[kept])
+    stations, code = csv_fields.compact_codes(parsed.stations, parsed.code[kept])
     values = {VALUE: parsed.values[VALUE][kept]}
     flags = None if parsed.flags is None else parsed.flags[kept]
     return Parsed(
-        stations, code, parsed.time_ns[kept], values, parsed.bad, parsed.lines, present, which, unmapped, flags=flags
+        stations,
+        code,
+        parsed.time_ns[kept],
+        values,
+        parsed.bad,
+        parsed.lines,
+        present,
+        name_code,
+        unmapped,
+        flags=flags,
     )
 
 
@@ -268,7 +287,7 @@ def _times(
     name, kind = options.time_column, column.type
     null = np.asarray(column.is_null().to_numpy(), bool)
     lines.refuse(null, name, f"{timestamps.BAD_TIME}: there is none")
-    stamps = timestamps.Stamps(options.timezone, ISO, name)
+    stamps = timestamps.TimestampFormat(options.timezone, ISO, name)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         column = column.cast(pa.timestamp("s")) if pa.types.is_date(kind) else column
         plain = pa.timestamp("ns", getattr(kind, "tz", None))
@@ -280,7 +299,7 @@ def _times(
             return timestamps.from_epoch(seconds, name, lines)
         time_ns = np.asarray(whole.cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
         if getattr(kind, "tz", None) is None:
-            time_ns = timestamps.localised(time_ns, stamps, lines, group)
+            time_ns = timestamps.localise(time_ns, stamps, lines, group)
         lines.refuse(
             (time_ns < timestamps.EARLIEST_NS) | (time_ns >= timestamps.LATEST_NS), name, timestamps.OUT_OF_RANGE
         )
@@ -291,7 +310,7 @@ def _times(
     if _is_number(kind):
         number = np.asarray(column.cast(pa.float64(), safe=False).fill_null(0).to_numpy(), np.float64)
         largest = float(np.abs(number).max()) if len(number) else 0.0
-        unit = next((unit for most, unit in _EPOCHS if largest < most), 1)
+        unit = next((unit for limit, unit in _EPOCHS if largest < limit), 1)
         if pa.types.is_integer(kind):
             whole_numbers = np.asarray(column.fill_null(0).cast(pa.int64(), safe=False).to_numpy(), np.int64)
             return timestamps.from_epoch(whole_numbers, name, lines, unit_ns=unit)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ingest.formats import csv_fields, timestamps
 from ingest.formats.base import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm
 from ingest.formats.csv_lines import read_lines, single_blanks
-from ingest.formats.file_metadata import Told, column_of
+from ingest.formats.file_metadata import FileMetadata, column_of
 
 CLOCK: Final = ("year", "month", "day", "hour", "minute", "second")
 """Columns of the local clock."""
@@ -30,7 +30,9 @@ COLUMNS: Final = (
 """Columns of numbers, in file order after the epoch."""
 
 _UNITS: Final = ("degC", "degC", "W m-2", "%", "%", "kPa", "mm", "m s-1", "degree")
-TOLD: Final = Told({name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)}, zone="UTC")
+METADATA: Final = FileMetadata(
+    {name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)}, zone="UTC"
+)
 """The format fixes the units."""
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -45,7 +47,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     start = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
     header = ("station", *CLOCK, "epoch", *COLUMNS)
     blank = ReadOptions(options.columns, options.timezone, options.nodata, text=TextForm(" "))
-    return Layout(header, wanted, ignored, blank, file, start, 0, TOLD)
+    return Layout(header, wanted, ignored, blank, file, start, 0, METADATA)
 
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
@@ -53,12 +55,12 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     data = single_blanks(data)
     lines = read_lines(data, delimiter=" ", fields=len(layout.header), quotes=False, last=last)
     types = {"station": csv_fields.LABEL} | dict.fromkeys((*CLOCK, "epoch"), pa.int64())
-    types |= dict.fromkeys(layout.wanted, pa.float64())
+    types |= dict.fromkeys(layout.columns, pa.float64())
     table = csv_fields.read_columns(lines, layout, types, quotes=False)
     stations, code = csv_fields.labels(table, "station", lines)
     timestamps.refuse_impossible({name: csv_fields.integers(table, name, lines) for name in CLOCK}, lines)
     time_ns = timestamps.from_epoch(csv_fields.integers(table, "epoch", lines), "epoch", lines)
-    values = {name: csv_fields.numbers(table, name, lines, layout.options.nodata) for name in layout.wanted}
+    values = {name: csv_fields.numbers(table, name, lines, layout.options.nodata) for name in layout.columns}
     return csv_fields.gather(stations, code, time_ns, values, lines)
 
 

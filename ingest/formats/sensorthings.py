@@ -21,16 +21,16 @@ from ingest.formats.base import FORMATS, DocumentFormat, Layout, Parsed, ReadOpt
 from ingest.formats.document_records import (
     BAD_JSON,
     DOCUMENT_MOST,
-    Record,
-    beginning,
+    DocumentRecord,
+    build_parsed,
+    excerpt_of,
     loads,
     number_of,
-    parsed,
 )
 from ingest.formats.file_metadata import (
     COMMON,
-    Told,
-    ToldColumn,
+    ColumnMetadata,
+    FileMetadata,
     column_of,
     station_at,
     statistic_of,
@@ -45,12 +45,12 @@ _WORD: Final = re.compile(r"(?i)\b(average|mean|maximum|max|minimum|min|total|su
 
 
 @dataclass
-class Stream:
+class DatastreamInfo:
     """What is known of a Datastream."""
 
     station: str = ""
-    where: tuple[float, float, float] | None = None
-    column: ToldColumn | None = None
+    position: tuple[float, float, float] | None = None
+    column: ColumnMetadata | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Context:
 
     stream: str = ""
     thing: str = ""
-    where: tuple[float, float, float] | None = None
+    position: tuple[float, float, float] | None = None
     key: str = "result"
 
 
@@ -69,7 +69,7 @@ class Answers:
 
     observations: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     """Column, and the observation."""
-    streams: dict[str, Stream] = field(default_factory=dict)
+    streams: dict[str, DatastreamInfo] = field(default_factory=dict)
     """By column."""
 
 
@@ -78,8 +78,8 @@ def sniff(head: bytes, file: str) -> str | None:
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if not text.startswith((b"{", b"[")):
         return None
-    found = re.search(rb'"(@iot\.(?:id|count|nextLink|selfLink)|phenomenonTime|unitOfMeasurement)"', text)
-    return f"JSON with the key {found[1].decode()!r} of SensorThings" if found else None
+    match = re.search(rb'"(@iot\.(?:id|count|nextLink|selfLink)|phenomenonTime|unitOfMeasurement)"', text)
+    return f"JSON with the key {match[1].decode()!r} of SensorThings" if match else None
 
 
 def _read(path: Path) -> Answers:
@@ -105,8 +105,8 @@ def _read(path: Path) -> Answers:
 
 def _walk(node: object, context: Context, answers: Answers) -> None:
     if isinstance(node, list):
-        for one in node:
-            _walk(one, context, answers)
+        for child in node:
+            _walk(child, context, answers)
     if not isinstance(node, Mapping):
         return
     for link in ("@iot.nextLink", "Datastream@iot.navigationLink", "@iot.selfLink"):
@@ -123,15 +123,15 @@ def _walk(node: object, context: Context, answers: Answers) -> None:
     if "phenomenonTime" in node and "result" in node:
         stream = context.stream or context.key
         if isinstance(node.get("FeatureOfInterest"), Mapping):
-            known = answers.streams.setdefault(stream, Stream())
-            _place(known, *_feature(node["FeatureOfInterest"]))
+            known = answers.streams.setdefault(stream, DatastreamInfo())
+            _set_position(known, *_feature(node["FeatureOfInterest"]))
         answers.observations.append((stream, node))
         return
     if "unitOfMeasurement" in node:
         context = _stream(node, context, answers)
     elif "Datastreams" in node or "Locations" in node:
         name = str(node.get("name") or f"Thing({node.get('@iot.id')})")
-        context = replace(context, thing=name, where=_located(node) or context.where)
+        context = replace(context, thing=name, position=_location_of(node) or context.position)
     for key, value in node.items():
         if isinstance(value, Mapping | list) and key not in ("Datastream", "FeatureOfInterest", "Thing", "Locations"):
             known_key = context.key if key in ("value", "Observations", "Datastreams") else str(key)
@@ -143,35 +143,35 @@ def _stream(node: Mapping[str, Any], context: Context, answers: Answers) -> Cont
     number = node.get("@iot.id")
     name = f"Datastreams({number!r})" if isinstance(number, str) else f"Datastreams({number})"
     name = name if number is not None else context.stream or str(node.get("name", context.key))
-    stream = answers.streams.setdefault(name, Stream())
+    stream = answers.streams.setdefault(name, DatastreamInfo())
     thing = node.get("Thing")
-    station, where = (context.thing, context.where)
+    station, where = (context.thing, context.position)
     if isinstance(thing, Mapping):
         station = str(thing.get("name") or f"Thing({thing.get('@iot.id')})")
-        where = _located(thing) or where
-    _place(stream, station, where)
+        where = _location_of(thing) or where
+    _set_position(stream, station, where)
     feature = node.get("FeatureOfInterest")
     if isinstance(feature, Mapping):
-        _place(stream, *_feature(feature))
-    _place(stream, "", _point(node.get("observedArea")))
+        _set_position(stream, *_feature(feature))
+    _set_position(stream, "", _point(node.get("observedArea")))
     if "unitOfMeasurement" in node:
         stream.column = _column(node)
     return replace(context, stream=name)
 
 
-def _place(stream: Stream, station: str, where: tuple[float, float, float] | None) -> None:
+def _set_position(stream: DatastreamInfo, station: str, where: tuple[float, float, float] | None) -> None:
     stream.station = stream.station or station
-    stream.where = stream.where or where
+    stream.position = stream.position or where
 
 
 def _feature(node: Mapping[str, Any]) -> tuple[str, tuple[float, float, float] | None]:
     return str(node.get("name") or ""), _point(node.get("feature"))
 
 
-def _located(thing: Mapping[str, Any]) -> tuple[float, float, float] | None:
+def _location_of(thing: Mapping[str, Any]) -> tuple[float, float, float] | None:
     places = thing.get("Locations")
-    found = (_point(one.get("location")) for one in places or [] if isinstance(one, Mapping))
-    return next((place for place in found if place is not None), None)
+    points = (_point(location.get("location")) for location in places or [] if isinstance(location, Mapping))
+    return next((point for point in points if point is not None), None)
 
 
 def _point(geometry: object) -> tuple[float, float, float] | None:
@@ -185,7 +185,7 @@ def _point(geometry: object) -> tuple[float, float, float] | None:
     return (plain[0], plain[1], plain[2] if len(plain) > 2 else float("nan")) if len(plain) >= 2 else None
 
 
-def _column(node: Mapping[str, Any]) -> ToldColumn:
+def _column(node: Mapping[str, Any]) -> ColumnMetadata:
     unit = node.get("unitOfMeasurement")
     unit = unit if isinstance(unit, Mapping) else {}
     texts = (unit.get("symbol"), str(unit.get("definition") or "").rpartition(":")[2], unit.get("name"))
@@ -223,52 +223,54 @@ def layout(path: Path, options: ReadOptions) -> Layout:
         raise Unreadable(message)
     for name, observation in answers.observations:
         start, stop = _interval(observation)
-        stream = answers.streams.setdefault(name, Stream())
+        stream = answers.streams.setdefault(name, DatastreamInfo())
         if start is not None and (stream.column is None or stream.column.stamp is None):
-            stream.column = replace(stream.column or ToldColumn(), stamp="end", interval_s=_length_s(start, stop))
+            stream.column = replace(stream.column or ColumnMetadata(), stamp="end", interval_s=_length_s(start, stop))
     present = tuple(dict.fromkeys(name for name, _ in answers.observations))
     wanted = tuple(name for name in present if options.columns is None or name in options.columns)
-    return _described(
+    return _describe_layout(
         Layout(tuple(answers.streams), wanted, (), options, path.stem, 0, 0, long=True, detail=answers.streams)
     )
 
 
-def _described(layout: Layout) -> Layout:
+def _describe_layout(layout: Layout) -> Layout:
     """Return the layout with what its streams tell."""
-    streams: Mapping[str, Stream] = layout.detail
+    streams: Mapping[str, DatastreamInfo] = layout.detail
     columns = {name: stream.column for name, stream in streams.items() if stream.column is not None}
     stations: dict[str, Station] = {}
     for name in streams:
         stream = streams[name]
-        if stream.station and stream.where is not None:
-            stations.setdefault(stream.station, station_at(stream.station, *stream.where))
-    unknown = [name for name in layout.wanted if name not in columns or columns[name].variable is None]
+        if stream.station and stream.position is not None:
+            stations.setdefault(stream.station, station_at(stream.station, *stream.position))
+    unknown = [name for name in layout.columns if name not in columns or columns[name].variable is None]
     notes = (f"no Datastream is told of {', '.join(unknown)}: variable, unit and station are not known",)
-    return replace(layout, told=Told(columns, tuple(stations.values()), zone="UTC", notes=notes if unknown else ()))
+    return replace(
+        layout, metadata=FileMetadata(columns, tuple(stations.values()), zone="UTC", notes=notes if unknown else ())
+    )
 
 
 def link(layouts: Sequence[Layout]) -> list[Layout]:
     """Return the layouts of a feed's files, each with what the others tell of its Datastreams."""
-    known: dict[str, Stream] = {}
+    known: dict[str, DatastreamInfo] = {}
     for layout in layouts:
         for name, stream in layout.detail.items():
-            there = known.setdefault(name, Stream())
-            _place(there, stream.station, stream.where)
+            there = known.setdefault(name, DatastreamInfo())
+            _set_position(there, stream.station, stream.position)
             if stream.column is not None and (there.column is None or there.column.variable is None):
                 there.column = stream.column
     return [replace_streams(layout, known) for layout in layouts]
 
 
-def replace_streams(layout: Layout, known: Mapping[str, Stream]) -> Layout:
+def replace_streams(layout: Layout, known: Mapping[str, DatastreamInfo]) -> Layout:
     """Return a layout whose streams have what is `known` of them and the file does not tell."""
-    found: dict[str, Stream] = {}
+    streams: dict[str, DatastreamInfo] = {}
     for name, stream in layout.detail.items():
         other, column = known[name], stream.column
         if column is None or column.variable is None:
             own = {} if column is None else {"stamp": column.stamp, "interval_s": column.interval_s}
             column = column if other.column is None else replace(other.column, **own)
-        found[name] = Stream(stream.station or other.station, stream.where or other.where, column)
-    return _described(replace(layout, detail=found))
+        streams[name] = DatastreamInfo(stream.station or other.station, stream.position or other.position, column)
+    return _describe_layout(replace(layout, detail=streams))
 
 
 def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
@@ -278,17 +280,17 @@ def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
 
 def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
     """Parse the observations."""
-    streams: Mapping[str, Stream] = layout.detail
+    streams: Mapping[str, DatastreamInfo] = layout.detail
     records = list(_records(_read(path), streams, layout))
-    return parsed(records, layout.options, lines=len(records))
+    return build_parsed(records, layout.options, lines=len(records))
 
 
-def _records(answers: Answers, streams: Mapping[str, Stream], layout: Layout) -> Iterator[Record]:
-    for place, (name, observation) in enumerate(answers.observations):
+def _records(answers: Answers, streams: Mapping[str, DatastreamInfo], layout: Layout) -> Iterator[DocumentRecord]:
+    for index, (name, observation) in enumerate(answers.observations):
         start, stop = _interval(observation)
-        record = Record(
-            place + 1,
-            beginning(observation),
+        record = DocumentRecord(
+            index + 1,
+            excerpt_of(observation),
             station=streams[name].station or layout.station if name in streams else layout.station,
             time=stop or start or observation.get("resultTime"),
         )

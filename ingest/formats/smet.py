@@ -20,8 +20,8 @@ from ingest.formats import csv_fields, timestamps
 from ingest.formats.base import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm, Unreadable
 from ingest.formats.csv_lines import read_lines, single_blanks
 from ingest.formats.file_metadata import (
-    Told,
-    ToldColumn,
+    ColumnMetadata,
+    FileMetadata,
     column_of,
     station_at,
     usual_interval_s,
@@ -106,13 +106,13 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
         detail=scale,
     )
     first = parse(head[start : head.rfind(b"\n") + 1], plain, last=False).time_ns
-    told = Told(
+    metadata = FileMetadata(
         _columns(wanted, usual_interval_s(first)),
         (station,),
         first_ns=int(first.min()) if len(first) else None,
         zone=zone if "tz" in keys else None,
     )
-    return replace(plain, told=told)
+    return replace(plain, metadata=metadata)
 
 
 def _keys(text: str) -> dict[str, str]:
@@ -145,42 +145,44 @@ def _each(keys: Mapping[str, str], key: str, header: tuple[str, ...], default: f
 def _station(keys: Mapping[str, str], file: str) -> Station:
     name = keys.get("station_id") or file.rsplit(".", 1)[0]
     nodata = keys.get("nodata")
-    here = {
+    coordinates = {
         key: _number(keys, key) if keys.get(key) not in (None, "", nodata) else float("nan")
         for key in ("longitude", "latitude", "altitude", "easting", "northing")
     }
-    lon, lat = here["longitude"], here["latitude"]
-    if np.isnan(lon) and "epsg" in keys and not np.isnan(here["easting"]):
+    lon, lat = coordinates["longitude"], coordinates["latitude"]
+    if np.isnan(lon) and "epsg" in keys and not np.isnan(coordinates["easting"]):
         try:
             turn = pyproj.Transformer.from_crs(int(_number(keys, "epsg")), 4326, always_xy=True)
-            lon, lat = turn.transform(here["easting"], here["northing"])
+            lon, lat = turn.transform(coordinates["easting"], coordinates["northing"])
         except pyproj.exceptions.CRSError as error:
             message = f"bad header: epsg {keys['epsg']!r} is no known coordinate system"
             raise Unreadable(message) from error
-    return station_at(name, lon, lat, here["altitude"], name=keys.get("station_name"))
+    return station_at(name, lon, lat, coordinates["altitude"], name=keys.get("station_name"))
 
 
-def _columns(wanted: tuple[str, ...], interval_s: float) -> dict[str, ToldColumn]:
-    found = {}
+def _columns(wanted: tuple[str, ...], interval_s: float) -> dict[str, ColumnMetadata]:
+    columns = {}
     for name in wanted:
         # "TA_HYD" and "TS1" are kinds of "TA" and "TS".
         base = name if name in _UNITS else re.sub(r"(_\w+|\d+)$", "", name)
         variable, unit = _UNITS.get(base, (None, None))
         own = name.lower() if variable is None else variable
         column = column_of(own, unit, variable=variable, interval_s=interval_s)
-        found[name] = replace(column, statistic="total", stamp="end") if base == "PSUM" else column
-    return found
+        columns[name] = replace(column, statistic="total", stamp="end") if base == "PSUM" else column
+    return columns
 
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk; see `ingest.formats.base.Format`."""
     scale: Scale = layout.detail
     lines = read_lines(single_blanks(data), delimiter=" ", fields=len(layout.header), quotes=False, last=last)
-    types = {_TIME: pa.string()} | dict.fromkeys(layout.wanted, pa.float64())
+    types = {_TIME: pa.string()} | dict.fromkeys(layout.columns, pa.float64())
     table = csv_fields.read_columns(lines, layout, types, quotes=False)
-    time_ns = timestamps.from_text(csv_fields.text_of(table, _TIME), timestamps.stamps_of(layout.options), lines)
+    time_ns = timestamps.from_text(
+        csv_fields.text_of(table, _TIME), timestamps.timestamp_format_of(layout.options), lines
+    )
     values = {}
-    for name in layout.wanted:
+    for name in layout.columns:
         raw = csv_fields.numbers(table, name, lines, layout.options.nodata)
         multiplier, offset = scale.multiplier[name], scale.offset[name]
         values[name] = raw if (multiplier, offset) == (1.0, 0.0) else raw * multiplier + offset

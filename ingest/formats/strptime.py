@@ -57,25 +57,27 @@ def expression_of(pattern: str) -> str:
     _refuse(pattern, not ({"Y", "y"} & set(parts)), "tells no year: %Y or %y")
     _refuse(pattern, not has_day, "tells no day: %m and %d, or %j")
     _refuse(pattern, ("I" in parts) != ("p" in parts), "needs %I and %p together")
-    found = []
-    for place, piece in enumerate(pieces):
-        before, after = (pieces[p] if 0 <= p < len(pieces) else "" for p in (place - 1, place + 1))
+    fragments = []
+    for index, piece in enumerate(pieces):
+        before, after = (pieces[p] if 0 <= p < len(pieces) else "" for p in (index - 1, index + 1))
         if piece.isspace():
-            found.append(r"\s+")
+            fragments.append(r"\s+")
         elif len(piece) < 2 or piece == "%%":
-            found.append(re.escape(piece[-1]))
+            fragments.append(re.escape(piece[-1]))
         elif piece[1] in _TEXTS:
-            found.append(f"(?P<{piece[1]}>{_TEXTS[piece[1]]})")
+            fragments.append(f"(?P<{piece[1]}>{_TEXTS[piece[1]]})")
         else:
-            least, most = _DIGITS_S[piece[1]]
+            min_digits, max_digits = _DIGITS_S[piece[1]]
             close = _is_digits(before) or _is_digits(after)
             if piece == "%H" and after == "%M" and not _is_digits(before):
-                found.append(r"(?P<H>\d{0,2}?)")
+                fragments.append(r"(?P<H>\d{0,2}?)")
             elif piece == "%M" and before == "%H" and not _is_digits(after):
-                found.append(r"(?P<M>\d{1,2})")
+                fragments.append(r"(?P<M>\d{1,2})")
             else:
-                found.append(f"(?P<{piece[1]}>\\d{{{most if close and piece != '%f' else least},{most}}})")
-    return rf"^\s*{''.join(found)}\s*$"
+                fragments.append(
+                    f"(?P<{piece[1]}>\\d{{{max_digits if close and piece != '%f' else min_digits},{max_digits}}})"
+                )
+    return rf"^\s*{''.join(fragments)}\s*$"
 
 
 def _refuse(pattern: str, wrong: object, what: str) -> None:
@@ -109,9 +111,9 @@ def seconds_of(
         Seconds since 1970 of the clock shown, or UTC where the pattern has %z; what is beyond them [ns]; whether the
         text has the form; and whether it names an instant. Each of shape (n,).
     """
-    found = pc.extract_regex(text, expression_of(pattern))
-    formed = found.is_valid().to_numpy(zero_copy_only=False)
-    parts = {field.name: pc.struct_field(found, field.name) for field in found.type}
+    groups = pc.extract_regex(text, expression_of(pattern))
+    formed = groups.is_valid().to_numpy(zero_copy_only=False)
+    parts = {field.name: pc.struct_field(groups, field.name) for field in groups.type}
     numbers = {name: _integers(array) for name, array in parts.items() if name in _DIGITS_S}
     zero = np.zeros(len(text), np.int64)
     year = numbers.get("Y", zero)
@@ -165,6 +167,6 @@ def _months(texts: pa.Array) -> NDArray[np.int64]:
 def _offsets(texts: pa.Array) -> NDArray[np.int64]:
     """Return offsets from UTC [s]; Z is none."""
     digits = pc.replace_substring(texts, ":", "").fill_null("Z")
-    hours, minutes = (_integers(pc.utf8_slice_codeunits(digits, *place)) for place in ((1, 3), (3, 5)))
+    hours, minutes = (_integers(pc.utf8_slice_codeunits(digits, *bounds)) for bounds in ((1, 3), (3, 5)))
     east = pc.starts_with(digits, "-").to_numpy(zero_copy_only=False)
     return np.where(east, -1, 1) * (hours * 3600 + minutes * 60)

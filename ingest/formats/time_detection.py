@@ -44,9 +44,9 @@ def _compiled(pattern: str) -> "re.Pattern[str]":
 
 
 @lru_cache(maxsize=256)
-def _told(texts: tuple[str, ...]) -> tuple[str, str] | None:
-    least = SHARE * len(texts)
-    if sum(bool(re.match(ISO_TEXT, text, re.ASCII)) for text in texts) >= least:
+def _detect_form(texts: tuple[str, ...]) -> tuple[str, str] | None:
+    min_count = SHARE * len(texts)
+    if sum(bool(re.match(ISO_TEXT, text, re.ASCII)) for text in texts) >= min_count:
         return ISO, f"{texts[0]!r} is ISO 8601"
     array = pa.array(texts)
     scores: list[tuple[int, str, list[int]]] = []
@@ -56,7 +56,7 @@ def _told(texts: tuple[str, ...]) -> tuple[str, str] | None:
             scores.append((int(possible.sum()), pattern, np.where(possible, seconds, 0).tolist()))
     best = max((score for score, _, _ in scores), default=0)
     ways = [(pattern, seconds) for score, pattern, seconds in scores if score == best]
-    if best >= least:
+    if best >= min_count:
         if any(seconds != ways[0][1] for _, seconds in ways):
             listed = " or ".join(repr(pattern) for pattern, _ in ways)
             message = f"ambiguous dates: {texts[0]!r} may be {listed}; set time_format"
@@ -64,7 +64,7 @@ def _told(texts: tuple[str, ...]) -> tuple[str, str] | None:
         return ways[0][0], f"{texts[0]!r} has the form {ways[0][0]}"
     counts = [_EPOCH_DIGITS.get(len(text.partition(".")[0])) for text in texts if re.match(r"^\d+(\.\d+)?$", text)]
     for name in dict.fromkeys(_EPOCH_DIGITS.values()):
-        if counts.count(name) >= least:
+        if counts.count(name) >= min_count:
             return name, f"{texts[0]!r} counts from 1970 ({name})"
     return None
 
@@ -77,16 +77,16 @@ def recognise_form(texts: Sequence[str]) -> tuple[str, str] | None:
     AmbiguousDates
         They are dates, and nothing tells their days from their months.
     """
-    some = tuple(text.strip() for text in texts if text.strip())[:200]
-    return _told(some) if some else None
+    sample = tuple(text.strip() for text in texts if text.strip())[:200]
+    return _detect_form(sample) if sample else None
 
 
 def fits(texts: Sequence[str], time_format: str) -> bool:
     """Return whether most of some texts are time stamps of a form."""
-    some = [text.strip() for text in texts if text.strip()][:200]
+    sample = [text.strip() for text in texts if text.strip()][:200]
     if time_format == ISO or time_format in EPOCHS:
         pattern = ISO_TEXT if time_format == ISO else r"^\d+(\.\d+)?$"
-        count = sum(bool(re.match(pattern, text, re.ASCII)) for text in some)
+        count = sum(bool(re.match(pattern, text, re.ASCII)) for text in sample)
     else:
-        count = int(seconds_of(pa.array(some, pa.string()), time_format)[3].sum())
-    return bool(some) and count >= SHARE * len(some)
+        count = int(seconds_of(pa.array(sample, pa.string()), time_format)[3].sum())
+    return bool(sample) and count >= SHARE * len(sample)

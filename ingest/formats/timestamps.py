@@ -81,8 +81,8 @@ def refuse_impossible(fields: dict[str, NDArray[np.int64]], lines: Lines) -> Non
     longest = _DAYS[np.clip(month, 0, 12)] + (leap & (month == 2))
     bad_day = (month < 1) | (month > 12) | (day < 1) | (day > longest)
     wrong = bad_day.copy()
-    for name, most in (("hour", 23), ("minute", 59), ("second", 59)):
-        wrong |= (fields[name] < 0) | (fields[name] > most)
+    for name, limit in (("hour", 23), ("minute", 59), ("second", 59)):
+        wrong |= (fields[name] < 0) | (fields[name] > limit)
     # 24:00 ends a day.
     wrong &= ~((fields["hour"] == 24) & (fields["minute"] == 0) & (fields["second"] == 0) & ~bad_day)
     texts = [fields[name] for name in ("year", "month", "day", "hour", "minute", "second")]
@@ -94,7 +94,7 @@ def refuse_impossible(fields: dict[str, NDArray[np.int64]], lines: Lines) -> Non
 
 
 @dataclass(frozen=True)
-class Stamps:
+class TimestampFormat:
     """How the texts of time stamps are read."""
 
     zone: str = "UTC"
@@ -105,14 +105,14 @@ class Stamps:
     """What refused rows name."""
 
 
-def stamps_of(options: ReadOptions) -> Stamps:
+def timestamp_format_of(options: ReadOptions) -> TimestampFormat:
     """Return how a table's time stamps are read."""
     form = options.text
-    return Stamps(options.timezone, form.time_format or ISO, options.time_column)
+    return TimestampFormat(options.timezone, form.time_format or ISO, options.time_column)
 
 
 def from_text(
-    text: pa.Array, stamps: Stamps, lines: Lines, *, group: NDArray[np.integer[Any]] | None = None
+    text: pa.Array, stamps: TimestampFormat, lines: Lines, *, group: NDArray[np.integer[Any]] | None = None
 ) -> NDArray[np.int64]:
     """Return texts as instants [ns], shape (n,); those without a zone are in `stamps.zone`; refuse what is none.
 
@@ -122,29 +122,29 @@ def from_text(
     """
     group = np.zeros(len(text), np.int64) if group is None else group
     if stamps.time_format == ISO:
-        times = _fast(text, stamps, lines, group)
+        times = _parse_fast(text, stamps, lines, group)
         if times is None:
-            times = _careful(text, stamps, lines, group)
+            times = _parse_carefully(text, stamps, lines, group)
     elif stamps.time_format in EPOCHS:
         return _epochs(text, stamps, lines)
     else:
-        times = _patterned(text, stamps, lines, group)
+        times = _parse_by_pattern(text, stamps, lines, group)
     lines.refuse((times < EARLIEST_NS) | (times >= LATEST_NS), stamps.column, OUT_OF_RANGE)
     return times
 
 
-def _epochs(text: pa.Array, stamps: Stamps, lines: Lines) -> NDArray[np.int64]:
+def _epochs(text: pa.Array, stamps: TimestampFormat, lines: Lines) -> NDArray[np.int64]:
     unit_ns = EPOCHS[stamps.time_format]
     try:
         whole = text.cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
-        found = pc.extract_regex(pc.utf8_trim_whitespace(text), _EPOCH)
-        wrong = found.is_null().to_numpy(zero_copy_only=False)
+        groups = pc.extract_regex(pc.utf8_trim_whitespace(text), _EPOCH)
+        wrong = groups.is_null().to_numpy(zero_copy_only=False)
         lines.refuse(wrong, stamps.column, _not_a(text, "a number of seconds since 1970" if unit_ns == 10**9 else ""))
-        whole = pc.struct_field(found, "whole").fill_null("0").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        whole = pc.struct_field(groups, "whole").fill_null("0").cast(pa.int64()).to_numpy(zero_copy_only=False)
         digits = len(str(unit_ns)) - 1
         part = pc.utf8_slice_codeunits(
-            pc.utf8_rpad(pc.struct_field(found, "part").fill_null("0"), width=9, padding="0"), 0, max(1, digits)
+            pc.utf8_rpad(pc.struct_field(groups, "part").fill_null("0"), width=9, padding="0"), 0, max(1, digits)
         )
         fraction = part.cast(pa.int64()).to_numpy(zero_copy_only=False) if digits else 0
         below = pc.starts_with(pc.utf8_trim_whitespace(text), "-").to_numpy(zero_copy_only=False)
@@ -157,7 +157,9 @@ def _not_a(text: pa.Array, what: str) -> Callable[[int], str]:
     return lambda row: f"{BAD_TIME}: {text[row].as_py()[:40]!r} is not {what or 'a number since 1970'}"
 
 
-def _patterned(text: pa.Array, stamps: Stamps, lines: Lines, group: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+def _parse_by_pattern(
+    text: pa.Array, stamps: TimestampFormat, lines: Lines, group: NDArray[np.integer[Any]]
+) -> NDArray[np.int64]:
     seconds, fraction_ns, formed, possible = seconds_of(text, stamps.time_format)
     lines.refuse(~formed, stamps.column, _not_a(text, repr(stamps.time_format)))
     lines.refuse(~possible, stamps.column, lambda row: f"{IMPOSSIBLE}: {text[row].as_py()[:40]!r}")
@@ -166,10 +168,12 @@ def _patterned(text: pa.Array, stamps: Stamps, lines: Lines, group: NDArray[np.i
     times = np.where(possible & ~outside, seconds, 0) * SECOND_NS + fraction_ns
     if "%z" in stamps.time_format:
         return times
-    return localised(times, stamps, lines, group)
+    return localise(times, stamps, lines, group)
 
 
-def _fast(text: pa.Array, stamps: Stamps, lines: Lines, group: NDArray[np.integer[Any]]) -> NDArray[np.int64] | None:
+def _parse_fast(
+    text: pa.Array, stamps: TimestampFormat, lines: Lines, group: NDArray[np.integer[Any]]
+) -> NDArray[np.int64] | None:
     try:
         return text.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
@@ -178,10 +182,12 @@ def _fast(text: pa.Array, stamps: Stamps, lines: Lines, group: NDArray[np.intege
         local = text.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         return None
-    return localised(local, stamps, lines, group)
+    return localise(local, stamps, lines, group)
 
 
-def _careful(text: pa.Array, stamps: Stamps, lines: Lines, group: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+def _parse_carefully(
+    text: pa.Array, stamps: TimestampFormat, lines: Lines, group: NDArray[np.integer[Any]]
+) -> NDArray[np.int64]:
     column = stamps.column
     text = pc.utf8_trim_whitespace(text)
     formed = pc.match_substring_regex(text, ISO_TEXT).to_numpy(zero_copy_only=False)
@@ -206,13 +212,13 @@ def _careful(text: pa.Array, stamps: Stamps, lines: Lines, group: NDArray[np.int
             times[mask], invalid[mask] = _instants(parsed.dt.tz_localize(None)), parsed.isna().to_numpy()
     times += np.where(end & ~invalid, DAY_NS, 0)
     lines.refuse(invalid, column, reason)
-    times[local] = localised(times, stamps, lines, group, only=local & ~invalid)[local]
+    times[local] = localise(times, stamps, lines, group, only=local & ~invalid)[local]
     return times
 
 
-def localised(
+def localise(
     local_ns: NDArray[np.int64],
-    stamps: Stamps,
+    stamps: TimestampFormat,
     lines: Lines,
     group: NDArray[np.integer[Any]],
     *,
@@ -241,9 +247,9 @@ def localised(
         twice = np.asarray(first.notna())
         skipped = open_rows[~twice]
         rows = open_rows[twice]
-        after, told = _second_pass(local_ns, rows, group)
+        after, is_resolved = _second_pass(local_ns, rows, group)
         times[rows] = np.where(after, _utc_ns(second)[twice], _utc_ns(first)[twice])
-        for chosen, reason in ((skipped, SKIPPED), (rows[~told], AMBIGUOUS)):
+        for chosen, reason in ((skipped, SKIPPED), (rows[~is_resolved], AMBIGUOUS)):
             mask = np.zeros(len(local_ns), bool)
             mask[chosen] = True
             lines.refuse(mask, stamps.column, f"{reason}: in {stamps.zone}")
@@ -255,15 +261,15 @@ def _second_pass(
     local_ns: NDArray[np.int64], rows: NDArray[np.intp], group: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which of the `rows`, whose times come twice, are of the second pass, and of which that can be told."""
-    after, told = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+    after, is_resolved = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
     if not len(rows):
-        return after, told
+        return after, is_resolved
     changes_of = np.stack([group[rows].astype(np.int64), local_ns[rows] // DAY_NS])
     _, member = np.unique(changes_of, axis=1, return_inverse=True)
     order = np.argsort(member.ravel(), kind="stable")
-    for place in np.split(order, np.flatnonzero(np.diff(member.ravel()[order])) + 1):
-        times = local_ns[rows[place]]
-        whole = local_ns[group == group[rows[place[0]]]]
+    for positions in np.split(order, np.flatnonzero(np.diff(member.ravel()[order])) + 1):
+        times = local_ns[rows[positions]]
+        whole = local_ns[group == group[rows[positions[0]]]]
         ahead = 1 if whole[-1] >= whole[0] else -1
         steps = np.diff(times) * ahead
         back = np.flatnonzero(steps < 0)
@@ -271,11 +277,11 @@ def _second_pass(
             back = np.array([0])
         if len(back) == 1:
             late = np.arange(len(times)) > back[0]
-            after[place], told[place] = late if ahead > 0 else ~late, True
-    return after, told
+            after[positions], is_resolved[positions] = late if ahead > 0 else ~late, True
+    return after, is_resolved
 
 
-def repeated(local_ns: NDArray[np.int64], zone: str) -> NDArray[np.bool_]:
+def find_repeated(local_ns: NDArray[np.int64], zone: str) -> NDArray[np.bool_]:
     """Return which local times [ns by the clock] a change of the clock repeats, shape (n,)."""
     if not changes(zone):
         return np.zeros(len(local_ns), bool)

@@ -19,8 +19,8 @@ from ingest.formats import csv_fields, timestamps
 from ingest.formats.base import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm, Unreadable
 from ingest.formats.csv_lines import read_lines
 from ingest.formats.file_metadata import (
-    Told,
-    ToldColumn,
+    ColumnMetadata,
+    FileMetadata,
     column_of,
     station_at,
     statistic_of,
@@ -80,14 +80,18 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     plain = Layout(header, wanted, ignored, named, station, start, HEADER_LINES)
     first = parse(head[start : head.rfind(b"\n") + 1], plain, last=False).time_ns
     interval_s = usual_interval_s(first) or _interval_of(logger[-1])
-    told = {
-        name: _told(name, unit, kind, interval_s)
+    column_metadata = {
+        name: _column_metadata(name, unit, kind, interval_s)
         for name, unit, kind in zip(header, units, kinds, strict=True)
         if name in wanted
     }
     return replace(
         plain,
-        told=Told(told, (station_at(station, *[float("nan")] * 2),), first_ns=int(first.min()) if len(first) else None),
+        metadata=FileMetadata(
+            column_metadata,
+            (station_at(station, *[float("nan")] * 2),),
+            first_ns=int(first.min()) if len(first) else None,
+        ),
     )
 
 
@@ -104,7 +108,7 @@ def _interval_of(table: str) -> float:
     return 60.0 * int(match[1] or match[2]) if match else 0.0
 
 
-def _told(name: str, unit: str, kind: str, interval_s: float) -> ToldColumn:
+def _column_metadata(name: str, unit: str, kind: str, interval_s: float) -> ColumnMetadata:
     array = _ARRAY.match(name)
     replicate = int(array["place"]) if array else None
     base = array["name"] if array else name
@@ -129,10 +133,10 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk; see `ingest.formats.base.Format`."""
     options = layout.options
     lines = read_lines(data, delimiter=",", fields=len(layout.header), quotes=True, last=last)
-    types = {_TIME: pa.string()} | dict.fromkeys(layout.wanted, pa.float64())
+    types = {_TIME: pa.string()} | dict.fromkeys(layout.columns, pa.float64())
     table = csv_fields.read_columns(lines, layout, types, quotes=True)
-    time_ns = timestamps.from_text(csv_fields.text_of(table, _TIME), timestamps.stamps_of(options), lines)
-    values = {name: csv_fields.numbers(table, name, lines, options.nodata) for name in layout.wanted}
+    time_ns = timestamps.from_text(csv_fields.text_of(table, _TIME), timestamps.timestamp_format_of(options), lines)
+    values = {name: csv_fields.numbers(table, name, lines, options.nodata) for name in layout.columns}
     return csv_fields.gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
 
 

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from hypergrid.core.flags import MISSING
 from hypergrid.core.readings import Readings
 from ingest.deployment.quality_settings import SUN, VALUE, FlatLine, VariableTests
-from ingest.quality.run_tests import ALONE, Exemptions, bits_of, judge
+from ingest.quality.run_tests import SERIES_TEST_BITS, Exemptions, bits_of, judge
 from ingest.quality.spatial import Places
 from ingest.quality.temporal import HOUR_NS, Line, Sampling
 
-EVER: Final = np.iinfo(np.int64).max
+UNBOUNDED: Final = np.iinfo(np.int64).max
 """Later than any stamp; `-EVER` is earlier [ns]."""
 _SINGLE: Final = bits_of("given_suspect", "given_fail", "gross_range", "climatology")
 FLAT_BIT: Final = bits_of("flat_line")
@@ -37,10 +37,10 @@ Stamps = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Stretches:
+class AffectedIntervals:
     """What is judged of each series, and what of that is told; all of shape (series,)."""
 
-    found: Rows
+    is_bounded: Rows
     """Whether the readings at hand were enough to tell."""
     first_ns: Stamps
     """Readings from here on are judged [ns]."""
@@ -54,39 +54,39 @@ class Stretches:
     """Whether all that is told goes on with a still stretch that is as long already as a test can say."""
 
     @classmethod
-    def none(cls, series: int) -> "Stretches":
+    def none(cls, series: int) -> "AffectedIntervals":
         """Return that nothing is known yet of so many series."""
         unknown = np.zeros(series, np.bool_)
-        first, after, until, last = np.full((4, series), EVER)
+        first, after, until, last = np.full((4, series), UNBOUNDED)
         return cls(unknown, first, after, until, last, unknown)
 
-    def updated(self, other: "Stretches", series: NDArray[np.int32]) -> "Stretches":
+    def update_series(self, other: "AffectedIntervals", series: NDArray[np.int32]) -> "AffectedIntervals":
         """Return it with what another says of some series."""
         parts = [getattr(self, each.name).copy() for each in fields(self)]
         for part, each in zip(parts, fields(self), strict=True):
             part[series] = getattr(other, each.name)[series]
-        return Stretches(*parts)
+        return AffectedIntervals(*parts)
 
-    def all_found(self, after_ns: int, until_ns: int) -> "Stretches":
+    def fill_unbounded(self, after_ns: int, until_ns: int) -> "AffectedIntervals":
         """Return it with all readings judged, and those between two stamps told, of series that are not found."""
-        bounds = {"first_ns": -EVER, "after_ns": after_ns - 1, "until_ns": until_ns + 1, "last_ns": EVER}
-        new = {name: np.where(self.found, getattr(self, name), bound) for name, bound in bounds.items()}
-        return replace(self, found=np.ones_like(self.found), **new)
+        bounds = {"first_ns": -UNBOUNDED, "after_ns": after_ns - 1, "until_ns": until_ns + 1, "last_ns": UNBOUNDED}
+        new = {name: np.where(self.is_bounded, getattr(self, name), bound) for name, bound in bounds.items()}
+        return replace(self, is_bounded=np.ones_like(self.is_bounded), **new)
 
-    def judged(self, readings: Readings) -> Rows:
+    def rows_to_test(self, readings: Readings) -> Rows:
         """Return which readings the tests need, shape (n,)."""
         index, time_ns = readings.index, readings.time_ns
-        rows: Rows = self.found[index] & (time_ns >= self.first_ns[index]) & (time_ns <= self.last_ns[index])
+        rows: Rows = self.is_bounded[index] & (time_ns >= self.first_ns[index]) & (time_ns <= self.last_ns[index])
         return rows
 
-    def told(self, readings: Readings) -> Rows:
+    def rows_to_flag(self, readings: Readings) -> Rows:
         """Return which readings get the flags that the tests give them, shape (n,)."""
         index, time_ns = readings.index, readings.time_ns
-        rows: Rows = self.found[index] & (time_ns > self.after_ns[index]) & (time_ns < self.until_ns[index])
+        rows: Rows = self.is_bounded[index] & (time_ns > self.after_ns[index]) & (time_ns < self.until_ns[index])
         return rows
 
 
-def stretches(
+def find_affected_intervals(
     readings: Readings,
     touched: Rows,
     replaced: Rows,
@@ -95,7 +95,7 @@ def stretches(
     *,
     begins: bool,
     ends: bool,
-) -> Stretches:
+) -> AffectedIntervals:
     """Return what must be judged of each series because of readings that came or were replaced.
 
     Parameters
@@ -111,95 +111,103 @@ def stretches(
         Whether the archive has none before the first, or after the last of the readings.
     """
     if not len(readings):
-        return Stretches.none(len(readings.series)).all_found(EVER, EVER)
-    scan = _Scan(readings, touched, tests)
-    until_ns, ended = scan.after()
+        return AffectedIntervals.none(len(readings.series)).fill_unbounded(UNBOUNDED, UNBOUNDED)
+    scan = _IntervalScan(readings, touched, tests)
+    until_ns, ended = scan.stop_bounds()
     ended |= ends
-    first_ns, after_ns, begun = scan.before(places, ended)
-    found = Stretches((begun | begins) & ended, first_ns, after_ns, until_ns, until_ns, np.zeros_like(begun))
-    return scan.shortened(found, replaced, places, begins=begins, ends=ends)
+    first_ns, after_ns, has_start = scan.start_bounds(places, ended)
+    intervals = AffectedIntervals(
+        (has_start | begins) & ended, first_ns, after_ns, until_ns, until_ns, np.zeros_like(has_start)
+    )
+    return scan.shorten(intervals, replaced, places, begins=begins, ends=ends)
 
 
-class _Scan:
+class _IntervalScan:
     def __init__(self, readings: Readings, touched: Rows, tests: VariableTests) -> None:
         count, index, time_ns = len(readings.series), readings.index, readings.time_ns
         self._readings, self._touched, self._tests, self._count = readings, touched, tests, count
-        self._earliest, self._latest = np.full(count, EVER), np.full(count, -EVER)
+        self._earliest, self._latest = np.full(count, UNBOUNDED), np.full(count, -UNBOUNDED)
         np.minimum.at(self._earliest, index[touched], time_ns[touched])
         np.maximum.at(self._latest, index[touched], time_ns[touched])
-        stands = ~touched & (readings.flag != MISSING)
+        is_unchanged = ~touched & (readings.flag != MISSING)
         bits = readings.tests_or_none_set()
         self._rows = np.arange(len(readings))
-        self._before = stands & (time_ns < self._earliest[index])
-        self._after = stands & (time_ns > self._latest[index])
+        self._is_before = is_unchanged & (time_ns < self._earliest[index])
+        self._is_after = is_unchanged & (time_ns > self._latest[index])
         self._single, self._level = (bits & _SINGLE) == 0, (bits & _UP_TO_SPIKE) == 0
-        self._clean = (bits & ALONE) == 0
+        self._clean = (bits & SERIES_TEST_BITS) == 0
         # The one next to what came may be a spike from now on, or be one no more.
-        spike = self._last(self._before & self._single)
-        self._sure = self._before & self._level & (self._rows < spike[index])
+        spike = self._last(self._is_before & self._single)
+        self._sure = self._is_before & self._level & (self._rows < spike[index])
         within_hours = tests.flat_line.within_hours if tests.flat_line else 0.0
         self._joined_ns = Sampling.of(readings.series).joined_ns(within_hours)
         """How far apart readings of a still stretch may lie [ns], shape (series,)."""
         self._attenuated_ns = round(tests.attenuated_signal.hours * HOUR_NS) if tests.attenuated_signal else 0
 
-    def before(self, places: Places, has_stop: Rows) -> tuple[Stamps, Stamps, Rows]:
+    def start_bounds(self, places: Places, has_stop: Rows) -> tuple[Stamps, Stamps, Rows]:
         """Return the stamps of the reading that stands and of the last that nothing changes, and where they are."""
         index, time_ns = self._readings.index, self._readings.time_ns
         nearest = self._last(self._sure)
-        edge = self._last(self._apart(self._sure, nearest=nearest, backward=True))
+        edge = self._last(self._is_different(self._sure, nearest=nearest, backward=True))
         flat = self._tests.flat_line
         if flat and flat.exempt:
             open_ = (edge < 0) & (nearest >= 0)
             if open_.any():
-                edge = np.where(self._uncounted(nearest, open_, flat, places, has_stop), nearest, edge)
-        edge_ns = np.where(edge >= 0, time_ns[edge], -EVER)
+                edge = np.where(self._is_uncounted(nearest, open_, flat, places, has_stop), nearest, edge)
+        edge_ns = np.where(edge >= 0, time_ns[edge], -UNBOUNDED)
         # `-EVER` less some hours would be later than anything.
-        until_ns = np.where(edge >= 0, edge_ns - self._attenuated_ns, -EVER)
-        stands = self._last(self._before & self._clean & (self._rows <= edge[index]) & (time_ns <= until_ns[index]))
-        has = stands >= 0
-        return np.where(has, time_ns[stands], -EVER), np.where(has, edge_ns, -EVER), has
+        until_ns = np.where(edge >= 0, edge_ns - self._attenuated_ns, -UNBOUNDED)
+        last_rows = self._last(
+            self._is_before & self._clean & (self._rows <= edge[index]) & (time_ns <= until_ns[index])
+        )
+        has = last_rows >= 0
+        return np.where(has, time_ns[last_rows], -UNBOUNDED), np.where(has, edge_ns, -UNBOUNDED), has
 
-    def after(self) -> tuple[Stamps, Rows]:
+    def stop_bounds(self) -> tuple[Stamps, Rows]:
         """Return the stamps of the reading that stands after what came, and where there is one."""
         index, time_ns = self._readings.index, self._readings.time_ns
-        spike = self._first(self._after & self._single)
-        sure = self._after & self._level & (self._rows > spike[index])
-        edge = self._first(self._apart(sure, nearest=self._first(sure), backward=False))
-        step = self._first(self._after & self._clean & (self._rows >= edge[index]))
+        spike = self._first(self._is_after & self._single)
+        sure = self._is_after & self._level & (self._rows > spike[index])
+        edge = self._first(self._is_different(sure, nearest=self._first(sure), backward=False))
+        step = self._first(self._is_after & self._clean & (self._rows >= edge[index]))
         none = len(time_ns)
-        from_ns = np.where(step < none, np.r_[time_ns, 0][step] + self._attenuated_ns, EVER)
-        stands = self._first(self._after & self._clean & (self._rows > step[index]) & (time_ns >= from_ns[index]))
-        return np.where(stands < none, np.r_[time_ns, EVER][stands], EVER), stands < none
+        from_ns = np.where(step < none, np.r_[time_ns, 0][step] + self._attenuated_ns, UNBOUNDED)
+        first_rows = self._first(
+            self._is_after & self._clean & (self._rows > step[index]) & (time_ns >= from_ns[index])
+        )
+        return np.where(first_rows < none, np.r_[time_ns, UNBOUNDED][first_rows], UNBOUNDED), first_rows < none
 
-    def shortened(self, found: Stretches, replaced: Rows, places: Places, *, begins: bool, ends: bool) -> Stretches:
+    def shorten(
+        self, intervals: AffectedIntervals, replaced: Rows, places: Places, *, begins: bool, ends: bool
+    ) -> AffectedIntervals:
         """Return it with less of sensors that are broken: these may have no reading that stands for days.
 
         What is bad by itself changes nothing but itself. What goes on with a still stretch that is as long as a test
         can say is as bad as that.
         """
         if self._tests.gap and self._tests.gap.flag != "none":
-            return found
+            return intervals
         readings, touched = self._readings, self._touched
         rows = np.flatnonzero(touched)
         single = VariableTests(gross_range=self._tests.gross_range, climatology=self._tests.climatology)
         bad = np.zeros(len(readings), np.bool_)
-        bad[rows] = judge(readings.take(rows), single, places, {}).tests > 0
-        inside = (readings.flag != MISSING) & ~touched & ~self._before & ~self._after
-        known = ~self._any(inside | replaced)
+        bad[rows] = judge(readings.take_rows(rows), single, places, {}).tests > 0
+        inside = (readings.flag != MISSING) & ~touched & ~self._is_before & ~self._is_after
+        known = ~self._has_rows(inside | replaced)
         if self._tests.gap and not begins:
             # Whether there was a pause tells the reading before, whatever it is.
-            known &= self._any(self._before) | ~self._any(touched)
-        alone = known & ~self._any(touched & ~bad)
+            known &= self._has_rows(self._is_before) | ~self._has_rows(touched)
+        alone = known & ~self._has_rows(touched & ~bad)
         stuck = known & ends & ~alone & self._stuck(bad)
         short = alone | stuck
         bounds = {
-            "first_ns": np.where(stuck, EVER, self._earliest),
-            "after_ns": np.minimum(self._earliest, EVER - 1) - 1,
-            "until_ns": np.maximum(self._latest, 1 - EVER) + 1,
+            "first_ns": np.where(stuck, UNBOUNDED, self._earliest),
+            "after_ns": np.minimum(self._earliest, UNBOUNDED - 1) - 1,
+            "until_ns": np.maximum(self._latest, 1 - UNBOUNDED) + 1,
             "last_ns": self._latest,
         }
-        bounds = {name: np.where(short, bound, getattr(found, name)) for name, bound in bounds.items()}
-        return replace(found, found=found.found | short, stuck=stuck, **bounds)
+        bounds = {name: np.where(short, bound, getattr(intervals, name)) for name, bound in bounds.items()}
+        return replace(intervals, is_bounded=intervals.is_bounded | short, stuck=stuck, **bounds)
 
     def _stuck(self, bad: Rows) -> Rows:
         """Return the series in which what came goes on with a still stretch that nothing makes longer."""
@@ -208,71 +216,73 @@ class _Scan:
             return np.zeros(self._count, np.bool_)
         nearest = self._last(self._sure)
         rows = np.flatnonzero((nearest[index] >= 0) & (self._rows >= nearest[index]) & (readings.flag != MISSING))
-        was = (readings.flag[rows] == flat.worst) & (readings.tests_or_none_set()[rows] == FLAT_BIT)
+        was = (readings.flag[rows] == flat.worst_flag) & (readings.tests_or_none_set()[rows] == FLAT_BIT)
         goes_on = (self._touched[rows] & ~bad[rows]) | (was & ~self._touched[rows])
         goes_on &= readings.value[rows] == readings.value[nearest[index[rows]]]
         pause = np.diff(readings.time_ns[rows]) > self._joined_ns[index[rows[1:]]]
         goes_on[1:] &= ~pause | (index[rows[1:]] != index[rows[:-1]])
         ended = np.zeros(len(readings), np.bool_)
         ended[rows[~goes_on]] = True
-        return (nearest >= 0) & ~self._any(ended | self._after)
+        return (nearest >= 0) & ~self._has_rows(ended | self._is_after)
 
-    def _apart(self, sure: Rows, *, nearest: NDArray[np.intp], backward: bool) -> Rows:
+    def _is_different(self, sure: Rows, *, nearest: NDArray[np.intp], backward: bool) -> Rows:
         """Return which of the readings that are sure no still stretch joins with those nearest to what came."""
         flat = self._tests.flat_line
         if not flat:
             return sure
         index, time_ns, value = self._readings.index, self._readings.time_ns, self._readings.value
         rows = np.flatnonzero(sure)
-        apart = np.zeros(len(value), np.bool_)
-        apart[rows] = np.abs(value[rows] - value[nearest[index[rows]]]) > flat.tolerance
+        is_different = np.zeros(len(value), np.bool_)
+        is_different[rows] = np.abs(value[rows] - value[nearest[index[rows]]]) > flat.tolerance
         pause = np.diff(time_ns[rows]) > self._joined_ns[index[rows[1:]]]
         pause &= index[rows[1:]] == index[rows[:-1]]
-        apart[(rows[:-1] if backward else rows[1:])[pause]] = True
-        return apart
+        is_different[(rows[:-1] if backward else rows[1:])[pause]] = True
+        return is_different
 
-    def _uncounted(
+    def _is_uncounted(
         self, nearest: NDArray[np.intp], open_: Rows, flat: FlatLine, places: Places, has_stop: Rows
     ) -> Rows:
         """Return the series in whose still stretch time does not count from the nearest reading on, shape (series,).
 
         What comes there makes no stretch longer. Other variables are not asked: theirs may come later.
         """
-        alone = tuple(one for one in flat.exempt if one.of in (VALUE, SUN))
+        alone = tuple(exemption for exemption in flat.exempt if exemption.of in (VALUE, SUN))
         readings = self._readings
         line = Line(readings.index, readings.time_ns, readings.value)
         if flat.tolerance == 0.0:
-            by_value = Exemptions(line, tuple(one for one in alone if one.of == VALUE), readings, places, {})
+            by_value = Exemptions(
+                line, tuple(exemption for exemption in alone if exemption.of == VALUE), readings, places, {}
+            )
             held = np.zeros(self._count, np.bool_)
             chosen = np.flatnonzero(open_)
             held[chosen] = by_value(nearest[chosen])
         else:
             held = np.zeros(self._count, np.bool_)
-        here = open_ & ~held & has_stop
+        candidates = open_ & ~held & has_stop
         rows = np.flatnonzero(
-            here[readings.index] & (self._rows >= nearest[readings.index]) & (readings.flag != MISSING)
+            candidates[readings.index] & (self._rows >= nearest[readings.index]) & (readings.flag != MISSING)
         )
         counts = np.zeros(self._count, np.bool_)
         counts[readings.index[rows[~Exemptions(line, alone, readings, places, {})(rows)]]] = True
-        uncounted: Rows = held | (here & ~counts)
+        uncounted: Rows = held | (candidates & ~counts)
         return uncounted
 
-    def _any(self, rows: Rows) -> Rows:
+    def _has_rows(self, rows: Rows) -> Rows:
         """Return which series have one of some rows, shape (series,)."""
-        found = np.zeros(self._count, np.bool_)
-        found[self._readings.index[rows]] = True
-        return found
+        series_mask = np.zeros(self._count, np.bool_)
+        series_mask[self._readings.index[rows]] = True
+        return series_mask
 
     def _last(self, rows: Rows) -> NDArray[np.intp]:
         """Return the last of some rows in each series, -1 where there is none, shape (series,)."""
-        found = np.full(self._count, -1, np.intp)
+        last_rows = np.full(self._count, -1, np.intp)
         chosen = np.flatnonzero(rows)
-        np.maximum.at(found, self._readings.index[chosen], chosen)
-        return found
+        np.maximum.at(last_rows, self._readings.index[chosen], chosen)
+        return last_rows
 
     def _first(self, rows: Rows) -> NDArray[np.intp]:
         """Return the first of some rows in each series, n where there is none, shape (series,)."""
-        found = np.full(self._count, len(self._rows), np.intp)
+        first_rows = np.full(self._count, len(self._rows), np.intp)
         chosen = np.flatnonzero(rows)
-        np.minimum.at(found, self._readings.index[chosen], chosen)
-        return found
+        np.minimum.at(first_rows, self._readings.index[chosen], chosen)
+        return first_rows

@@ -22,7 +22,7 @@ LEVEL_BIT = np.uint16(1 << TESTS.index("level_shift"))
 ZERO_BIT = np.uint16(1 << TESTS.index("faulty_zeros"))
 
 
-class Flagged(Protocol):
+class MutableFlags(Protocol):
     """Flags and tests of readings, which can be changed in place."""
 
     @property
@@ -35,7 +35,7 @@ class Flagged(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
+class BlockBits:
     """Tests that found something, by series and block."""
 
     first: int
@@ -43,22 +43,22 @@ class Said:
     tests: NDArray[np.uint16]
     """Bits of the tests, shape (series, blocks)."""
 
-    def of(self, readings: Readings) -> NDArray[np.uint16]:
+    def reading_bits(self, readings: Readings) -> NDArray[np.uint16]:
         """Return the bits of readings of the same series, shape (n,); 0 outside."""
         block = readings.time_ns // BLOCK_NS - self.first
         inside = (block >= 0) & (block < self.tests.shape[1]) & (readings.flag != MISSING)
-        found = np.zeros(len(readings), np.uint16)
-        found[inside] = self.tests[readings.index[inside], block[inside]]
-        return found
+        tests = np.zeros(len(readings), np.uint16)
+        tests[inside] = self.tests[readings.index[inside], block[inside]]
+        return tests
 
-    def as_of(self, known: tuple[Series, ...], series: tuple[Series, ...]) -> "Said":
+    def renumber(self, known: tuple[Series, ...], series: tuple[Series, ...]) -> "BlockBits":
         """Return it for other series; nothing is said of those that are not known."""
-        number = {one: place for place, one in enumerate(known)}
-        at = np.array([number.get(one, -1) for one in series], np.intp)
-        found = np.zeros((len(series), self.tests.shape[1]), np.uint16)
+        number = {sensor_series: index for index, sensor_series in enumerate(known)}
+        at = np.array([number.get(sensor_series, -1) for sensor_series in series], np.intp)
+        tests = np.zeros((len(series), self.tests.shape[1]), np.uint16)
         inside = (at >= 0) & (at < len(self.tests))
-        found[inside] = self.tests[at[inside]]
-        return Said(self.first, found)
+        tests[inside] = self.tests[at[inside]]
+        return BlockBits(self.first, tests)
 
 
 def blocks_of(readings: Readings, tests: VariableTests, first: int, stop: int) -> tuple[Blocks, Blocks]:
@@ -84,28 +84,28 @@ def _none(readings: Readings) -> NDArray[np.float64]:
     return np.empty((len(readings.series), 0))
 
 
-def evaluate(middle: Blocks, total: Blocks, tests: VariableTests, places: Places, first: int, stop: int) -> Said:
+def evaluate(middle: Blocks, total: Blocks, tests: VariableTests, places: Places, first: int, stop: int) -> BlockBits:
     """Return what the tests say of some blocks, with what lies around these."""
-    found = np.zeros((len(middle.value), stop - first), np.uint16)
+    bits = np.zeros((len(middle.value), stop - first), np.uint16)
     if tests.level_shift:
         settings = replace(tests.level_shift, memory_days=tests.memory_days)
-        found[shifted(middle, settings, places, first, stop)] |= LEVEL_BIT
+        bits[shifted(middle, settings, places, first, stop)] |= LEVEL_BIT
     if tests.faulty_zeros:
         looked = middle if tests.faulty_zeros.of == "counter" else total
         zeros = replace(tests.faulty_zeros, memory_days=tests.memory_days)
-        found[faulty_zeros(looked, zeros, places, first, stop)] |= ZERO_BIT
-    return Said(first, found)
+        bits[faulty_zeros(looked, zeros, places, first, stop)] |= ZERO_BIT
+    return BlockBits(first, bits)
 
 
-def said_of(readings: Readings, tests: VariableTests, places: Places) -> Said:
+def evaluate_readings(readings: Readings, tests: VariableTests, places: Places) -> BlockBits:
     """Return what the tests say of readings with nothing around them."""
     first, stop = int(readings.time_ns.min() // BLOCK_NS), int(readings.time_ns.max() // BLOCK_NS) + 1
     return evaluate(*blocks_of(readings, tests, first, stop), tests, places, first, stop)
 
 
-def mark(judged: Flagged, readings: Readings, found: Said) -> None:
+def mark_suspect(judged: MutableFlags, readings: Readings, block_bits: BlockBits) -> None:
     """Make suspect what was found."""
-    bits = found.of(readings)
+    bits = block_bits.reading_bits(readings)
     rows = np.flatnonzero(bits)
     judged.tests[rows] |= bits[rows]
     judged.flag[rows] = np.maximum(judged.flag[rows], SUSPECT)

@@ -19,7 +19,7 @@ from hypergrid.core.flags import GOOD, MISSING, NOT_EVALUATED, SUSPECT
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import Window
 from ingest.deployment.quality_settings import VariableTests
-from ingest.quality.block_memory import LEVEL_BIT, ZERO_BIT, Said, blocks_of
+from ingest.quality.block_memory import LEVEL_BIT, ZERO_BIT, BlockBits, blocks_of
 from ingest.quality.blocks import BLOCK_NS, Blocks, term_blocks
 from ingest.quality.levels import LOOK, Term
 from ingest.quality.run_tests import WITH_MEMORY
@@ -29,7 +29,7 @@ from ingest.quality.zeros import faulty_zeros
 Read = Callable[[Window], Readings]
 """Gives all readings of a variable within a window, of all its series."""
 _READINGS_AT_ONCE: Final = 2_000_000
-_KEPT: Final = 16
+_MAX_MEMORIES: Final = 16
 """Variables that are remembered from one commit to the next."""
 _BLOCKS_AT_ONCE: Final = 56
 
@@ -40,7 +40,7 @@ def affected(tests: VariableTests, first: int, stop: int) -> tuple[int, int]:
     return (first - LOOK) // length * length, (stop // length + 2) * length
 
 
-class Past:
+class BlockHistory:
     """Blocks of a variable in an archive, read when they are needed, and what is said of them."""
 
     def __init__(self, read: Read, tests: VariableTests, places: Callable[[tuple[Series, ...]], Places]) -> None:
@@ -51,7 +51,7 @@ class Past:
         self._middle, self._total = Blocks(0, np.empty((0, 0))), Blocks(0, np.empty((0, 0)))
         self._first = self._stop = 0
         self._terms: dict[int, Term] = {}
-        self._said: dict[int, NDArray[np.uint16]] = {}
+        self._bits: dict[int, NDArray[np.uint16]] = {}
         self._changed: dict[int, int] = {}
         self.length = term_blocks(tests.memory_days)
         """Blocks of a term; the longest memory holds for both tests."""
@@ -65,8 +65,8 @@ class Past:
             self._middle = Blocks(self._first, np.pad(self._middle.value, pad, constant_values=np.nan))
             self._total = Blocks(self._first, np.pad(self._total.value, pad, constant_values=np.nan))
             self._terms.clear()
-            self._said = {number: np.pad(one, pad) for number, one in self._said.items()}
-            self._changed = dict.fromkeys(self._said, -(1 << 60))
+            self._bits = {number: np.pad(bits, pad) for number, bits in self._bits.items()}
+            self._changed = dict.fromkeys(self._bits, -(1 << 60))
 
     def need(self, first: int, stop: int) -> None:
         """Have the blocks that what is said of some blocks depends on."""
@@ -81,24 +81,26 @@ class Past:
         )
         for begin, end in missing:
             if begin < end:
-                made = self._made(begin, end)
+                made = self._make_blocks(begin, end)
                 self.grow(made[2])
                 if len(self.series) > len(middle):
                     pad = ((0, len(self.series) - len(middle)), (0, 0))
-                    middle, total = (np.pad(one, pad, constant_values=np.nan) for one in (middle, total))
+                    middle, total = (
+                        np.pad(block_values, pad, constant_values=np.nan) for block_values in (middle, total)
+                    )
                 middle[: len(made[0]), begin - low : end - low] = made[0]
                 total[: len(made[1]), begin - low : end - low] = made[1]
         self._first, self._stop = low, high
         self._middle, self._total = Blocks(low, middle), Blocks(low, total)
         kept = range(low // self.length + 1, -(-high // self.length))
-        self._terms = {number: one for number, one in self._terms.items() if number in kept}
-        self._said = {number: one for number, one in self._said.items() if number in kept}
+        self._terms = {number: term for number, term in self._terms.items() if number in kept}
+        self._bits = {number: bits for number, bits in self._bits.items() if number in kept}
 
     def _context(self, first: int, stop: int) -> tuple[int, int]:
         length = self.length
         return (first // length - 1) * length, -(-stop // length) * length + LOOK
 
-    def _made(self, begin: int, end: int) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[Series, ...]]:
+    def _make_blocks(self, begin: int, end: int) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[Series, ...]]:
         """Return medians and sums of blocks of the archive, read in pieces."""
         parts, series, at, step = [], self.series, begin, 8
         while at < end:
@@ -111,7 +113,7 @@ class Past:
                 until,
                 fits if len(readings) < _READINGS_AT_ONCE // 4 or len(readings) > _READINGS_AT_ONCE else step,
             )
-        found = []
+        arrays = []
         for pieces in ([(part[0], part[2]) for part in parts], [(part[1], part[2]) for part in parts]):
             whole = np.full((len(series), end - begin), np.nan)
             column = 0
@@ -119,53 +121,53 @@ class Past:
                 if blocks.value.shape[1]:
                     whole[: len(blocks.value), column : column + width] = blocks.value
                 column += width
-            found.append(whole)
-        return found[0], found[1], series
+            arrays.append(whole)
+        return arrays[0], arrays[1], series
 
     def change(self, first: int, stop: int) -> None:
         """Read some blocks again, whose readings changed."""
-        middle, total, series = self._made(first, stop)
+        middle, total, series = self._make_blocks(first, stop)
         self.grow(series)
         for blocks, new in ((self._middle, middle), (self._total, total)):
             blocks.value[: len(new), first - self._first : stop - self._first] = new
-        for number in self._said:
+        for number in self._bits:
             if (number - 1) * self.length < stop and first < (number + 1) * self.length + LOOK:
                 self._changed[number] = min(first, self._changed.get(number, first))
 
-    def affected(self, first: int, stop: int) -> tuple[int, int]:
+    def affected_blocks(self, first: int, stop: int) -> tuple[int, int]:
         """Return the blocks of which something else may be said where some change."""
         return affected(self._tests, first, stop)
 
-    def evaluate(self, first: int, stop: int) -> Said:
+    def evaluate(self, first: int, stop: int) -> BlockBits:
         """Return what is said of some blocks."""
         self.need(first, stop)
-        found = np.zeros((len(self.series), stop - first), np.uint16)
+        bits = np.zeros((len(self.series), stop - first), np.uint16)
         for number in range(first // self.length, -(-stop // self.length)):
             part = self._of_term(number)
             low, high = max(first, number * self.length), min(stop, (number + 1) * self.length)
-            found[: len(part), low - first : high - first] = part[
+            bits[: len(part), low - first : high - first] = part[
                 :, low - number * self.length : high - number * self.length
             ]
-        return Said(first, found)
+        return BlockBits(first, bits)
 
     def _of_term(self, number: int) -> NDArray[np.uint16]:
-        if number in self._said and number not in self._changed:
-            return self._said[number]
+        if number in self._bits and number not in self._changed:
+            return self._bits[number]
         places, tests = self.places(self.series), self._tests
         begin, end = number * self.length, (number + 1) * self.length
-        found = np.zeros((len(self.series), self.length), np.uint16)
+        bits = np.zeros((len(self.series), self.length), np.uint16)
         if tests.level_shift:
             settings = replace(tests.level_shift, memory_days=tests.memory_days)
             term = self._terms.setdefault(number, Term(number, settings))
-            changed = self._changed.get(number, term.begin) if number in self._said else term.begin
-            found[term.shifted(self._middle, places, changed)] |= LEVEL_BIT
+            changed = self._changed.get(number, term.begin) if number in self._bits else term.begin
+            bits[term.find_shifts(self._middle, places, changed)] |= LEVEL_BIT
         if tests.faulty_zeros:
             zeros = replace(tests.faulty_zeros, memory_days=tests.memory_days)
             looked = self._middle if zeros.of == "counter" else self._total
-            found[faulty_zeros(looked, zeros, places, begin, end)] |= ZERO_BIT
-        self._said[number] = found
+            bits[faulty_zeros(looked, zeros, places, begin, end)] |= ZERO_BIT
+        self._bits[number] = bits
         self._changed.pop(number, None)
-        return found
+        return bits
 
 
 @dataclass
@@ -175,7 +177,7 @@ class Memory:
     variable: str
     tests: VariableTests
     writer: Writer
-    past: Past
+    history: BlockHistory
     changed: bool = False
 
     def holds(self, writer: Writer, variable: str, tests: VariableTests) -> bool:
@@ -192,23 +194,23 @@ class Memory:
 class Memories:
     """Those of the last commits of this process."""
 
-    kept: list[Memory] = field(default_factory=list)
+    memories: list[Memory] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
 
-    def of(
+    def memory_of(
         self, writer: Writer, variable: str, tests: VariableTests, places: Callable[[tuple[Series, ...]], Places]
     ) -> Memory:
         """Return what is remembered, or a memory that is empty yet."""
         with self.lock:
-            found = next((one for one in self.kept if one.holds(writer, variable, tests)), None)
-            self.kept = [one for one in self.kept if one is not found][-_KEPT:]
-            if found is None:
-                found = Memory(variable, tests, writer, Past(lambda _: Readings.empty(), tests, places))
-            elif found.writer is not writer:
-                found.writer, found.changed = writer, False
-            found.past.read, found.past.places = partial(_read, writer, variable), places
-            self.kept.append(found)
-            return found
+            memory = next((memory for memory in self.memories if memory.holds(writer, variable, tests)), None)
+            self.memories = [other for other in self.memories if other is not memory][-_MAX_MEMORIES:]
+            if memory is None:
+                memory = Memory(variable, tests, writer, BlockHistory(lambda _: Readings.empty(), tests, places))
+            elif memory.writer is not writer:
+                memory.writer, memory.changed = writer, False
+            memory.history.read, memory.history.places = partial(_read, writer, variable), places
+            self.memories.append(memory)
+            return memory
 
 
 def _read(writer: Writer, variable: str, window: Window) -> Readings:
@@ -227,15 +229,15 @@ def without_memory(readings: Readings, tests: VariableTests) -> Readings:
     return replace(readings, flag=flag, tests=rest)
 
 
-def with_memory(readings: Readings, found: Said) -> Readings:
+def with_memory(readings: Readings, block_bits: BlockBits) -> Readings:
     """Return readings, of the same series, with what the tests with a memory found."""
-    bits = found.of(readings)
+    bits = block_bits.reading_bits(readings)
     flag = np.where(bits > 0, np.maximum(readings.flag, SUSPECT), readings.flag).astype(np.uint8)
     return replace(readings, flag=flag, tests=readings.tests_or_none_set() | bits)
 
 
 @dataclass(frozen=True, eq=False)
-class Unremembering:
+class MemorylessReader:
     """An archive as the tests without a memory see it: what those with one found is not there."""
 
     writer: Writer
@@ -254,7 +256,7 @@ class Unremembering:
         return self.writer.series(variable)
 
 
-def revise(writer: Writer, memory: Memory, before: Said, after: Said, touched: NDArray[np.bool_]) -> int:
+def revise(writer: Writer, memory: Memory, before: BlockBits, after: BlockBits, touched: NDArray[np.bool_]) -> int:
     """Give readings the flags of what is said now where that differs, or where readings came; return how many.
 
     Parameters
@@ -276,33 +278,33 @@ def revise(writer: Writer, memory: Memory, before: Said, after: Said, touched: N
         chosen = np.flatnonzero(other[:, first:stop].any(axis=1))
         window = Window((after.first + first) * BLOCK_NS, (after.first + stop) * BLOCK_NS)
         stored = writer.read(memory.variable, window=window, series=[series[n] for n in chosen.tolist()])
-        number = {one: place for place, one in enumerate(series)}
-        table = np.array([number[one] for one in stored.series], np.int32)
+        number = {sensor_series: index for index, sensor_series in enumerate(series)}
+        table = np.array([number[sensor_series] for sensor_series in stored.series], np.int32)
         stored = replace(stored, series=series, index=table[stored.index].astype(np.int32))
         given = with_memory(without_memory(stored, memory.tests), after)
         changed = (given.flag != stored.flag) | (given.tests_or_none_set() != stored.tests_or_none_set())
         changed &= stored.flag != MISSING
         if changed.any():
-            count += writer.flags(given.take(changed))
+            count += writer.flags(given.take_rows(changed))
     return count
 
 
-def past_of(
+def history_of(
     archive: Archive,
     variable: str,
     tests: VariableTests,
     read: Callable[..., Readings],
     places: Callable[[tuple[Series, ...]], Places],
-) -> Past:
+) -> BlockHistory:
     """Return the past of a variable as of a snapshot; `read` gives the values of that, by `window`."""
     key = str(archive.path), archive.snapshot, variable, tests
-    past = _PASTS.pop(key, None)
+    past = _HISTORIES.pop(key, None)
     if past is None:
-        past = Past(lambda _: Readings.empty(), tests, places)
+        past = BlockHistory(lambda _: Readings.empty(), tests, places)
     past.read, past.places = partial(_read_window, read), places
-    _PASTS[key] = past
-    while len(_PASTS) > _FEW:
-        _PASTS.pop(next(iter(_PASTS)))
+    _HISTORIES[key] = past
+    while len(_HISTORIES) > _FEW:
+        _HISTORIES.pop(next(iter(_HISTORIES)))
     return past
 
 
@@ -310,35 +312,35 @@ def _read_window(read: Callable[..., Readings], window: Window) -> Readings:
     return read(window=window)
 
 
-_PASTS: Final[dict[tuple[str, str, str, VariableTests], Past]] = {}
+_HISTORIES: Final[dict[tuple[str, str, str, VariableTests], BlockHistory]] = {}
 _FEW: Final = 2
 
 
-def said_before(memory: Memory, new: Readings) -> Said:
+def evaluate_before(memory: Memory, new: Readings) -> BlockBits:
     """Return what is said of all blocks of which something else may be said once readings came."""
     first, stop = _span(new)
-    memory.past.grow(memory.writer.series(memory.variable))
-    return memory.past.evaluate(*memory.past.affected(first, stop))
+    memory.history.grow(memory.writer.series(memory.variable))
+    return memory.history.evaluate(*memory.history.affected_blocks(first, stop))
 
 
-def remember(writer: Writer, memory: Memory, before: Said, new: Readings) -> tuple[int, Readings]:
+def remember(writer: Writer, memory: Memory, before: BlockBits, new: Readings) -> tuple[int, Readings]:
     """Take readings that were stored into the memory, and give flags by it; `before` is what was said before.
 
     Returns how many that were stored before have another flag, and the readings with their flags.
     """
     first, stop = _span(new)
     memory.changed = True
-    past = memory.past
+    past = memory.history
     past.change(first, stop)
     after = past.evaluate(before.first, before.first + before.tests.shape[1])
     touched = np.zeros(after.tests.shape, np.bool_)
-    number = {one: place for place, one in enumerate(past.series)}
-    table = np.array([number[one] for one in new.series], np.intp)
+    number = {sensor_series: index for index, sensor_series in enumerate(past.series)}
+    table = np.array([number[sensor_series] for sensor_series in new.series], np.intp)
     touched[table[new.index], new.time_ns // BLOCK_NS - after.first] = True
-    found = with_memory(new, after.as_of(past.series, new.series))
-    marked = np.count_nonzero(found.tests_or_none_set() != new.tests_or_none_set())
+    flagged_readings = with_memory(new, after.renumber(past.series, new.series))
+    marked = np.count_nonzero(flagged_readings.tests_or_none_set() != new.tests_or_none_set())
     revised = revise(writer, memory, before, after, touched)
-    return max(0, revised - int(marked)), found
+    return max(0, revised - int(marked)), flagged_readings
 
 
 def _span(readings: Readings) -> tuple[int, int]:

@@ -41,11 +41,11 @@ class Blocks:
 
     def part(self, first: int, stop: int) -> Floats:
         """Return the values of some blocks, NaN outside, shape (series, stop - first)."""
-        found = np.full((len(self.value), stop - first), np.nan)
+        values = np.full((len(self.value), stop - first), np.nan)
         low, high = max(first, self.first), min(stop, self.stop)
         if low < high:
-            found[:, low - first : high - first] = self.value[:, low - self.first : high - self.first]
-        return found
+            values[:, low - first : high - first] = self.value[:, low - self.first : high - self.first]
+        return values
 
 
 def usable(readings: Readings, gross_range: GrossRange | None) -> NDArray[np.intp]:
@@ -61,11 +61,11 @@ def usable(readings: Readings, gross_range: GrossRange | None) -> NDArray[np.int
 
 def medians(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> Floats:
     """Return the median of each series and block, shape (series, stop - first)."""
-    place, value = _places(readings, rows, first, stop)
-    places, middle = medians_by_group(value, place)
-    found = np.full(len(readings.series) * (stop - first), np.nan)
-    found[places] = middle
-    return found.reshape(len(readings.series), stop - first)
+    group, value = _block_indices(readings, rows, first, stop)
+    places, middle = medians_by_group(value, group)
+    flat_medians = np.full(len(readings.series) * (stop - first), np.nan)
+    flat_medians[places] = middle
+    return flat_medians.reshape(len(readings.series), stop - first)
 
 
 def sums(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> Floats:
@@ -83,15 +83,17 @@ def _sums_and_counts(
     readings: Readings, rows: NDArray[np.intp], first: int, stop: int
 ) -> tuple[Floats, NDArray[np.intp]]:
     """Return sums, NaN where there is nothing, and counts, shape (series, stop - first) each."""
-    place, value = _places(readings, rows, first, stop)
+    group, value = _block_indices(readings, rows, first, stop)
     shape = (len(readings.series), stop - first)
-    count = np.bincount(place, minlength=shape[0] * shape[1])
-    total = np.bincount(place, value, minlength=shape[0] * shape[1]).astype(np.float64)
+    count = np.bincount(group, minlength=shape[0] * shape[1])
+    total = np.bincount(group, value, minlength=shape[0] * shape[1]).astype(np.float64)
     total[count == 0] = np.nan
     return total.reshape(shape), count.reshape(shape)
 
 
-def _places(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> tuple[NDArray[np.int64], Floats]:
+def _block_indices(
+    readings: Readings, rows: NDArray[np.intp], first: int, stop: int
+) -> tuple[NDArray[np.int64], Floats]:
     block = readings.time_ns[rows] // BLOCK_NS - first
     inside = (block >= 0) & (block < stop - first)
     rows, block = rows[inside], block[inside]
@@ -108,5 +110,5 @@ def median(values: Floats, axis: int) -> Floats:
     ordered = np.sort(values, axis=axis)
     count = np.isfinite(ordered).sum(axis=axis, keepdims=True)
     low, high = np.maximum((count - 1) // 2, 0), np.minimum(count // 2, values.shape[axis] - 1)
-    found = (np.take_along_axis(ordered, low, axis) + np.take_along_axis(ordered, high, axis)) / 2.0
-    return np.asarray(np.where(count > 0, found, np.nan).squeeze(axis))
+    middle = (np.take_along_axis(ordered, low, axis) + np.take_along_axis(ordered, high, axis)) / 2.0
+    return np.asarray(np.where(count > 0, middle, np.nan).squeeze(axis))

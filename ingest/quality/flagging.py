@@ -2,11 +2,11 @@
 
 A flag depends on neighbours in time, and in space on all that report at the time. A batch is judged together with what
 the archive has around it, and what was there before gets its flags anew: a few readings by what lies near them
-(`Nearby.judge`), others with everything from `2 reach` before the first to `2 reach` after the last
-(`Nearby.judge_all`), `reach` being how far the tests of the variable look. Those that lie further apart than any test
-looks, with others between them in the archive, are judged one after the other, and so is what spans years of an
-archive. So flags are the same in whatever pieces the readings came, as far as each piece is sampled as often as the
-others.
+(`IncrementalFlagger.judge`), others with everything from `2 reach` before the first to `2 reach` after the last
+(`IncrementalFlagger.judge_all`), `reach` being how far the tests of the variable look. Those that lie further apart
+than any test looks, with others between them in the archive, are judged one after the other, and so is what spans years
+of an archive. So flags are the same in whatever pieces the readings came, as far as each piece is sampled as often as
+the others.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,40 +18,40 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Conservation, Writer
 from hypergrid.core.flags import MISSING
-from hypergrid.core.readings import Position, Readings, Series, Station, same_values
+from hypergrid.core.readings import Position, Readings, Series, Station, equal_values
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.core.units import Variable
-from ingest.deployment.quality_overrides import Quality, from_json
+from ingest.deployment.quality_overrides import QualityOverrides, from_json
 from ingest.deployment.quality_settings import JOINED_INTERVALS, VariableTests
 from ingest.quality.block_tests import (
     MEMORIES,
     Memory,
-    Unremembering,
-    past_of,
+    MemorylessReader,
+    evaluate_before,
+    history_of,
     remember,
-    said_before,
     with_memory,
 )
 from ingest.quality.blocks import BLOCK_NS
-from ingest.quality.incremental import Nearby
-from ingest.quality.merge_new import Came, together
+from ingest.quality.incremental import IncrementalFlagger
+from ingest.quality.merge_new import MergeMasks, merge_stored_and_new
 from ingest.quality.neighbours import network_spacing_m
-from ingest.quality.run_tests import Judged, judge
-from ingest.quality.spatial import Places, isolated
+from ingest.quality.run_tests import FlagResult, judge
+from ingest.quality.spatial import Places, find_isolated
 from ingest.quality.summary import GAPS, ISOLATED, NO_ELEVATION, NO_POSITION, Summary
 from ingest.quality.temporal import Line, Sampling, pauses
 from ingest.quality.zone import RADIATION, ZoneGuard, ZoneSuspicion
 
 _CELLS_AT_ONCE = 2_000_000
 """Cells of the archive that are read at once: some 250 MB with what judging needs."""
-_NOWHERE = Position(None, float("nan"), float("nan"), float("nan"))
+_NO_POSITION = Position(None, float("nan"), float("nan"), float("nan"))
 
 
 @dataclass
-class Inspector:
+class QualityFlagger:
     """Judges the readings of a run, variable by variable, and sums up."""
 
-    quality: Quality
+    quality: QualityOverrides
     stations: Mapping[str, Station]
     slice_s: float
     summary: Summary = field(default_factory=Summary)
@@ -66,9 +66,9 @@ class Inspector:
 
         Returns the parameters of all tests, those of `variables` as they are now, for `Writer.quality`.
         """
-        told, kept = self.quality.to_json(variables), writer.kept_quality
-        self.others = frozenset(name for name in told if kept.get(name) != told[name])
-        return {**kept, **told}
+        settings, kept = self.quality.to_json(variables), writer.kept_quality
+        self.others = frozenset(name for name in settings if kept.get(name) != settings[name])
+        return {**kept, **settings}
 
     def keep(self, writer: Writer, variables: Mapping[str, Variable]) -> None:
         """Do as `compare`, and keep the parameters with the archive, where tests run."""
@@ -89,28 +89,35 @@ class Inspector:
         tests = self.quality.tests(variable)
         if not len(given):
             return writer.readings(given)
-        new = given.ordered()
+        new = given.sort_rows()
         if not tests:
             self._sum_up(new)
             return writer.readings(new)
         places = partial(places_of, stations=self.stations)
-        nearby = Nearby(
-            Unremembering(writer, tests) if tests.memory_days else writer,
+        nearby = IncrementalFlagger(
+            MemorylessReader(writer, tests) if tests.memory_days else writer,
             variable.name,
             tests.without_memory(),
             places,
             partial(Companions, writer, tests.companions, cache(companion)),
         )
-        memory = MEMORIES.of(writer, variable.name, tests, places) if tests.memory_days else None
+        memory = MEMORIES.memory_of(writer, variable.name, tests, places) if tests.memory_days else None
         interval_s, apart_ns = _sampling(new, tests, self.slice_s, least_ns=writer.chunks_ns[1])
         reach_ns = round(tests.reach_s(interval_s) * SECOND_NS)
         stored = Conservation()
-        for part in _apart(writer, variable.name, new, max(apart_ns, 4 * reach_ns), reach_ns):
+        for part in _split_at_gaps(writer, variable.name, new, max(apart_ns, 4 * reach_ns), reach_ns):
             stored += self._store_together(writer, nearby, part, memory, interval_s=interval_s, reach_ns=reach_ns)
         return stored
 
     def _store_together(
-        self, writer: Writer, nearby: Nearby, new: Readings, memory: Memory | None, *, interval_s: float, reach_ns: int
+        self,
+        writer: Writer,
+        nearby: IncrementalFlagger,
+        new: Readings,
+        memory: Memory | None,
+        *,
+        interval_s: float,
+        reach_ns: int,
     ) -> Conservation:
         """Judge readings with all that lies between them and around, and store them; ordered by series, then time."""
         tests = nearby.tests
@@ -118,26 +125,26 @@ class Inspector:
         around = nearby.judge(new, interval_s=interval_s, reach_ns=reach_ns) if same else None
         if around is None:
             around = nearby.judge_all(new, reach_ns=reach_ns)
-        old, context, came, judged = around.old, around.context, around.came, around.judged
+        old, context, masks, judged = around.old, around.context, around.masks, around.flag_result
         # What is stored already with this value stays, so that it is told as a duplicate; its flag is given below.
-        before = None if memory is None else said_before(memory, new)
+        before = None if memory is None else evaluate_before(memory, new)
         if before is not None and memory is not None:
-            old = with_memory(old, before.as_of(memory.past.series, old.series))
-        new = _with_flags(new, context, came, judged, old)
+            old = with_memory(old, before.renumber(memory.history.series, old.series))
+        new = _with_flags(new, context, masks, judged, old)
         stored = writer.readings(new)
         if len(old):
             changed = (context.flag != judged.flag) | (context.tests_or_none_set() != judged.tests)
-            changed &= (context.flag != MISSING) & ~came.is_new
-            given = replace(context, flag=judged.flag, tests=judged.tests).take(changed)
+            changed &= (context.flag != MISSING) & ~masks.is_new
+            given = replace(context, flag=judged.flag, tests=judged.tests).take_rows(changed)
             if before is not None and memory is not None:
-                given = with_memory(given, before.as_of(memory.past.series, given.series))
+                given = with_memory(given, before.renumber(memory.history.series, given.series))
             self.revised += writer.flags(given)
         if before is not None and memory is not None:
             revised, new = remember(writer, memory, before, new)
             self.revised += revised
         self._sum_up(new)
-        count_gaps(self.summary, context, tests, came.is_new)
-        count_isolated(self.summary, context, tests, places_of(context.series, self.stations), came.is_new)
+        count_gaps(self.summary, context, tests, masks.is_new)
+        count_isolated(self.summary, context, tests, places_of(context.series, self.stations), masks.is_new)
         return stored
 
     def _sum_up(self, readings: Readings) -> None:
@@ -171,9 +178,13 @@ class Companions(Mapping[str, Readings]):
             raise KeyError(name)
         if name not in self._read:
             series = self._writer.series(name)
-            chosen = [one for one in series if self._stations is None or one.station in self._stations]
+            chosen = [
+                sensor_series
+                for sensor_series in series
+                if self._stations is None or sensor_series.station in self._stations
+            ]
             old, new = self._writer.read(name, window=self._window, series=chosen), self._coming(name)
-            self._read[name] = old if new is None or not len(new) else together(old, new.ordered())[0]
+            self._read[name] = old if new is None or not len(new) else merge_stored_and_new(old, new.sort_rows())[0]
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -183,17 +194,17 @@ class Companions(Mapping[str, Readings]):
         return len(self._names)
 
 
-def inspector_as_kept(archive: Archive) -> Inspector:
+def flagger_as_kept(archive: Archive) -> QualityFlagger:
     """Return one with the tests that an archive keeps; none where none ran."""
     quality = replace(from_json(archive.quality), run=bool(archive.quality))
-    return Inspector(quality, archive.stations, archive.slice_s)
+    return QualityFlagger(quality, archive.stations, archive.slice_s)
 
 
 def count_gaps(summary: Summary, context: Readings, tests: VariableTests, wanted: NDArray[np.bool_]) -> None:
     """Count the pauses that end with a wanted reading, shape (context,); `context` is ordered by series, then time."""
     if tests.gap:
         present = np.flatnonzero(context.flag != MISSING)
-        usable = context.take(present)
+        usable = context.take_rows(present)
         before = pauses(Line(usable.index, usable.time_ns, usable.value, _as_they_come(usable)), tests.gap.hours)
         summary.add_to(GAPS, usable.series, usable.index[before[wanted[present[before + 1]]]])
 
@@ -228,17 +239,17 @@ def skipped_series(tests: VariableTests, places: Places) -> dict[str, NDArray[np
     No position, no elevation where every test needs one, or too few neighbours.
     """
     buddies, consistency = tests.buddy_check, tests.spatial_consistency
-    checks = [(one, most_m) for one, most_m in (
+    checks = [(check, most_m) for check, most_m in (
         (buddies, buddies.most_elevation_m if buddies else 0.0), (consistency, np.inf),
-    ) if one]  # fmt: skip
+    ) if check]  # fmt: skip
     if not checks:
         return {}
     nowhere = ~(np.isfinite(places.lon) & np.isfinite(places.lat))
     flat = ~nowhere & ~np.isfinite(places.elevation_m)
     alone = np.logical_and.reduce(
-        [isolated(places, radius_m=places.radius_m(one.radius_km, one.neighbours), neighbours=one.neighbours,
+        [find_isolated(places, radius_m=places.radius_m(check.radius_km, check.neighbours), neighbours=check.neighbours,
                   most_elevation_m=most_m)
-         for one, most_m in checks]
+         for check, most_m in checks]
     )  # fmt: skip
     return {NO_POSITION: nowhere, NO_ELEVATION: flat, ISOLATED: alone & ~nowhere & ~flat}
 
@@ -270,30 +281,30 @@ def _sampling(new: Readings, tests: VariableTests, slice_s: float, *, least_ns: 
     return usual_interval_s(new, slice_s, most_ns=apart_ns), apart_ns
 
 
-def _apart(writer: Writer, variable: str, new: Readings, apart_ns: int, reach_ns: int) -> Iterator[Readings]:
+def _split_at_gaps(writer: Writer, variable: str, new: Readings, apart_ns: int, reach_ns: int) -> Iterator[Readings]:
     """Cut readings in time, so that little is read, and judged, for nothing: old ones that come late may be of years.
 
     That is where they lie further apart than some time, and the archive has others between them; and where a chunk
     begins, after as many chunks as may be in memory. Only a pause that is longer than tests reach is not known of as
     one then, as it is not where the readings come in two batches.
     """
-    stamps, (starts_ns, cells) = np.unique(new.time_ns), writer.held(variable)
+    stamps, (starts_ns, cells) = np.unique(new.time_ns), writer.find_held(variable)
     after = np.flatnonzero(np.diff(stamps) > apart_ns) + 1
     # A chunk that reaches into a hole begins before its end, and less than its own length before its begin.
     begins = np.searchsorted(starts_ns, stamps[after - 1] + 2 * reach_ns - writer.chunks_ns[1], side="right")
     after = after[begins < np.searchsorted(starts_ns, stamps[after] - 2 * reach_ns)]
     within = starts_ns[(starts_ns > stamps[0]) & (starts_ns <= stamps[-1])]
-    most = max(1, _CELLS_AT_ONCE // max(1, cells))
-    cuts = np.union1d(stamps[after], within[most - 1 :: most])
+    max_readings = max(1, _CELLS_AT_ONCE // max(1, cells))
+    cuts = np.union1d(stamps[after], within[max_readings - 1 :: max_readings])
     if not len(cuts):
         yield new
         return
     part = np.searchsorted(cuts, new.time_ns, side="right")
     for number in np.unique(part).tolist():
-        yield new.take(part == number)
+        yield new.take_rows(part == number)
 
 
-def judged_part(
+def reflag_part(
     read: Callable[..., Readings], archive: Archive, variable: Variable, tests: VariableTests, part: Window
 ) -> tuple[Readings, Readings, NDArray[np.bool_]]:
     """Return the readings within a window and around it, the same with new flags, and which lie within it.
@@ -306,25 +317,27 @@ def judged_part(
         Tells the stations.
     """
     reach = round(tests.reach_s(archive.slice_s) * SECOND_NS)
-    context = read(variable.name, window=widened(part, reach))
+    context = read(variable.name, window=widen_window(part, reach))
     # How far is only known of readings: what is sampled more rarely than slices are long looks further.
-    needed = reach_ns(tests, context.within(part), archive.slice_s)
+    needed = reach_ns(tests, context.select_window(part), archive.slice_s)
     if needed > reach:
-        context = read(variable.name, window=widened(part, needed))
-    around = widened(part, max(reach, needed))
+        context = read(variable.name, window=widen_window(part, needed))
+    around = widen_window(part, max(reach, needed))
     others = {name: read(name, window=around) for name in tests.companions}
     judged = judge(context, tests.without_memory(), places_of(context.series, archive.stations), others)
-    found = replace(context, flag=judged.flag, tests=judged.tests)
+    flagged_readings = replace(context, flag=judged.flag, tests=judged.tests)
     if tests.memory_days and len(context):
-        past = past_of(
+        past = history_of(
             archive, variable.name, tests, partial(read, variable.name), partial(places_of, stations=archive.stations)
         )
         first, stop = part.start_ns // BLOCK_NS, -(-part.stop_ns // BLOCK_NS)
-        found = with_memory(found, past.evaluate(first, stop).as_of(past.series, context.series))
-    return context, found, part.holds(context.time_ns)
+        flagged_readings = with_memory(
+            flagged_readings, past.evaluate(first, stop).renumber(past.series, context.series)
+        )
+    return context, flagged_readings, part.holds(context.time_ns)
 
 
-def widened(part: Window, reach: int) -> Window:
+def widen_window(part: Window, reach: int) -> Window:
     """Return the window that flags within another depend on: on neighbours, and on what their own flags depend on."""
     return Window(part.start_ns - 2 * reach, part.stop_ns + 2 * reach)
 
@@ -332,30 +345,33 @@ def widened(part: Window, reach: int) -> Window:
 def _with_flags(
     new: Readings,
     context: Readings,
-    came: Came,
-    judged: Judged,
+    masks: MergeMasks,
+    judged: FlagResult,
     old: Readings,
 ) -> Readings:
     """Return the new readings with their flags; one that another of this call replaces at once stays as it is."""
-    current = same_values(context.value[came.row], new.value)
-    flag = np.where(current, judged.flag[came.row], new.flag)
-    tests = np.where(current, judged.tests[came.row], np.uint16(0))
-    again = came.repeats >= 0
+    current = equal_values(context.value[masks.row], new.value)
+    flag = np.where(current, judged.flag[masks.row], new.flag)
+    tests = np.where(current, judged.tests[masks.row], np.uint16(0))
+    again = masks.repeats >= 0
     if again.any():
-        flag[again], tests[again] = old.flag[came.repeats[again]], old.tests_or_none_set()[came.repeats[again]]
+        flag[again], tests[again] = old.flag[masks.repeats[again]], old.tests_or_none_set()[masks.repeats[again]]
     return replace(new, flag=flag, tests=tests)
 
 
 def places_of(series: tuple[Series, ...], stations: Mapping[str, Station]) -> Places:
     """Return where series are measured: the latest position of their station."""
-    here = [stations[one.station].position if one.station in stations else _NOWHERE for one in series]
-    names, station = np.unique([one.station for one in series] or [""], return_inverse=True)
-    kinds, kind = np.unique([str(one.statistic) for one in series] or [""], return_inverse=True)
-    heights = [float("nan") if one.height_m is None else one.height_m for one in series]
+    positions = [
+        stations[sensor_series.station].position if sensor_series.station in stations else _NO_POSITION
+        for sensor_series in series
+    ]
+    names, station = np.unique([sensor_series.station for sensor_series in series] or [""], return_inverse=True)
+    kinds, kind = np.unique([str(sensor_series.statistic) for sensor_series in series] or [""], return_inverse=True)
+    heights = [float("nan") if sensor_series.height_m is None else sensor_series.height_m for sensor_series in series]
     return Places(
-        np.array([p.lon for p in here], np.float64),
-        np.array([p.lat for p in here], np.float64),
-        np.array([p.elevation_m for p in here], np.float64),
+        np.array([p.lon for p in positions], np.float64),
+        np.array([p.lat for p in positions], np.float64),
+        np.array([p.elevation_m for p in positions], np.float64),
         station[: len(series)].astype(np.int64),
         kind[: len(series)].astype(np.int64),
         np.array(heights, np.float64),
@@ -365,5 +381,5 @@ def places_of(series: tuple[Series, ...], stations: Mapping[str, Station]) -> Pl
 
 def _spacing_m(stations: Mapping[str, Station]) -> float:
     """Return the spacing of all stations that are known [m]."""
-    at = [one.position for one in stations.values()]
+    at = [station.position for station in stations.values()]
     return network_spacing_m(np.array([p.lon for p in at], np.float64), np.array([p.lat for p in at], np.float64))

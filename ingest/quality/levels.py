@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ingest.deployment.quality_settings import LevelShift
 from ingest.quality.blocks import A_DAY, Blocks, median, term_blocks
-from ingest.quality.neighbours import nearest
+from ingest.quality.neighbours import nearest_neighbours
 from ingest.quality.spatial import Places
 from ingest.quality.temporal import Floats
 
@@ -64,10 +64,10 @@ class Term:
         self.begin = (number - 1) * self._length
         """Number of the first block that is learned from."""
         self._flagged: Bools | None = None
-        self._beside: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
-        self._usual: dict[int, _Usual] = {}
+        self._neighbours: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
+        self._baseline: dict[int, _Baseline] = {}
 
-    def shifted(self, blocks: Blocks, places: Places, changed: int) -> Bools:
+    def find_shifts(self, blocks: Blocks, places: Places, changed: int) -> Bools:
         """Return which blocks of the term lie in a shift, shape (series, blocks of the term).
 
         Parameters
@@ -84,29 +84,29 @@ class Term:
         if not present.any():
             return np.zeros((count, length), np.bool_)
         touched = changed - self.begin
-        if touched < length or self._flagged is None or len(self._flagged) != count or self._beside is None:
-            candidates = nearest(places, _CANDIDATES)
+        if touched < length or self._flagged is None or len(self._flagged) != count or self._neighbours is None:
+            candidates = nearest_neighbours(places, _CANDIDATES)
             learned = values[:, :length] if present[:, :length].any() else values
-            self._beside = _references(learned, self._settings, candidates), candidates
-            self._flagged, self._usual, touched = np.zeros((count, 2 * length), np.bool_), {}, 0
+            self._neighbours = _references(learned, self._settings, candidates), candidates
+            self._flagged, self._baseline, touched = np.zeros((count, 2 * length), np.bool_), {}, 0
         if not present[:, :length].any():
             # References are chosen by the term itself, and may be others with each block that is added.
             touched = 0
         began = int(np.flatnonzero(present.any(axis=0))[0]) // A_DAY * A_DAY
         stop = min(2 * length, int(np.flatnonzero(present.any(axis=0))[-1]) + 1)
         self._flagged[:, stop:] = False
-        usual, at = _Usual.unknown(count), began
+        usual, at = _Baseline.unknown(count), began
         while at < stop:
             days = 1 if at - began < _DAILY * A_DAY else 7 - (at // A_DAY) % 7
             until = min(at + days * A_DAY, 2 * length)
-            if until + LOOK > touched or until not in self._usual:
-                self._usual[at] = usual
+            if until + LOOK > touched or until not in self._baseline:
+                self._baseline[at] = usual
                 if at > began:
-                    found, usual = _epoch(values, self._flagged, self._beside, self._settings, usual, at, until)
-                    self._flagged[:, at:until] = found
+                    shifts, usual = _epoch(values, self._flagged, self._neighbours, self._settings, usual, at, until)
+                    self._flagged[:, at:until] = shifts
             else:
-                usual = self._usual[until]
-            self._usual[until] = usual
+                usual = self._baseline[until]
+            self._baseline[until] = usual
             at = until
         return self._flagged[:, length:]
 
@@ -122,17 +122,17 @@ def shifted(blocks: Blocks, settings: LevelShift, places: Places, first: int, st
         Numbers of blocks.
     """
     length = term_blocks(settings.memory_days)
-    found = np.zeros((len(blocks.value), stop - first), np.bool_)
+    shifts = np.zeros((len(blocks.value), stop - first), np.bool_)
     for number in range(first // length, -(-stop // length)):
         low, high = max(first, number * length), min(stop, (number + 1) * length)
         term = Term(number, settings)
-        part = term.shifted(blocks, places, term.begin)
-        found[:, low - first : high - first] = part[:, low - number * length : high - number * length]
-    return found
+        part = term.find_shifts(blocks, places, term.begin)
+        shifts[:, low - first : high - first] = part[:, low - number * length : high - number * length]
+    return shifts
 
 
 @dataclass(frozen=True, eq=False)
-class _Usual:
+class _Baseline:
     """What is usual of each series."""
 
     level: Floats
@@ -141,11 +141,11 @@ class _Usual:
     """By block of the day as well."""
     days: Floats
     """Days that it was learned from."""
-    alone: Bools
+    is_alone: Bools
     """Whether the series has too few references, and its own past is all; all of shape (series,)."""
 
     @classmethod
-    def unknown(cls, series: int) -> "_Usual":
+    def unknown(cls, series: int) -> "_Baseline":
         nothing = np.zeros(series)
         return cls(np.full((series, A_DAY), np.nan), np.zeros((series, A_DAY)), nothing, np.zeros(series, np.bool_))
 
@@ -155,10 +155,10 @@ def _epoch(
     flagged: Bools,
     beside: tuple[NDArray[np.intp], NDArray[np.intp]],
     settings: LevelShift,
-    before: _Usual,
+    before: _Baseline,
     at: int,
     until: int,
-) -> tuple[Bools, _Usual]:
+) -> tuple[Bools, _Baseline]:
     """Return which blocks from `at` to `until` are in a shift, and what was usual until `at`."""
     references, candidates = beside
     start = max(0, at - round(settings.days) * A_DAY)
@@ -175,12 +175,12 @@ def _epoch(
     alone = enough[:, :split].sum(axis=1) < 0.5 * np.isfinite(past).sum(axis=1)
     own = np.isfinite(values[:, start:stop]) & alone[:, None]
     deviation = np.where(own, values[:, start:stop], deviation)
-    usual = _usual(np.where(flagged[:, start:at], np.nan, deviation[:, :split]), before, settings, alone)
-    threshold = np.where(usual.alone, settings.alone_threshold, settings.threshold) * (
+    usual = _estimate_baseline(np.where(flagged[:, start:at], np.nan, deviation[:, :split]), before, settings, alone)
+    threshold = np.where(usual.is_alone, settings.alone_threshold, settings.threshold) * (
         1.0 + 4.0 / np.maximum(usual.days, 1.0)
     )
     bound = np.maximum(threshold[:, None] * usual.spread, settings.least_shift)[:, hour]
-    ready = usual.days >= np.where(usual.alone, _LEAST_ALONE_DAYS, settings.least_days)
+    ready = usual.days >= np.where(usual.is_alone, _LEAST_ALONE_DAYS, settings.least_days)
     first = max(split - LOOK, 0)
     part = slice(first, None)
     level, bound = usual.level[:, hour[part]], bound[:, part]
@@ -200,8 +200,8 @@ def _epoch(
     doubtful = _weather(np.abs(relative), present & ready[:, None], candidates)
     known = np.zeros(relative.shape, np.bool_)
     known[:, : split - first] = flagged[:, at - (split - first) : at]
-    said = _runs(relative, doubtful, known, present)
-    return said[:, split - first : split - first + until - at], usual
+    runs = _runs(relative, doubtful, known, present)
+    return runs[:, split - first : split - first + until - at], usual
 
 
 def _offsets(past: Floats) -> Floats:
@@ -228,7 +228,7 @@ def _deviation(anomaly: Floats, clean: Floats, references: NDArray[np.intp]) -> 
     return np.where(enough, anomaly - median(beside, axis=1), np.nan), enough
 
 
-def _usual(deviation: Floats, before: _Usual, settings: LevelShift, alone: Bools) -> _Usual:
+def _estimate_baseline(deviation: Floats, before: _Baseline, settings: LevelShift, alone: Bools) -> _Baseline:
     """Return what is usual by the past of an epoch; of series with too little of it, what was usual before."""
     count, length = deviation.shape
     days = length // A_DAY
@@ -245,11 +245,11 @@ def _usual(deviation: Floats, before: _Usual, settings: LevelShift, alone: Bools
     of_hour = np.where((seen.sum(axis=1) >= _LEAST_OF_HOUR) & np.isfinite(of_hour), np.clip(of_hour, 0.6, 1.6), 1.0)
     spread = whole_spread[:, None] * of_hour
     old = (number < settings.least_days) & (before.days > number)
-    return _Usual(
+    return _Baseline(
         np.where(old[:, None], before.level, level),
         np.nan_to_num(np.where(old[:, None], before.spread, spread)),
         np.where(old, before.days, number),
-        np.where(old, before.alone, alone),
+        np.where(old, before.is_alone, alone),
     )
 
 
@@ -273,8 +273,8 @@ def _weather(relative: Floats, present: Bools, candidates: NDArray[np.intp]) -> 
     """Return where more of the stations around a series are unusual, half as much as it, than break at a time."""
     around, unusual = np.zeros(relative.shape), np.zeros(relative.shape)
     bound = np.maximum(_UNUSUAL, 0.5 * relative)
-    for place in range(candidates.shape[1]):
-        other = candidates[:, place]
+    for column in range(candidates.shape[1]):
+        other = candidates[:, column]
         there = (other >= 0)[:, None] & present[other]
         around += there
         unusual += there & (relative[other] > bound)
@@ -299,13 +299,13 @@ def _runs(relative: Floats, doubtful: Bools, known: Bools, present: Bools) -> Bo
     whole = np.arange(windows)[None, :] + RUN <= number[:, None]
     whole &= order[:, RUN - 1 :] - order[:, :windows] <= _MOST_RUN_DAYS * A_DAY
     there = np.arange(length)[None, :] < number[:, None]
-    found = np.zeros((count, length), np.bool_)
+    run_mask = np.zeros((count, length), np.bool_)
     for sign in (1.0, -1.0):
         off = (sign * size > 1.0) & there & ~doubt
         total = np.cumsum(np.pad(off, ((0, 0), (1, 0))), axis=1)
-        far = np.cumsum(np.pad(np.where(off, np.abs(size), 0.0), ((0, 0), (1, 0))), axis=1)
+        off_sums = np.cumsum(np.pad(np.where(off, np.abs(size), 0.0), ((0, 0), (1, 0))), axis=1)
         run = whole & (total[:, RUN:] - total[:, :-RUN] >= RUN_OFF)
-        remote = far[:, RUN:] - far[:, :-RUN] >= _CONFIRMED * (total[:, RUN:] - total[:, :-RUN])
+        remote = off_sums[:, RUN:] - off_sums[:, :-RUN] >= _CONFIRMED * (total[:, RUN:] - total[:, :-RUN])
         run &= remote | _steady(np.where(there, sign * size, 0.0))
         edges = np.zeros((count, length + 1), np.int64)
         edges[:, :windows] += run
@@ -314,9 +314,9 @@ def _runs(relative: Floats, doubtful: Bools, known: Bools, present: Bools) -> Bo
         confirmed = low & (((np.cumsum(edges, axis=1)[:, :-1] > 0) & off) | held)
         stretch = np.cumsum(np.pad(low[:, 1:] != low[:, :-1], ((0, 0), (1, 0))), axis=1)
         stretch += np.arange(count)[:, None] * (length + 1)
-        found |= low & np.isin(stretch, stretch[confirmed])
+        run_mask |= low & np.isin(stretch, stretch[confirmed])
     back = np.zeros((count, length), np.bool_)
-    np.put_along_axis(back, order, found, 1)
+    np.put_along_axis(back, order, run_mask, 1)
     return back
 
 
@@ -333,19 +333,19 @@ def _references(values: Floats, settings: LevelShift, candidates: NDArray[np.int
 
     Those whose difference from it varies least from day to day: what correlates and has the same size.
     """
-    most = min(round(settings.references), candidates.shape[1])
-    if not most:
+    max_count = min(round(settings.references), candidates.shape[1])
+    if not max_count:
         return candidates
     rough = np.full(candidates.shape, np.inf)
     step = np.full(values.shape, np.nan)
     step[:, A_DAY:] = values[:, A_DAY:] - values[:, :-A_DAY]
     step = step[:, -settings_days(settings) * A_DAY :]
-    for place in range(candidates.shape[1]):
-        other = candidates[:, place]
+    for column in range(candidates.shape[1]):
+        other = candidates[:, column]
         difference = np.where((other >= 0)[:, None], step - step[other], np.nan)
         enough = np.isfinite(difference).sum(axis=1) >= A_DAY
-        rough[:, place] = np.where(enough, median(np.abs(difference), axis=1), np.where(other >= 0, 1e300, np.inf))
-    order = np.argsort(rough, axis=1, kind="stable")[:, :most]
+        rough[:, column] = np.where(enough, median(np.abs(difference), axis=1), np.where(other >= 0, 1e300, np.inf))
+    order = np.argsort(rough, axis=1, kind="stable")[:, :max_count]
     return np.take_along_axis(candidates, order, 1)
 
 

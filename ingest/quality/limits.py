@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from hypergrid.core.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
 from hypergrid.core.readings import Series
-from hypergrid.physics.sun import LONGEST_STEP_S, MOST_STEPS, sun
-from ingest.deployment.quality_settings import Climatology, GrossRange, Normal, Span, SunLimit
+from hypergrid.physics.sun import LONGEST_STEP_S, MAX_STEPS, sun
+from ingest.deployment.quality_settings import Bounds, Climatology, GrossRange, Normal, SunLimit
 from ingest.quality.spatial import Places
 from ingest.quality.temporal import HOUR_NS, Flags, Floats, Line
 
@@ -34,7 +34,7 @@ def climatology(line: Line, settings: Climatology, places: Places) -> Flags:
         where = np.ix_(np.array(normal.months, np.intp) - 1, np.flatnonzero(_applies(normal, places)))
         known[where] = True
         for flag, span in ((SUSPECT, normal.suspect), (FAIL, normal.fail)):
-            low, high = _at(normal, span, places.elevation_m)
+            low, high = _bounds_at(normal, span, places.elevation_m)
             bounds[flag][0][where], bounds[flag][1][where] = low[where[1]], high[where[1]]
     month: NDArray[np.int64] | int = 0
     if any(len(normal.months) < 12 for normal in settings.normal):
@@ -47,18 +47,18 @@ def climatology(line: Line, settings: Climatology, places: Places) -> Flags:
 
 def _applies(normal: Normal, places: Places) -> NDArray[np.bool_]:
     """Return at which series something is normal, shape (series,)."""
-    found = np.ones(len(places.lat), np.bool_)
+    mask = np.ones(len(places.lat), np.bool_)
     for span, of in (
         (normal.height_m, places.height_m), (normal.lat, places.lat), (normal.elevation_m, places.elevation_m),
     ):  # fmt: skip
         if span is not None:
-            found &= (of >= span[0]) & (of <= span[1])
+            mask &= (of >= span[0]) & (of <= span[1])
     if normal.scale_heights_m is not None:
-        found &= np.isfinite(places.elevation_m)
-    return found
+        mask &= np.isfinite(places.elevation_m)
+    return mask
 
 
-def _at(normal: Normal, span: Span | None, elevation_m: Floats) -> tuple[Floats, Floats]:
+def _bounds_at(normal: Normal, span: Bounds | None, elevation_m: Floats) -> tuple[Floats, Floats]:
     """Return bounds at elevations [m], shape (series,) each; infinite where there are none."""
     if span is None:
         return np.full(len(elevation_m), -np.inf), np.full(len(elevation_m), np.inf)
@@ -86,7 +86,9 @@ def sun_limits(line: Line, settings: GrossRange, series: tuple[Series, ...], pla
     may not say.
     """
     limits, known = settings.sun, np.isfinite(places.lon) & np.isfinite(places.lat)
-    seconds = np.array([one.interval_s if settings.interval_exponent > 0.0 else 1.0 for one in series])
+    seconds = np.array(
+        [sensor_series.interval_s if settings.interval_exponent > 0.0 else 1.0 for sensor_series in series]
+    )
     known &= seconds > 0.0
     flags = np.where(known[line.index], GOOD, NOT_EVALUATED).astype(np.uint8)
     start_ns, stop_ns = _reach(series)
@@ -97,28 +99,28 @@ def sun_limits(line: Line, settings: GrossRange, series: tuple[Series, ...], pla
     length_ns = stop_ns - start_ns
     for number in np.unique(index[length_ns[index] > 2 * HOUR_NS]).tolist():
         chosen = np.flatnonzero(index == number)
-        begin_ns, place = line.time_ns[rows[chosen]] + start_ns[number], (places.lon[[number]], places.lat[[number]])
+        begin_ns, position = line.time_ns[rows[chosen]] + start_ns[number], (places.lon[[number]], places.lat[[number]])
         # A stamp that may mark either end leaves two intervals: the higher limit counts.
         halves = [begin_ns, begin_ns + length_ns[number] // 2] if start_ns[number] and stop_ns[number] else [begin_ns]
-        mean = [_means(one, int(length_ns[number]) // len(halves), *place, limits) for one in halves]
-        flags[rows[chosen]] = np.maximum(flags[rows[chosen]], _beyond(value[chosen], np.max(mean, axis=0), limits))
+        mean = [_means(half, int(length_ns[number]) // len(halves), *position, limits) for half in halves]
+        flags[rows[chosen]] = np.maximum(flags[rows[chosen]], _flag_beyond(value[chosen], np.max(mean, axis=0), limits))
     chosen = np.flatnonzero(length_ns[index] <= 2 * HOUR_NS)
     at, of = rows[chosen], index[chosen]
     begin_ns, end_ns = line.time_ns[at] + start_ns[of] - CLOCK_NS, line.time_ns[at] + stop_ns[of] + CLOCK_NS
-    found = _short(value[chosen], begin_ns, end_ns, places.lon[of], places.lat[of], limits)
-    flags[at] = np.maximum(flags[at], found)
+    short_flags = _flag_short_means(value[chosen], begin_ns, end_ns, places.lon[of], places.lat[of], limits)
+    flags[at] = np.maximum(flags[at], short_flags)
     return flags
 
 
 def _reach(series: tuple[Series, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return from where to where around its stamp a reading may be of [ns], shape (series,) each."""
     start, stop = np.zeros(len(series), np.int64), np.zeros(len(series), np.int64)
-    for place, one in enumerate(series):
-        length = round(one.interval_s * 1e9)
-        if one.statistic == "sample":
+    for index, sensor_series in enumerate(series):
+        length = round(sensor_series.interval_s * 1e9)
+        if sensor_series.statistic == "sample":
             length = min(length, HOUR_NS)
-        start[place] = 0 if one.stamp == "start" else -length
-        stop[place] = 0 if one.stamp == "end" else length
+        start[index] = 0 if sensor_series.stamp == "start" else -length
+        stop[index] = 0 if sensor_series.stamp == "end" else length
     return start, stop
 
 
@@ -134,16 +136,16 @@ def _sine(stamps_ns: NDArray[np.int64], lon: Floats, lat: Floats) -> tuple[Float
     return np.einsum("ij,ij->i", now.directions, up), now.irradiance_w_m2
 
 
-def _beyond(value: Floats, highest: Floats, limits: tuple[SunLimit, ...]) -> Flags:
+def _flag_beyond(value: Floats, highest: Floats, limits: tuple[SunLimit, ...]) -> Flags:
     """Return flags of values by limits, shape (limits, n)."""
     flags = np.full(len(value), GOOD, np.uint8)
-    for limit, most in zip(limits, highest, strict=True):
-        beyond = value > most
+    for limit, maximum in zip(limits, highest, strict=True):
+        beyond = value > maximum
         flags[beyond] = np.maximum(flags[beyond], FAIL if limit.flag == "fail" else SUSPECT)
     return flags
 
 
-def _short(
+def _flag_short_means(
     value: Floats,
     begin_ns: NDArray[np.int64],
     end_ns: NDArray[np.int64],
@@ -156,21 +158,21 @@ def _short(
     open_ = np.arange(len(value))
     for stamps_ns in (begin_ns + (end_ns - begin_ns) // 2, begin_ns, end_ns):
         sine, irradiance = _sine(stamps_ns[open_], lon[open_], lat[open_])
-        for place, limit in enumerate(limits):
-            highest[place, open_] = np.maximum(highest[place, open_], _limit(limit, sine, irradiance))
+        for index, limit in enumerate(limits):
+            highest[index, open_] = np.maximum(highest[index, open_], _limit(limit, sine, irradiance))
         open_ = open_[value[open_] > highest[:, open_].min(axis=0)]
-    return _beyond(value, highest, limits)
+    return _flag_beyond(value, highest, limits)
 
 
 def _means(
     begin_ns: NDArray[np.int64], length_ns: int, lon: Floats, lat: Floats, limits: tuple[SunLimit, ...]
 ) -> Floats:
     """Return the means of limits over intervals of one length at one place, shape (limits, n)."""
-    steps = int(np.clip(-(-length_ns // (LONGEST_STEP_S * 10**9)), 1, MOST_STEPS))
-    found = np.zeros((len(limits), len(begin_ns)))
+    steps = int(np.clip(-(-length_ns // (LONGEST_STEP_S * 10**9)), 1, MAX_STEPS))
+    means = np.zeros((len(limits), len(begin_ns)))
     for step in range(steps):
         stamps_ns = begin_ns + length_ns * (2 * step + 1) // (2 * steps)
         sine, irradiance = _sine(stamps_ns, np.repeat(lon, len(stamps_ns)), np.repeat(lat, len(stamps_ns)))
-        for place, limit in enumerate(limits):
-            found[place] += _limit(limit, sine, irradiance) / steps
-    return found
+        for index, limit in enumerate(limits):
+            means[index] += _limit(limit, sine, irradiance) / steps
+    return means

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.core.readings import Readings, concatenate, same_values
+from hypergrid.core.readings import Readings, concatenate, equal_values
 
 
 @dataclass(frozen=True, eq=False)
-class Came:
+class MergeMasks:
     """Where the rows of a context came from."""
 
     is_new: NDArray[np.bool_]
@@ -22,37 +22,40 @@ class Came:
     """For each new reading given, the stored reading that has its series, stamp and value; -1: none, shape (new,)."""
 
 
-def together(old: Readings, new: Readings) -> tuple[Readings, Came]:
+def merge_stored_and_new(old: Readings, new: Readings) -> tuple[Readings, MergeMasks]:
     """Return stored and new readings as one, by series, then time; of those with one stamp the last.
 
     Both are ordered, `old` without two of one stamp. Flags of rows are those of `old` where it has them.
     """
     known = {series: number for number, series in enumerate(old.series)}
-    series = (*old.series, *(one for one in dict.fromkeys(new.series) if one not in known))
-    number = {one: place for place, one in enumerate(series)}
-    table = np.array([number[one] for one in new.series] or [0], np.int32)
+    series = (
+        *old.series,
+        *(sensor_series for sensor_series in dict.fromkeys(new.series) if sensor_series not in known),
+    )
+    number = {sensor_series: index for index, sensor_series in enumerate(series)}
+    table = np.array([number[sensor_series] for sensor_series in new.series] or [0], np.int32)
     moved = replace(new, series=series, index=table[new.index])
     if not len(old) and np.array_equal(table, np.arange(len(new.series))):
         both, order = moved, None
     else:
         joined = concatenate([replace(old, series=series), moved])
         order = np.lexsort((joined.time_ns, joined.index))
-        both = joined.take(order)
-    same = both.repeats()
+        both = joined.take_rows(order)
+    same = both.mark_repeats()
     if order is None and not same.any():
         rows = np.arange(len(new))
-        return both, Came(np.ones(len(new), np.bool_), np.zeros(len(new), np.bool_), rows, np.full(len(new), -1))
+        return both, MergeMasks(np.ones(len(new), np.bool_), np.zeros(len(new), np.bool_), rows, np.full(len(new), -1))
     order = np.arange(len(both)) if order is None else order
     starts = np.r_[True, ~same] if len(both) else np.empty(0, np.bool_)
     group = np.cumsum(starts) - 1
     last = np.r_[np.flatnonzero(starts)[1:] - 1, len(both) - 1] if len(both) else np.empty(0, np.intp)
-    context = both.take(last)
+    context = both.take_rows(last)
     # The stored reading of a group, where there is one, is its first.
     head = order[np.flatnonzero(starts)]
     stored = np.where(head < len(old), head, -1)
     is_stored = stored >= 0
     keeps = np.zeros(len(context), np.bool_)
-    keeps[is_stored] = same_values(old.value[stored[is_stored]], context.value[is_stored])
+    keeps[is_stored] = equal_values(old.value[stored[is_stored]], context.value[is_stored])
     if keeps.any():
         flag, bits = context.flag.copy(), context.tests_or_none_set().copy()
         flag[keeps] = old.flag[stored[keeps]]
@@ -60,9 +63,9 @@ def together(old: Readings, new: Readings) -> tuple[Readings, Came]:
         context = replace(context, flag=flag, tests=bits)
     row = np.empty(len(both), np.intp)
     row[order] = group
-    mine = row[len(old) :]
-    repeats = stored[mine]
+    new_rows = row[len(old) :]
+    repeats = stored[new_rows]
     repeats[repeats >= 0] = np.where(
-        same_values(old.value[repeats[repeats >= 0]], new.value[repeats >= 0]), repeats[repeats >= 0], -1
+        equal_values(old.value[repeats[repeats >= 0]], new.value[repeats >= 0]), repeats[repeats >= 0], -1
     )
-    return context, Came(~keeps, is_stored & ~keeps, mine, repeats)
+    return context, MergeMasks(~keeps, is_stored & ~keeps, new_rows, repeats)

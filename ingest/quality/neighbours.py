@@ -22,40 +22,40 @@ def directions(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np
     return np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
 
 
-def nearest(places: "Places", count: int) -> NDArray[np.intp]:
+def nearest_neighbours(places: "Places", count: int) -> NDArray[np.intp]:
     """Return the nearest series of other stations and the same kind, -1 where there are fewer, shape (series, count).
 
     A series without a position has others of its kind, with those first that have none either: all where there are few,
     else some spread over the network. Nearest first; of the equally near the first by their station's number.
     """
     size = len(places.lon)
-    found = np.full((size, max(0, min(count, size - 1))), -1, np.intp)
+    neighbours = np.full((size, max(0, min(count, size - 1))), -1, np.intp)
     known = np.isfinite(places.lon) & np.isfinite(places.lat)
     for kind in np.unique(places.kind):
-        mine = np.flatnonzero(places.kind == kind)
-        placed = mine[known[mine]]
+        members = np.flatnonzero(places.kind == kind)
+        placed = members[known[members]]
         if len(placed) > 1:
-            _by_tree(places, placed, found)
-        for one in mine[~known[mine]]:
-            others = mine[places.station[mine] != places.station[one]]
+            _query_tree(places, placed, neighbours)
+        for member in members[~known[members]]:
+            others = members[places.station[members] != places.station[member]]
             others = others[np.lexsort((places.station[others], known[others]))]
-            if len(others) > found.shape[1]:
-                others = others[np.linspace(0, len(others) - 1, found.shape[1]).astype(np.intp)]
-            found[one, : len(others)] = others
-    return found
+            if len(others) > neighbours.shape[1]:
+                others = others[np.linspace(0, len(others) - 1, neighbours.shape[1]).astype(np.intp)]
+            neighbours[member, : len(others)] = others
+    return neighbours
 
 
-def _by_tree(places: "Places", placed: NDArray[np.intp], found: NDArray[np.intp]) -> None:
+def _query_tree(places: "Places", placed: NDArray[np.intp], neighbours: NDArray[np.intp]) -> None:
     tree = cKDTree(directions(places.lon[placed], places.lat[placed]))
-    asked = min(found.shape[1] + _SPARE + 1, len(placed))
+    asked = min(neighbours.shape[1] + _SPARE + 1, len(placed))
     chord, at = tree.query(tree.data, k=asked)
     chord, at = chord.reshape(len(placed), asked), at.reshape(len(placed), asked)
     station = places.station[placed]
-    for row, one in enumerate(placed.tolist()):
+    for row, member in enumerate(placed.tolist()):
         order = np.lexsort((station[at[row]], np.round(chord[row], 9)))
         others = at[row][order]
-        others = others[station[others] != station[row]][: found.shape[1]]
-        found[one, : len(others)] = placed[others]
+        others = others[station[others] != station[row]][: neighbours.shape[1]]
+        neighbours[member, : len(others)] = placed[others]
 
 
 def network_spacing_m(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> float:

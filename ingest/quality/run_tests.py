@@ -24,7 +24,9 @@ def bits_of(*names: str) -> np.uint16:
 GAP_BIT: Final = bits_of("gap")
 BY_NEIGHBOURS: Final = bits_of("buddy_check", "spatial_consistency")
 WITH_MEMORY: Final = bits_of("level_shift", "faulty_zeros")
-ALONE: Final = np.uint16(sum(1 << bit for bit in range(len(TESTS)))) & ~(GAP_BIT | BY_NEIGHBOURS | WITH_MEMORY)
+SERIES_TEST_BITS: Final = np.uint16(sum(1 << bit for bit in range(len(TESTS)))) & ~(
+    GAP_BIT | BY_NEIGHBOURS | WITH_MEMORY
+)
 """What takes a reading out of the tests by neighbours: what it came with, and the tests along its series."""
 OLDEST_HOURS: Final = 3.0
 """Age at most of what another variable says for an exemption [h]."""
@@ -34,7 +36,7 @@ Companions = Mapping[str, Readings]
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class FlagResult:
     """What the tests say of n readings."""
 
     flag: Flags
@@ -43,7 +45,7 @@ class Judged:
     """Tests that found something suspect or failing, a bit each by the order of `TESTS`, shape (n,)."""
 
 
-def judge(readings: Readings, tests: VariableTests, places: Places, companions: Companions) -> Judged:
+def judge(readings: Readings, tests: VariableTests, places: Places, companions: Companions) -> FlagResult:
     """Return flags of readings, which are ordered by series, then time, and have no two with one stamp.
 
     The flag is the worst of the tests: fail, else suspect, else good where any test could decide, else not evaluated
@@ -61,63 +63,63 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
     rows = np.flatnonzero(readings.flag != MISSING)
     whole = len(rows) == len(readings)
     line = Line(readings.index, readings.time_ns, readings.value, Sampling.of(readings.series))
-    docket = _Docket(line if whole else line.take(rows))
-    given = _given(readings)
+    docket = _FlagAccumulator(line if whole else line.take(rows))
+    given = _given_flags(readings)
     if given is not None:
         for level in (SUSPECT, FAIL):
-            found = np.where(given[rows] == level, level, NOT_EVALUATED).astype(np.uint8)
-            docket.remark(f"given_{MEANINGS[level]}", found)
-        docket.leave(given[rows] >= SUSPECT)
+            flags = np.where(given[rows] == level, level, NOT_EVALUATED).astype(np.uint8)
+            docket.add_remark(f"given_{MEANINGS[level]}", flags)
+        docket.exclude(given[rows] >= SUSPECT)
     if tests.gross_range:
-        docket.hear("gross_range", temporal.gross_range(docket.line, tests.gross_range))
+        docket.add("gross_range", temporal.gross_range(docket.line, tests.gross_range))
         if tests.gross_range.sun:
-            docket.hear("gross_range", limits.sun_limits(docket.line, tests.gross_range, readings.series, places))
+            docket.add("gross_range", limits.sun_limits(docket.line, tests.gross_range, readings.series, places))
     if tests.climatology:
-        docket.hear("climatology", limits.climatology(docket.line, tests.climatology, places))
+        docket.add("climatology", limits.climatology(docket.line, tests.climatology, places))
     if tests.spike:
-        docket.hear("spike", temporal.spike(docket.line, tests.spike))
+        docket.add("spike", temporal.spike(docket.line, tests.spike))
     if tests.flat_line:
         exemption = Exemptions(docket.line, tests.flat_line.exempt, readings, places, companions)
-        docket.hear("flat_line", temporal.flat_line(docket.line, tests.flat_line, exemption))
+        docket.add("flat_line", temporal.flat_line(docket.line, tests.flat_line, exemption))
     if tests.rate_of_change:
-        docket.hear("rate_of_change", temporal.rate_of_change(docket.line, tests.rate_of_change))
+        docket.add("rate_of_change", temporal.rate_of_change(docket.line, tests.rate_of_change))
     if tests.attenuated_signal:
-        docket.hear("attenuated_signal", temporal.attenuated_signal(docket.line, tests.attenuated_signal))
+        docket.add("attenuated_signal", temporal.attenuated_signal(docket.line, tests.attenuated_signal))
     if tests.counter_fall:
-        docket.hear("counter_fall", temporal.counter_fall(docket.line, tests.counter_fall))
-    _hear_neighbours(docket, tests, places)
+        docket.add("counter_fall", temporal.counter_fall(docket.line, tests.counter_fall))
+    _add_neighbour_flags(docket, tests, places)
     if tests.gap:
-        docket.remark("gap", temporal.gap(line if whole else line.take(rows), tests.gap))
+        docket.add_remark("gap", temporal.gap(line if whole else line.take(rows), tests.gap))
     if whole:
-        judged = Judged(docket.flag, docket.tests)
+        judged = FlagResult(docket.flag, docket.tests)
     else:
         flag, bits = np.full(len(readings), MISSING, np.uint8), np.zeros(len(readings), np.uint16)
         flag[rows], bits[rows] = docket.flag, docket.tests
-        judged = Judged(flag, bits)
+        judged = FlagResult(flag, bits)
     if tests.memory_days and len(rows):
-        block_memory.mark(judged, readings, block_memory.said_of(readings, tests, places))
+        block_memory.mark_suspect(judged, readings, block_memory.evaluate_readings(readings, tests, places))
     return judged
 
 
-def judge_by_neighbours(line: Line, tests: VariableTests, places: Places) -> Judged:
+def run_neighbour_tests(line: Line, tests: VariableTests, places: Places) -> FlagResult:
     """Return what the tests by neighbours alone say of readings that nothing else was found against.
 
     What they say depends on the readings of one cell of `VariableTests.cell_ns`, of all series, and on no others.
     """
-    docket = _Docket(line)
-    _hear_neighbours(docket, tests, places)
-    return Judged(docket.flag, docket.tests)
+    docket = _FlagAccumulator(line)
+    _add_neighbour_flags(docket, tests, places)
+    return FlagResult(docket.flag, docket.tests)
 
 
-def _hear_neighbours(docket: "_Docket", tests: VariableTests, places: Places) -> None:
+def _add_neighbour_flags(docket: "_FlagAccumulator", tests: VariableTests, places: Places) -> None:
     if tests.buddy_check:
-        docket.hear("buddy_check", spatial.buddy_check(docket.line, tests.buddy_check, places))
+        docket.add("buddy_check", spatial.buddy_check(docket.line, tests.buddy_check, places))
     if tests.spatial_consistency:
-        found = spatial.spatial_consistency(docket.line, tests.spatial_consistency, places)
-        docket.hear("spatial_consistency", found)
+        flags = spatial.spatial_consistency(docket.line, tests.spatial_consistency, places)
+        docket.add("spatial_consistency", flags)
 
 
-def _given(readings: Readings) -> NDArray[np.uint8] | None:
+def _given_flags(readings: Readings) -> NDArray[np.uint8] | None:
     """Return the flags that the values came with, where these are suspect or fail, else 0; None: none are.
 
     A flag that no test set came with the value; once judged, its bit tells.
@@ -132,7 +134,7 @@ def _given(readings: Readings) -> NDArray[np.uint8] | None:
     return given if given.any() else None
 
 
-class _Docket:
+class _FlagAccumulator:
     """Flags so far, and the readings that nothing was found against."""
 
     def __init__(self, line: Line) -> None:
@@ -142,32 +144,32 @@ class _Docket:
         self._rows: NDArray[np.intp] | None = None
         """Places of `line` among all; None: they are the same."""
 
-    def hear(self, test: str, found: Flags) -> None:
+    def add(self, test: str, flags: Flags) -> None:
         """Take the flags of the readings of `line`; those found against leave it."""
-        bad = found >= SUSPECT
+        bad = flags >= SUSPECT
         rows = self._rows
         if rows is None:
-            np.copyto(self.flag, GOOD, where=found == GOOD)
+            np.copyto(self.flag, GOOD, where=flags == GOOD)
         else:
-            self.flag[rows[found == GOOD]] = GOOD
+            self.flag[rows[flags == GOOD]] = GOOD
         if not bad.any():
             return
         at = np.flatnonzero(bad) if rows is None else rows[bad]
-        self.flag[at] = found[bad]
+        self.flag[at] = flags[bad]
         self.tests[at] |= np.uint16(1 << TESTS.index(test))
-        self.leave(bad)
+        self.exclude(bad)
 
-    def leave(self, bad: NDArray[np.bool_]) -> None:
+    def exclude(self, bad: NDArray[np.bool_]) -> None:
         """Take readings out of `line`."""
         keep = np.flatnonzero(~bad)
         self._rows = keep if self._rows is None else self._rows[keep]
         self.line = self.line.take(keep)
 
-    def remark(self, test: str, found: Flags) -> None:
+    def add_remark(self, test: str, flags: Flags) -> None:
         """Take the flags of all readings, also of those found against."""
-        bad = found >= SUSPECT
-        self.flag[bad] = np.maximum(self.flag[bad], found[bad])
-        self.flag[(found == GOOD) & (self.flag == NOT_EVALUATED)] = GOOD
+        bad = flags >= SUSPECT
+        self.flag[bad] = np.maximum(self.flag[bad], flags[bad])
+        self.flag[(flags == GOOD) & (self.flag == NOT_EVALUATED)] = GOOD
         self.tests[bad] |= np.uint16(1 << TESTS.index(test))
 
 
@@ -182,15 +184,15 @@ class Exemptions(Exemption):
 
     def __call__(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return whether readings are exempt, shape (rows,)."""
-        found = np.zeros(len(rows), np.bool_)
+        is_exempt = np.zeros(len(rows), np.bool_)
         for condition in self._conditions:
             if condition.of == SUN:
                 value = self._sun(rows)
-                found |= np.isnan(value)
+                is_exempt |= np.isnan(value)
             else:
                 value = self._line.value[rows] if condition.of == VALUE else self._latest(condition.of, rows)
-            found |= (value >= condition.least) & (value <= condition.most)
-        return found
+            is_exempt |= (value >= condition.least) & (value <= condition.most)
+        return is_exempt
 
     def _sun(self, rows: NDArray[np.intp]) -> Floats:
         """Return the sun's elevation [degree], NaN where the position is not known."""
@@ -205,7 +207,7 @@ class Exemptions(Exemption):
         others = self._companions.get(variable)
         if others is None or not len(others):
             return value
-        usable = others.take(others.flag != MISSING)
+        usable = others.take_rows(others.flag != MISSING)
         first: dict[str, int] = {}
         for number in np.unique(usable.index).tolist():
             first.setdefault(usable.series[number].station, number)
@@ -215,9 +217,9 @@ class Exemptions(Exemption):
             if other is None:
                 continue
             start, stop = np.searchsorted(usable.index, [other, other + 1])
-            here = np.flatnonzero(index == number)
-            at = start + np.searchsorted(usable.time_ns[start:stop], stamps[here], side="right") - 1
-            here, at = here[at >= start], at[at >= start]
-            fresh = stamps[here] - usable.time_ns[at] <= OLDEST_HOURS * HOUR_NS
-            value[here[fresh]] = usable.value[at[fresh]]
+            indices = np.flatnonzero(index == number)
+            at = start + np.searchsorted(usable.time_ns[start:stop], stamps[indices], side="right") - 1
+            indices, at = indices[at >= start], at[at >= start]
+            fresh = stamps[indices] - usable.time_ns[at] <= OLDEST_HOURS * HOUR_NS
+            value[indices[fresh]] = usable.value[at[fresh]]
         return value

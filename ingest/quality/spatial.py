@@ -61,7 +61,7 @@ class Places:
         if most_elevation_m is not None:
             known &= np.isfinite(self.elevation_m)
         placed = np.flatnonzero(known)
-        one, other = np.empty((2, 0), np.intp)
+        row, other = np.empty((2, 0), np.intp)
         if len(placed) > 1 and radius_m > 0.0:
             tree = cKDTree(directions(self.lon[placed], self.lat[placed]))
             chord = 2.0 * np.sin(min(radius_m / (2.0 * EARTH_RADIUS_M), np.pi / 2.0))
@@ -71,9 +71,9 @@ class Places:
             )
             if most_elevation_m is not None:
                 near &= np.abs(self.elevation_m[pairs[:, 0]] - self.elevation_m[pairs[:, 1]]) <= most_elevation_m
-            one, other = pairs[near].T
-        ones = np.ones(2 * len(one))
-        return csr_array((ones, (np.r_[one, other], np.r_[other, one])), shape=(size, size))
+            row, other = pairs[near].T
+        ones = np.ones(2 * len(row))
+        return csr_array((ones, (np.r_[row, other], np.r_[other, row])), shape=(size, size))
 
     def radius_m(self, radius_km: float | None, neighbours: float) -> float:
         """Return the radius of neighbours [m]: the one given, else one by the network's spacing.
@@ -90,7 +90,7 @@ class Places:
         return float(min(_LEAST_RADIUS_M * 2.0**steps, _MOST_RADIUS_M))
 
 
-def isolated(
+def find_isolated(
     places: Places, *, radius_m: float, neighbours: float, most_elevation_m: float | None = None
 ) -> NDArray[np.bool_]:
     """Return which series have fewer neighbours than asked for, or no position (titanlib: `isolation_check`).
@@ -114,7 +114,7 @@ def buddy_check(line: Line, settings: BuddyCheck, places: Places) -> Flags:
     radius_m = places.radius_m(settings.radius_km, settings.neighbours)
     near = places.neighbours(radius_m, settings.most_elevation_m)
 
-    def judge(cells: "_Cells") -> tuple[Floats, Floats, Floats]:
+    def judge(cells: "_CellSums") -> tuple[Floats, Floats, Floats]:
         count, mean, square = cells.sums(near, places.elevation_m * settings.per_m)
         variance = np.maximum(square - mean * mean, 0.0)
         spread = np.sqrt(variance * (1.0 + 1.0 / np.maximum(count, 1.0)))
@@ -134,7 +134,7 @@ def spatial_consistency(line: Line, settings: SpatialConsistency, places: Places
     middle = np.nanmean(height) if np.isfinite(height).any() else 0.0
     z = np.nan_to_num(height - middle)
 
-    def judge(cells: "_Cells") -> tuple[Floats, Floats, Floats]:
+    def judge(cells: "_CellSums") -> tuple[Floats, Floats, Floats]:
         known = _matrix(near)
         count = cells.present @ known
         share = 1.0 / np.maximum(count, 1.0)
@@ -156,7 +156,7 @@ def spatial_consistency(line: Line, settings: SpatialConsistency, places: Places
 
 
 @dataclass(frozen=True, eq=False)
-class _Cells:
+class _CellSums:
     """Sums of the readings of each cell of time, series by series."""
 
     count: Floats
@@ -190,15 +190,15 @@ def _matrix(near: csr_array) -> "csr_array | Floats":
     return near.toarray() if near.shape[0] <= _DENSE else near
 
 
-_Judge = Callable[[_Cells], tuple[Floats, Floats, Floats]]
+_Judge = Callable[[_CellSums], tuple[Floats, Floats, Floats]]
 """Returns how many neighbours report, what they say is expected, and by how much it may be off."""
 
 
 def _flags(line: Line, settings: BuddyCheck | SpatialConsistency, near: csr_array, judge: _Judge) -> Flags:
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
     social = _counts(near) >= settings.neighbours
-    heard = social | (social.astype(np.float64) @ near > 0.0)
-    rows = np.flatnonzero(heard[line.index]) if social.any() else ()
+    has_neighbour = social | (social.astype(np.float64) @ near > 0.0)
+    rows = np.flatnonzero(has_neighbour[line.index]) if social.any() else ()
     if not len(rows):
         return flag
     cell = line.time_ns[rows] // round(settings.minutes * MINUTE_NS)
@@ -206,14 +206,14 @@ def _flags(line: Line, settings: BuddyCheck | SpatialConsistency, near: csr_arra
     rows, cell = rows[order], cell[order]
     series = near.shape[0]
     number = np.cumsum(np.r_[0, np.diff(cell) != 0])
-    most = max(1, _CELLS_AT_ONCE // series)
-    for first in range(0, int(number[-1]) + 1, most):
-        some = slice(*np.searchsorted(number, [first, first + most]).tolist())
-        flag[rows[some]] = _judged(line.take(rows[some]), number[some] - first, settings, series, judge)
+    max_cells = max(1, _CELLS_AT_ONCE // series)
+    for first in range(0, int(number[-1]) + 1, max_cells):
+        span = slice(*np.searchsorted(number, [first, first + max_cells]).tolist())
+        flag[rows[span]] = _judge_cells(line.take(rows[span]), number[span] - first, settings, series, judge)
     return flag
 
 
-def _judged(
+def _judge_cells(
     line: Line,
     cell: NDArray[np.int64],
     settings: BuddyCheck | SpatialConsistency,
@@ -221,25 +221,25 @@ def _judged(
     judge: _Judge,
 ) -> Flags:
     shape = (int(cell[-1]) + 1, series)
-    place = cell * series + line.index
+    group = cell * series + line.index
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
-    count = np.bincount(place, minlength=shape[0] * shape[1]).astype(np.float64)
-    total = np.bincount(place, line.value, minlength=shape[0] * shape[1]).astype(np.float64)
+    count = np.bincount(group, minlength=shape[0] * shape[1]).astype(np.float64)
+    total = np.bincount(group, line.value, minlength=shape[0] * shape[1]).astype(np.float64)
     looked = np.arange(len(line))
     for _ in range(round(settings.iterations)):
         # Only cells in which something was flagged look different in the next round.
         touched, local = np.unique(cell[looked], return_inverse=True)
-        cells = _Cells(count.reshape(shape)[touched], total.reshape(shape)[touched])
+        cells = _CellSums(count.reshape(shape)[touched], total.reshape(shape)[touched])
         buddies, expected, spread = judge(cells)
         at = local, line.index[looked]
         open_ = (buddies[at] >= settings.neighbours) & (flag[looked] != SUSPECT)
-        far = open_ & (np.abs(line.value[looked] - expected[at]) > settings.threshold * spread[at])
-        flag[looked[open_ & ~far]] = GOOD
-        bad = looked[far]
+        is_outlier = open_ & (np.abs(line.value[looked] - expected[at]) > settings.threshold * spread[at])
+        flag[looked[open_ & ~is_outlier]] = GOOD
+        bad = looked[is_outlier]
         if not len(bad):
             break
         flag[bad] = SUSPECT
-        np.subtract.at(count, place[bad], 1.0)
-        np.subtract.at(total, place[bad], line.value[bad])
+        np.subtract.at(count, group[bad], 1.0)
+        np.subtract.at(total, group[bad], line.value[bad])
         looked = np.flatnonzero(np.isin(cell, cell[bad]))
     return flag

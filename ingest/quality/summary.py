@@ -43,39 +43,39 @@ class Summary:
         """Count readings; arrays of shape (n,)."""
         flags = np.bincount(index.astype(np.int64) * 16 + flag, minlength=16 * len(series)).reshape(-1, 16)
         bad = np.flatnonzero(tests)
-        for number, one in enumerate(series):
+        for number, sensor_series in enumerate(series):
             for value, word in MEANINGS.items():
                 if flags[number, value]:
-                    self._of(one)[word] += int(flags[number, value])
+                    self._counter_of(sensor_series)[word] += int(flags[number, value])
         for bit, name in enumerate(TESTS):
             rows = bad[(tests[bad] >> np.uint16(bit)) & np.uint16(1) > 0]
             for number, count in zip(*np.unique(index[rows], return_counts=True), strict=True):
-                self._of(series[number])[name] += int(count)
+                self._counter_of(series[number])[name] += int(count)
 
     def add_to(self, what: str, series: tuple[Series, ...], index: NDArray[np.int32]) -> None:
         """Count something, told by the series of each."""
         counts = np.bincount(index, minlength=len(series))
         for number in np.flatnonzero(counts).tolist():
-            self._of(series[number])[what] += int(counts[number])
+            self._counter_of(series[number])[what] += int(counts[number])
 
-    def _of(self, series: Series) -> Counter[str]:
+    def _counter_of(self, series: Series) -> Counter[str]:
         return self._counts.setdefault((series.station, series.variable), Counter())
 
-    def skipped(self) -> dict[str, dict[str, int]]:
+    def count_skipped(self) -> dict[str, dict[str, int]]:
         """Return, by variable, how many stations no test by neighbours could evaluate, by the reason."""
-        found: dict[str, Counter[str]] = {}
+        variable_counts: dict[str, Counter[str]] = {}
         for (_, variable), counts in self._counts.items():
             for reason in SKIPPED:
                 if counts.get(reason):
-                    found.setdefault(variable, Counter())[reason] += 1
-        return {variable: dict(counts) for variable, counts in found.items()}
+                    variable_counts.setdefault(variable, Counter())[reason] += 1
+        return {variable: dict(counts) for variable, counts in variable_counts.items()}
 
-    def by_station(self) -> dict[str, dict[str, int]]:
+    def count_by_station(self) -> dict[str, dict[str, int]]:
         """Return the counts of each station, over its variables: of flags by their word, of tests, of gaps."""
-        found: dict[str, Counter[str]] = {}
+        station_counts: dict[str, Counter[str]] = {}
         for (station, _), counts in self._counts.items():
-            found.setdefault(station, Counter()).update(counts)
-        return {station: dict(counts) for station, counts in found.items()}
+            station_counts.setdefault(station, Counter()).update(counts)
+        return {station: dict(counts) for station, counts in station_counts.items()}
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the counts of each station and variable."""
@@ -86,7 +86,7 @@ class Summary:
 COLUMNS = ("station", "readings", "suspect", "fail", "found by")
 
 
-def table_of(by_station: Mapping[str, Mapping[str, int]], *, most: int = 20) -> list[tuple[str, int, int, int, str]]:
+def table_of(by_station: Mapping[str, Mapping[str, int]], *, maximum: int = 20) -> list[tuple[str, int, int, int, str]]:
     """Return rows for people, the most doubtful stations first: station, readings, suspect, fail, by which tests."""
     suspect, fail = MEANINGS[SUSPECT], MEANINGS[FAIL]
     doubtful = {s: c for s, c in by_station.items() if c.get(suspect, 0) + c.get(fail, 0) + c.get(GAPS, 0)}
@@ -99,5 +99,5 @@ def table_of(by_station: Mapping[str, Mapping[str, int]], *, most: int = 20) -> 
             counts.get(fail, 0),
             ", ".join(f"{name} {counts[name]:,}" for name in (*TESTS, GAPS, *SKIPPED) if counts.get(name)),
         )
-        for station, counts in ranked[:most]
+        for station, counts in ranked[:maximum]
     ]

@@ -53,8 +53,8 @@ class Sampling:
     @classmethod
     def of(cls, series: Sequence[Series]) -> "Sampling":
         """Return that of some series."""
-        kinds = [one.statistic for one in series]
-        usual_ns = np.array([round(one.interval_s * 1e9) for one in series], np.int64)
+        kinds = [sensor_series.statistic for sensor_series in series]
+        usual_ns = np.array([round(sensor_series.interval_s * 1e9) for sensor_series in series], np.int64)
         return cls(
             np.where(np.array([kind != "sample" for kind in kinds], np.bool_), usual_ns, 0),
             usual_ns,
@@ -228,7 +228,7 @@ def flat_line(line: Line, settings: FlatLine, exempt: "Exemption") -> Flags:
     else:
         held = exempt(np.arange(len(line)))
         for hours, worse in thresholds:
-            flag[_still(line, near, settings, hours, held)] = worse
+            flag[_flag_still(line, near, settings, hours, held)] = worse
     return flag
 
 
@@ -264,8 +264,8 @@ def _equal_runs(
     elapsed, counted = _clock(line, rows, exempt(rows), np.repeat(np.arange(len(first)), lengths))
     enough = counted[ends - 1] - counted[ends - lengths] + 1 >= settings.readings
     length_ns = elapsed[ends - 1] - elapsed[ends - lengths]
-    for least, worse in thresholds:
-        long = length_ns >= _least_ns(line, settings, least, first)
+    for min_hours, worse in thresholds:
+        long = length_ns >= _least_ns(line, settings, min_hours, first)
         flag[rows[np.repeat(enough & long, lengths)]] = worse
 
 
@@ -278,14 +278,14 @@ def _clock(
     return np.r_[0, np.cumsum(step)], np.r_[0, np.cumsum(counts)]
 
 
-def _still(
+def _flag_still(
     line: Line, near: NDArray[np.bool_], settings: FlatLine, least_hours: float, exempt: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Return which readings lie in a window that is long enough and within the tolerance, shape (n,)."""
     run = np.r_[0, np.cumsum(~near)]
     elapsed, counted = _clock(line, np.arange(len(line)), exempt, run)
-    more, here = round(settings.readings) - 1, np.arange(len(line))
-    least_ns = _least_ns(line, settings, least_hours, here)
+    more, rows = round(settings.readings) - 1, np.arange(len(line))
+    least_ns = _least_ns(line, settings, least_hours, rows)
     last = np.maximum(np.searchsorted(elapsed, elapsed + least_ns), np.searchsorted(counted, counted + more))
     first = np.minimum(
         np.searchsorted(elapsed, elapsed - least_ns, side="right"),
@@ -293,7 +293,7 @@ def _still(
     )
     edges = np.zeros(len(line) + 1, np.int64)
     # The shortest windows from each reading on, and up to each: these reach to what is exempt at their ends.
-    for begin, end in ((here, last), (first - 1, here)):
+    for begin, end in ((rows, last), (first - 1, rows)):
         whole = np.flatnonzero((begin >= 0) & (end < len(line)))
         whole = whole[run[begin[whole]] == run[end[whole]]]
         low, high = _extremes(line.value, begin[whole], end[whole])
@@ -308,14 +308,14 @@ def _extremes(value: Floats, first: NDArray[np.intp], last: NDArray[np.intp]) ->
     """Return least and greatest values of windows, both ends included: each is two of a power of two, overlapping."""
     low, high = np.empty(len(first)), np.empty(len(first))
     level = np.frexp((last - first + 1).astype(np.float64))[1] - 1
-    least, most = value, value
+    minima, maxima = value, value
     for power in range(int(level.max(initial=-1)) + 1):
         rows = np.flatnonzero(level == power)
         second = last[rows] + 1 - (1 << power)
-        low[rows] = np.minimum(least[first[rows]], least[second])
-        high[rows] = np.maximum(most[first[rows]], most[second])
+        low[rows] = np.minimum(minima[first[rows]], minima[second])
+        high[rows] = np.maximum(maxima[first[rows]], maxima[second])
         reach = 1 << power
-        least, most = np.minimum(least[:-reach], least[reach:]), np.maximum(most[:-reach], most[reach:])
+        minima, maxima = np.minimum(minima[:-reach], minima[reach:]), np.maximum(maxima[:-reach], maxima[reach:])
     return low, high
 
 
@@ -332,7 +332,7 @@ def attenuated_signal(line: Line, settings: AttenuatedSignal) -> Flags:
     starts = np.flatnonzero(np.r_[True, line.index[1:] != line.index[:-1]])
     series = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(line)]))
     period_ns = round(settings.hours * HOUR_NS)
-    first = _after(line, starts, period_ns)
+    first = _rows_after(line, starts, period_ns)
     rows = np.flatnonzero(
         (line.time_ns - line.time_ns[starts][series] >= period_ns)
         & (np.arange(len(line)) - first + 1 >= settings.readings)
@@ -364,7 +364,7 @@ def _holds_enough(line: Line, settings: AttenuatedSignal) -> NDArray[np.bool_] |
     return np.asarray(room[line.index])
 
 
-def _after(line: Line, starts: NDArray[np.intp], period_ns: int) -> NDArray[np.intp]:
+def _rows_after(line: Line, starts: NDArray[np.intp], period_ns: int) -> NDArray[np.intp]:
     """Return the first reading of each one's series that lies less than a period before it, shape (n,)."""
     first = np.empty(len(line), np.intp)
     for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(line)], strict=True):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ingest.deployment.quality_settings import FaultyZeros
 from ingest.quality.blocks import A_DAY, Blocks, term_blocks
-from ingest.quality.neighbours import nearest
+from ingest.quality.neighbours import nearest_neighbours
 from ingest.quality.spatial import Places
 
 _ASKED: Final = 8
@@ -39,15 +39,15 @@ def faulty_zeros(blocks: Blocks, settings: FaultyZeros, places: Places, first: i
         Numbers of blocks.
     """
     term = term_blocks(settings.memory_days)
-    found = np.zeros((len(blocks.value), stop - first), np.bool_)
-    beside = nearest(places, _ASKED)
+    is_faulty = np.zeros((len(blocks.value), stop - first), np.bool_)
+    beside = nearest_neighbours(places, _ASKED)
     for number in range(first // term, -(-stop // term)):
         low, high = max(first, number * term), min(stop, (number + 1) * term)
         begin, end = (number - 1) * term, min((number + 1) * term, blocks.stop)
         if end > max(begin, blocks.first):
-            said = _term(blocks, settings, beside, begin, end)[:, low - begin : high - begin]
-            found[:, low - first : low - first + said.shape[1]] = said
-    return found
+            part = _term(blocks, settings, beside, begin, end)[:, low - begin : high - begin]
+            is_faulty[:, low - first : low - first + part.shape[1]] = part
+    return is_faulty
 
 
 def _term(blocks: Blocks, settings: FaultyZeros, beside: NDArray[np.intp], begin: int, end: int) -> Bools:
@@ -57,8 +57,8 @@ def _term(blocks: Blocks, settings: FaultyZeros, beside: NDArray[np.intp], begin
     silent, dry = ~np.isfinite(fallen), fallen == 0.0
     report, wet = np.zeros(fallen.shape), np.zeros(fallen.shape)
     soaked = fallen > settings.wet
-    for place in range(beside.shape[1]):
-        other = beside[:, place]
+    for column in range(beside.shape[1]):
+        other = beside[:, column]
         there = (other >= 0)[:, None]
         report += there & ~silent[other]
         wet += there & soaked[other]
@@ -70,17 +70,17 @@ def _term(blocks: Blocks, settings: FaultyZeros, beside: NDArray[np.intp], begin
     worth = -np.log10(min(chance, 0.5))
     # A run of zeros ends with the next drop; pauses do not end it.
     run = np.cumsum(fallen > 0.0, axis=1)
-    found = np.zeros(fallen.shape, np.bool_)
-    for one in np.flatnonzero(missed.sum(axis=1) * worth >= settings.evidence).tolist():
-        at = np.flatnonzero(missed[one])
-        number, start = np.unique(run[one, at], return_index=True)
-        for each, begun, ended in zip(number.tolist(), start.tolist(), [*start[1:].tolist(), len(at)], strict=True):
-            days = len(np.unique((at[begun:ended] + begin) // A_DAY))
-            if (ended - begun) * worth >= settings.evidence and days >= settings.days:
-                inside = run[one] == each
-                inside[: at[begun]] = False
-                found[one] |= inside & (dry[one])
-    return found
+    is_faulty = np.zeros(fallen.shape, np.bool_)
+    for row in np.flatnonzero(missed.sum(axis=1) * worth >= settings.evidence).tolist():
+        at = np.flatnonzero(missed[row])
+        number, start = np.unique(run[row, at], return_index=True)
+        for each, run_start, ended in zip(number.tolist(), start.tolist(), [*start[1:].tolist(), len(at)], strict=True):
+            days = len(np.unique((at[run_start:ended] + begin) // A_DAY))
+            if (ended - run_start) * worth >= settings.evidence and days >= settings.days:
+                inside = run[row] == each
+                inside[: at[run_start]] = False
+                is_faulty[row] |= inside & (dry[row])
+    return is_faulty
 
 
 def _increments(content: NDArray[np.float64]) -> NDArray[np.float64]:

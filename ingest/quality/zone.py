@@ -69,10 +69,10 @@ class ZoneGuard:
     def add(self, readings: Readings) -> None:
         """Take readings of radiation [W m-2], ordered by series, then time."""
         usable = np.isfinite(readings.value) & (readings.value >= -50.0) & (readings.value <= BRIGHTEST_W_M2)
-        kept = readings.take(usable)
+        kept = readings.take_rows(usable)
         cell = kept.time_ns // STEP_NS
         first = np.r_[True, (np.diff(cell) != 0) | (np.diff(kept.index) != 0)] if len(kept) else np.empty(0, np.bool_)
-        kept = kept.take(first)
+        kept = kept.take_rows(first)
         for number, series in enumerate(kept.series):
             start, stop = np.searchsorted(kept.index, [number, number + 1]).tolist()
             if stop > start:
@@ -81,18 +81,18 @@ class ZoneGuard:
 
     def suspicions(self, positions: Mapping[str, tuple[float, float, float]]) -> list[ZoneSuspicion]:
         """Return the stations whose clock is off, of those with a position (longitude, latitude, elevation)."""
-        found = []
+        zone_suspicions = []
         for station, parts in self._parts.items():
             lon, lat, elevation_m = positions.get(station, (np.nan, np.nan, np.nan))
             if np.isfinite(lon) and np.isfinite(lat):
                 stamps, value = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-                place = np.array([lon]), np.array([lat]), np.nan_to_num(np.array([elevation_m]))
-                suspicion = suspect(station, stamps, value, *place)
-                found += [suspicion] if suspicion is not None else []
-        return found
+                position = np.array([lon]), np.array([lat]), np.nan_to_num(np.array([elevation_m]))
+                suspicion = find_suspicion(station, stamps, value, *position)
+                zone_suspicions += [suspicion] if suspicion is not None else []
+        return zone_suspicions
 
 
-def suspect(
+def find_suspicion(
     station: str, stamps_ns: NDArray[np.int64], value: Floats, lon: Floats, lat: Floats, elevation_m: Floats
 ) -> ZoneSuspicion | None:
     """Return what the radiation of a station [W m-2] says of its clock; None: nothing, or too little to say.
@@ -111,7 +111,7 @@ def suspect(
         return None
     unexplained, agreement = np.empty(len(OFFSETS_H)), np.empty(len(OFFSETS_H))
     zero = int(np.flatnonzero(OFFSETS_H == 0.0)[0])
-    for number in (zero, *(place for place in range(len(OFFSETS_H)) if place != zero)):
+    for number in (zero, *(index for index in range(len(OFFSETS_H)) if index != zero)):
         clear = _clear(stamps_ns - round(OFFSETS_H[number] * HOUR_NS), lon, lat, elevation_m)
         beyond = np.maximum(bright - CLOUD_EDGE * clear - LOW_SUN_W_M2, 0.0)
         unexplained[number] = beyond.sum() / total

@@ -18,7 +18,7 @@ from ingest.repair.stream_history import committed_upto, stored_upto
 from ingest.reprocess.job import FOLDER as REPROCESS
 from ingest.sources.spool import MARK_FILE
 from ingest.sources.spool_check import DamagedSegment, damaged_segments, has_damaged_mark
-from ingest.streaming.restart import ANEW
+from ingest.streaming.restart import RESTART_FILE
 from ingest.streaming.stream_commit import CHECKPOINT, SPOOL, STREAM
 
 Examiner = Callable[[Path, Archive | None], Iterator[Defect]]
@@ -31,13 +31,13 @@ _ANEW: Final = "'hypergrid stream' begins anew from its spool: remove the folder
 _PIECE: Final = "the next start of the same 'hypergrid reprocess' computes it once more; or remove it"
 
 
-def check_parts(folder: Path, archive: Archive | None, tell: Callable[[str, float], None]) -> Iterator[Defect]:
+def check_parts(folder: Path, archive: Archive | None, notify: Callable[[str, float], None]) -> Iterator[Defect]:
     """Yield what is wrong with all parts of an archive's folder that ingest keeps."""
-    for place, (name, examine) in enumerate(PARTS):
+    for position, (name, examine) in enumerate(PARTS):
         if (folder / name).exists():
-            tell("beside the store", place / len(PARTS))
+            notify("beside the store", position / len(PARTS))
             yield from examine(folder, archive)
-    tell("beside the store", 1.0)
+    notify("beside the store", 1.0)
 
 
 def check_spool(folder: Path, archive: Archive | None) -> Iterator[Defect]:
@@ -47,34 +47,40 @@ def check_spool(folder: Path, archive: Archive | None) -> Iterator[Defect]:
     if has_damaged_mark(spool) and is_free(spool / "lock"):
         what = "does not tell any more up to which record the spool was on the disk"
         yield Defect("damaged", f"{SPOOL}/{MARK_FILE}", what, "the next 'hypergrid stream' writes it anew")
-    for one in damaged_segments(spool, upto=committed):
-        yield _segment(one, stored)
+    for damaged_segment in damaged_segments(spool, upto=committed):
+        yield _segment(damaged_segment, stored)
 
 
-def _segment(one: DamagedSegment, stored: int) -> Defect:
-    if one.last is None:
-        which = f"it ends in bytes from {one.offset:,} on that are no whole record, after record {one.first - 1:,}"
+def _segment(damaged_segment: DamagedSegment, stored: int) -> Defect:
+    if damaged_segment.last is None:
+        records = (
+            f"it ends in bytes from {damaged_segment.offset:,} on that are no whole record, after record "
+            f"{damaged_segment.first - 1:,}"
+        )
     else:
-        which = f"records {one.first:,} to {one.last:,} cannot be read, from byte {one.offset:,} on"
+        records = (
+            f"records {damaged_segment.first:,} to {damaged_segment.last:,} cannot be read, from byte "
+            f"{damaged_segment.offset:,} on"
+        )
     restore = "restore the file from a backup or another copy"
-    if one.last is not None and one.last <= stored:
-        what = f"{which}; what they brought is in the archive"
+    if damaged_segment.last is not None and damaged_segment.last <= stored:
+        what = f"{records}; what they brought is in the archive"
         remedy = f"{restore}; without one nothing is lost but what 'check --deep' compares"
     else:
-        what = f"{which}; what they brought is not in the archive yet, and nothing else has it"
+        what = f"{records}; what they brought is not in the archive yet, and nothing else has it"
         remedy = f"{restore} before the stream goes on, which stops there"
-    return Defect("damaged", f"{SPOOL}/{one.path.name}", what, remedy)
+    return Defect("damaged", f"{SPOOL}/{damaged_segment.path.name}", what, remedy)
 
 
 def check_anew(folder: Path, _archive: Archive | None) -> Iterator[Defect]:
     """Yield what is wrong with the note of a stream that began anew."""
     try:
-        read_checked(folder / STREAM / ANEW)
+        read_checked(folder / STREAM / RESTART_FILE)
     except FileNotFoundError:
         return
     except (OSError, DamagedArchive):
         yield Defect(
-            "damaged", f"{STREAM}/{ANEW}", "is another than it was",
+            "damaged", f"{STREAM}/{RESTART_FILE}", "is another than it was",
             "the next 'hypergrid stream' writes it anew from what the archive tells of streams",
         )  # fmt: skip
 
@@ -109,7 +115,7 @@ def check_pieces(folder: Path, _archive: Archive | None) -> Iterator[Defect]:
 
 PARTS: Final[tuple[tuple[str, Examiner], ...]] = (
     (SPOOL, check_spool),
-    (f"{STREAM}/{ANEW}", check_anew),
+    (f"{STREAM}/{RESTART_FILE}", check_anew),
     (f"{STREAM}/{CHECKPOINT}", check_checkpoint),
     (REPROCESS, check_pieces),
 )

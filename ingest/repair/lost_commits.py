@@ -7,22 +7,24 @@ from pathlib import Path
 import numpy as np
 
 from hypergrid.archive import Archive, FileEntry
-from hypergrid.archive.arrays.records import Gone
+from hypergrid.archive.arrays.records import LostRecords
 from hypergrid.core.errors import HyperGridError
 from ingest.deployment.deployment_file import FILE_NAME
 from ingest.deployment.to_readings import stations_of
-from ingest.deployment.versions import deployments
+from ingest.deployment.versions import read_versions
 from ingest.job import ingest
-from ingest.quality.flagging import Inspector
-from ingest.repair.stream_history import EVER, Came, read_streams, stored_upto
+from ingest.quality.flagging import QualityFlagger
+from ingest.repair.stream_history import ALL_TIME, StreamHistory, read_streams, stored_upto
 from ingest.reprocess.remap import descriptions_by_mapping, kept_descriptions, unpack, unpack_tables
 from ingest.sources.raw_files import RAW, read_back
 from ingest.sources.spool import durable
-from ingest.streaming.restart import forget, replays
+from ingest.streaming.restart import forget_checkpoint, note_replay
 from ingest.streaming.stream_commit import DEPLOYMENTS, SPOOL, STREAM, is_segment
 
 
-def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, warn: Callable[[str], None]) -> int:
+def commit_again(
+    archive: Archive, gone: LostRecords, scratch: Path, *, now_ns: int, warn: Callable[[str], None]
+) -> int:
     """Ingest the raw copies of files that the ledger of an archive lacks; return how many readings that brought.
 
     They are read by the last description with the feed that read them, and arrive when they arrived then. Segments of
@@ -36,7 +38,7 @@ def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, wa
         Is told which files cannot be read again, and why.
     """
     kept = kept_descriptions(archive, gone.described_by)
-    hashes = {id(one): sha256 for sha256, one in kept.items()}
+    hashes = {id(deployment): sha256 for sha256, deployment in kept.items()}
     read_by = descriptions_by_mapping(archive, kept)
     before = _readings(archive)
     runs: dict[tuple[int, str], list[FileEntry]] = {}
@@ -71,33 +73,37 @@ def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, wa
         ) as writer:
             writer.files(segments)
     if streams:
-        replays(archive.path, upto=durable(archive.path / SPOOL))
+        note_replay(archive.path, upto=durable(archive.path / SPOOL))
     # It remembers what the archive no longer has.
-    if forget(archive.path):
+    if forget_checkpoint(archive.path):
         warn("the stream of this archive begins anew when it is next started, and brings back what it had brought")
     return _readings(archive.latest()) - before
 
 
-def _streams(archive: Archive, gone: Gone, scratch: Path, warn: Callable[[str], None]) -> Mapping[str, Came]:
+def _streams(
+    archive: Archive, gone: LostRecords, scratch: Path, warn: Callable[[str], None]
+) -> Mapping[str, StreamHistory]:
     """Return what came by streams after all that the archive has of them."""
-    always = dict.fromkeys(archive.variables, [EVER])
+    always = dict.fromkeys(archive.variables, [ALL_TIME])
     files, after = [*archive.files(), *gone.files], stored_upto(archive)
     return read_streams(archive, files, always, scratch, warn, after=after, upto=durable(archive.path / SPOOL))
 
 
-def _store_received(archive: Archive, streams: Mapping[str, Came], start_ns: float, stop_ns: int, now_ns: int) -> None:
+def _store_received(
+    archive: Archive, streams: Mapping[str, StreamHistory], start_ns: float, stop_ns: int, now_ns: int
+) -> None:
     """Store what streams received before a run of ingest, so that its files replace what they amended."""
-    received = {name: came.within(EVER, start_ns, stop_ns) for name, came in streams.items()}
-    present = {one.station for readings in received.values() for one in readings.series}
+    received = {name: history.within(ALL_TIME, start_ns, stop_ns) for name, history in streams.items()}
+    present = {sensor_series.station for readings in received.values() for sensor_series in readings.series}
     if not present:
         return
-    described = deployments(archive.path / STREAM / DEPLOYMENTS)[-1].deployment
+    described = read_versions(archive.path / STREAM / DEPLOYMENTS)[-1].deployment
     batch = f"received again before {stop_ns}, after {archive.snapshot}"
     with archive.commit(batch=batch, message="streams again", now_ns=now_ns) as writer:
         stations = stations_of(present, described, known=archive.stations)
         writer.stations(stations)
-        known = {**archive.stations, **{one.id: one for one in stations}}
-        inspector = Inspector(described.quality, known, archive.slice_s)
+        known = {**archive.stations, **{station.id: station for station in stations}}
+        inspector = QualityFlagger(described.quality, known, archive.slice_s)
         inspector.keep(writer, {name: archive.variable(name) for name in received})
         for name, readings in received.items():
             inspector.store(writer, archive.variable(name), readings, lambda _name: None)

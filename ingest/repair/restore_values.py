@@ -22,28 +22,28 @@ import numpy as np
 
 from hypergrid.archive import Archive, FileEntry, Writer
 from hypergrid.archive.arrays.cells import Slices
-from hypergrid.archive.arrays.records import Mended
+from hypergrid.archive.arrays.records import Repair
 from hypergrid.archive.arrays.variable_group import VariableGroup
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.durability import salvage
 from hypergrid.archive.durability.repair import GONE, read_gone, repair_files
 from hypergrid.archive.durability.salvage import Damage, LostReadings
 from hypergrid.core.errors import ArchiveConflict, DamagedArchive
 from hypergrid.core.flags import MISSING
-from hypergrid.core.readings import Readings, concatenate, has_version, same_values
+from hypergrid.core.readings import Readings, concatenate, equal_values, has_version
 from hypergrid.core.times import Window
 from ingest.batch.archive_session import STAGING
 from ingest.batch.report import Stages
-from ingest.quality.flagging import inspector_as_kept
+from ingest.quality.flagging import flagger_as_kept
 from ingest.repair.lost_commits import commit_again
-from ingest.repair.stream_history import Came, committed_upto, read_streams
+from ingest.repair.stream_history import StreamHistory, committed_upto, read_streams
 from ingest.repair.verify_values import verify
-from ingest.reprocess.reading_diff import Said, counted, find
+from ingest.reprocess.reading_diff import ParsedAs, counted, find_readings
 from ingest.reprocess.remap import versions_of
 from ingest.sources.raw_files import RAW
 from ingest.streaming.stream_commit import STREAM
 
-Versions = Sequence[tuple[Said, int]]
+Versions = Sequence[tuple[ParsedAs, int]]
 """What raw files said, oldest first, and when they were ingested."""
 LISTED: Final = 100
 """Series, each with a time, of which a repair lists that readings are gone."""
@@ -54,7 +54,7 @@ class RepairReport:
     """What a repair did."""
 
     archive: str
-    mended: list[Mended] = field(default_factory=list)
+    mended: list[Repair] = field(default_factory=list)
     restored: int = 0
     """Readings that came back from raw files."""
     kept: int = 0
@@ -73,14 +73,14 @@ class RepairReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        listed = [one.to_json() for one in self.lost_readings]
+        listed = [lost_reading.to_json() for lost_reading in self.lost_readings]
         return {**asdict(self), "lost_readings": listed, "warnings": list(self.warnings)}
 
-    def list_lost(self, some: Iterable[LostReadings]) -> None:
+    def list_lost(self, lost_readings: Iterable[LostReadings]) -> None:
         """List readings that are gone; what is too much is counted."""
-        for one in some:
+        for item in lost_readings:
             if len(self.lost_readings) < LISTED:
-                self.lost_readings.append(one)
+                self.lost_readings.append(item)
             else:
                 self.lost_unlisted += 1
 
@@ -113,7 +113,7 @@ def repair(
     folder = Path(archive_path).resolve()
     with ExitStack() as stack:
         if (folder / STREAM / "lock").exists():
-            stack.enter_context(exclusive(folder / STREAM / "lock", on_wait=partial(_refuse, folder)))
+            stack.enter_context(wait_for_lock(folder / STREAM / "lock", on_wait=partial(_refuse, folder)))
         report = _repair(folder, now_ns, progress)
         if deep:
             _store_lost(folder, report, now_ns, progress)
@@ -137,9 +137,9 @@ def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | 
         what = (
             f"raw copies of {len(gone.files):,} files were ingested again, which brought {report.restored:,} readings"
         )
-        report.mended.append(Mended("later commits", what))
-    damaged, is_root_damaged = salvage.damaged_parts(archive)
-    if any(one.lost for one in report.mended) and not is_root_damaged:
+        report.mended.append(Repair("later commits", what))
+    damaged, is_root_damaged = salvage.find_damaged_parts(archive)
+    if any(outcome.lost for outcome in report.mended) and not is_root_damaged:
         _warn_of_unknown(archive, archive.files(), warnings.append)
     if not damaged and not is_root_damaged:
         report.warnings, report.snapshot = tuple(warnings), archive.snapshot if gone.is_any else None
@@ -153,16 +153,16 @@ def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | 
         with archive.commit(batch=batch, message="repair", now_ns=now_ns, prepare=prepare) as writer:
             latest = archive.latest()
             versions: Versions = ()
-            streams: Mapping[str, Came] = {}
+            streams: Mapping[str, StreamHistory] = {}
             if damaged:
                 files = _known_files(latest, warnings.append)
                 versions = versions_of(latest, files, scratch, stages, warnings.append)
                 streams = read_streams(latest, files, damaged, scratch, warnings.append, upto=committed_upto(latest))
-            run = _Run(archive, writer, versions, streams, report)
-            with stages.stage("restore") as tell:
-                for place, name in enumerate(damaged):
-                    run.variable(name)
-                    tell((place + 1) / len(damaged))
+            run = _RestoreRun(archive, writer, versions, streams, report)
+            with stages.stage("restore") as on_progress:
+                for index, name in enumerate(damaged):
+                    run.restore_variable(name)
+                    on_progress((index + 1) / len(damaged))
         report.snapshot = writer.snapshot
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -178,16 +178,16 @@ def _store_lost(folder: Path, report: RepairReport, now_ns: int, progress: Calla
     batch, stored = f"values of raw copies after {archive.snapshot}", Counter[str]()
     with archive.commit(batch=batch, message="repair of values", now_ns=now_ns) as writer:
         # Once more, while nobody else commits.
-        run = _Run(archive.latest(), writer, (), {}, report)
+        run = _RestoreRun(archive.latest(), writer, (), {}, report)
 
         def store(name: str, window: Window, in_force: Readings, replaced: Readings) -> None:
             stored[name] += run.store(name, in_force) + run.store_replaced(name, window, replaced)
 
         verified = verify(run.archive, progress=progress, on_lost=store)
     for name, count in stored.items():
-        report.mended.append(Mended(name, f"{count:,} readings of raw copies were not stored, and are now"))
+        report.mended.append(Repair(name, f"{count:,} readings of raw copies were not stored, and are now"))
     report.restored += stored.total()
-    failed = [f"{one.where}: {one.what}" for one in verified.failed]
+    failed = [f"{item.where}: {item.what}" for item in verified.failed]
     report.snapshot, report.warnings = writer.snapshot, (*report.warnings, *verified.warnings, *failed)
 
 
@@ -196,8 +196,8 @@ def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntr
     try:
         return archive.files()
     except DamagedArchive:
-        found = archive.whole_root(partial(salvage.is_whole_table, name="files"))
-        entries = [] if found is None else found[1].files()
+        whole_root = archive.find_whole_root(partial(salvage.is_whole_table, name="files"))
+        entries = [] if whole_root is None else whole_root[1].files()
         _warn_of_unknown(archive, entries, warn)
         return entries
 
@@ -214,39 +214,41 @@ def _warn_of_unknown(archive: Archive, files: Sequence[FileEntry], warn: Callabl
 
 
 @dataclass
-class _Run:
+class _RestoreRun:
     archive: Archive
     writer: Writer
     versions: Versions
-    streams: Mapping[str, Came]
+    streams: Mapping[str, StreamHistory]
     """By variable."""
     report: RepairReport
 
-    def variable(self, name: str) -> None:
+    def restore_variable(self, name: str) -> None:
         """Bring back what the damaged chunks of a variable held."""
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
 
         def look(group: VariableGroup, slices: Slices) -> None:
-            damage = salvage.damage_of(group)
-            found.update(
+            damage = salvage.find_damage(group)
+            result.update(
                 damage=damage,
                 before=(group.readings, group.superseded),
-                windows=damage.windows(group, slices),
-                beside=Damage(side_rows=damage.side_rows).windows(group, slices),
-                told=[salvage.put_back(hole, group, slices) for hole in damage.holes],
-                flags=[salvage.known_flags(hole, group, slices) for hole in damage.holes],
-                arrivals=[salvage.known_flags(hole, group, slices) for hole in damage.holes if hole.knows_arrivals],
+                windows=damage.list_windows(group, slices),
+                beside=Damage(side_rows=damage.side_rows).list_windows(group, slices),
+                outcomes=[salvage.put_back(hole, group, slices) for hole in damage.holes],
+                flags=[salvage.read_known_flags(hole, group, slices) for hole in damage.holes],
+                arrivals=[
+                    salvage.read_known_flags(hole, group, slices) for hole in damage.holes if hole.knows_arrivals
+                ],
             )
-            salvage.empty(group, damage)
+            salvage.remove_damaged(group, damage)
             salvage.recount(group, slices)
 
         self.writer.mend(name, look)
-        damage: Damage = found["damage"]
-        self._restore(name, found["windows"], found["arrivals"])
-        for told in found["told"]:
-            self.report.kept += self._store_missing(name, told)
-        for flags in found["flags"]:
-            self.writer.flags(flags.take(flags.flag != MISSING))
+        damage: Damage = result["damage"]
+        self._restore(name, result["windows"], result["arrivals"])
+        for hole_readings in result["outcomes"]:
+            self.report.kept += self._store_missing(name, hole_readings)
+        for flags in result["flags"]:
+            self.writer.flags(flags.take_rows(flags.flag != MISSING))
         after: dict[str, int] = {}
         lost: list[LostReadings] = []
 
@@ -256,50 +258,50 @@ class _Run:
             lost.extend(salvage.lost_readings(name, damage.holes, group, slices))
 
         self.writer.mend(name, count)
-        readings, superseded = found["before"]
+        readings, superseded = result["before"]
         gone, old_gone = max(0, readings - after["readings"]), max(0, superseded - after["superseded"])
         self.report.lost += gone
         self.report.superseded_lost += old_gone
         # Of a reading that is gone beside cells nothing tells the series.
-        rest = gone + old_gone - sum(one.count or 0 for one in lost)
-        lost += [LostReadings(name, "", "", one.start_ns, one.stop_ns, None) for one in found["beside"] if rest > 0]
+        rest = gone + old_gone - sum(item.count or 0 for item in lost)
+        lost += [LostReadings(name, "", "", item.start_ns, item.stop_ns, None) for item in result["beside"] if rest > 0]
         self.report.list_lost(lost if gone or old_gone else ())
         blocks, beside = len(damage.holes), 0 if damage.side_rows is None else int(damage.side_rows.sum())
         what = f"damaged blocks of cells: {blocks}, rows beside them: {beside:,}"
-        self.report.mended.append(Mended(name, f"{what}; of {readings:,} readings {gone:,} are lost", lost=gone > 0))
+        self.report.mended.append(Repair(name, f"{what}; of {readings:,} readings {gone:,} are lost", lost=gone > 0))
 
     def _restore(self, name: str, windows: Sequence[Window], known: Sequence[Readings]) -> None:
         for window in windows:
             given, replaced = self._history(name, window)
-            for one in known:
-                given = _with_arrivals(given, one)
+            for known_readings in known:
+                given = _with_arrivals(given, known_readings)
             self.report.restored += self._store_missing(name, given)
             self.store_replaced(name, window, replaced)
 
     def _history(self, name: str, window: Window) -> tuple[Readings, Readings]:
         """Return what raw files say of a window: readings in force, and those that others replaced, oldest first."""
-        some = self._by_run(name, window)
-        series = tuple(dict.fromkeys(each for one in some for each in one.series))
-        whole = concatenate([Readings.empty(series), *(counted(one, series) for one in some)])
-        whole = whole.within(window)
+        parts = self._readings_by_run(name, window)
+        series = tuple(dict.fromkeys(each for readings in parts for each in readings.series))
+        whole = concatenate([Readings.empty(series), *(counted(readings, series) for readings in parts)])
+        whole = whole.select_window(window)
         # The sort keeps the order of versions where series and stamp are one.
-        whole = whole.take(np.lexsort((whole.time_ns, whole.index)))
-        alike = whole.repeats() & same_values(whole.value[1:], whole.value[:-1])
-        kept = whole.take(~np.r_[False, alike][: len(whole)])
-        last = np.r_[~kept.repeats(), True][: len(kept)]
-        return kept.take(last), kept.take(~last)
+        whole = whole.take_rows(np.lexsort((whole.time_ns, whole.index)))
+        alike = whole.mark_repeats() & equal_values(whole.value[1:], whole.value[:-1])
+        kept = whole.take_rows(~np.r_[False, alike][: len(whole)])
+        last = np.r_[~kept.mark_repeats(), True][: len(kept)]
+        return kept.take_rows(last), kept.take_rows(~last)
 
-    def _by_run(self, name: str, window: Window) -> list[Readings]:
+    def _readings_by_run(self, name: str, window: Window) -> list[Readings]:
         """Return what each run of ingest said, and streams between them, oldest first."""
-        said = [(ingested_ns, one) for one, ingested_ns in self.versions if name in one.series]
-        came = self.streams.get(name)
-        found, before = [], -np.inf
-        for ingested_ns, one in said:
-            if came is not None:
-                found.append(came.within(window, before, ingested_ns))
-            found.append(one.versions(name, one.pieces_around(window, ingested_ns)))
+        runs = [(ingested_ns, parsed_as) for parsed_as, ingested_ns in self.versions if name in parsed_as.series]
+        history = self.streams.get(name)
+        by_run, before = [], -np.inf
+        for ingested_ns, parsed_as in runs:
+            if history is not None:
+                by_run.append(history.within(window, before, ingested_ns))
+            by_run.append(parsed_as.versions(name, parsed_as.pieces_around(window, ingested_ns)))
             before = ingested_ns
-        return [*found, came.within(window, before, np.inf)] if came is not None else found
+        return [*by_run, history.within(window, before, np.inf)] if history is not None else by_run
 
     def store_replaced(self, name: str, window: Window, replaced: Readings) -> int:
         """Add the readings that others had replaced, and that are not retained any more; return how many."""
@@ -313,7 +315,7 @@ class _Run:
             series = tuple(dict.fromkeys([*group.series, *replaced.series]))
             ordered = counted(replaced, series)
             lacking = ~has_version(counted(there, series), ordered)
-            lost = ordered.take(lacking & (ordered.index < len(group.series)))
+            lost = ordered.take_rows(lacking & (ordered.index < len(group.series)))
             group.add_side(lost, superseded=True)
             added = len(lost)
             group.superseded += added
@@ -329,13 +331,13 @@ class _Run:
         stored = self.writer.read(name, window=window)
         series = tuple(dict.fromkeys([*stored.series, *given.series]))
         ordered = counted(given, series)
-        return self.store(name, ordered.take(find(counted(stored, series), ordered) < 0))
+        return self.store(name, ordered.take_rows(find_readings(counted(stored, series), ordered) < 0))
 
     def store(self, name: str, readings: Readings) -> int:
         """Judge and store readings; return how many."""
         if not len(readings):
             return 0
-        inspector, variable = inspector_as_kept(self.archive), self.archive.variable(name)
+        inspector, variable = flagger_as_kept(self.archive), self.archive.variable(name)
         return inspector.store(self.writer, variable, replace(readings, tests=None), lambda _name: None).changed
 
 
@@ -345,6 +347,6 @@ def _with_arrivals(given: Readings, known: Readings) -> Readings:
         return given
     series = tuple(dict.fromkeys([*known.series, *given.series]))
     ordered, there = counted(given, series), counted(known, series)
-    at = find(there, ordered)
+    at = find_readings(there, ordered)
     arrival_ns = np.where(at >= 0, there.arrival_ns[at], ordered.arrival_ns)
     return replace(ordered, arrival_ns=arrival_ns)

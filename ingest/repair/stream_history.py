@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, FileEntry
 from hypergrid.core.errors import DamagedArchive, HyperGridError
-from hypergrid.core.readings import Readings, Series, concatenate, renumbered
+from hypergrid.core.readings import Readings, Series, concatenate, renumber_series
 from hypergrid.core.times import Window
 from ingest.batch.staging import Span
-from ingest.deployment.versions import Deployed, deployments
+from ingest.deployment.versions import DeploymentVersion, read_versions
 from ingest.sources.raw_files import RAW, read_back
 from ingest.sources.spool import durable, reach, segment_name, segments
-from ingest.streaming.assembler import Sent
+from ingest.streaming.assembler import SentMessages
 from ingest.streaming.deployment_history import parse
 from ingest.streaming.restart import first_needed
-from ingest.streaming.row_batch import Arrived, Names
+from ingest.streaming.row_batch import Dictionary, RowBatch
 from ingest.streaming.stream_commit import (
     DEPLOYMENTS,
     SPOOL,
@@ -37,7 +37,7 @@ BYTES_AT_ONCE: Final = 64 << 20
 """Of records that are parsed at once [bytes]."""
 MOST_HELD: Final = 2_000_000
 """Readings that are held before they are put into files."""
-EVER: Final = Window(np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+ALL_TIME: Final = Window(np.iinfo(np.int64).min, np.iinfo(np.int64).max)
 """All time."""
 _COLUMNS: Final = ("index", "time_ns", "value", "flag", "arrival_ns")
 
@@ -53,12 +53,12 @@ def stored_upto(archive: Archive) -> int:
     if not ledgers:
         return 0
     # While a stream that began anew is not where the one before it was, that one's rows may wait, too.
-    telling = [ledgers[-1], *(one for one in ledgers[:-1] if one.upto > ledgers[-1].upto)]
+    telling = [ledgers[-1], *(ledger for ledger in ledgers[:-1] if ledger.upto > ledgers[-1].upto)]
     return min(first_needed(ledger) for ledger in telling) - 1
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _HistoryPart:
     """Readings of a variable in a file: some that came one after the other."""
 
     path: Path
@@ -67,14 +67,14 @@ class _Part:
     """Where they lie in time."""
 
     @classmethod
-    def put(cls, path: Path, some: Sequence[tuple[Readings, NDArray[np.int64]]]) -> "_Part":
+    def write(cls, path: Path, timed_readings: Sequence[tuple[Readings, NDArray[np.int64]]]) -> "_HistoryPart":
         """Write readings, and when each was received, into a file."""
-        series = tuple(dict.fromkeys(each for readings, _ in some for each in readings.series))
+        series = tuple(dict.fromkeys(each for readings, _ in timed_readings for each in readings.series))
         # Not put in order: amendments come after what they amend.
-        whole = concatenate([renumbered(readings, series) for readings, _ in some])
+        whole = concatenate([renumber_series(readings, series) for readings, _ in timed_readings])
         columns = {name: getattr(whole, name) for name in _COLUMNS}
         with path.open("wb") as file:
-            np.savez(file, came_ns=np.concatenate([came_ns for _, came_ns in some]), **columns)
+            np.savez(file, came_ns=np.concatenate([came_ns for _, came_ns in timed_readings]), **columns)
         return cls(path, series, (int(whole.time_ns.min()), int(whole.time_ns.max()), len(whole)))
 
     def within(self, window: Window, start_ns: float, stop_ns: float) -> Readings:
@@ -86,10 +86,10 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class Came:
+class StreamHistory:
     """Readings of a variable that streams brought, in the order in which they came."""
 
-    parts: Sequence[_Part]
+    parts: Sequence[_HistoryPart]
 
     @property
     def spans(self) -> list[Span]:
@@ -103,12 +103,12 @@ class Came:
 
     def within(self, window: Window, start_ns: float = -np.inf, stop_ns: float = np.inf) -> Readings:
         """Return those with stamps in a window that were received from one instant on, and before another."""
-        found = [
-            renumbered(part.within(window, start_ns, stop_ns), self.series)
+        parts = [
+            renumber_series(part.within(window, start_ns, stop_ns), self.series)
             for part in self.parts
             if part.span[0] < window.stop_ns and part.span[1] >= window.start_ns
         ]
-        return concatenate([Readings.empty(self.series), *found])
+        return concatenate([Readings.empty(self.series), *parts])
 
 
 def read_streams(
@@ -120,7 +120,7 @@ def read_streams(
     *,
     after: int = 0,
     upto: int,
-) -> dict[str, Came]:
+) -> dict[str, StreamHistory]:
     """Return what streams brought of variables, within the windows of each: records with after < seq <= upto.
 
     Parameters
@@ -133,11 +133,11 @@ def read_streams(
         Is told which records cannot be read any more, and why.
     """
     try:
-        described = deployments(archive.path / STREAM / DEPLOYMENTS)
+        described = read_versions(archive.path / STREAM / DEPLOYMENTS)
     except DamagedArchive as error:
         warn(f"what streams brought cannot be read again: {error}")
         return {}
-    history = _History(archive, windows, scratch)
+    history = _HistoryReader(archive, windows, scratch)
     for folder, first in _segments(archive, files, scratch, warn):
         last = min(upto, durable(folder))
         try:
@@ -173,48 +173,48 @@ def _segments(
 
 
 @dataclass
-class _History:
+class _HistoryReader:
     archive: Archive
     windows: Mapping[str, Sequence[Window]]
     scratch: Path
-    _names: dict[str, Names] = field(default_factory=dict)
-    _sent: dict[str, Sent] = field(default_factory=dict)
-    _found: dict[str, list[tuple[Readings, NDArray[np.int64]]]] = field(default_factory=dict)
-    _parts: dict[str, list[_Part]] = field(default_factory=dict)
+    _names: dict[str, Dictionary] = field(default_factory=dict)
+    _sent: dict[str, SentMessages] = field(default_factory=dict)
+    _pending: dict[str, list[tuple[Readings, NDArray[np.int64]]]] = field(default_factory=dict)
+    _parts: dict[str, list[_HistoryPart]] = field(default_factory=dict)
     _held: int = 0
     """Readings found that are in no file yet."""
 
-    def add(self, folder: Path, after: int, upto: int, described: list[Deployed]) -> None:
+    def add(self, folder: Path, after: int, upto: int, described: list[DeploymentVersion]) -> None:
         """Take the records of a spool with after < seq <= upto."""
         while after < upto:
             stop = min(upto, reach(folder, after, most_bytes=BYTES_AT_ONCE))
             for pieces in parse(folder, after, stop, described):
                 for piece in pieces:
                     # Who sends a message again gives it the stamp of the first.
-                    rows = self._names.setdefault(piece.group, Names()).counted(piece.rows)
-                    rows = replace(rows, time_ns=self._sent.setdefault(piece.group, Sent()).first_times(rows))
-                    self._take(rows)
+                    rows = self._names.setdefault(piece.group, Dictionary()).encode(piece.rows)
+                    rows = replace(rows, time_ns=self._sent.setdefault(piece.group, SentMessages()).first_times(rows))
+                    self._add_rows(rows)
             after = stop
 
-    def _take(self, rows: Arrived) -> None:
+    def _add_rows(self, rows: RowBatch) -> None:
         variables = {name: self.archive.variable(name) for name in self.windows}
         for name, (readings, came_ns) in readings_by_variable(rows, variables).items():
             inside = np.zeros(len(readings), np.bool_)
             for window in self.windows[name]:
                 inside |= window.holds(readings.time_ns)
             if inside.any():
-                self._found.setdefault(name, []).append((readings.take(inside), came_ns[inside]))
+                self._pending.setdefault(name, []).append((readings.take_rows(inside), came_ns[inside]))
                 self._held += int(np.count_nonzero(inside))
         if self._held > MOST_HELD:
-            self._put()
+            self._write_parts()
 
-    def _put(self) -> None:
-        for name, some in self._found.items():
+    def _write_parts(self) -> None:
+        for name, timed_readings in self._pending.items():
             path = self.scratch / f"came-{sum(map(len, self._parts.values()))}.npz"
-            self._parts.setdefault(name, []).append(_Part.put(path, some))
-        self._found, self._held = {}, 0
+            self._parts.setdefault(name, []).append(_HistoryPart.write(path, timed_readings))
+        self._pending, self._held = {}, 0
 
-    def by_variable(self) -> dict[str, Came]:
+    def by_variable(self) -> dict[str, StreamHistory]:
         """Return what came so far."""
-        self._put()
-        return {name: Came(parts) for name, parts in self._parts.items()}
+        self._write_parts()
+        return {name: StreamHistory(parts) for name, parts in self._parts.items()}

@@ -10,27 +10,27 @@ from pathlib import Path
 from typing import Any
 
 from hypergrid.archive import Archive, Defect
-from hypergrid.archive.durability.upgrade import Upgraded, upgrade
+from hypergrid.archive.durability.upgrade import LayoutUpgrade, upgrade
 from ingest.repair.restore_values import RepairReport, repair
-from ingest.repair.verify_values import Verified, verify
+from ingest.repair.verify_values import RawComparisonReport, verify
 
 
 @dataclass(frozen=True)
 class UpgradeReport:
     """What an upgrade did, and how far its values were compared."""
 
-    upgraded: Upgraded
-    values: Verified | None
+    upgraded: LayoutUpgrade
+    values: RawComparisonReport | None
     """What was compared with raw copies; None: this run compared nothing, as main had moved before."""
     repaired: RepairReport | None = None
     """What was stored from raw copies; None: nothing was asked for, or needed."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        told: dict[str, Any] = asdict(self.upgraded)
+        metadata: dict[str, Any] = asdict(self.upgraded)
         if self.values is not None:
-            told["values"] = {**self.values.to_json(), "failed": [one.to_json() for one in self.values.failed]}
-        return told if self.repaired is None else {**told, "repair": self.repaired.to_dict()}
+            metadata["values"] = {**self.values.to_json(), "failed": [item.to_json() for item in self.values.failed]}
+        return metadata if self.repaired is None else {**metadata, "repair": self.repaired.to_dict()}
 
 
 def upgrade_compared(
@@ -55,14 +55,14 @@ def upgrade_compared(
     hypergrid.core.errors.NotAnArchive, hypergrid.core.errors.ArchiveConflict
         As of `hypergrid.archive.durability.upgrade.upgrade`.
     """
-    compared: list[Verified] = []
+    compared: list[RawComparisonReport] = []
 
-    def compare(copy: Archive, tell: Callable[[str, float], None]) -> Iterable[Defect]:
-        values = verify(copy, progress=tell)
+    def compare(copy: Archive, notify: Callable[[str, float], None]) -> Iterable[Defect]:
+        values = verify(copy, progress=notify)
         compared.append(values)
         remedy = f"'hypergrid upgrade {copy.path} --repair' upgrades it and stores what raw copies say"
         lost = replace(values, failed=[]).defects()
-        return [] if mend else [replace(one, remedy=remedy) for one in lost]
+        return [] if mend else [replace(item, remedy=remedy) for item in lost]
 
     done = upgrade(path, now_ns=now_ns, compare=compare, progress=progress, on_wait=on_wait)
     values = compared[0] if compared else None

@@ -21,23 +21,23 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Defect
 from hypergrid.core.errors import DamagedArchive
-from hypergrid.core.readings import Readings, Series, concatenate, has_version, renumbered, same_values
+from hypergrid.core.readings import Readings, Series, concatenate, equal_values, has_version, renumber_series
 from hypergrid.core.times import Window, format_instant
 from ingest.batch.report import Stages
 from ingest.batch.staging import windows
-from ingest.repair.stream_history import EVER, Came, committed_upto, read_streams, stored_upto
-from ingest.reprocess.reading_diff import Said, counted, find
-from ingest.reprocess.remap import said_by_raw_copies
+from ingest.repair.stream_history import ALL_TIME, StreamHistory, committed_upto, read_streams, stored_upto
+from ingest.reprocess.reading_diff import ParsedAs, counted, find_readings
+from ingest.reprocess.remap import parse_raw_copies
 
 VALUES_AT_ONCE: Final = 4_000_000
 """Values of all columns that are in memory at once: some 200 MB with what they are compared with."""
-SERIES_TOLD: Final = 10
+SERIES_LISTED: Final = 10
 """Series of a variable that are told of one by one."""
 _REMEDY: Final = "'hypergrid check --deep --repair' stores what raw copies say"
 
 
 @dataclass
-class Lost:
+class UnstoredReadings:
     """Readings of a series that a raw copy gives, and that are not stored."""
 
     series: Series
@@ -51,16 +51,21 @@ class Lost:
 
     def to_defect(self) -> Defect:
         """Return it as a defect of the archive."""
-        one, instead = self.series, "nothing" if self.stored is None else _shown(self.stored)
+        sensor_series, instead = self.series, "nothing" if self.stored is None else _format_value(self.stored)
         what = (
             f"{self.count:,} readings of raw copies are not stored, the first at {format_instant(self.first_ns)}: "
-            f"{_shown(self.raw)} there, {instead} in the archive"
+            f"{_format_value(self.raw)} there, {instead} in the archive"
         )
-        return Defect("values", f"{one.variable} of station {one.station} ({one.source})", what, _REMEDY)
+        return Defect(
+            "values",
+            f"{sensor_series.variable} of station {sensor_series.station} ({sensor_series.source})",
+            what,
+            _REMEDY,
+        )
 
 
 @dataclass
-class Verified:
+class RawComparisonReport:
     """What a comparison of stored values with raw copies found."""
 
     readings: int = 0
@@ -69,7 +74,7 @@ class Verified:
     """Readings in force that no raw copy gives."""
     waiting_from: int | None = None
     """The record of the spool from which on rows may wait, so that they were not compared; None: all were."""
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[UnstoredReadings] = field(default_factory=list)
     other_arrivals: int = 0
     """Of the readings in force that a raw copy gives, those that arrived at another instant than any copy tells."""
     gave_way: int = 0
@@ -80,7 +85,7 @@ class Verified:
     """What could not be compared, as it is damaged."""
 
     @classmethod
-    def nothing(cls, why: str) -> "Verified":
+    def nothing(cls, why: str) -> "RawComparisonReport":
         """Return what is known where damage let nothing be compared."""
         return cls(failed=[_not_compared("all values", why)])
 
@@ -92,19 +97,19 @@ class Verified:
     def defects(self) -> Iterator[Defect]:
         """Yield what was not compared for damage, and what lacks: of a variable some series, and the others in one."""
         yield from self.failed
-        by_variable: dict[str, list[Lost]] = {}
-        for one in self.lost:
-            by_variable.setdefault(one.series.variable, []).append(one)
-        for name, some in by_variable.items():
-            yield from (one.to_defect() for one in some[:SERIES_TOLD])
-            if more := some[SERIES_TOLD:]:
-                what = f"{sum(one.count for one in more):,} readings of raw copies are not stored"
+        by_variable: dict[str, list[UnstoredReadings]] = {}
+        for loss in self.lost:
+            by_variable.setdefault(loss.series.variable, []).append(loss)
+        for name, losses in by_variable.items():
+            yield from (loss.to_defect() for loss in losses[:SERIES_LISTED])
+            if more := losses[SERIES_LISTED:]:
+                what = f"{sum(loss.count for loss in more):,} readings of raw copies are not stored"
                 yield Defect("values", f"{name} of {len(more)} more series", what, _REMEDY)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON, but for what lacks or could not be compared: these are told as defects."""
-        told = ("readings", "other", "other_arrivals", "gave_way", "waiting_from")
-        return {**{name: getattr(self, name) for name in told}, "warnings": list(self.warnings)}
+        metadata = ("readings", "other", "other_arrivals", "gave_way", "waiting_from")
+        return {**{name: getattr(self, name) for name in metadata}, "warnings": list(self.warnings)}
 
 
 def _not_compared(where: str, why: str) -> Defect:
@@ -118,7 +123,7 @@ OnLost = Callable[[str, Window, Readings, Readings], None]
 
 def verify(
     archive: Archive, *, progress: Callable[[str, float], None] | None = None, on_lost: OnLost | None = None
-) -> Verified:
+) -> RawComparisonReport:
     """Compare the values of an archive with those of its raw copies; nothing of it is changed.
 
     Raises
@@ -128,56 +133,60 @@ def verify(
     """
     stages = Stages(time.perf_counter, progress)
     with tempfile.TemporaryDirectory(prefix="hypergrid-") as folder:
-        return _Comparison(archive, Path(folder), stages, on_lost).do()
+        return _ValueComparison(archive, Path(folder), stages, on_lost).run()
 
 
 @dataclass
-class _Comparison:
+class _ValueComparison:
     archive: Archive
     scratch: Path
     stages: Stages
     on_lost: OnLost | None
-    found: Verified = field(default_factory=Verified)
+    report: RawComparisonReport = field(default_factory=RawComparisonReport)
     _warnings: list[str] = field(default_factory=list)
-    _lost: dict[Series, Lost] = field(default_factory=dict)
+    _lost: dict[Series, UnstoredReadings] = field(default_factory=dict)
 
-    def do(self) -> Verified:
-        archive, found = self.archive, self.found
-        once, anew = said_by_raw_copies(
+    def run(self) -> RawComparisonReport:
+        archive, report = self.archive, self.report
+        once, anew = parse_raw_copies(
             archive, self.scratch, self.stages, self._warnings.append, partial(self._fail, "raw copies of files")
         )
         streams = self._streams()
-        spans = [span for said in (*once, *anew) for span in said.spans]
-        spans += [span for came in streams.values() for span in came.spans]
-        cuts = windows(spans, most=VALUES_AT_ONCE, chunks_ns=archive.slices.chunks_ns)
-        with self.stages.stage("compare values") as tell:
-            for place, window in enumerate(cuts):
+        spans = [span for parsed_as in (*once, *anew) for span in parsed_as.spans]
+        spans += [span for history in streams.values() for span in history.spans]
+        cuts = windows(spans, maximum=VALUES_AT_ONCE, chunks_ns=archive.slices.chunks_ns)
+        with self.stages.stage("compare values") as on_progress:
+            for index, window in enumerate(cuts):
                 self._window(window, once, anew, streams)
-                tell((place + 1) / len(cuts))
-        found.other = sum(archive.readings(name) for name in archive.variables) - found.readings
-        found.lost = sorted(self._lost.values(), key=lambda one: one.series)
-        found.warnings = tuple(self._warnings)
-        return found
+                on_progress((index + 1) / len(cuts))
+        report.other = sum(archive.readings(name) for name in archive.variables) - report.readings
+        report.lost = sorted(self._lost.values(), key=lambda loss: loss.series)
+        report.warnings = tuple(self._warnings)
+        return report
 
     def _fail(self, where: str, why: str) -> None:
-        self.found.failed.append(_not_compared(where, why))
+        self.report.failed.append(_not_compared(where, why))
 
-    def _streams(self) -> Mapping[str, Came]:
+    def _streams(self) -> Mapping[str, StreamHistory]:
         upto = stored_upto(self.archive)
         if upto < committed_upto(self.archive):
-            self.found.waiting_from = upto + 1
-        always = dict.fromkeys(self.archive.variables, [EVER])
-        with self.stages.stage("records of streams") as tell:
+            self.report.waiting_from = upto + 1
+        always = dict.fromkeys(self.archive.variables, [ALL_TIME])
+        with self.stages.stage("records of streams") as on_progress:
             fail = partial(self._fail, "raw copies of streams")
             streams = read_streams(self.archive, self.archive.files(), always, self.scratch, fail, upto=upto)
-            tell(1.0)
+            on_progress(1.0)
         return streams
 
-    def _window(self, window: Window, once: Sequence[Said], anew: Sequence[Said], streams: Mapping[str, Came]) -> None:
-        pieces = [(said, said.pieces_around(window, 0), False) for said in once]
-        pieces += [(said, said.pieces_around(window, 0), True) for said in anew]
+    def _window(
+        self, window: Window, once: Sequence[ParsedAs], anew: Sequence[ParsedAs], streams: Mapping[str, StreamHistory]
+    ) -> None:
+        pieces = [(parsed_as, parsed_as.pieces_around(window, 0), False) for parsed_as in once]
+        pieces += [(parsed_as, parsed_as.pieces_around(window, 0), True) for parsed_as in anew]
         for name in self.archive.variables:
-            parts = [(said.versions(name, rows).within(window), is_anew) for said, rows, is_anew in pieces]
+            parts = [
+                (parsed_as.versions(name, rows).select_window(window), is_anew) for parsed_as, rows, is_anew in pieces
+            ]
             parts += [(streams[name].within(window), False)] if name in streams else []
             if any(len(part) for part, _ in parts):
                 try:
@@ -193,25 +202,27 @@ class _Comparison:
         """
         stored = self.archive.read(name, window=window)
         replaced = self.archive.read(name, window=window, superseded=True)
-        series = tuple(dict.fromkeys([*stored.series, *(one for part, _ in parts for one in part.series)]))
+        series = tuple(
+            dict.fromkeys([*stored.series, *(sensor_series for part, _ in parts for sensor_series in part.series)])
+        )
         stored, replaced = counted(stored, series), counted(replaced, series)
-        raw = concatenate([renumbered(part, series) for part, _ in parts])
-        is_anew = np.repeat([one for _, one in parts], [len(part) for part, _ in parts])
+        raw = concatenate([renumber_series(part, series) for part, _ in parts])
+        is_anew = np.repeat([is_anew for _, is_anew in parts], [len(part) for part, _ in parts])
         order = np.lexsort((raw.time_ns, raw.index))
-        raw, is_anew = raw.take(order), is_anew[order]
-        at, is_in_force = _in_force(stored, raw)
+        raw, is_anew = raw.take_rows(order), is_anew[order]
+        at, is_in_force = _find_in_force(stored, raw)
         backed = np.unique(at[is_in_force])
-        self.found.readings += len(backed)
+        self.report.readings += len(backed)
         alike = is_in_force & ((stored.arrival_ns[at] == raw.arrival_ns) | is_anew)
-        self.found.other_arrivals += len(backed) - len(np.unique(at[alike]))
+        self.report.other_arrivals += len(backed) - len(np.unique(at[alike]))
         left = np.flatnonzero(~is_in_force)
-        left = left[~has_version(replaced, raw.take(left))]
+        left = left[~has_version(replaced, raw.take_rows(left))]
         gave_way = is_anew[left] & (at[left] >= 0)
-        self.found.gave_way += int(np.count_nonzero(gave_way))
+        self.report.gave_way += int(np.count_nonzero(gave_way))
         left = left[~gave_way]
         if not len(left):
             return
-        self._note(raw.take(left), stored, at[left])
+        self._note(raw.take_rows(left), stored, at[left])
         if self.on_lost is not None:
             # What raw copies say last was in force, unless something else that they say is.
             # Where nothing is in force, the place is -1, one after the last.
@@ -219,7 +230,7 @@ class _Comparison:
             is_backed[at[is_in_force]] = True
             is_last = np.append(_is_first(raw)[1:], True)
             goes_in_force = is_last[left] & ~is_backed[at[left]]
-            self.on_lost(name, window, raw.take(left[goes_in_force]), raw.take(left[~goes_in_force]))
+            self.on_lost(name, window, raw.take_rows(left[goes_in_force]), raw.take_rows(left[~goes_in_force]))
 
     def _note(self, raw: Readings, stored: Readings, at: NDArray[np.intp]) -> None:
         """Note what is lost; ordered by series, then time."""
@@ -230,23 +241,25 @@ class _Comparison:
                 known.count += count
                 continue
             value = None if at[first] < 0 else float(stored.value[at[first]])
-            self._lost[series] = Lost(series, count, int(raw.time_ns[first]), float(raw.value[first]), value)
+            self._lost[series] = UnstoredReadings(
+                series, count, int(raw.time_ns[first]), float(raw.value[first]), value
+            )
 
 
-def _shown(value: float) -> str:
+def _format_value(value: float) -> str:
     return "a missing value" if math.isnan(value) else repr(value)
 
 
-def _in_force(stored: Readings, raw: Readings) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+def _find_in_force(stored: Readings, raw: Readings) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Return for each raw reading the place of that with its series and stamp, -1: none, and if it has its value."""
     is_first = _is_first(raw)
-    at = find(stored, raw.take(is_first))[np.cumsum(is_first) - 1]
+    at = find_readings(stored, raw.take_rows(is_first))[np.cumsum(is_first) - 1]
     known = np.flatnonzero(at >= 0)
     alike = np.zeros(len(raw), np.bool_)
-    alike[known] = same_values(stored.value[at[known]], raw.value[known])
+    alike[known] = equal_values(stored.value[at[known]], raw.value[known])
     return at, alike
 
 
 def _is_first(raw: Readings) -> NDArray[np.bool_]:
     """Return which of ordered readings are the first of their series and stamp."""
-    return np.r_[True, ~raw.repeats()][: len(raw)]
+    return np.r_[True, ~raw.mark_repeats()][: len(raw)]

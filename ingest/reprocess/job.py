@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hypergrid.archive import Archive, Branch
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.core.errors import DamagedArchive, HyperGridError, InvalidQuery
 from hypergrid.core.times import SECOND_NS, Window, format_instant
 from hypergrid.core.tokens import token
@@ -24,25 +24,25 @@ from hypergrid.formats.partitioned import (
     compute_piece,
     gather,
     load_piece,
-    pieces,
     pieces_token,
     save_piece,
+    split_pieces,
 )
 from hypergrid.formats.results import check_path
 from hypergrid.query import Query, open_archive, read_document
-from ingest.reprocess.partitions import PARTS_OF_A_CORE, Alone, Judged, Judging, Workers, judge_all
-from ingest.reprocess.reflag import chosen_of, parameters_of
+from ingest.reprocess.partitions import PARTS_OF_A_CORE, ReflagJob, ReflagResult, SerialWorkers, Workers, reflag_all
+from ingest.reprocess.reflag import parameters_of, select_variables
 
 FOLDER: Final = "reprocess"
 """Folder of an archive for the pieces of surfaces, and the lock that a run holds."""
 BRANCHES: Final = "reprocess-"
 """What names of branches begin with; the run's token follows."""
 
-Progress = Callable[[str, float], None]
+ProgressListener = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Surface:
+class SurfaceResult:
     """What computing a query did."""
 
     query: str
@@ -69,20 +69,24 @@ class ReprocessReport:
     """Snapshot that it began at."""
     parameters: str
     """Where the parameters of the tests are from; empty where none ran."""
-    judged: Judged | None
+    judged: ReflagResult | None
     """None where no test was to run."""
-    surfaces: tuple[Surface, ...]
+    surfaces: tuple[SurfaceResult, ...]
     seconds: Mapping[str, float]
     """Duration of each stage [s]."""
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {**asdict(self), "surfaces": [asdict(one) for one in self.surfaces], "warnings": list(self.warnings)}
+        return {
+            **asdict(self),
+            "surfaces": [asdict(surface) for surface in self.surfaces],
+            "warnings": list(self.warnings),
+        }
 
 
 @dataclass(frozen=True)
-class Piece:
+class SurfacePiece:
     """A piece of a surface that a process computes."""
 
     archive: str
@@ -97,7 +101,7 @@ class Piece:
     """Processes that share the memory."""
 
 
-def compute(piece: Piece) -> None:
+def compute(piece: SurfacePiece) -> None:
     """Compute a piece, and write it where it goes."""
     query = open_archive(piece.archive, snapshot=piece.snapshot).query(json.loads(piece.query))
     allowed = free_bytes() // (2 * piece.workers)
@@ -105,21 +109,21 @@ def compute(piece: Piece) -> None:
 
 
 @dataclass
-class _Clock:
+class _StageClock:
     """Seconds by stage."""
 
-    listener: Progress
+    listener: ProgressListener
     seconds: dict[str, float] = field(default_factory=dict)
-    _begun: dict[str, float] = field(default_factory=dict)
+    _started_s: dict[str, float] = field(default_factory=dict)
 
-    def tell(self, stage: str, done: float) -> None:
+    def report_progress(self, stage: str, done: float) -> None:
         now = time.monotonic()
-        self.seconds[stage] = round(now - self._begun.setdefault(stage, now), 3)
+        self.seconds[stage] = round(now - self._started_s.setdefault(stage, now), 3)
         self.listener(stage, done)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _SurfaceRequest:
     """A query of a file, and where its surface goes."""
 
     file: Path
@@ -153,7 +157,7 @@ def reprocess(  # noqa: PLR0913 - what the command line asks
     out: Path | None = None,
     workers: Workers | None = None,
     now_ns: int,
-    progress: Progress = lambda _stage, _done: None,
+    progress: ProgressListener = lambda _stage, _done: None,
     on_wait: Callable[[], None] = lambda: None,
 ) -> ReprocessReport:
     """Judge an archive once more and compute surfaces, in parts; a second start does what the first one left.
@@ -189,25 +193,28 @@ def reprocess(  # noqa: PLR0913 - what the command line asks
         The archive has no such variable, or a query cannot be answered, or its surface cannot be where it is to go;
         found before anything begins, as far as it can be.
     """
-    archive, clock = Archive.open(archive_path), _Clock(progress)
-    chosen_of(archive, variables)
+    archive, clock = Archive.open(archive_path), _StageClock(progress)
+    select_variables(archive, variables)
     parameters, source = parameters_of(archive, quality) if judge else (None, "")
-    judging = None if parameters is None else Judging(parameters, tuple(variables), window)
-    asked = _asked(queries, out)
-    for one in asked:
-        pieces(one.query(archive.path, archive.snapshot, window), workers=1)
-    named = token(judging and judging.token(), [one.document for one in asked], window)
-    hands = workers or Alone()
-    with _alone(archive, on_wait) as folder:
+    judging = None if parameters is None else ReflagJob(parameters, tuple(variables), window)
+    asked = _read_requests(queries, out)
+    for request in asked:
+        split_pieces(request.query(archive.path, archive.snapshot, window), workers=1)
+    named = token(judging and judging.token(), [request.document for request in asked], window)
+    hands = workers or SerialWorkers()
+    with _exclusive_run(archive, on_wait) as folder:
         branch = Branch.begin(archive, f"{BRANCHES}{named[:16]}")
         judged = None
         if judging is not None:
-            judged = judge_all(branch, judging, hands, now_ns=now_ns, progress=clock.tell)
+            judged = reflag_all(branch, judging, hands, now_ns=now_ns, progress=clock.report_progress)
         snapshot = judged.snapshot if judged and judged.snapshot else branch.base.snapshot
-        here = folder / branch.name
+        run_folder = folder / branch.name
         damaged: list[str] = []
-        surfaces = [_compute(one, archive, snapshot, window, here, hands, now_ns, clock.tell, damaged) for one in asked]
-        shutil.rmtree(here, ignore_errors=True)
+        surfaces = [
+            _compute(request, archive, snapshot, window, run_folder, hands, now_ns, clock.report_progress, damaged)
+            for request in asked
+        ]
+        shutil.rmtree(run_folder, ignore_errors=True)
         Branch.remove(archive, branch.name)
     return ReprocessReport(
         str(archive.path),
@@ -221,49 +228,49 @@ def reprocess(  # noqa: PLR0913 - what the command line asks
     )
 
 
-def _asked(queries: Sequence[Path], out: Path | None) -> list[_Asked]:
+def _read_requests(queries: Sequence[Path], out: Path | None) -> list[_SurfaceRequest]:
     if queries and out is None:
         message = "the surfaces of --queries need a place to go: give -o OUT"
         raise InvalidQuery(message)
-    found = []
+    requests = []
     for file in queries:
         document = read_document(file)
         assert out is not None
-        place = out / f"{file.stem}.nc" if len(queries) > 1 else out
+        path = out / f"{file.stem}.nc" if len(queries) > 1 else out
         if len(queries) > 1:
             out.mkdir(exist_ok=True)
-        check_path(place)
-        found.append(_Asked(file, document, place))  # type: ignore[arg-type]
-    if len({one.out for one in found}) < len(found):
+        check_path(path)
+        requests.append(_SurfaceRequest(file, document, path))  # type: ignore[arg-type]
+    if len({request.out for request in requests}) < len(requests):
         message = "the files of --queries need names of their own, by which their surfaces are told apart"
         raise InvalidQuery(message)
-    return found
+    return requests
 
 
 def _compute(  # noqa: PLR0913 - what a run knows
-    asked: _Asked,
+    asked: _SurfaceRequest,
     archive: Archive,
     snapshot: str,
     window: Window | None,
     folder: Path,
     workers: Workers,
     now_ns: int,
-    progress: Progress,
+    progress: ProgressListener,
     damaged: list[str],
-) -> Surface:
+) -> SurfaceResult:
     """Compute the pieces of a surface that an earlier start left, and put all together; `damaged` ones are told."""
     query = asked.query(archive.path, snapshot, window)
-    ranges = pieces(query, workers=workers.count)
-    here = folder / pieces_token(query, ranges)[:16]
-    here.mkdir(parents=True, exist_ok=True)
+    ranges = split_pieces(query, workers=workers.count)
+    pieces_folder = folder / pieces_token(query, ranges)[:16]
+    pieces_folder.mkdir(parents=True, exist_ok=True)
     if older := [*folder.rglob("*.piece")]:
         damaged.append(f"{len(older)} pieces of an earlier program were computed once more: they are not read")
-    places = [here / f"{one.start:09d}.npz" for one in ranges]
+    places = [pieces_folder / f"{cell_range.start:09d}.npz" for cell_range in ranges]
     text = json.dumps(query.to_json())
     left = [
-        Piece(str(archive.path), snapshot, text, one.start, one.stop, str(place), workers.count)
-        for one, place in zip(ranges, places, strict=True)
-        if not _is_done(place, damaged)
+        SurfacePiece(str(archive.path), snapshot, text, cell_range.start, cell_range.stop, str(path), workers.count)
+        for cell_range, path in zip(ranges, places, strict=True)
+        if not _is_done(path, damaged)
     ]
     stage, resumed = f"compute {asked.out.name}", len(ranges) - len(left)
     progress(stage, resumed / len(ranges))
@@ -277,13 +284,13 @@ def _compute(  # noqa: PLR0913 - what a run knows
     missing = gather(query, zip(ranges, places, strict=True), asked.out, history=history)
     progress(f"write {asked.out.name}", 1.0)
     cells = query.plan().cells
-    return Surface(str(asked.file), str(asked.out), cells, missing, len(ranges), resumed, snapshot, query.token)
+    return SurfaceResult(str(asked.file), str(asked.out), cells, missing, len(ranges), resumed, snapshot, query.token)
 
 
-def _is_done(place: Path, damaged: list[str]) -> bool:
+def _is_done(path: Path, damaged: list[str]) -> bool:
     """Return whether an earlier start computed a piece, and it is what was written."""
     try:
-        load_piece(place)
+        load_piece(path)
     except FileNotFoundError:
         return False
     except DamagedArchive as error:
@@ -306,7 +313,7 @@ def abandon(archive_path: str | Path) -> tuple[str, ...]:
         message = f"a reprocessing of {archive.path} is at work; end it first, then abandon it"
         raise HyperGridError(message)
 
-    with _alone(archive, refuse) as folder:
+    with _exclusive_run(archive, refuse) as folder:
         names = _runs(archive)
         for name in names:
             shutil.rmtree(folder / name, ignore_errors=True)
@@ -315,11 +322,11 @@ def abandon(archive_path: str | Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def _alone(archive: Archive, on_wait: Callable[[], None]) -> Iterator[Path]:
+def _exclusive_run(archive: Archive, on_wait: Callable[[], None]) -> Iterator[Path]:
     """Let one reprocessing of an archive be at work at a time; yields the folder for what it makes."""
     folder = archive.path / FOLDER
     folder.mkdir(exist_ok=True)
-    with exclusive(folder / "lock", on_wait=on_wait):
+    with wait_for_lock(folder / "lock", on_wait=on_wait):
         yield folder
 
 

@@ -14,18 +14,18 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
-from hypergrid.archive import Archive, Branch, Fork, Result, Writer, Written
+from hypergrid.archive import Archive, Branch, BranchResult, Fork, ForkResult, Writer
 from hypergrid.archive.arrays.cells import CHUNK_SLICES
 from hypergrid.core.flags import MEANINGS
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import Window, format_instant
 from hypergrid.core.tokens import token
 from hypergrid.core.units import Variable
-from ingest.deployment.quality_overrides import Quality
+from ingest.deployment.quality_overrides import QualityOverrides
 from ingest.deployment.quality_settings import VariableTests
 from ingest.quality.block_tests import affected
 from ingest.quality.blocks import BLOCK_NS
-from ingest.quality.flagging import judged_part, places_of, reach_ns, skipped_series, widened
+from ingest.quality.flagging import places_of, reach_ns, reflag_part, skipped_series, widen_window
 
 READINGS_OF_A_PART: Final = 2_000_000
 """A part has about so many readings, so that a process needs less than a gigabyte, and a kill loses seconds."""
@@ -47,7 +47,7 @@ class Workers(Protocol):
         """Return what came of each task, in their order."""
 
 
-class Alone:
+class SerialWorkers:
     """Only the process that asks, task by task."""
 
     count = 1
@@ -58,7 +58,7 @@ class Alone:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Partition:
     """Readings of a variable that are judged together."""
 
     archive: str
@@ -79,16 +79,16 @@ class Part:
         return f"{self.variable.name} {format_instant(self.window.start_ns)} to {format_instant(self.window.stop_ns)}"
 
 
-def judge_part(part: Part) -> tuple[Written, dict[str, Any]]:
+def reflag_partition(part: Partition) -> tuple[ForkResult, dict[str, Any]]:
     """Judge a part and write the flags of what lies in cells; return that, and what is to be noted of it."""
     archive = Archive.open(part.archive, snapshot=part.snapshot)
-    context, judged, inside = judged_part(partial(_read, archive), archive, part.variable, part.tests, part.window)
-    old, new = context.take(inside), judged.take(inside)
+    context, judged, inside = reflag_part(partial(_read, archive), archive, part.variable, part.tests, part.window)
+    old, new = context.take_rows(inside), judged.take_rows(inside)
     other = (old.flag != new.flag) | (old.tests_or_none_set() != new.tests_or_none_set())
     if part.fork is None:
         message = "a part needs a fork of the branch that it is written to"
         raise ValueError(message)
-    written = part.fork.flags(new.take(other))
+    written = part.fork.flags(new.take_rows(other))
     variable, start_ns, stop_ns = part.key
     note = {"variable": variable, "start_ns": start_ns, "stop_ns": stop_ns, "readings": len(new)}
     return written, {**note, "before": _counts(old), "after": _counts(new)}
@@ -106,10 +106,10 @@ def _counts(readings: Readings) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Judging:
+class ReflagJob:
     """What is to be judged, and how."""
 
-    quality: Quality
+    quality: QualityOverrides
     names: tuple[str, ...]
     """Variables; empty: all."""
     window: Window | None
@@ -120,26 +120,26 @@ class Judging:
         window = None if self.window is None else (self.window.start_ns, self.window.stop_ns)
         return token("quality", self.quality, self.names, window)
 
-    def chosen(self, archive: Archive) -> dict[str, Variable]:
+    def select_variables(self, archive: Archive) -> dict[str, Variable]:
         """Return the variables that are to be judged."""
-        return {name: one for name, one in archive.variables.items() if not self.names or name in self.names}
+        return {name: variable for name, variable in archive.variables.items() if not self.names or name in self.names}
 
-    def parts(self, archive: Archive) -> list[Part]:
+    def partitions(self, archive: Archive) -> list[Partition]:
         """Return the parts of an archive, in their order."""
-        found = []
-        for name, variable in self.chosen(archive).items():
+        partitions = []
+        for name, variable in self.select_variables(archive).items():
             chunks = max(1, READINGS_OF_A_PART // (CHUNK_SLICES * max(1, len(archive.series(name)))))
             for span in archive.spans(name, chunks):
                 window = span if self.window is None else span.intersect(self.window)
                 if window is not None:
-                    found.append(
-                        Part(str(archive.path), archive.snapshot, variable, self.quality.tests(variable), window)
+                    partitions.append(
+                        Partition(str(archive.path), archive.snapshot, variable, self.quality.tests(variable), window)
                     )
-        return found
+        return partitions
 
 
 @dataclass(frozen=True)
-class Judged:
+class ReflagResult:
     """What judging an archive once more did."""
 
     snapshot: str | None
@@ -157,81 +157,81 @@ class Judged:
     """By variable, how many of its stations no test by neighbours can evaluate, by the reason."""
 
 
-def judge_all(
+def reflag_all(
     branch: Branch,
-    judging: Judging,
+    judging: ReflagJob,
     workers: Workers,
     *,
     now_ns: int,
     progress: Callable[[str, float], None],
-) -> Judged:
+) -> ReflagResult:
     """Judge what an earlier start of the run left, and bring the flags to main."""
     base = branch.base
-    parts = judging.parts(base)
+    parts = judging.partitions(base)
     done = {(note["variable"], note["start_ns"], note["stop_ns"]) for note in branch.notes}
     left = [part for part in parts if part.key not in done]
-    branch.prepare(list(judging.chosen(base)), now_ns=now_ns)
+    branch.prepare(list(judging.select_variables(base)), now_ns=now_ns)
     at_once = max(1, workers.count * PARTS_OF_A_CORE)
     progress("judge", len(done) / max(1, len(parts)))
     for first in range(0, len(left), at_once):
         wave = left[first : first + at_once]
         fork = branch.fork()
-        written, notes = zip(*workers.map(judge_part, [replace(part, fork=fork) for part in wave]), strict=True)
+        written, notes = zip(*workers.map(reflag_partition, [replace(part, fork=fork) for part in wave]), strict=True)
         message = f"parts of {len(parts)}: {', '.join(part.describe() for part in wave)}"
         branch.commit(written, notes, message=message, now_ns=now_ns)
         progress("judge", len(branch.notes) / len(parts))
     progress("judge", 1.0)
     progress("publish", 0.0)
-    snapshot = branch.publish(_result(branch, judging, parts), partial(_rejudge, judging), now_ns=now_ns)
+    snapshot = branch.publish(_result(branch, judging, parts), partial(_reflag_window, judging), now_ns=now_ns)
     progress("publish", 1.0)
-    return Judged(
+    return ReflagResult(
         snapshot,
         sum(note["readings"] for note in branch.notes),
         sum(note["changed"] for note in branch.notes),
         len(parts),
         len(done),
-        _summed(branch.notes, "before"),
-        _summed(branch.notes, "after"),
+        _sum_counts(branch.notes, "before"),
+        _sum_counts(branch.notes, "after"),
         _skipped(base, judging),
     )
 
 
-def _skipped(archive: Archive, judging: Judging) -> dict[str, dict[str, int]]:
+def _skipped(archive: Archive, judging: ReflagJob) -> dict[str, dict[str, int]]:
     """Return how many stations no test by neighbours can evaluate; places decide that, whatever part is judged."""
-    found = {}
-    for name, variable in judging.chosen(archive).items():
+    result = {}
+    for name, variable in judging.select_variables(archive).items():
         series = archive.series(name)
         reasons = skipped_series(judging.quality.tests(variable), places_of(series, archive.stations))
         counts = {
             reason: len({series[i].station for i in np.flatnonzero(rows).tolist()}) for reason, rows in reasons.items()
         }
         if any(counts.values()):
-            found[name] = {reason: count for reason, count in counts.items() if count}
-    return found
+            result[name] = {reason: count for reason, count in counts.items() if count}
+    return result
 
 
-def _result(branch: Branch, judging: Judging, parts: Sequence[Part]) -> Result:
-    chosen = judging.chosen(branch.base.latest())
+def _result(branch: Branch, judging: ReflagJob, parts: Sequence[Partition]) -> BranchResult:
+    chosen = judging.select_variables(branch.base.latest())
     parameters = judging.quality.to_json(chosen)
     batch = f"reprocess {judging.token()} after {branch.base.snapshot}"
     within = "" if judging.window is None else f" from {format_instant(judging.window.start_ns)}"
     within += "" if judging.window is None else f" to {format_instant(judging.window.stop_ns)}"
-    return Result(
+    return BranchResult(
         batch,
         f"quality of {', '.join(chosen)}{within} by parameters {token(parameters)[:12]}",
         # Of a part of the time they are not those of the archive.
         parameters if judging.window is None else {},
         [(part.variable.name, part.window) for part in parts],
-        {name: (name, *judging.quality.tests(one).companions) for name, one in chosen.items()},
+        {name: (name, *judging.quality.tests(variable).companions) for name, variable in chosen.items()},
     )
 
 
-def _rejudge(judging: Judging, writer: Writer, archive: Archive, name: str, window: Window) -> None:
+def _reflag_window(judging: ReflagJob, writer: Writer, archive: Archive, name: str, window: Window) -> None:
     """Give the readings that depend on a window other flags, with what the archive has now."""
     variable = archive.variable(name)
     tests = judging.quality.tests(variable)
-    here = writer.read(name, window=window)
-    around = widened(window, reach_ns(tests, here, archive.slice_s))
+    readings = writer.read(name, window=window)
+    around = widen_window(window, reach_ns(tests, readings, archive.slice_s))
     if tests.memory_days:
         # What came may make other blocks suspect, as far as a memory reaches.
         first, stop = affected(tests, window.start_ns // BLOCK_NS, -(-window.stop_ns // BLOCK_NS))
@@ -242,18 +242,18 @@ def _rejudge(judging: Judging, writer: Writer, archive: Archive, name: str, wind
     if limited is None:
         return
     share = (limited.stop_ns - limited.start_ns) / max(1, window.stop_ns - window.start_ns)
-    pieces = max(1, round(share * len(here)) // READINGS_OF_A_PART)
+    pieces = max(1, round(share * len(readings)) // READINGS_OF_A_PART)
     edges = np.linspace(limited.start_ns, limited.stop_ns, pieces + 1).astype(np.int64).tolist()
     edges[-1] = limited.stop_ns
     for start, stop in zip(edges[:-1], edges[1:], strict=True):
-        context, judged, inside = judged_part(writer.read, archive, variable, tests, Window(start, stop))
-        old, new = context.take(inside), judged.take(inside)
+        context, judged, inside = reflag_part(writer.read, archive, variable, tests, Window(start, stop))
+        old, new = context.take_rows(inside), judged.take_rows(inside)
         other = (old.flag != new.flag) | (old.tests_or_none_set() != new.tests_or_none_set())
-        writer.flags(new.take(other))
+        writer.flags(new.take_rows(other))
 
 
-def _summed(notes: Sequence[Mapping[str, Any]], key: str) -> dict[str, dict[str, int]]:
-    found: dict[str, Counter[str]] = {}
+def _sum_counts(notes: Sequence[Mapping[str, Any]], key: str) -> dict[str, dict[str, int]]:
+    variable_counts: dict[str, Counter[str]] = {}
     for note in notes:
-        found.setdefault(note["variable"], Counter()).update(note[key])
-    return {name: dict(counts) for name, counts in found.items()}
+        variable_counts.setdefault(note["variable"], Counter()).update(note[key])
+    return {name: dict(counts) for name, counts in variable_counts.items()}

@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Conservation, FileEntry, Writer
 from hypergrid.core.flags import MISSING
-from hypergrid.core.readings import Readings, Series, concatenate, renumbered, same_values
+from hypergrid.core.readings import Readings, Series, concatenate, equal_values, renumber_series
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.core.tokens import token
 from hypergrid.core.units import Variable
 from ingest.batch.staging import Span, windows
-from ingest.batch.write_staged import VALUES_AT_ONCE, Stock, rows_within
+from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, rows_within
 from ingest.deployment.deployment_file import Deployment
-from ingest.deployment.to_readings import Rows, assemble, stations_of
-from ingest.quality.flagging import Inspector
+from ingest.deployment.to_readings import ParsedRows, assemble_readings, stations_of
+from ingest.quality.flagging import QualityFlagger
 from ingest.sources.raw_files import RAW, hash_of, keep
 
 
@@ -45,7 +45,7 @@ class RemapReport:
     revised: int = 0
     """Other readings that have another flag now."""
     rejects: Mapping[str, int] = field(default_factory=dict)
-    """Rows that cannot be read as described now, by kind of reason."""
+    """ParsedRows that cannot be read as described now, by kind of reason."""
     superseded: int = 0
     """Readings that were replaced, and are retained."""
     empty_series: tuple[str, ...] = ()
@@ -61,17 +61,17 @@ class RemapReport:
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
+class ParsedAs:
     """What a description says of some files."""
 
-    stock: Stock
+    stock: StagedBatch
     series: Mapping[str, tuple[Series, ...]]
 
-    def pieces(self, window: Window, now_ns: int) -> list[Rows]:
+    def pieces(self, window: Window, now_ns: int) -> list[ParsedRows]:
         """Return the rows within a window."""
         return rows_within(self.stock, window, now_ns=now_ns)
 
-    def pieces_around(self, window: Window, now_ns: int) -> list[Rows]:
+    def pieces_around(self, window: Window, now_ns: int) -> list[ParsedRows]:
         """Return the rows within a window, and those nearby that the shift of a clock may bring into it."""
         shift_ns = self._longest_shift_ns
         return self.pieces(Window(window.start_ns - shift_ns, window.stop_ns + shift_ns), now_ns)
@@ -87,34 +87,34 @@ class Said:
         shifts = self.stock.deployment.quality.clock_shift_h
         return round(max((abs(hours) for _, hours in shifts), default=0.0) * 3600 * SECOND_NS)
 
-    def versions(self, name: str, pieces: Sequence[Rows]) -> Readings:
+    def versions(self, name: str, pieces: Sequence[ParsedRows]) -> Readings:
         """Return the readings of a variable, ordered; those with one stamp as they came."""
         if name not in self.series:
             return Readings.empty()
         deployment = self.stock.deployment
-        return assemble(pieces, deployment.variable(name), self.series[name], deployment).ordered()
+        return assemble_readings(pieces, deployment.variable(name), self.series[name], deployment).sort_rows()
 
-    def readings(self, name: str, pieces: Sequence[Rows]) -> Readings:
+    def readings(self, name: str, pieces: Sequence[ParsedRows]) -> Readings:
         """Return the readings of a variable, of those with one stamp the last, ordered."""
-        found = self.versions(name, pieces)
-        return found.take(np.r_[~found.repeats(), True][: len(found)])
+        versions = self.versions(name, pieces)
+        return versions.take_rows(np.r_[~versions.mark_repeats(), True][: len(versions)])
 
 
 @dataclass
-class Comparison:
+class ReadingDiff:
     """What two descriptions say of the same files, and what is stored of the difference."""
 
     archive: Archive
-    described: Deployment
-    new: Said
-    old: Sequence[Said]
+    deployment: Deployment
+    new: ParsedAs
+    old: Sequence[ParsedAs]
     report: RemapReport
     now_ns: int
 
-    def commit(self, entries: Mapping[str, FileEntry], tell: Callable[[float], None]) -> None:
+    def commit(self, entries: Mapping[str, FileEntry], notify: Callable[[float], None]) -> None:
         """Amend what differs, in one commit, with the ledger; `entries`: the last of each content, by its hash."""
         described, new = self.new.stock.deployment, self.new
-        names = list(dict.fromkeys([*new.series, *(name for one in self.old for name in one.series)]))
+        names = list(dict.fromkeys([*new.series, *(name for parsed_as in self.old for name in parsed_as.series)]))
         batch = f"remap {token(described.token(), sorted(entries), self.archive.latest().snapshot)}"
         message = f"{self.report.files} raw files read again, deployment {described.token()[:12]}"
         with self.archive.commit(batch=batch, message=message, now_ns=self.now_ns) as writer:
@@ -124,84 +124,88 @@ class Comparison:
             stations = stations_of(new.stock.stations(), described, known=known)
             writer.stations(stations)
             variables |= {name: self.archive.variable(name) for name in names if name not in variables}
-            inspector = Inspector(
-                described.quality, {**known, **{one.id: one for one in stations}}, self.archive.slice_s
+            inspector = QualityFlagger(
+                described.quality, {**known, **{station.id: station for station in stations}}, self.archive.slice_s
             )
             inspector.compare(writer, variables)
             total = Conservation()
             cuts = self._windows(writer)
-            for place, window in enumerate(cuts):
-                offered = self._offered(writer, window, names)
+            for index, window in enumerate(cuts):
+                offered = self._find_offered(writer, window, names)
                 for name, readings in offered.items():
                     total += inspector.store(writer, variables[name], readings, offered.get)
-                tell((place + 1) / len(cuts))
+                notify((index + 1) / len(cuts))
             self.report.revised, self.report.superseded = inspector.revised, total.superseded
-            self.report.empty_series = self._empty(writer, names)
+            self.report.empty_series = self._find_empty_series(writer, names)
             if described.quality.run and total.changed:
-                writer.quality({**self.archive.quality, **described.quality.to_json(_of(variables, new.series))})
+                writer.quality(
+                    {**self.archive.quality, **described.quality.to_json(_select_variables(variables, new.series))}
+                )
             self._write_ledger(writer, entries, changed=total.changed > 0)
         self.report.snapshot = writer.snapshot
 
     def _windows(self, writer: Writer) -> Sequence[Window]:
         """Cut time so that what both descriptions say of each piece fits in memory."""
-        spans = [span for said in (self.new, *self.old) for span in said.stock.spans()]
-        return windows(spans, most=VALUES_AT_ONCE, chunks_ns=writer.chunks_ns)
+        spans = [span for parsed_as in (self.new, *self.old) for span in parsed_as.stock.spans()]
+        return windows(spans, maximum=VALUES_AT_ONCE, chunks_ns=writer.chunks_ns)
 
-    def _offered(self, writer: Writer, window: Window, names: Sequence[str]) -> dict[str, Readings]:
+    def _find_offered(self, writer: Writer, window: Window, names: Sequence[str]) -> dict[str, Readings]:
         """Return, by variable, the readings of a window that are to be stored."""
         now = self.new.pieces(window, self.now_ns)
-        before = [(said, said.pieces(window, self.now_ns)) for said in self.old]
-        found = {}
+        before = [(parsed_as, parsed_as.pieces(window, self.now_ns)) for parsed_as in self.old]
+        by_variable = {}
         for name in names:
             new = self.new.readings(name, now)
-            old = _together([said.readings(name, pieces) for said, pieces in before])
+            old = _concatenate([parsed_as.readings(name, pieces) for parsed_as, pieces in before])
             if not len(new) and not len(old):
                 continue
-            stored = writer.read(name, window=_around(new, old))
+            stored = writer.read(name, window=_window_around(new, old))
             series = tuple(dict.fromkeys([*stored.series, *old.series, *new.series]))
-            offered = self._difference(*(counted(one, series) for one in (new, old, stored)))
+            offered = self._difference(*(counted(readings, series) for readings in (new, old, stored)))
             if len(offered):
-                found[name] = offered
-        return found
+                by_variable[name] = offered
+        return by_variable
 
     def _difference(self, new: Readings, old: Readings, stored: Readings) -> Readings:
         """Return what is to be stored: other values, further readings, and missing values for those withdrawn."""
         report = self.report
-        was, is_now, again = find(old, new), find(stored, new), find(new, old)
-        same = (was >= 0) & _alike(new, old, was, flags=True)
+        was, is_now, again = find_readings(old, new), find_readings(stored, new), find_readings(new, old)
+        same = (was >= 0) & _is_alike(new, old, was, flags=True)
         # Where the archive has what neither says, somebody else replaced it.
-        others = ~same & (is_now >= 0) & (was >= 0) & ~_alike(old, stored, is_now, of=was)
-        done = ~same & (is_now >= 0) & _alike(new, stored, is_now)
+        others = ~same & (is_now >= 0) & (was >= 0) & ~_is_alike(old, stored, is_now, of=was)
+        done = ~same & (is_now >= 0) & _is_alike(new, stored, is_now)
         changes = ~same & ~others & ~done
-        at = find(stored, old)
+        at = find_readings(stored, old)
         gone = (again < 0) & (at >= 0) & (old.flag != MISSING)
-        mine = gone & _alike(old, stored, at)
+        is_withdrawn = gone & _is_alike(old, stored, at)
         report.same += int(np.count_nonzero(same | done))
-        report.kept += int(np.count_nonzero(others & ~done)) + int(np.count_nonzero(gone & ~mine))
+        report.kept += int(np.count_nonzero(others & ~done)) + int(np.count_nonzero(gone & ~is_withdrawn))
         report.replaced += int(np.count_nonzero(changes & (is_now >= 0)))
         report.added += int(np.count_nonzero(changes & (is_now < 0)))
-        report.withdrawn += int(np.count_nonzero(mine))
-        withdrawn = old.take(mine)
+        report.withdrawn += int(np.count_nonzero(is_withdrawn))
+        withdrawn = old.take_rows(is_withdrawn)
         withdrawn = replace(
             withdrawn, value=np.full(len(withdrawn), np.nan), flag=np.full(len(withdrawn), MISSING, np.uint8)
         )
-        offered = concatenate([replace(one, tests=None) for one in (new.take(changes), withdrawn)])
-        return replace(offered, arrival_ns=np.full(len(offered), self.now_ns, np.int64)).ordered()
+        offered = concatenate([replace(readings, tests=None) for readings in (new.take_rows(changes), withdrawn)])
+        return replace(offered, arrival_ns=np.full(len(offered), self.now_ns, np.int64)).sort_rows()
 
-    def _empty(self, writer: Writer, names: Sequence[str]) -> tuple[str, ...]:
+    def _find_empty_series(self, writer: Writer, names: Sequence[str]) -> tuple[str, ...]:
         """Return the series that only the old description gives, and that have no value any more."""
-        found = []
+        empty_series = []
         for name in names:
-            gone = {one for said in self.old for one in said.series.get(name, ())} - set(self.new.series.get(name, ()))
+            gone = {sensor_series for parsed_as in self.old for sensor_series in parsed_as.series.get(name, ())} - set(
+                self.new.series.get(name, ())
+            )
             if gone and self.report.withdrawn:
                 stored = writer.read(name)
                 alive = set(np.unique(stored.index[stored.flag != MISSING]).tolist())
-                found += [
-                    f"{name}:{one.station}:{one.source}"
-                    for number, one in enumerate(stored.series)
-                    if one in gone and number not in alive
+                empty_series += [
+                    f"{name}:{sensor_series.station}:{sensor_series.source}"
+                    for number, sensor_series in enumerate(stored.series)
+                    if sensor_series in gone and number not in alive
                 ]
-        return tuple(found)
+        return tuple(empty_series)
 
     def _write_ledger(self, writer: Writer, entries: Mapping[str, FileEntry], *, changed: bool) -> None:
         """Note by what the files were read last, with what cannot be read, and keep the description."""
@@ -213,7 +217,7 @@ class Comparison:
         writer.files(other or read)
         known = set(self.archive.rejects())
         writer.rejects([reject for reject in stock.rejects() if reject not in known])
-        path = self.described.path
+        path = self.deployment.path
         if path is not None and path.is_file():
             size_bytes = path.stat().st_size
             sha256 = hash_of(path, size_bytes)
@@ -221,38 +225,45 @@ class Comparison:
             writer.described_by({sha256: path.name})
 
 
-def _of(variables: Mapping[str, Variable], names: Iterable[str]) -> dict[str, Variable]:
+def _select_variables(variables: Mapping[str, Variable], names: Iterable[str]) -> dict[str, Variable]:
     return {name: variables[name] for name in names}
 
 
-def _around(*some: Readings) -> Window:
-    stamps = np.concatenate([one.time_ns for one in some])
+def _window_around(*parts: Readings) -> Window:
+    stamps = np.concatenate([readings.time_ns for readings in parts])
     return Window(int(stamps.min()), int(stamps.max()) + 1)
 
 
-def _together(some: Sequence[Readings]) -> Readings:
-    series = tuple(dict.fromkeys(one for readings in some for one in readings.series))
-    return concatenate([Readings.empty(series), *(counted(one, series) for one in some)]).ordered()
+def _concatenate(parts: Sequence[Readings]) -> Readings:
+    series = tuple(dict.fromkeys(sensor_series for readings in parts for sensor_series in readings.series))
+    return concatenate([Readings.empty(series), *(counted(readings, series) for readings in parts)]).sort_rows()
 
 
 def counted(readings: Readings, series: tuple[Series, ...]) -> Readings:
     """Return readings that count other series, among which theirs are; ordered."""
-    return renumbered(readings, series).ordered()
+    return renumber_series(readings, series).sort_rows()
 
 
-def find(here: Readings, wanted: Readings) -> NDArray[np.intp]:
+def find_readings(readings: Readings, wanted: Readings) -> NDArray[np.intp]:
     """Return for each wanted reading the place of the one with its series and stamp, -1 where there is none."""
-    index, time_ns = (np.concatenate([getattr(one, name) for one in (here, wanted)]) for name in ("index", "time_ns"))
+    index, time_ns = (
+        np.concatenate([getattr(part, name) for part in (readings, wanted)]) for name in ("index", "time_ns")
+    )
     order = np.lexsort((time_ns, index))
     before, after = order[:-1], order[1:]
     equal = (index[before] == index[after]) & (time_ns[before] == time_ns[after])
-    found = np.full(len(wanted), -1, np.intp)
-    found[after[equal] - len(here)] = before[equal]
-    return found
+    rows = np.full(len(wanted), -1, np.intp)
+    rows[after[equal] - len(readings)] = before[equal]
+    return rows
 
 
-def _alike(
-    one: Readings, other: Readings, at: NDArray[np.intp], *, of: NDArray[np.intp] | None = None, flags: bool = False
+def _is_alike(
+    readings: Readings,
+    other: Readings,
+    at: NDArray[np.intp],
+    *,
+    of: NDArray[np.intp] | None = None,
+    flags: bool = False,
 ) -> NDArray[np.bool_]:
     """Return which readings have the value of those of another at some places; False where the place is -1.
 
@@ -263,10 +274,10 @@ def _alike(
     flags
         Compare the flags too.
     """
-    mine = np.arange(len(one)) if of is None else of
-    known = (at >= 0) & (mine >= 0)
-    found = np.zeros(len(at), np.bool_)
-    found[known] = same_values(one.value[mine[known]], other.value[at[known]])
+    rows = np.arange(len(readings)) if of is None else of
+    known = (at >= 0) & (rows >= 0)
+    is_alike = np.zeros(len(at), np.bool_)
+    is_alike[known] = equal_values(readings.value[rows[known]], other.value[at[known]])
     if flags:
-        found[known] &= one.flag[mine[known]] == other.flag[at[known]]
-    return found
+        is_alike[known] &= readings.flag[rows[known]] == other.flag[at[known]]
+    return is_alike

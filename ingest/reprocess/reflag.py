@@ -14,8 +14,8 @@ from hypergrid.core.tokens import token
 from hypergrid.core.units import Variable
 from ingest.batch.archive_session import check_same
 from ingest.deployment.deployment_file import load
-from ingest.deployment.quality_overrides import Quality, from_json
-from ingest.quality.flagging import count_gaps, count_isolated, judged_part, places_of
+from ingest.deployment.quality_overrides import QualityOverrides, from_json
+from ingest.quality.flagging import count_gaps, count_isolated, places_of, reflag_part
 from ingest.quality.summary import Summary
 from ingest.quality.zone import RADIATION, ZoneGuard
 
@@ -79,7 +79,7 @@ def run_quality(
     """
     archive = Archive.open(archive_path)
     quality, source = parameters_of(archive, deployment)
-    chosen = chosen_of(archive, variables)
+    chosen = select_variables(archive, variables)
     before, after, guard = Summary(), Summary(), ZoneGuard()
     readings = changed = 0
     kept = {**archive.quality, **quality.to_json(chosen)}
@@ -92,8 +92,8 @@ def run_quality(
             window = archive.extent(name)
             for part, done in _parts(archive, name, window):
                 progress(name, done)
-                context, judged, inside = judged_part(writer.read, archive, variable, tests, part)
-                old, new = context.take(inside), judged.take(inside)
+                context, judged, inside = reflag_part(writer.read, archive, variable, tests, part)
+                old, new = context.take_rows(inside), judged.take_rows(inside)
                 for summary, readings_of in ((before, old), (after, new)):
                     summary.add(old.series, old.index, readings_of.flag, readings_of.tests_or_none_set())
                     count_gaps(summary, context, tests, inside)
@@ -102,25 +102,25 @@ def run_quality(
                     guard.add(new)
                 readings += len(new)
                 other = (old.flag != new.flag) | (old.tests_or_none_set() != new.tests_or_none_set())
-                changed += writer.flags(new.take(other))
+                changed += writer.flags(new.take_rows(other))
             progress(name, 1.0)
     places = {key: station.position for key, station in archive.stations.items()}
-    found = guard.suspicions({key: (p.lon, p.lat, p.elevation_m) for key, p in places.items()})
-    warnings = tuple(one.describe() for one in found) if quality.zone_guard else ()
+    suspicions = guard.suspicions({key: (p.lon, p.lat, p.elevation_m) for key, p in places.items()})
+    warnings = tuple(suspicion.describe() for suspicion in suspicions) if quality.zone_guard else ()
     return QualityReport(
         str(archive.path),
         writer.snapshot,
         source,
         readings,
         changed,
-        before.by_station(),
-        after.by_station(),
-        after.skipped(),
+        before.count_by_station(),
+        after.count_by_station(),
+        after.count_skipped(),
         warnings,
     )
 
 
-def chosen_of(archive: Archive, variables: Sequence[str]) -> dict[str, Variable]:
+def select_variables(archive: Archive, variables: Sequence[str]) -> dict[str, Variable]:
     """Return the variables of these names, of none all.
 
     Raises
@@ -132,10 +132,10 @@ def chosen_of(archive: Archive, variables: Sequence[str]) -> dict[str, Variable]
         if name not in archive.variables:
             unknown = NotFound.among("variable", name, archive.variables)
             raise unknown
-    return {name: one for name, one in archive.variables.items() if name in (variables or archive.variables)}
+    return {name: variable for name, variable in archive.variables.items() if name in (variables or archive.variables)}
 
 
-def parameters_of(archive: Archive, deployment: Path | None) -> tuple[Quality, str]:
+def parameters_of(archive: Archive, deployment: Path | None) -> tuple[QualityOverrides, str]:
     """Return the parameters in a deployment file, or those of the archive where there is none; and where they are from.
 
     Raises
@@ -157,5 +157,5 @@ def _parts(archive: Archive, name: str, window: Window | None) -> Iterator[tuple
     pieces = max(1, -(-archive.readings(name) // READINGS_AT_ONCE))
     edges = np.linspace(window.start_ns, window.stop_ns, pieces + 1).astype(np.int64).tolist()
     edges[-1] = window.stop_ns
-    for place in range(pieces):
-        yield Window(edges[place], edges[place + 1]), place / pieces
+    for index in range(pieces):
+        yield Window(edges[index], edges[index + 1]), index / pieces

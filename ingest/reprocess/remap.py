@@ -20,19 +20,19 @@ from typing import Final
 
 from hypergrid.archive import Archive, FileEntry
 from hypergrid.core.errors import HyperGridError, InvalidDeployment, NotFound
-from ingest.batch.archive_session import STAGING, held
-from ingest.batch.metadata_merge import columns_of, is_placed, with_told
+from ingest.batch.archive_session import STAGING, locked_archive
+from ingest.batch.metadata_merge import columns_of, is_placed, with_file_metadata
 from ingest.batch.plan import make_plan
 from ingest.batch.report import Stages
-from ingest.batch.staging import Staged, stage
-from ingest.batch.write_staged import Stock, kinds
+from ingest.batch.staging import StagedChunk, stage
+from ingest.batch.write_staged import StagedBatch, count_by_reason
 from ingest.deployment.arrivals import Arrivals, read_arrivals
 from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed, default_deployment, load
 from ingest.formats import FORMATS, DocumentFormat
 from ingest.job import SPARK_FROM_BYTES
-from ingest.reprocess.reading_diff import Comparison, RemapReport, Said
-from ingest.sources.folder import CHUNK_BYTES, Chunk, Found, SourceFile, discover
-from ingest.sources.raw_files import RAW, place_of, read_back
+from ingest.reprocess.reading_diff import ParsedAs, ReadingDiff, RemapReport
+from ingest.sources.folder import CHUNK_BYTES, Chunk, Discovery, SourceFile, discover
+from ingest.sources.raw_files import RAW, copy_path, read_back
 from ingest.streaming.stream_commit import is_segment
 
 _PACKED: Final = re.compile(r"(\.gz)?( \(\d+\))?$", re.IGNORECASE)
@@ -44,7 +44,7 @@ def remap(
     *,
     deployment: Path | None = None,
     now_ns: int,
-    parse: Callable[[Sequence[Chunk], Path, Stages], list[Staged]] | None = None,
+    parse: Callable[[Sequence[Chunk], Path, Stages], list[StagedChunk]] | None = None,
     progress: Callable[[str, float], None] | None = None,
     on_warning: Callable[[str], None] = lambda _text: None,
 ) -> RemapReport:
@@ -81,11 +81,11 @@ def remap(
     kept = kept_descriptions(archive)
     described = load(deployment) if deployment is not None else _latest(archive, kept)
     waiting = "another ingest of this archive is running; waiting"
-    with held(archive.path, described, now_ns=now_ns, on_wait=lambda: warn(waiting)) as opened:
+    with locked_archive(archive.path, described, now_ns=now_ns, on_wait=lambda: warn(waiting)) as opened:
         scratch = Path(tempfile.mkdtemp(prefix="remap-", dir=archive.path / STAGING))
         try:
-            run = _Run(opened, opened.files(), scratch, stages, parse or _parse_here, warn)
-            report = run.do(described, kept, now_ns)
+            run = _RemapRun(opened, opened.files(), scratch, stages, parse or _parse_locally, warn)
+            report = run.run(described, kept, now_ns)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     report.seconds, report.warnings = dict(stages.seconds), tuple(warnings)
@@ -94,53 +94,55 @@ def remap(
 
 def versions_of(
     archive: Archive, files: Sequence[FileEntry], scratch: Path, stages: Stages, warn: Callable[[str], None]
-) -> list[tuple[Said, int]]:
+) -> list[tuple[ParsedAs, int]]:
     """Return what the raw files of an archive said when they were ingested, each run's with its instant, oldest first.
 
     What came by streams is left out (`stream_history`), and files of which nothing tells any more how they were read;
     these are told.
     """
-    run = _Run(archive, files, scratch, stages, _parse_here, warn)
+    run = _RemapRun(archive, files, scratch, stages, _parse_locally, warn)
     return run.versions(list(run.entries().values()), kept_descriptions(archive))
 
 
-def said_by_raw_copies(
+def parse_raw_copies(
     archive: Archive, scratch: Path, stages: Stages, warn: Callable[[str], None], on_damage: Callable[[str], None]
-) -> tuple[list[Said], list[Said]]:
+) -> tuple[list[ParsedAs], list[ParsedAs]]:
     """Return what the raw files of an archive say, and what those say that were read anew by another description.
 
     What came by streams is left out, and files of which nothing tells how they were read, of which `warn` is told;
     `on_damage` is told of raw copies that cannot be read.
     """
-    run = _Run(archive, archive.files(), scratch, stages, _parse_here, warn, on_damage)
+    run = _RemapRun(archive, archive.files(), scratch, stages, _parse_locally, warn, on_damage)
     mappings: dict[str, set[str]] = {}
     for entry in run.files:
         mappings.setdefault(entry.sha256, set()).add(entry.mapping)
     kept, by_reading = kept_descriptions(archive), []
     for is_anew in (False, True):
-        some = [entry for sha256, entry in run.entries().items() if (len(mappings[sha256]) > 1) == is_anew]
+        entries = [entry for sha256, entry in run.entries().items() if (len(mappings[sha256]) > 1) == is_anew]
         run.scratch = scratch / ("anew" if is_anew else "once")
         run.scratch.mkdir()
-        by_reading.append([said for _, said in run._by_description(some, kept, "nothing of them is compared")])
+        by_reading.append(
+            [parsed_as for _, parsed_as in run._parse_by_description(entries, kept, "nothing of them is compared")]
+        )
     once, anew = by_reading
     return once, anew
 
 
-def stage_here_or_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
+def stage_locally_or_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[StagedChunk]:
     """Parse chunks into a folder, on Spark where they are large."""
     if sum(chunk.stop - chunk.start for chunk in chunks) < SPARK_FROM_BYTES:
-        return _parse_here(chunks, folder, stages)
+        return _parse_locally(chunks, folder, stages)
     from ingest.spark.batch import stage_on_spark  # noqa: PLC0415 - Spark is heavy, and small inputs need none
 
     return stage_on_spark(chunks, folder, stages)
 
 
-def _parse_here(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
-    with stages.stage("parse") as tell:
+def _parse_locally(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[StagedChunk]:
+    with stages.stage("parse") as on_progress:
         staged = []
         for count, chunk in enumerate(chunks):
             staged.append(stage(chunk, folder))
-            tell((count + 1) / len(chunks))
+            on_progress((count + 1) / len(chunks))
         return staged
 
 
@@ -150,7 +152,7 @@ def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None =
     `described_by` names the copies by their hashes; None: as the archive does.
     """
     described_by = archive.described_by if described_by is None else described_by
-    found: dict[str, Deployment] = {}
+    deployments: dict[str, Deployment] = {}
     raw = archive.path / RAW
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / FILE_NAME
@@ -161,11 +163,11 @@ def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None =
                 continue
             try:
                 path.write_bytes(read_back(raw, sha256))
-                found[sha256] = load(path)
+                deployments[sha256] = load(path)
             except (OSError, HyperGridError):
                 # Lost, or written for a later or an earlier program: what was read by it is told as not known.
                 continue
-    return found
+    return deployments
 
 
 def unpack(archive: Archive, entry: FileEntry, folder: Path, warn: Callable[[str], None]) -> Path | None:
@@ -196,22 +198,26 @@ def unpack_tables(archive: Archive, described_by: Mapping[str, str], folder: Pat
                 (folder / PurePosixPath(name).name).write_bytes(read_back(archive.path / RAW, sha256))
 
 
-def _described_by_default(archive: Archive) -> Deployment:
+def _default_description(archive: Archive) -> Deployment:
     """Return how files are read that come without a description."""
     return default_deployment(name=archive.name, slice_s=archive.slice_s, variables=tuple(archive.variables.values()))
 
 
 def descriptions_by_mapping(archive: Archive, kept: Mapping[str, Deployment]) -> dict[str, Deployment]:
     """Return the descriptions that files may have been read by, by what the ledger says of each (`mapping`)."""
-    found: dict[str, Deployment] = {}
+    by_mapping: dict[str, Deployment] = {}
     older: dict[str, list[Deployment]] = {}
-    for deployment in (_described_by_default(archive), *kept.values()):
+    for deployment in (_default_description(archive), *kept.values()):
         for feed in deployment.feeds:
-            found[deployment.mapping_of(feed)] = deployment
+            by_mapping[deployment.mapping_of(feed)] = deployment
             older.setdefault(feed.token(), []).append(deployment)
     # Older archives noted no shifts of clocks: where these changed, nothing tells which held.
-    told = {key: some[-1] for key, some in older.items() if len({one.quality.clock_shift_h for one in some}) == 1}
-    return {**told, **found}
+    by_feed_token = {
+        key: versions[-1]
+        for key, versions in older.items()
+        if len({version.quality.clock_shift_h for version in versions}) == 1
+    }
+    return {**by_feed_token, **by_mapping}
 
 
 def _latest(archive: Archive, kept: Mapping[str, Deployment]) -> Deployment:
@@ -224,7 +230,7 @@ def _latest(archive: Archive, kept: Mapping[str, Deployment]) -> Deployment:
 
 
 @dataclass
-class _Run:
+class _RemapRun:
     """The steps of a run."""
 
     archive: Archive
@@ -232,7 +238,7 @@ class _Run:
     """The ledger of files."""
     scratch: Path
     stages: Stages
-    parse: Callable[[Sequence[Chunk], Path, Stages], list[Staged]]
+    parse: Callable[[Sequence[Chunk], Path, Stages], list[StagedChunk]]
     warn: Callable[[str], None]
     on_damage: Callable[[str], None] | None = None
     """Is told of raw copies that cannot be read; None: `warn` is."""
@@ -240,16 +246,16 @@ class _Run:
     def _tell_damage(self, text: str) -> None:
         (self.on_damage or self.warn)(text)
 
-    def do(self, described: Deployment, kept: Mapping[str, Deployment], now_ns: int) -> RemapReport:
+    def run(self, described: Deployment, kept: Mapping[str, Deployment], now_ns: int) -> RemapReport:
         report = RemapReport(str(self.archive.path), str(described.path or "the one that the archive keeps"))
         entries = self.entries()
-        if streamed := self._streamed():
+        if streamed := self._stream_segments():
             self.warn(f"what came by streams ({len(streamed)} segments) stays as it is: only files are read again")
         if not entries:
             message = f"{self.archive.path} keeps no raw file that could be read again; nothing was changed"
             raise NotFound(message)
-        new = self._read_by(described, list(entries.values()), "new")
-        given = self._usable(new, entries)
+        new = self._parse_with(described, list(entries.values()), "new")
+        given = self._usable_contents(new, entries)
         if not given:
             message = (
                 f"no feed of {report.deployment} gives a reading from the {len(entries)} raw files of "
@@ -258,16 +264,16 @@ class _Run:
             raise NotFound(message)
         if len(given) < len(entries):
             left = [entry.name for sha256, entry in entries.items() if sha256 not in given]
-            self.warn(f"files that give no reading as described now stay as they are: {_some(left)}")
+            self.warn(f"files that give no reading as described now stay as they are: {_list_names(left)}")
         report.files, report.files_left = len(given), len(entries) - len(given)
         again = [entry for sha256, entry in entries.items() if sha256 in given]
-        before = self._by_description(again, kept, "nothing of them is withdrawn")
-        old = [said for _, said in before]
-        with self.stages.stage("compare and store") as tell:
-            Comparison(self.archive, described, new, old, report, now_ns).commit(entries, tell)
-        self._tell_stations(described)
+        before = self._parse_by_description(again, kept, "nothing of them is withdrawn")
+        old = [parsed_as for _, parsed_as in before]
+        with self.stages.stage("compare and store") as on_progress:
+            ReadingDiff(self.archive, described, new, old, report, now_ns).commit(entries, on_progress)
+        self._warn_of_moved(described)
         rejects = new.stock.rejects()
-        report.rejects = kinds(rejects)
+        report.rejects = count_by_reason(rejects)
         if rejects:
             self.warn(f"{len(rejects)} rows or files cannot be read as described now, see hypergrid rejects")
         if report.kept:
@@ -275,24 +281,27 @@ class _Run:
         if report.empty_series:
             self.warn(
                 f"series that nothing gives any more stay listed, with missing values alone: "
-                f"{_some(report.empty_series)}; where a station has another one now, queries .select it by its source"
+                f"{_list_names(report.empty_series)}; where a station has another one now, queries .select it by its "
+                f"source"
             )
         return report
 
     def entries(self) -> dict[str, FileEntry]:
         """Return the last entry of each content, in the order in which contents came first; segments are left out."""
-        streamed = self._streamed()
+        streamed = self._stream_segments()
         return {
             entry.sha256: entry
             for entry in self.files
-            if entry.sha256 not in streamed and place_of(self.archive.path / RAW, entry.sha256).is_file()
+            if entry.sha256 not in streamed and copy_path(self.archive.path / RAW, entry.sha256).is_file()
         }
 
-    def _streamed(self) -> set[str]:
+    def _stream_segments(self) -> set[str]:
         """Return the contents that are segments of streams."""
         return {entry.sha256 for entry in self.files if is_segment(entry.name)}
 
-    def _placed(self, entries: Iterable[FileEntry], folder: Path) -> tuple[list[Path], list[tuple[Path, FileEntry]]]:
+    def _unpack_entries(
+        self, entries: Iterable[FileEntry], folder: Path
+    ) -> tuple[list[Path], list[tuple[Path, FileEntry]]]:
         """Unpack raw copies under their names; return a folder for each run that ingested some, in order, and all."""
         order = {entry.sha256: entry.ingested_ns for entry in reversed(self.files)}
         runs: dict[int, Path] = {}
@@ -305,14 +314,14 @@ class _Run:
             placed += [(path, entry)] if path is not None else []
         return list(runs.values()), placed
 
-    def versions(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[tuple[Said, int]]:
+    def versions(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[tuple[ParsedAs, int]]:
         """Return what files said when they were ingested, a run and a description at a time, oldest first."""
-        groups = self._by_description(entries, kept, "nothing of them comes back", runs_apart=True)
-        return [(said, ingested_ns) for ingested_ns, said in groups]
+        groups = self._parse_by_description(entries, kept, "nothing of them comes back", runs_apart=True)
+        return [(parsed_as, ingested_ns) for ingested_ns, parsed_as in groups]
 
-    def _by_description(
+    def _parse_by_description(
         self, entries: Iterable[FileEntry], kept: Mapping[str, Deployment], otherwise: str, *, runs_apart: bool = False
-    ) -> list[tuple[int, Said]]:
+    ) -> list[tuple[int, ParsedAs]]:
         """Return what files said by the description that each was read by, and an instant of ingest, oldest first.
 
         Parameters
@@ -334,40 +343,42 @@ class _Run:
             run = entry.ingested_ns if runs_apart or is_linked else 0
             groups.setdefault((run, described), []).append(entry)
             telling.setdefault(described, []).extend([entry] if is_linked and not entry.readings else [])
-        found = []
-        for number, ((ingested_ns, described), some) in enumerate(sorted(groups.items(), key=_instant)):
+        versions = []
+        for number, ((ingested_ns, described), group_entries) in enumerate(sorted(groups.items(), key=_instant)):
             before = [entry for entry in telling[described] if entry.ingested_ns < ingested_ns]
             name = f"by-description-{number}"
             try:
-                found.append((ingested_ns, self._read_by(known[some[0].mapping], some, name, before=before)))
+                versions.append(
+                    (ingested_ns, self._parse_with(known[group_entries[0].mapping], group_entries, name, before=before))
+                )
             except InvalidDeployment as error:
-                unknown += [f"{entry.name} ({error})" for entry in some]
+                unknown += [f"{entry.name} ({error})" for entry in group_entries]
         if unknown:
-            self.warn(f"nothing tells how these files were read, so that {otherwise}: {_some(unknown)}")
-        return found
+            self.warn(f"nothing tells how these files were read, so that {otherwise}: {_list_names(unknown)}")
+        return versions
 
     def _arrivals(self, deployment: Deployment) -> dict[str, Arrivals]:
         """Return the tables of arrivals that a description names, as far as their raw copies are kept."""
         names = {name: sha256 for sha256, name in self.archive.described_by.items()}
-        found = {}
+        arrivals = {}
         for feed in deployment.feeds:
             if feed.arrivals is not None and (sha256 := names.get(PurePosixPath(feed.arrivals).name)):
                 path = self.scratch / f"arrivals-{sha256}.csv"
                 try:
                     path.write_bytes(read_back(self.archive.path / RAW, sha256))
-                    found[feed.name] = read_arrivals(path)
+                    arrivals[feed.name] = read_arrivals(path)
                 except (OSError, HyperGridError) as error:
                     self._tell_damage(f"the arrivals of feed {feed.name} cannot be read again: {error}")
-        return found
+        return arrivals
 
-    def _read_by(
+    def _parse_with(
         self,
         deployment: Deployment,
         entries: Sequence[FileEntry],
         name: str,
         *,
         before: Sequence[FileEntry] | None = None,
-    ) -> Said:
+    ) -> ParsedAs:
         """Return what a description says of files.
 
         Parameters
@@ -377,43 +388,45 @@ class _Run:
             read it. None: by the feed that the description has for its name.
         """
         folder = self.scratch / name
-        roots, placed = self._placed(entries, folder / "files")
+        roots, placed = self._unpack_entries(entries, folder / "files")
         plain, staging = folder / "plain", folder / "staging"
         plain.mkdir()
         staging.mkdir()
         names = {entry.sha256: entry.name for entry in entries}
-        with self.stages.stage("plan") as tell:
+        with self.stages.stage("plan") as on_progress:
             if before is None:
-                found = discover(roots, deployment)
+                discovery = discover(roots, deployment)
             else:
-                _, others = self._placed(before, folder / "before")
-                found = Found(tuple(_source(*one, deployment) for one in [*placed, *others]), ())
+                _, others = self._unpack_entries(before, folder / "before")
+                discovery = Discovery(tuple(_source(*pair, deployment) for pair in [*placed, *others]), ())
             plan = make_plan(
-                found, deployment, ledger=before or (), chunk_bytes=CHUNK_BYTES, scratch=plain, progress=tell,
-                requires_columns=before is None,
+                discovery, deployment, ledger=before or (), chunk_bytes=CHUNK_BYTES, scratch=plain,
+                progress=on_progress, requires_columns=before is None,
             )  # fmt: skip
         files = tuple(replace(file, name=names.get(file.sha256, file.name)) for file in plan.files)
         plan = replace(plan, files=files)
-        told = with_told(deployment, plan, variables=self.archive.variables, stations=self.archive.stations)
+        full_deployment = with_file_metadata(
+            deployment, plan, variables=self.archive.variables, stations=self.archive.stations
+        )
         staged = self.parse(plan.chunks, staging, self.stages)
-        stock = Stock(plan, told, staged, staging, columns_of(plan, told), {})
+        stock = StagedBatch(plan, full_deployment, staged, staging, columns_of(plan, full_deployment), {})
         if before is not None:
             ingested_ns = {entry.sha256: entry.ingested_ns for entry in entries}
-            by_place = {place: ingested_ns[file.sha256] for place, file in enumerate(files)}
+            by_place = {file_index: ingested_ns[file.sha256] for file_index, file in enumerate(files)}
             stock = replace(stock, arrivals=self._arrivals(deployment), ingested_ns=by_place)
-        return Said(stock, stock.series())
+        return ParsedAs(stock, stock.series())
 
     @staticmethod
-    def _usable(said: Said, entries: Mapping[str, FileEntry]) -> set[str]:
+    def _usable_contents(parsed_as: ParsedAs, entries: Mapping[str, FileEntry]) -> set[str]:
         """Return the contents of which a description gives a reading."""
-        plan = said.stock.plan
+        plan = parsed_as.stock.plan
         return {
             plan.files[chunk.file].sha256
-            for chunk, staged in zip(plan.chunks, said.stock.staged, strict=True)
-            if staged.rows and (plan.layouts[chunk.file].long or said.stock.width(chunk.file))
+            for chunk, staged in zip(plan.chunks, parsed_as.stock.staged, strict=True)
+            if staged.rows and (plan.layouts[chunk.file].long or parsed_as.stock.width(chunk.file))
         } & entries.keys()
 
-    def _tell_stations(self, described: Deployment) -> None:
+    def _warn_of_moved(self, described: Deployment) -> None:
         before = self.archive.stations
         moved = [
             station.id
@@ -421,12 +434,12 @@ class _Run:
             if station.id in before and is_placed(station) and station.position != before[station.id].position
         ]
         if moved:
-            self.warn(f"stations stand elsewhere now, as the description says: {_some(moved)}")
+            self.warn(f"stations stand elsewhere now, as the description says: {_list_names(moved)}")
 
 
 def _feed_of(entry: FileEntry, deployment: Deployment) -> Feed:
     """Return the feed that read a file, of the description that did."""
-    return next(one for one in deployment.feeds if entry.mapping in (deployment.mapping_of(one), one.token()))
+    return next(feed for feed in deployment.feeds if entry.mapping in (deployment.mapping_of(feed), feed.token()))
 
 
 def _is_linked(feed: Feed) -> bool:
@@ -444,5 +457,5 @@ def _instant(group: tuple[tuple[int, str], object]) -> int:
     return group[0][0]
 
 
-def _some(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -44,7 +44,7 @@ _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
 class Member:
     """A file within a packed one."""
 
-    place: int
+    index: int
     """Among the files there; 0 of the only one."""
     name: str
     """As people may see it."""
@@ -52,7 +52,7 @@ class Member:
     """Packed."""
 
 
-def members(path: Path) -> list[Member] | None:
+def list_members(path: Path) -> list[Member] | None:
     """Return the files in a packed file, None of one that is not packed.
 
     Raises
@@ -69,15 +69,15 @@ def members(path: Path) -> list[Member] | None:
     if not mark.startswith(_ZIP):
         message = f"{DAMAGED}: it is named {path.suffix}, and does not begin like one"
         raise Unreadable(message)
-    with _told(), zipfile.ZipFile(path) as packed:
+    with _translate_errors(), zipfile.ZipFile(path) as packed:
         infos = packed.infolist()
     if len(infos) > MEMBERS_MOST:
         message = f"{TOO_MANY}: {len(infos)} in one packed file; at most {MEMBERS_MOST} are read"
         raise Unreadable(message)
     size = path.stat().st_size
     return [
-        Member(place, _shown(info.filename), min(info.compress_size, size))
-        for place, info in enumerate(infos)
+        Member(index, _printable_name(info.filename), min(info.compress_size, size))
+        for index, info in enumerate(infos)
         if not info.is_dir() and not _base(info.filename).startswith(".") and "__MACOSX" not in info.filename
     ]
 
@@ -86,7 +86,7 @@ def _base(name: str) -> str:
     return re.split(r"[/\\]", name)[-1]
 
 
-def _shown(name: str) -> str:
+def _printable_name(name: str) -> str:
     """Return a name without what would be a path elsewhere or no text."""
     parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..")]
     text = "".join(letter if letter.isprintable() else "?" for letter in "/".join(parts))
@@ -94,7 +94,7 @@ def _shown(name: str) -> str:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except _ERRORS as error:
@@ -106,33 +106,33 @@ def _told() -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path, member: Member | None) -> Iterator[IO[bytes]]:
+def open_member(path: Path, member: Member | None) -> Iterator[IO[bytes]]:
     """Open a file, or one within it, for reading; errors as in `members`."""
     if member is None:
         with path.open("rb") as stream:
             yield stream
     else:
-        with _told():
+        with _translate_errors():
             if path.suffix.lower() == ".gz":
                 with gzip.open(path) as stream:
                     yield stream  # type: ignore[misc]
             else:
-                with zipfile.ZipFile(path) as packed, packed.open(packed.infolist()[member.place]) as stream:
+                with zipfile.ZipFile(path) as packed, packed.open(packed.infolist()[member.index]) as stream:
                     yield stream
 
 
-def unpacked(path: Path, member: Member, folder: Path) -> Path:
+def unpack_member(path: Path, member: Member, folder: Path) -> Path:
     """Unpack a file into the folder; errors as in `members`, and `Unreadable` for one that grows out of measure."""
     target = folder / (re.sub(r"[^\w.\- ]", "_", _base(member.name))[-80:] or "unnamed")
-    most = max(RATIO_FROM_BYTES, RATIO_MOST * member.size_bytes)
+    max_bytes = max(RATIO_FROM_BYTES, RATIO_MOST * member.size_bytes)
     total = 0
-    with opened(path, member) as stream, target.open("wb") as out:
+    with open_member(path, member) as stream, target.open("wb") as out:
         while block := stream.read(_BLOCK):
             total += len(block)
-            if total > most:
+            if total > max_bytes:
                 out.truncate(0)
                 message = (
-                    f"{BOMB}: {member.size_bytes} bytes become more than {most}, {RATIO_MOST} times as many; "
+                    f"{BOMB}: {member.size_bytes} bytes become more than {max_bytes}, {RATIO_MOST} times as many; "
                     "unpack it yourself if it is sound"
                 )
                 raise Unreadable(message)
@@ -145,7 +145,7 @@ def needs_rewriting(head: bytes, encoding: str | None) -> bool:
     return not has_lines(head, encoding)
 
 
-def rewritten(source: Path, size_bytes: int, head: bytes, encoding: str | None, folder: Path) -> Path:
+def rewrite_text(source: Path, size_bytes: int, head: bytes, encoding: str | None, folder: Path) -> Path:
     """Write the first bytes of a text into the folder, in UTF-8 where its characters are wide, lines ended by newlines.
 
     What the encoding does not have becomes U+FFFD.
@@ -155,7 +155,10 @@ def rewritten(source: Path, size_bytes: int, head: bytes, encoding: str | None, 
     with source.open("rb") as raw, target.open("w", encoding="utf-8" if wide else "latin-1", newline="\n") as out:
         # Latin-1 leaves every byte as it is, so that the encoding can be told later.
         text = io.TextIOWrapper(
-            io.BufferedReader(_First(raw, size_bytes)), encoding=wide or "latin-1", errors="replace", newline=None
+            io.BufferedReader(_LimitedReader(raw, size_bytes)),
+            encoding=wide or "latin-1",
+            errors="replace",
+            newline=None,
         )
         while block := text.read(_BLOCK):
             out.write(block)
@@ -178,7 +181,7 @@ def plain_head(head: bytes, encoding: str | None) -> bytes:
     return text.replace("\r\n", "\n").replace("\r", "\n").encode("utf-8", errors="replace")
 
 
-class _First(io.RawIOBase):
+class _LimitedReader(io.RawIOBase):
     """The first bytes of a stream."""
 
     def __init__(self, stream: IO[bytes], size_bytes: int) -> None:
@@ -194,4 +197,4 @@ class _First(io.RawIOBase):
         return len(block)
 
 
-__all__ = ["Member", "members", "opened", "plain_head", "rewritten", "unpacked"]
+__all__ = ["Member", "list_members", "open_member", "plain_head", "rewrite_text", "unpack_member"]

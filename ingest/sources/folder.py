@@ -16,8 +16,8 @@ from hypergrid.core.errors import InvalidDeployment, NotFound
 from ingest.deployment.deployment_file import FILE_NAME, Deployment, Feed
 from ingest.formats import FORMATS, BadRow, DocumentFormat, Format, Layout, Parsed, Unreadable, recognise
 from ingest.formats.encoding import has_lines
-from ingest.formats.timestamps import changes, repeated
-from ingest.sources.compressed import Member, members, opened, plain_head, rewritten, unpacked
+from ingest.formats.timestamps import changes, find_repeated
+from ingest.sources.compressed import Member, list_members, open_member, plain_head, rewrite_text, unpack_member
 
 HEAD_BYTES: Final = 1 << 16
 """What is read of a file to tell its form [bytes]."""
@@ -50,7 +50,7 @@ class SourceFile:
     sha256: str = ""
     """Hash of its content; empty until it was read."""
     member: Member | None = None
-    """It is packed in the file at `path`, until `made_plain` has unpacked it."""
+    """It is packed in the file at `path`, until `decompress_to` has unpacked it."""
     refused: str = ""
     """Why it cannot be read at all, where that is known already."""
     text: Path | None = None
@@ -63,7 +63,7 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
-class Found:
+class Discovery:
     """What lies at some paths."""
 
     files: tuple[SourceFile, ...]
@@ -92,7 +92,7 @@ class Chunk:
     """It ends where the file ends."""
 
 
-def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | None = None) -> Found:
+def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | None = None) -> Discovery:
     """Return the files of the paths (folders with all that is in them) that a feed reads, by path and name.
 
     Left out without a word are hidden files and folders, the folder `exclude`, deployment files, and tables of arrivals
@@ -141,27 +141,27 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
             packed.append(None)
             feeds.append(feed)
     files = (
-        _found(path, name, feed, inner)
-        for (_, path), name, feed, inner in zip(placed, _told_apart(placed), feeds, packed, strict=True)
+        _source_file(path, name, feed, inner)
+        for (_, path), name, feed, inner in zip(placed, _unique_names(placed), feeds, packed, strict=True)
     )
-    return Found(tuple(files), tuple(ignored), tuple(companions))
+    return Discovery(tuple(files), tuple(ignored), tuple(companions))
 
 
 def _members(path: Path) -> list[Member] | list[str] | None:
     """Return what is packed in a file, or why that cannot be told; None where it is not packed."""
     try:
-        return members(path)
+        return list_members(path)
     except Unreadable as error:
         return [str(error)]
 
 
-def _found(path: Path, name: str, feed: Feed, packed: Member | str | None) -> SourceFile:
+def _source_file(path: Path, name: str, feed: Feed, packed: Member | str | None) -> SourceFile:
     # Files within another have no place of their own on the disk.
-    here = next(one for one in (path, *path.parents) if one.is_file())
-    status = here.stat()
+    file_path = next(candidate for candidate in (path, *path.parents) if candidate.is_file())
+    status = file_path.stat()
     member = packed if isinstance(packed, Member) else None
     refused = packed if isinstance(packed, str) else ""
-    return SourceFile(here, name, feed.name, status.st_size, status.st_mtime_ns, member=member, refused=refused)
+    return SourceFile(file_path, name, feed.name, status.st_size, status.st_mtime_ns, member=member, refused=refused)
 
 
 def arrival_tables(deployment: Deployment) -> set[Path]:
@@ -179,7 +179,7 @@ def is_companion(path: Path, deployment: Deployment) -> bool:
     return described or (folder / FILE_NAME).is_file()
 
 
-def _told_apart(placed: Sequence[tuple[Path, Path]]) -> list[str]:
+def _unique_names(placed: Sequence[tuple[Path, Path]]) -> list[str]:
     """Return a name for each (root, path), no two alike: from the root, with as many folders above it as it takes.
 
     What a packed file has several times under one name is numbered.
@@ -187,12 +187,12 @@ def _told_apart(placed: Sequence[tuple[Path, Path]]) -> list[str]:
     alike: Counter[tuple[Path, Path]] = Counter()
     above = [0] * len(placed)
     number = []
-    for one in placed:
-        alike[one] += 1
-        number.append(f" ({alike[one]})" if alike[one] > 1 else "")
+    for pair in placed:
+        alike[pair] += 1
+        number.append(f" ({alike[pair]})" if alike[pair] > 1 else "")
     while True:
         named = zip(placed, above, number, strict=True)
-        names = [_name(root, path, count) + which for (root, path), count, which in named]
+        names = [_name(root, path, count) + suffix for (root, path), count, suffix in named]
         times = Counter(names)
         if len(times) == len(names) or max(above) > _FOLDERS_MOST:
             return names
@@ -211,7 +211,7 @@ def _feed_of(path: Path, member: Member | None, deployment: Deployment) -> Feed 
     if deployment.declared:
         return named
     try:
-        with opened(path, member) as stream:
+        with open_member(path, member) as stream:
             recognised = recognise(plain_head(stream.read(HEAD_BYTES), None), name)
     except Unreadable:
         # Why is told when it is read.
@@ -222,7 +222,7 @@ def _feed_of(path: Path, member: Member | None, deployment: Deployment) -> Feed 
 
 def walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, Path]]:
     """Yield each file with the folder that its name is told from."""
-    apart = exclude.resolve() if exclude else None
+    excluded = exclude.resolve() if exclude else None
     for root in paths:
         if root.is_file():
             yield root.parent, root
@@ -231,11 +231,13 @@ def walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, Pa
             raise NotFound(message)
         else:
             for folder, folders, names in os.walk(root):
-                here = Path(folder)
-                folders[:] = sorted(f for f in folders if not f.startswith(".") and (here / f).resolve() != apart)
+                folder_path = Path(folder)
+                folders[:] = sorted(
+                    f for f in folders if not f.startswith(".") and (folder_path / f).resolve() != excluded
+                )
                 for name in sorted(names):
                     if not name.startswith("."):
-                        yield root, here / name
+                        yield root, folder_path / name
 
 
 def find_deployment(paths: Sequence[Path]) -> Path | None:
@@ -247,18 +249,18 @@ def find_deployment(paths: Sequence[Path]) -> Path | None:
         There are several, or they lie deeper: one cannot speak for the files of another.
     """
     folders = dict.fromkeys((path if path.is_dir() else path.parent).resolve() for path in paths)
-    found = [folder / FILE_NAME for folder in folders if (folder / FILE_NAME).is_file()]
-    if len(found) > 1:
-        listed = ", ".join(map(str, found))
+    candidates = [folder / FILE_NAME for folder in folders if (folder / FILE_NAME).is_file()]
+    if len(candidates) > 1:
+        listed = ", ".join(map(str, candidates))
         message = f"the files have several deployments: {listed}; ingest one folder after the other"
         raise InvalidDeployment(message)
-    if not found:
+    if not candidates:
         deeper = sorted(path for folder in paths if folder.is_dir() for path in folder.rglob(FILE_NAME))
         if deeper:
             listed = ", ".join(map(str, deeper[:5]))
             message = f"deployment files lie deeper than what is ingested: {listed}; name one folder, or --deployment"
             raise InvalidDeployment(message)
-    return found[0] if found else None
+    return candidates[0] if candidates else None
 
 
 def first_bytes(file: SourceFile, feed: Feed) -> bytes:
@@ -269,7 +271,7 @@ def first_bytes(file: SourceFile, feed: Feed) -> bytes:
     Unreadable
         It cannot be unpacked.
     """
-    with opened(file.readable, file.member) as stream:
+    with open_member(file.readable, file.member) as stream:
         head = stream.read(HEAD_BYTES)
         # A header of thousands of columns is longer.
         while head.count(b"\n") < _LINES_LEAST and len(head) < HEAD_MOST_BYTES and (more := stream.read(HEAD_BYTES)):
@@ -277,7 +279,7 @@ def first_bytes(file: SourceFile, feed: Feed) -> bytes:
     return head if isinstance(FORMATS[feed.format], DocumentFormat) else plain_head(head, feed.options.text.encoding)
 
 
-def made_plain(file: SourceFile, feed: Feed, scratch: Path) -> SourceFile:
+def decompress_to(file: SourceFile, feed: Feed, scratch: Path) -> SourceFile:
     """Return a file that can be read at any place: unpacked, and as text with lines, into folders of its own.
 
     Raises
@@ -288,7 +290,7 @@ def made_plain(file: SourceFile, feed: Feed, scratch: Path) -> SourceFile:
     if file.refused:
         raise Unreadable(file.refused)
     if file.member is not None:
-        path = unpacked(file.path, file.member, Path(tempfile.mkdtemp(dir=scratch)))
+        path = unpack_member(file.path, file.member, Path(tempfile.mkdtemp(dir=scratch)))
         status = path.stat()
         file = replace(file, path=path, size_bytes=status.st_size, changed_ns=status.st_mtime_ns, member=None)
     encoding = feed.options.text.encoding
@@ -299,7 +301,7 @@ def made_plain(file: SourceFile, feed: Feed, scratch: Path) -> SourceFile:
     if has_lines(head, encoding):
         return file
     return replace(
-        file, text=rewritten(file.path, file.size_bytes, head, encoding, Path(tempfile.mkdtemp(dir=scratch)))
+        file, text=rewrite_text(file.path, file.size_bytes, head, encoding, Path(tempfile.mkdtemp(dir=scratch)))
     )
 
 
@@ -324,14 +326,14 @@ def layout_of(file: SourceFile, feed: Feed) -> Layout:
 
 def layout_of_lines(head: bytes, file: str, feed: Feed, form: Format) -> Layout:
     """Read the first lines of a file; errors as in `layout_of`."""
-    if (place := head[:8192].find(b"\0")) >= 0:
+    if (offset := head[:8192].find(b"\0")) >= 0:
         # Later NUL bytes are what a logger leaves when its power fails; they cost their lines only.
-        message = f"{BINARY}: a NUL byte at byte {place}"
+        message = f"{BINARY}: a NUL byte at byte {offset}"
         raise Unreadable(message)
     return form.layout(head, file, feed.options)
 
 
-def cut(file: SourceFile, place: int, layout: Layout, form: str, *, chunk_bytes: int, first: int) -> list[Chunk]:
+def cut(file: SourceFile, file_index: int, layout: Layout, form: str, *, chunk_bytes: int, first: int) -> list[Chunk]:
     """Cut a file into chunks of about `chunk_bytes` [bytes] at the ends of lines, or as its format says.
 
     They are numbered from `first`.
@@ -348,7 +350,7 @@ def cut(file: SourceFile, place: int, layout: Layout, form: str, *, chunk_bytes:
         bounds = _line_bounds(file, layout, document, chunk_bytes)
     pairs = list(zip(bounds[:-1], bounds[1:], strict=True))
     return [
-        Chunk(first + n, place, str(file.readable), form, layout, start, stop, n == len(pairs) - 1)
+        Chunk(first + n, file_index, str(file.readable), form, layout, start, stop, n == len(pairs) - 1)
         for n, (start, stop) in enumerate(pairs)
     ]
 
@@ -364,28 +366,28 @@ def _line_bounds(file: SourceFile, layout: Layout, form: Format, chunk_bytes: in
     return bounds if bounds[-1] >= size and len(bounds) > 1 else [*bounds, size]
 
 
-def _within_repeated_hour(stream: BinaryIO, place: int, layout: Layout, form: Format) -> bool:
+def _within_repeated_hour(stream: BinaryIO, offset: int, layout: Layout, form: Format) -> bool:
     """Return whether rows at a place have times that come twice, which only all of them together tell apart."""
     zone = layout.options.timezone
     if not changes(zone):
         return False
-    stream.seek(place)
+    stream.seek(offset)
     block = stream.read(HEAD_BYTES)
     as_shown = replace(layout, options=replace(layout.options, timezone="UTC"))
     rows = form.parse(block[: block.rfind(b"\n") + 1], as_shown, last=False)
-    return bool(repeated(rows.time_ns, zone).any())
+    return bool(find_repeated(rows.time_ns, zone).any())
 
 
-def _line_end(stream: BinaryIO, place: int, size: int) -> int:
-    stream.seek(place)
-    block = stream.read(min(LINE_MOST_BYTES, size - place))
+def _line_end(stream: BinaryIO, offset: int, size: int) -> int:
+    stream.seek(offset)
+    block = stream.read(min(LINE_MOST_BYTES, size - offset))
     end = block.find(b"\n")
     if end < 0:
-        if place + len(block) == size:
+        if offset + len(block) == size:
             return size
-        message = f"{BINARY}: no end of line within {LINE_MOST_BYTES} bytes from byte {place}"
+        message = f"{BINARY}: no end of line within {LINE_MOST_BYTES} bytes from byte {offset}"
         raise Unreadable(message)
-    return place + end + 1
+    return offset + end + 1
 
 
 def parse(chunk: Chunk) -> Parsed:

@@ -36,7 +36,7 @@ from ingest.sources.folder import (
     layout_of_lines,
     walk,
 )
-from ingest.sources.spool import HEADER, REFUSED, Record, Spool
+from ingest.sources.spool import HEADER, REFUSED, Spool, SpoolRecord
 
 SETTLE_S: Final = 5.0
 """A file that has not changed for so long is taken for complete [s]."""
@@ -55,12 +55,12 @@ _END_BYTES: Final = 256
 _ROWS_LEAST: Final = 3
 _PACKED: Final = (".gz", ".zip")
 
-Status = tuple[int, int, int]
+StatKey = tuple[int, int, int]
 """Size [bytes], time of modification [ns], and number (inode) of a file."""
 
 
 @dataclass(frozen=True)
-class Followed:
+class TailState:
     """How far a file was read."""
 
     feed: str
@@ -80,33 +80,33 @@ class Followed:
     """Its size when it was refused [bytes]; -1 where it was not."""
     refused_by: str = ""
     """Token of the feed that it was refused by, where that is known."""
-    seen: Status = (-1, 0, 0)
+    seen: StatKey = (-1, 0, 0)
     """What it was like when there was nothing more to read."""
     gone_ns: int = 0
     """Since when it is not in the folder [ns since 1970 UTC]; 0 where it is."""
 
-    def after(self, record: Record, header: bytes) -> "Followed":
+    def advance(self, record: SpoolRecord, header: bytes) -> "TailState":
         """Return how far it is read with another record, above which a header was sent."""
         payload = record.payload
         if record.kind == REFUSED:
             return replace(self, refused=int(payload.rpartition(b"\n")[2].split()[0]), refused_by="")
-        if record.place == 0:
-            return Followed(record.feed, len(payload), zlib.crc32(payload), whole=True)
+        if record.position == 0:
+            return TailState(record.feed, len(payload), zlib.crc32(payload), whole=True)
         above, file = header.count(b"\n"), self
-        if record.place == above + 1:
+        if record.position == above + 1:
             # The first row: whatever was read before was another file.
-            file = Followed(record.feed, len(header), zlib.crc32(header), above, len(header))
+            file = TailState(record.feed, len(header), zlib.crc32(header), above, len(header))
         if not payload.endswith(b"\n"):
             return replace(file, half=(len(payload), zlib.crc32(payload)))
         offset, lines = file.offset + len(payload), file.lines + payload.count(b"\n")
         return replace(file, offset=offset, check=zlib.crc32(payload, file.check), lines=lines, half=(0, 0))
 
 
-class Files:
+class TailStates:
     """How far each file was read, by its path from the watched folder."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Followed] = {}
+        self.known: dict[str, TailState] = {}
         self._headers: dict[str, bytes] = {}
 
     def state(self) -> dict[str, Any]:
@@ -118,36 +118,36 @@ class Files:
         self.known.clear()
         for name, file in state.items():
             values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in file.items()}
-            self.known[name] = Followed(**values)
+            self.known[name] = TailState(**values)
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: SpoolRecord) -> None:
         """Take note of a record of a file, a header or a refusal that is in the spool, and came after the state."""
         name = record.origin
         if record.kind == HEADER:
             self._headers[name] = record.payload
         else:
-            file = self.known.get(name, Followed(record.feed))
-            self.known[name] = file.after(record, self._headers.pop(name, b""))
+            file = self.known.get(name, TailState(record.feed))
+            self.known[name] = file.advance(record, self._headers.pop(name, b""))
 
 
 @dataclass
-class _Seen:
+class _FileStat:
     """What this process knows of a file besides."""
 
-    status: Status = (-1, 0, 0)
+    status: StatKey = (-1, 0, 0)
     changed_s: float = 0.0
     """When its status became that, by the clock of `poll` [s]."""
-    compared: Status | None = None
+    compared: StatKey | None = None
     """What it was like when what had been read was last compared."""
     ends: tuple[bytes, bytes] = (b"", b"")
     """How what was read begins and ends."""
     done: bool = False
     """There is nothing to do until it changes."""
-    told: str = ""
+    last_message: str = ""
 
 
 @dataclass(frozen=True)
-class Polled:
+class PollResult:
     """What one look at the folder gave."""
 
     records: int
@@ -157,7 +157,7 @@ class Polled:
 
 
 @dataclass
-class _Look:
+class _FileRead:
     """One look at one file."""
 
     name: str
@@ -170,7 +170,7 @@ class _Look:
     """There comes no more: a last line needs no end."""
     room: int
     """What may be taken at most [bytes]."""
-    records: list[Record]
+    records: list[SpoolRecord]
 
 
 class WatchedFolder:
@@ -194,23 +194,23 @@ class WatchedFolder:
         self,
         folder: Path,
         deployment: Deployment,
-        files: Files,
+        files: TailStates,
         *,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         exclude: Path | None = None,
         settle_s: float = SETTLE_S,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self.folder, self._tell, self._exclude = folder, tell, exclude
+        self.folder, self._notify, self._exclude = folder, notify, exclude
         self._settle_s, self._now_ns = settle_s, now_ns
         self._files = files.known
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _FileStat] = {}
         self._missing = False
         self._deployment, self._tables = deployment, arrival_tables(deployment)
         self._tokens = {feed.name: feed.token() for feed in deployment.feeds}
         self._feeds: dict[str, Feed | None] = {}
 
-    def poll(self, spool: Spool, now_s: float, *, final: bool = False) -> Polled:
+    def poll(self, spool: Spool, now_s: float, *, final: bool = False) -> PollResult:
         """Append what is new to the spool, which is not flushed.
 
         Parameters
@@ -222,22 +222,22 @@ class WatchedFolder:
             it has one.
         """
         if not self._is_there():
-            return Polled(0, 1)
+            return PollResult(0, 1)
         records = waiting = size = 0
-        here: set[str] = set()
+        present_names: set[str] = set()
         for _, path in walk([self.folder], self._exclude):
             # A name that is no text cannot be kept: its bytes are shown.
             name = os.fsencode(path.relative_to(self.folder).as_posix()).decode("utf-8", "backslashreplace")
-            here.add(name)
+            present_names.add(name)
             feed = self._feed_of(name, path)
             if feed is None:
                 continue
-            seen = self._seen.setdefault(name, _Seen())
+            seen = self._seen.setdefault(name, _FileStat())
             settled = final
             try:
                 status = _status(os.stat(path))
                 if status != seen.status:
-                    seen.status, seen.changed_s, seen.done, seen.told = status, now_s, False, ""
+                    seen.status, seen.changed_s, seen.done, seen.last_message = status, now_s, False, ""
                 if (seen.done and not final) or not status[0]:
                     continue
                 if size >= POLL_BYTES:
@@ -245,35 +245,37 @@ class WatchedFolder:
                     continue
                 settled = final or now_s - seen.changed_s >= self._settle_s
                 with path.open("rb") as stream:
-                    look = _Look(name, path, stream, feed, settled, final, POLL_BYTES - size, [])
-                    waiting += self._looked(look, seen, spool)
+                    look = _FileRead(name, path, stream, feed, settled, final, POLL_BYTES - size, [])
+                    waiting += self._read_file(look, seen, spool)
             except (FileNotFoundError, NotFound):
                 # It vanished since it was listed.
                 continue
             except OSError as error:
                 waiting += not settled
-                if not seen.told:
-                    seen.told = f"{name} cannot be read: {error.strerror}"
-                    self._tell(f"{seen.told}; we try again")
+                if not seen.last_message:
+                    seen.last_message = f"{name} cannot be read: {error.strerror}"
+                    self._notify(f"{seen.last_message}; we try again")
                 continue
             records += len(look.records)
             size += sum(len(record.payload) for record in look.records)
-        self._forget(here)
-        return Polled(records, waiting)
+        self._forget(present_names)
+        return PollResult(records, waiting)
 
     def _is_there(self) -> bool:
         there = self.folder.is_dir()
         if there == self._missing:
-            self._tell(f"the watched folder {self.folder} is {'there again' if there else 'not there; we wait for it'}")
+            self._notify(
+                f"the watched folder {self.folder} is {'there again' if there else 'not there; we wait for it'}"
+            )
         self._missing = not there
         return there
 
     def _feed_of(self, name: str, path: Path) -> Feed | None:
         if name not in self._feeds:
-            self._feeds[name] = self._told_feed(path)
+            self._feeds[name] = self._infer_feed(path)
         return self._feeds[name]
 
-    def _told_feed(self, path: Path) -> Feed | None:
+    def _infer_feed(self, path: Path) -> Feed | None:
         if path.name == FILE_NAME or path.resolve() in self._tables or is_companion(path, self._deployment):
             return None
         plain = path.name[:-3] if path.name.lower().endswith(".gz") else path.name
@@ -283,31 +285,31 @@ class WatchedFolder:
             return feeds[0] if feeds else None
         return next((feed for feed in feeds if fnmatchcase(plain, feed.files)), None)
 
-    def _looked(self, look: _Look, seen: _Seen, spool: Spool) -> bool:
+    def _read_file(self, look: _FileRead, seen: _FileStat, spool: Spool) -> bool:
         """Append what is new in a file, and return whether there may be more without a change."""
         status = _status(os.fstat(look.stream.fileno()))
-        file = self._files.get(look.name, Followed(look.feed.name))
+        file = self._files.get(look.name, TailState(look.feed.name))
         if file.feed != look.feed.name and not file.whole:
-            file = Followed(look.feed.name)
+            file = TailState(look.feed.name)
         token = self._tokens[look.feed.name]
         if file.refused == status[0] and file.refused_by in (token, ""):
             seen.done = True
             return False
         if not self._is_same(look, file, seen, status):
-            file = Followed(look.feed.name)
+            file = TailState(look.feed.name)
         file, more = replace(file, refused=-1, refused_by=""), False
         try:
             more = self._read(look, file)
         except Unreadable as error:
             text = f"{error}\n{status[0]} bytes".encode()
-            look.records.append(Record(self._now_ns(), look.feed.name, look.name, text, 0, REFUSED))
-            self._tell(f"{look.name} is refused: {error}")
+            look.records.append(SpoolRecord(self._now_ns(), look.feed.name, look.name, text, 0, REFUSED))
+            self._notify(f"{look.name} is refused: {error}")
         if look.records:
             spool.append(look.records)
         header = b""
         for record in look.records:
             if record.kind != HEADER:
-                file = file.after(record, header)
+                file = file.advance(record, header)
             header = record.payload if record.kind == HEADER else b""
         if file.refused >= 0:
             file = replace(file, refused_by=token)
@@ -318,7 +320,7 @@ class WatchedFolder:
         self._files[look.name] = replace(file, seen=status) if seen.done else file
         return not seen.done
 
-    def _is_same(self, look: _Look, file: Followed, seen: _Seen, status: Status) -> bool:
+    def _is_same(self, look: _FileRead, file: TailState, seen: _FileStat, status: StatKey) -> bool:
         """Tell whether what was read of a file is still there; people are told if not."""
         size, before = status[0], seen.compared
         if not file.offset or status in (before, file.seen):
@@ -334,10 +336,10 @@ class WatchedFolder:
             if same:
                 return True
             what = f"begins otherwise than the {file.offset} bytes that had been read"
-        self._tell(f"{look.name} was replaced: it {what}; it is read anew")
+        self._notify(f"{look.name} was replaced: it {what}; it is read anew")
         return False
 
-    def _read(self, look: _Look, file: Followed) -> bool:
+    def _read(self, look: _FileRead, file: TailState) -> bool:
         """Take a file as a whole, or its next lines; return whether there may be more without a change.
 
         Raises
@@ -346,7 +348,7 @@ class WatchedFolder:
             It cannot be followed.
         """
         if file.offset:
-            return not file.whole and self._lines(look, file, _at(look.stream, 0, file.header))
+            return not file.whole and self._lines(look, file, _read_at(look.stream, 0, file.header))
         head, form = _head(look.stream), FORMATS[look.feed.format]
         packed = look.path.suffix.lower() in _PACKED
         # A return at the end may be the first half of the end of a line.
@@ -373,10 +375,10 @@ class WatchedFolder:
             return True
         return self._lines(look, file, head[: layout.data_start])
 
-    def _lines(self, look: _Look, file: Followed, header: bytes) -> bool:
+    def _lines(self, look: _FileRead, file: TailState, header: bytes) -> bool:
         """Take whole lines, each block after the header that it needs."""
-        place, offset, taken = (file.lines or header.count(b"\n")) + 1, file.offset or len(header), 0
-        while block := _at(look.stream, offset, BLOCK_BYTES):
+        line_number, offset, taken = (file.lines or header.count(b"\n")) + 1, file.offset or len(header), 0
+        while block := _read_at(look.stream, offset, BLOCK_BYTES):
             stop = block.rfind(b"\n") + 1
             if not stop and len(block) >= LINE_MOST_BYTES:
                 message = f"{BINARY}: no end of line within {LINE_MOST_BYTES} bytes from byte {offset}"
@@ -389,51 +391,51 @@ class WatchedFolder:
                 return True
             arrival, lines = self._now_ns(), block[:stop]
             if header:
-                look.records.append(Record(arrival, file.feed, look.name, header, 0, HEADER))
-            look.records.append(Record(arrival, file.feed, look.name, lines, place))
-            place, offset, taken = place + lines.count(b"\n"), offset + stop, taken + stop
+                look.records.append(SpoolRecord(arrival, file.feed, look.name, header, 0, HEADER))
+            look.records.append(SpoolRecord(arrival, file.feed, look.name, lines, line_number))
+            line_number, offset, taken = line_number + lines.count(b"\n"), offset + stop, taken + stop
         return False
 
-    def _whole(self, look: _Look, file: Followed) -> bool:
+    def _whole(self, look: _FileRead, file: TailState) -> bool:
         """Take a file once it is complete."""
         if not look.settled:
             return True
         size, feed = os.fstat(look.stream.fileno()).st_size, file.feed
         if look.path.suffix.lower() == ".zip":
-            found = discover([look.path], self._deployment).files
-            if not found:
+            files = discover([look.path], self._deployment).files
+            if not files:
                 return False
-            feed = found[0].feed
+            feed = files[0].feed
         if size > WHOLE_MOST_BYTES:
             message = (
                 f"too large: {size} bytes in a file that has to be taken as a whole, of at most {WHOLE_MOST_BYTES}; "
                 "'hypergrid ingest' reads it"
             )
             raise Unreadable(message)
-        look.records.append(Record(self._now_ns(), feed, look.name, _at(look.stream, 0, size)))
+        look.records.append(SpoolRecord(self._now_ns(), feed, look.name, _read_at(look.stream, 0, size)))
         return False
 
-    def _forget(self, here: set[str]) -> None:
+    def _forget(self, present_names: set[str]) -> None:
         """Note which files are gone from the folder and which are back, and forget those that are gone for long."""
         now_ns = self._now_ns()
         for name, file in list(self._files.items()):
-            if name in here:
+            if name in present_names:
                 if file.gone_ns:
                     self._files[name] = replace(file, gone_ns=0)
             elif not file.gone_ns:
                 self._files[name] = replace(file, gone_ns=now_ns)
             elif now_ns - file.gone_ns > FORGET_S * SECOND_NS:
                 self._files.pop(name)
-        for name in (self._seen.keys() | self._feeds.keys()) - self._files.keys() - here:
+        for name in (self._seen.keys() | self._feeds.keys()) - self._files.keys() - present_names:
             self._seen.pop(name, None)
             self._feeds.pop(name, None)
 
 
-def _status(facts: os.stat_result) -> Status:
+def _status(facts: os.stat_result) -> StatKey:
     return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
 
-def _at(stream: BinaryIO, offset: int, size: int) -> bytes:
+def _read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
     stream.seek(offset)
     return stream.read(size)
 
@@ -441,7 +443,7 @@ def _at(stream: BinaryIO, offset: int, size: int) -> bytes:
 def _ends(stream: BinaryIO, offset: int) -> tuple[bytes, bytes]:
     """Return how the first bytes of a file begin and end."""
     size = min(offset, _END_BYTES)
-    return _at(stream, 0, size), _at(stream, offset - size, size)
+    return _read_at(stream, 0, size), _read_at(stream, offset - size, size)
 
 
 def _check_of(stream: BinaryIO, size: int) -> int:
@@ -455,7 +457,7 @@ def _check_of(stream: BinaryIO, size: int) -> int:
 
 def _head(stream: BinaryIO) -> bytes:
     """Return the first bytes of a file: enough for its first lines."""
-    head = _at(stream, 0, HEAD_BYTES)
+    head = _read_at(stream, 0, HEAD_BYTES)
     while head.count(b"\n") < _ROWS_LEAST and len(head) < HEAD_MOST_BYTES and (more := stream.read(HEAD_BYTES)):
         head += more
     return head
@@ -472,5 +474,5 @@ def _is_message(head: bytes) -> bool:
 
 def _has_messages(path: Path, head: bytes) -> bool:
     """Tell whether lines are messages, of a file whose first line is damaged, or has no end yet."""
-    one = b"\n" not in head and not head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
-    return one or is_lines(path)
+    is_single_line = b"\n" not in head and not head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+    return is_single_line or is_lines(path)

@@ -22,7 +22,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from hypergrid.core.errors import InvalidDeployment
 from ingest.deployment.topics import PASSWORD_KEY, USER_KEY, Broker, Topic
 from ingest.formats.csv_lines import show
-from ingest.sources.spool import REFUSED, NotWritten, Record, Spool
+from ingest.sources.spool import REFUSED, NotWritten, Spool, SpoolRecord
 
 MESSAGE_MOST_BYTES: Final = 1 << 20
 """A longer message is refused, and told with its beginning [bytes]."""
@@ -44,12 +44,12 @@ _UNSUPPORTED: Final = "Unsupported protocol version"
 
 
 @dataclass(frozen=True)
-class Received:
+class MqttStatistics:
     """What has come so far."""
 
     messages: int = 0
     """Kept."""
-    again: int = 0
+    duplicates: int = 0
     """Sent again by the broker, and recognised."""
     retained: int = 0
     """Passed over."""
@@ -89,22 +89,22 @@ class MqttSource:
         spool: Spool,
         *,
         client_id: str,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         recent: Iterable[tuple[int, str, bytes]] = (),
         before: Iterable[str] = (),
         environment: Mapping[str, str],
     ) -> None:
-        self._broker, self._spool, self._tell = broker, spool, tell
+        self._broker, self._spool, self._notify = broker, spool, notify
         self._client_id, self._environment = client_id, environment
         self._feeds = tuple(feeds)
-        self._asked = frozenset(before)
-        self._of: dict[str, str | None] = {}
+        self._requested_filters = frozenset(before)
+        self._feed_by_topic: dict[str, str | None] = {}
         self._recent = {number: hash((topic, payload)) for number, topic, payload in recent}
-        self._came: list[Record] = []
-        self._came_bytes = 0
+        self._pending: list[SpoolRecord] = []
+        self._pending_bytes = 0
         self._answered: list[int] = []
-        self._received = Received()
-        self._told = ""
+        self._received = MqttStatistics()
+        self._last_message = ""
         self._protocol = MQTTProtocolVersion.MQTTv5
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
@@ -118,14 +118,14 @@ class MqttSource:
         self._stop.set()
         self._thread.join()
 
-    def statistics(self) -> Received:
+    def statistics(self) -> MqttStatistics:
         """Return what has come so far."""
         return self._received
 
     @property
     def filters(self) -> tuple[str, ...]:
         """What the broker is asked for, or was by an earlier run."""
-        return tuple(sorted(self._asked | {topic.filter for _, topic in self._feeds}))
+        return tuple(sorted(self._requested_filters | {topic.filter for _, topic in self._feeds}))
 
     # Only the thread runs what follows.
 
@@ -143,14 +143,14 @@ class MqttSource:
                 return
             except (OSError, ValueError, InvalidDeployment) as error:
                 self._received = replace(self._received, connected=False)
-                self._tell_gone(error)
+                self._notify_lost(error)
                 self._stop.wait(wait)
                 wait = min(2 * wait, BACKOFF_S[1])
             finally:
                 if (socket := client.socket()) is not None:
                     socket.close()
 
-    def _tell_gone(self, error: Exception) -> None:
+    def _notify_lost(self, error: Exception) -> None:
         if isinstance(error, _Refused):
             text = f"the broker {self._broker.url} refuses us: {error}"
         elif isinstance(error, ssl.SSLError):
@@ -160,9 +160,9 @@ class MqttSource:
         else:
             reason = getattr(error, "strerror", None) or error
             text = f"the broker {self._broker.url} cannot be reached: {reason}"
-        if text != self._told:
-            self._told = text
-            self._tell(f"{text}; we try again until it works")
+        if text != self._last_message:
+            self._last_message = text
+            self._notify(f"{text}; we try again until it works")
 
     def _client(self) -> Client:
         newer = self._protocol is MQTTProtocolVersion.MQTTv5
@@ -198,7 +198,7 @@ class MqttSource:
             answer.append(code)
 
         client.on_connect = on_connect
-        self._came, self._came_bytes, self._answered = [], 0, []
+        self._pending, self._pending_bytes, self._answered = [], 0, []
         options: dict[str, Any] = {}
         if self._protocol is MQTTProtocolVersion.MQTTv5:
             options = {"clean_start": False, "properties": Properties(PacketTypes.CONNECT)}
@@ -215,14 +215,14 @@ class MqttSource:
         if answer[0].is_failure:
             if answer[0].getName() == _UNSUPPORTED:
                 self._try_other_protocol()
-            who = f"user {user!r}" if user else "without a user"
+            account = f"user {user!r}" if user else "without a user"
             remedy = f"set `user` and `password_file` under [mqtt], or {USER_KEY} and {PASSWORD_KEY}"
-            message = f"{answer[0].getName()} ({who}); {remedy}"
+            message = f"{answer[0].getName()} ({account}); {remedy}"
             raise _Refused(message)
         self._subscribe(client)
-        self._told = ""
+        self._last_message = ""
         self._received = replace(self._received, connected=True, last_s=time.monotonic())
-        self._tell(f"the broker {self._broker.url} is there; we listen to {', '.join(self.filters) or 'no topic'}")
+        self._notify(f"the broker {self._broker.url} is there; we listen to {', '.join(self.filters) or 'no topic'}")
 
     def _try_other_protocol(self) -> None:
         newer = self._protocol is MQTTProtocolVersion.MQTTv5
@@ -242,17 +242,17 @@ class MqttSource:
     def _subscribe(self, client: Client) -> None:
         wanted = frozenset(topic.filter for _, topic in self._feeds)
         if wanted:
-            client.subscribe([(one, 1) for one in sorted(wanted)])
-        if gone := sorted(self._asked - wanted):
+            client.subscribe([(topic_filter, 1) for topic_filter in sorted(wanted)])
+        if gone := sorted(self._requested_filters - wanted):
             client.unsubscribe(gone)
-        self._asked = wanted
+        self._requested_filters = wanted
 
     def _on_subscribe(
         self, client: Client, _: object, number: int, codes: Sequence[ReasonCode], properties: object
     ) -> None:
         refused = [code.getName() for code in codes if code.is_failure]
         if refused:
-            self._tell(f"the broker {self._broker.url} refuses {len(refused)} of our topics: {refused[0]}")
+            self._notify(f"the broker {self._broker.url} refuses {len(refused)} of our topics: {refused[0]}")
 
     def _receive(self, client: Client) -> None:
         while not self._stop.is_set():
@@ -274,7 +274,7 @@ class MqttSource:
         """Take all messages that are there, up to a group."""
         before = -1
         code = MQTTErrorCode.MQTT_ERR_SUCCESS
-        while before < len(self._answered) < GROUP_MOST and self._came_bytes < GROUP_MOST_BYTES:
+        while before < len(self._answered) < GROUP_MOST and self._pending_bytes < GROUP_MOST_BYTES:
             before = len(self._answered)
             code = client.loop_read()
             if code != MQTTErrorCode.MQTT_ERR_SUCCESS:
@@ -290,13 +290,13 @@ class MqttSource:
         if message.qos:
             known = hash((record.origin, record.payload))
             if message.dup and self._recent.get(message.mid) == known:
-                self._received = replace(self._received, again=self._received.again + 1)
+                self._received = replace(self._received, duplicates=self._received.duplicates + 1)
                 return
-        self._came.append(record)
-        self._came_bytes += len(record.payload)
+        self._pending.append(record)
+        self._pending_bytes += len(record.payload)
 
-    def _record(self, message: MQTTMessage) -> Record:
-        payload, place, wrong = bytes(message.payload), -(message.mid if message.qos else UNNUMBERED), ""
+    def _record(self, message: MQTTMessage) -> SpoolRecord:
+        payload, position, wrong = bytes(message.payload), -(message.mid if message.qos else UNNUMBERED), ""
         try:
             topic = message.topic
         except UnicodeDecodeError:
@@ -308,26 +308,26 @@ class MqttSource:
             wrong = f"too long: {len(payload)} bytes in one message, of at most {MESSAGE_MOST_BYTES}"
         if wrong:
             text = f"{wrong}\n{show(payload[:1000])}".encode()
-            return Record(time.time_ns(), feed or "", topic, text, place, REFUSED)
-        return Record(time.time_ns(), feed or "", topic, payload, place)
+            return SpoolRecord(time.time_ns(), feed or "", topic, text, position, REFUSED)
+        return SpoolRecord(time.time_ns(), feed or "", topic, payload, position)
 
     def _feed_of(self, topic: str) -> str | None:
-        if topic not in self._of:
-            if len(self._of) > 100_000:
-                self._of.clear()
-            self._of[topic] = next((name for name, pattern in self._feeds if pattern.matches(topic)), None)
-        return self._of[topic]
+        if topic not in self._feed_by_topic:
+            if len(self._feed_by_topic) > 100_000:
+                self._feed_by_topic.clear()
+            self._feed_by_topic[topic] = next((name for name, pattern in self._feeds if pattern.matches(topic)), None)
+        return self._feed_by_topic[topic]
 
     def _keep(self, client: Client) -> None:
         """Bring what came to the disk, then acknowledge it; where the disk is full, wait for room."""
         if not self._answered:
             return
-        self._spool.append(self._came, may_roll=False)
-        for record in self._came:
+        self._spool.append(self._pending, may_roll=False)
+        for record in self._pending:
             # Not before it is in the spool: what is known is acknowledged when it comes again.
-            if record.place > -UNNUMBERED:
-                self._recent[-record.place] = hash((record.origin, record.payload))
-        refused = sum(record.kind == REFUSED for record in self._came)
+            if record.position > -UNNUMBERED:
+                self._recent[-record.position] = hash((record.origin, record.payload))
+        refused = sum(record.kind == REFUSED for record in self._pending)
         full = False
         while True:
             try:
@@ -335,24 +335,24 @@ class MqttSource:
                 break
             except NotWritten as error:
                 if not full:
-                    self._tell(str(error))
+                    self._notify(str(error))
                 full = True
                 client.loop_misc()
                 if self._stop.wait(1.0):
                     raise
         if full:
-            self._tell("the spool can be written again")
+            self._notify("the spool can be written again")
         for number in self._answered:
             if number:
                 client.ack(number, 1)
         now = self._received
         self._received = replace(
             now,
-            messages=now.messages + len(self._came) - refused,
+            messages=now.messages + len(self._pending) - refused,
             refused=now.refused + refused,
             last_s=time.monotonic(),
         )
-        self._came, self._came_bytes, self._answered = [], 0, []
+        self._pending, self._pending_bytes, self._answered = [], 0, []
 
 
 def _context(broker: Broker) -> ssl.SSLContext:

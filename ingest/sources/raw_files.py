@@ -34,7 +34,7 @@ def _blocks(stream: BinaryIO, size_bytes: int):  # noqa: ANN202 - a generator of
         yield block
 
 
-def place_of(raw: Path, sha256: str) -> Path:
+def copy_path(raw: Path, sha256: str) -> Path:
     """Return where the copy of a content lies."""
     return raw / sha256[:2] / f"{sha256}.zst"
 
@@ -44,7 +44,7 @@ def keep(path: Path, raw: Path, *, sha256: str, size_bytes: int) -> Path:
 
     So it is after a power cut: what has its name is on the disk. (That it has it is so after `Archive.settle`.)
     """
-    target = place_of(raw, sha256)
+    target = copy_path(raw, sha256)
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -68,17 +68,17 @@ def read_back(raw: Path, sha256: str) -> bytes:
     DamagedArchive
         The copy is another than it was.
     """
-    place = place_of(raw, sha256)
-    if not place.exists():
-        raise FileNotFoundError(errno.ENOENT, "there is no raw copy", str(place))
+    path = copy_path(raw, sha256)
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, "there is no raw copy", str(path))
     try:
-        with pa.CompressedInputStream(str(place), "zstd") as packed:
+        with pa.CompressedInputStream(str(path), "zstd") as packed:
             content: bytes = packed.read()
     except (OSError, pa.ArrowException) as error:
-        message = f"the raw copy {place} cannot be read: {error}; put it back from a backup"
+        message = f"the raw copy {path} cannot be read: {error}; put it back from a backup"
         raise DamagedArchive(message) from error
     if hashlib.sha256(content).hexdigest() != sha256:
-        message = f"the raw copy {place} is another than it was; put it back from a backup"
+        message = f"the raw copy {path} is another than it was; put it back from a backup"
         raise DamagedArchive(message)
     return content
 

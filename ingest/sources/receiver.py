@@ -27,8 +27,8 @@ import pyarrow as pa
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, InvalidDeployment, NotFound
 from ingest.deployment.deployment_file import Deployment, load
 from ingest.deployment.topics import Broker, address
-from ingest.deployment.versions import deployments
-from ingest.sources.folder_watcher import Files, WatchedFolder
+from ingest.deployment.versions import read_versions
+from ingest.sources.folder_watcher import TailStates, WatchedFolder
 from ingest.sources.mqtt import UNNUMBERED, MqttSource
 from ingest.sources.spool import (
     HEADER,
@@ -37,8 +37,8 @@ from ingest.sources.spool import (
     STATE,
     TICK,
     NotWritten,
-    Record,
     Spool,
+    SpoolRecord,
     frames,
     held_bytes,
     segments,
@@ -62,7 +62,7 @@ _CLIENT_ID: Final = "client-id"
 
 
 @dataclass(frozen=True)
-class Sources:
+class ReceiverSources:
     """What is received."""
 
     deployment: Deployment
@@ -86,7 +86,7 @@ def command(
     return (*words, "--parent", str(os.getpid()))
 
 
-def sources(deployment: Deployment, *, watch: Path | None, mqtt: str | None) -> Sources:
+def resolve_sources(deployment: Deployment, *, watch: Path | None, mqtt: str | None) -> ReceiverSources:
     """Return what is received: by the broker's address in `mqtt`, where it is given, else by that of the deployment.
 
     Raises
@@ -112,7 +112,7 @@ def sources(deployment: Deployment, *, watch: Path | None, mqtt: str | None) -> 
     if watch is not None and not any(feed.files for feed in deployment.feeds):
         message = f"{name}: no feed has files, so nothing is read from {watch}; give a [[feed]] its `files`"
         raise InvalidDeployment(message)
-    return Sources(deployment, broker, watch)
+    return ReceiverSources(deployment, broker, watch)
 
 
 class Receiver:
@@ -131,29 +131,29 @@ class Receiver:
     def __init__(
         self,
         archive: Path,
-        what: Sources,
+        what: ReceiverSources,
         *,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         environment: Mapping[str, str],
         stopping: threading.Event,
         is_orphan: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._tell, self._stopping, self._is_orphan = tell, stopping, is_orphan
-        self._files, self._filters = Files(), tuple[str, ...]()
+        self._notify, self._stopping, self._is_orphan = notify, stopping, is_orphan
+        self._files, self._filters = TailStates(), tuple[str, ...]()
         self._spool = Spool.open(archive / SPOOL, state=self._state)
         self._folder: WatchedFolder | None = None
         self._mqtt: MqttSource | None = None
         self._full = self._waits = False
-        recent = self._restored()
+        recent = self._restore_state()
         if what.watch is not None:
-            self._folder = WatchedFolder(what.watch, what.deployment, self._files, tell=tell, exclude=archive)
+            self._folder = WatchedFolder(what.watch, what.deployment, self._files, notify=notify, exclude=archive)
         if what.broker is not None:
             self._mqtt = MqttSource(
                 what.broker,
                 [(feed.name, feed.topic) for feed in what.deployment.feeds if feed.topic is not None],
                 self._spool,
                 client_id=what.broker.client_id or client_id(archive / SPOOL),
-                tell=tell,
+                notify=notify,
                 recent=recent,
                 before=self._filters,
                 environment=environment,
@@ -163,25 +163,25 @@ class Receiver:
             # So that every segment begins with the state, the first one, too.
             self._spool.append([self._state_record()])
 
-    def _state_record(self) -> Record:
-        return Record(time.time_ns(), payload=self._state(), kind=STATE)
+    def _state_record(self) -> SpoolRecord:
+        return SpoolRecord(time.time_ns(), payload=self._state(), kind=STATE)
 
     def _state(self) -> bytes:
         filters = self._mqtt.filters if self._mqtt is not None else self._filters
         return json.dumps({"files": self._files.state(), "filters": filters}).encode()
 
-    def _restored(self) -> Iterator[tuple[int, str, bytes]]:
+    def _restore_state(self) -> Iterator[tuple[int, str, bytes]]:
         """Go on from where the spool says that an earlier run was; return the last messages in it."""
         while True:
             known = segments(self._spool.folder)
             try:
-                return self._gone_on()
+                return self._resume()
             except (NotFound, FileNotFoundError):
                 # A batch that is committed meanwhile retires segments: a later one has the state, too.
                 if segments(self._spool.folder) == known:
                     raise
 
-    def _gone_on(self) -> Iterator[tuple[int, str, bytes]]:
+    def _resume(self) -> Iterator[tuple[int, str, bytes]]:
         spool = self._spool
         # Messages that were not acknowledged may lie before the last segment, whose beginning has the state.
         firsts = [first for first, _ in segments(spool.folder)]
@@ -189,23 +189,27 @@ class Receiver:
         messages: deque[pa.RecordBatch] = deque()
         count = 0
         for batch in frames(spool.folder, start - 1, spool.durable):
-            place, kind = batch.column("place").to_numpy(), batch.column("kind").to_numpy()
-            for record in _records(batch.filter(pa.array((place >= 0) & np.isin(kind, _OF_FILES)))):
+            position, kind = batch.column("place").to_numpy(), batch.column("kind").to_numpy()
+            for record in SpoolRecord.from_batch(batch.filter(pa.array((position >= 0) & np.isin(kind, _OF_FILES)))):
                 if record.kind == STATE:
                     state = json.loads(record.payload)
                     self._files.restore(state["files"])
                     self._filters = tuple(state["filters"])
                 else:
                     self._files.replay(record)
-            messages.append(batch.filter(pa.array((place < 0) & (place > -UNNUMBERED))))
+            messages.append(batch.filter(pa.array((position < 0) & (position > -UNNUMBERED))))
             count += messages[-1].num_rows
             while count - messages[0].num_rows >= UNNUMBERED:
                 count -= messages.popleft().num_rows
-        return ((-record.place, record.origin, record.payload) for batch in messages for record in _records(batch))
+        return (
+            (-record.position, record.origin, record.payload)
+            for batch in messages
+            for record in SpoolRecord.from_batch(batch)
+        )
 
     def _has_state(self, first: int) -> bool:
         (batch,) = frames(self._spool.folder, first - 1, first)
-        return next(_records(batch)).kind == STATE
+        return next(SpoolRecord.from_batch(batch)).kind == STATE
 
     def run(self, *, until_idle: bool = False) -> None:
         """Receive.
@@ -222,17 +226,17 @@ class Receiver:
             while not self._stopping.is_set() and not self._is_orphan():
                 now, still = time.monotonic(), True
                 if now >= next_tick:
-                    self._spool.append([Record(time.time_ns(), kind=TICK)])
+                    self._spool.append([SpoolRecord(time.time_ns(), kind=TICK)])
                     next_tick = now + TICK_S
-                if not self._flushed():
+                if not self._flush():
                     # What came waits, and nothing more is taken meanwhile.
                     self._stopping.wait(TICK_S)
                     next_tick = time.monotonic() + TICK_S
                     continue
                 if now >= next_poll:
-                    still, next_poll = self._polled(now)
+                    still, next_poll = self._poll(now)
                 if until_idle and still and self._is_quiet():
-                    self._take_the_rest()
+                    self._drain()
                     break
                 self._stopping.wait(max(0.0, min(next_tick, next_poll) - time.monotonic()))
         finally:
@@ -245,28 +249,28 @@ class Receiver:
         """Let go of the spool; errors as in `run`."""
         self._spool.close()
 
-    def _flushed(self) -> bool:
+    def _flush(self) -> bool:
         """Bring what is appended to the disk, and return whether that worked."""
         try:
             self._spool.flush()
         except NotWritten as error:
             if not self._full:
-                self._tell(str(error))
+                self._notify(str(error))
             self._full = True
             return False
         if self._full:
-            self._tell("the spool can be written again")
+            self._notify("the spool can be written again")
         self._full = False
         return True
 
-    def _polled(self, now_s: float) -> tuple[bool, float]:
+    def _poll(self, now_s: float) -> tuple[bool, float]:
         """Look at the folder; return whether it has no more to give, and when to look again [s]."""
         if self._folder is None:
             return True, now_s + TICK_S
         if self._is_crowded():
             return False, now_s + TICK_S
         polled = self._folder.poll(self._spool, now_s)
-        self._flushed()
+        self._flush()
         done = time.monotonic()
         if polled.records and polled.waiting:
             return False, done
@@ -276,7 +280,7 @@ class Receiver:
         held = held_bytes(self._spool.folder)
         crowded = held > SPOOL_MOST_BYTES
         if crowded and not self._waits:
-            self._tell(f"{held / 2**30:.1f} GiB wait in the spool; files are left where they are until there is less")
+            self._notify(f"{held / 2**30:.1f} GiB wait in the spool; files are left where they are until there is less")
         self._waits = crowded
         return crowded
 
@@ -286,15 +290,11 @@ class Receiver:
         received = self._mqtt.statistics()
         return received.connected and time.monotonic() - received.last_s >= IDLE_S
 
-    def _take_the_rest(self) -> None:
+    def _drain(self) -> None:
         while self._folder is not None:
             polled = self._folder.poll(self._spool, time.monotonic(), final=True)
-            if not self._flushed() or not (polled.records or polled.waiting):
+            if not self._flush() or not (polled.records or polled.waiting):
                 break
-
-
-def _records(batch: pa.RecordBatch) -> Iterator[Record]:
-    return map(Record._make, zip(*(batch.column(name).to_pylist() for name in Record._fields), strict=True))
 
 
 def client_id(spool: Path) -> str:
@@ -319,13 +319,13 @@ def _opened(make: Callable[[], Receiver]) -> Receiver:
             time.sleep(0.1)
 
 
-def _tell(text: str) -> None:
+def _print_message(text: str) -> None:
     print(f"receiving: {text}", file=sys.stderr, flush=True)
 
 
-def _described(path: Path) -> Deployment:
+def _read_deployment(path: Path) -> Deployment:
     """Return the deployment of a file; of a stream's folder the last, which reads what is received now."""
-    return deployments(path)[-1].deployment if path.is_dir() else load(path)
+    return read_versions(path)[-1].deployment if path.is_dir() else load(path)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -349,28 +349,28 @@ def main(words: Sequence[str] | None = None) -> int:
         if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
     try:
-        what = sources(_described(given.deployment), watch=given.watch, mqtt=given.mqtt)
+        what = resolve_sources(_read_deployment(given.deployment), watch=given.watch, mqtt=given.mqtt)
         receiver = _opened(
             lambda: Receiver(
                 given.archive,
                 what,
-                tell=_tell,
+                notify=_print_message,
                 environment=os.environ,
                 stopping=stopping,
                 is_orphan=lambda: given.parent is not None and os.getppid() != given.parent,
             )
         )
     except HyperGridError as error:
-        _tell(str(error))
+        _print_message(str(error))
         return USED_WRONGLY
     except OSError as error:
-        _tell(f"the spool of {given.archive} cannot be opened: {error}")
+        _print_message(f"the spool of {given.archive} cannot be opened: {error}")
         return 1
     try:
         receiver.run(until_idle=given.until_idle)
         receiver.close()
     except NotWritten as error:
-        _tell(str(error))
+        _print_message(str(error))
         return 1
     return 0
 

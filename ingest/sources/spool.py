@@ -57,6 +57,8 @@ SCHEMA: Final = pa.schema(
 )
 """Of what `frames` gives."""
 _STORED: Final = SCHEMA.set(2, pa.field("feed", pa.string(), nullable=False))
+_RECORD_COLUMNS: Final = ("arrival_ns", "feed", "origin", "payload", "place", "kind")
+"""Columns that hold the fields of a `SpoolRecord`, in their order."""
 
 _HEADER: Final = struct.Struct("<8sQIII")
 _CHECK: Final = struct.Struct("<I")
@@ -75,7 +77,7 @@ class Damaged(HyperGridError, ValueError):
     """Records that had been on the disk are no longer there as they were."""
 
 
-class Record(NamedTuple):
+class SpoolRecord(NamedTuple):
     """What came, as it came."""
 
     arrival_ns: int
@@ -84,14 +86,19 @@ class Record(NamedTuple):
     origin: str = ""
     """Topic of a message, or a file's path from the watched folder."""
     payload: bytes = b""
-    place: int = 0
+    position: int = 0
     """Number of the first line of a file's lines, from 1; 0 for a whole file; negative for a message: minus the number
     that the broker gave it, -65,536 where it gave none."""
     kind: int = MESSAGE
 
+    @classmethod
+    def from_batch(cls, batch: pa.RecordBatch) -> "Iterator[SpoolRecord]":
+        """Yield the records of a batch of `SCHEMA`."""
+        return map(cls._make, zip(*(batch.column(name).to_pylist() for name in _RECORD_COLUMNS), strict=True))
+
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
+class _SpoolFrame:
     offset: int
     first: int
     count: int
@@ -143,7 +150,7 @@ class Spool:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with Spool.open(Path(folder) / "spool") as spool:
-    ...         spool.append([Record(1, "net", "net/7/up", b"{}", -1)])
+    ...         spool.append([SpoolRecord(1, "net", "net/7/up", b"{}", -1)])
     ...         spool.flush()
     1
     1
@@ -155,18 +162,18 @@ class Spool:
         self.folder = folder
         self._lock_file, self._state, self._bounds = lock, state, bounds
         self._lock, self._writing = threading.Lock(), threading.Lock()
-        self._pending: list[Record] = []
+        self._pending: list[SpoolRecord] = []
         self._rolls: list[int] = []
         self._file: int | None = None
         self._made = time.monotonic()
         self._end, self._torn = 0, False
         self._size, self._next = 0, 1
-        self._told = 0
+        self._marked_seq = 0
         self._begins_with_state = False
         self._durable = self._recover()
         self._next = self._durable + 1
         self._mark = os.open(folder / MARK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
-        self._tell()
+        self._write_mark()
 
     @classmethod
     def open(
@@ -227,7 +234,7 @@ class Spool:
         """Records that are not on the disk yet."""
         return self._next - 1 - self._durable
 
-    def append(self, records: Iterable[Record], *, may_roll: bool = True) -> int:
+    def append(self, records: Iterable[SpoolRecord], *, may_roll: bool = True) -> int:
         """Take records, and return the number of the last one; `flush` brings them to the disk.
 
         Where `may_roll` is false no new segment begins with them: then `state` is not called from this thread.
@@ -243,7 +250,7 @@ class Spool:
         with self._lock:
             if may_roll and self._is_due():
                 # Before anything changes: it may fail.
-                state = [] if self._state is None else [Record(time.time_ns(), payload=self._state(), kind=STATE)]
+                state = [] if self._state is None else [SpoolRecord(time.time_ns(), payload=self._state(), kind=STATE)]
                 self._rolls.append(self._next)
                 self._pending.extend(state)
                 self._next += len(state)
@@ -273,8 +280,8 @@ class Spool:
                 rolls, self._rolls = self._rolls, []
             first = self._durable + 1
             try:
-                if self._told < self._durable:
-                    self._tell()
+                if self._marked_seq < self._durable:
+                    self._write_mark()
                 if not records:
                     return self._durable
                 cut = rolls[0] - first if rolls else 0
@@ -305,9 +312,9 @@ class Spool:
             os.close(self._mark)
             os.close(self._lock_file)
 
-    def _write(self, records: Sequence[Record], first: int) -> None:
+    def _write(self, records: Sequence[SpoolRecord], first: int) -> None:
         """Append records to the segment, or to a new one, and synchronise it; as a whole, or not at all."""
-        data = b"".join(_framed(records, first))
+        data = b"".join(_frame_records(records, first))
         if self._file is None:
             self._make_segment(data, first)
         else:
@@ -318,7 +325,7 @@ class Spool:
             _synchronise_data(self._file)
             self._end, self._torn = self._end + len(data), False
         self._durable = first + len(records) - 1
-        self._tell()
+        self._write_mark()
 
     def _make_segment(self, data: bytes, first: int) -> None:
         # Under its name a segment has its first frame: so there is never an empty one, whose predecessor with the state
@@ -343,11 +350,11 @@ class Spool:
             os.close(self._file)
             self._file = None
 
-    def _tell(self) -> None:
+    def _write_mark(self) -> None:
         """Tell readers how far they may read, after it is on the disk."""
         mark = _MARK.pack(_MAGIC, self._durable)
         os.pwrite(self._mark, mark + _CHECK.pack(zlib.crc32(mark)), 0)
-        self._told = self._durable
+        self._marked_seq = self._durable
 
     def _recover(self) -> int:
         """Open the last segment behind its last whole frame, and return the number of the last record."""
@@ -381,7 +388,7 @@ class Spool:
         return last
 
 
-def _check_names(record: Record) -> None:
+def _check_names(record: SpoolRecord) -> None:
     for name in (record.feed, record.origin):
         try:
             name.isascii() or name.encode()
@@ -390,25 +397,25 @@ def _check_names(record: Record) -> None:
             raise ValueError(message) from error
 
 
-def _framed(records: Sequence[Record], first: int) -> Iterator[bytes]:
+def _frame_records(records: Sequence[SpoolRecord], first: int) -> Iterator[bytes]:
     """Yield the bytes of frames; no header of a file is parted from its lines."""
     start = size = 0
-    for place, record in enumerate(records):
+    for index, record in enumerate(records):
         size += len(record.payload)
-        whole = record.kind != HEADER and (size >= FRAME_BYTES or place - start >= 65_535)
-        if whole or place == len(records) - 1:
-            yield _frame(records[start : place + 1], first + start)
-            start, size = place + 1, 0
+        whole = record.kind != HEADER and (size >= FRAME_BYTES or index - start >= 65_535)
+        if whole or index == len(records) - 1:
+            yield _frame(records[start : index + 1], first + start)
+            start, size = index + 1, 0
 
 
-def _frame(records: Sequence[Record], first: int) -> bytes:
-    arrival, feed, origin, payload, place, kind = zip(*records, strict=True)
+def _frame(records: Sequence[SpoolRecord], first: int) -> bytes:
+    arrival, feed, origin, payload, position, kind = zip(*records, strict=True)
     columns = [
         pa.array(range(first, first + len(records)), pa.int64()),
         pa.array(arrival, pa.int64()),
         pa.array(feed, pa.string()),
         pa.array(origin, pa.string()),
-        pa.array(place, pa.int64()),
+        pa.array(position, pa.int64()),
         pa.array(kind, pa.int8()),
         pa.array(payload, pa.binary()),
     ]
@@ -442,7 +449,7 @@ def mapped(path: Path) -> memoryview:
         return memoryview(file.read_buffer())
 
 
-def frames_in(buffer: memoryview) -> Iterator[_Frame]:
+def frames_in(buffer: memoryview) -> Iterator[_SpoolFrame]:
     """Yield the frames of a segment up to the first that is not whole; their bodies are not looked into."""
     offset = 0
     while offset + _HEADER_BYTES <= len(buffer):
@@ -450,7 +457,7 @@ def frames_in(buffer: memoryview) -> Iterator[_Frame]:
         (header_check,) = _CHECK.unpack_from(buffer, offset + _HEADER.size)
         if magic != _MAGIC or header_check != zlib.crc32(buffer[offset : offset + _HEADER.size]):
             return
-        frame = _Frame(offset, first, count, length, check)
+        frame = _SpoolFrame(offset, first, count, length, check)
         if frame.stop > len(buffer):
             return
         yield frame
@@ -502,7 +509,7 @@ def frames(folder: Path, after: int, upto: int, *, batch_bytes: int = FRAME_BYTE
     """
     held: list[pa.RecordBatch] = []
     size = 0
-    for path, buffer, frame in _located(folder, after, upto):
+    for path, buffer, frame in _locate_frames(folder, after, upto):
         body = buffer[frame.body : frame.stop]
         if zlib.crc32(body) != frame.check:
             message = f"{path} is damaged at byte {frame.offset}; restore it from a copy"
@@ -512,13 +519,13 @@ def frames(folder: Path, after: int, upto: int, *, batch_bytes: int = FRAME_BYTE
         held.append(batch.slice(start, min(frame.count, upto + 1 - frame.first) - start))
         size += frame.length
         if size >= batch_bytes:
-            yield _joined(held)
+            yield _join_batches(held)
             held, size = [], 0
     if held:
-        yield _joined(held)
+        yield _join_batches(held)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     whole = pa.concat_batches(batches)
     columns = whole.columns
     columns[2] = columns[2].dictionary_encode()
@@ -530,10 +537,10 @@ def spans(folder: Path, after: int, upto: int, pieces: int) -> list[tuple[int, i
 
     Between two ranges lies the end of a frame, so that each has the headers of its files' lines. Errors as in `frames`.
     """
-    found = [(frame.last, frame.length) for _, _, frame in _located(folder, after, upto)]
+    frame_ends = [(frame.last, frame.length) for _, _, frame in _locate_frames(folder, after, upto)]
     ranges: list[tuple[int, int]] = []
-    total, done = sum(length for _, length in found), 0
-    for last, length in found:
+    total, done = sum(length for _, length in frame_ends), 0
+    for last, length in frame_ends:
         done += length
         if done * pieces >= total * (len(ranges) + 1):
             end = min(last, upto)
@@ -547,7 +554,7 @@ def reach(folder: Path, after: int, *, most_bytes: int, most_records: int = sys.
     It is one frame at least, and `after` where there is nothing more. Errors as in `frames`.
     """
     upto, size = after, 0
-    for _, _, frame in _located(folder, after, durable(folder)):
+    for _, _, frame in _locate_frames(folder, after, durable(folder)):
         size += frame.length
         if upto > after and (size > most_bytes or frame.last - after > most_records):
             break
@@ -555,7 +562,7 @@ def reach(folder: Path, after: int, *, most_bytes: int, most_records: int = sys.
     return upto
 
 
-def _located(folder: Path, after: int, upto: int) -> Iterator[tuple[Path, memoryview, _Frame]]:
+def _locate_frames(folder: Path, after: int, upto: int) -> Iterator[tuple[Path, memoryview, _SpoolFrame]]:
     """Yield the frames that have records with after < seq <= upto."""
     if upto <= after:
         return
@@ -564,10 +571,10 @@ def _located(folder: Path, after: int, upto: int) -> Iterator[tuple[Path, memory
         message = f"the spool in {folder} begins with record {known[0][0]}; those from {after + 1} on were retired"
         raise NotFound(message)
     reached = after
-    for place, (first, path) in enumerate(known):
+    for index, (first, path) in enumerate(known):
         if first > upto:
             break
-        if place + 1 < len(known) and known[place + 1][0] <= after + 1:
+        if index + 1 < len(known) and known[index + 1][0] <= after + 1:
             continue
         buffer = mapped(path)
         for frame in frames_in(buffer):

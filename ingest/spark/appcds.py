@@ -18,14 +18,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from hypergrid.core.errors import HyperGridError
-from ingest.spark.java import QUICK_OPTIONS, Archive, Java, archive, cache_folder, find_java
+from ingest.spark.java import QUICK_OPTIONS, ClassArchive, Java, cache_folder, class_archive, find_java
 from ingest.spark.session import session, stop
 
 _LOWEST_PRIORITY = 19
 _PATIENCE_S = 600.0
 
 
-def make_archive() -> tuple[Java, Archive]:
+def make_archive() -> tuple[Java, ClassArchive]:
     """Make the archive of the Java that is found, unless it is there already.
 
     Starts a Spark session of its own: call it in a process that has none.
@@ -38,7 +38,7 @@ def make_archive() -> tuple[Java, Archive]:
         The cache cannot be written, or Java refused to make an archive.
     """
     java = find_java()
-    wanted = archive(java)
+    wanted = class_archive(java)
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with (

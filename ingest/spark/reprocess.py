@@ -47,21 +47,21 @@ class Executors:
                 return None, error
 
         try:
-            found = self._context.parallelize(tasks, len(tasks)).map(run).collect()
+            outcomes = self._context.parallelize(tasks, len(tasks)).map(run).collect()
         except (PySparkException, Py4JError) as error:
             message = f"Spark could not end a task ({_cause(error)}); give the same command again: it goes on"
             raise HyperGridError(message) from error
-        for _, problem in found:
+        for _, problem in outcomes:
             if problem is not None:
                 raise problem
-        return [result for result, _ in found]
+        return [result for result, _ in outcomes]
 
 
 def _cause(error: Exception) -> str:
     """Return the one line of a Java trace that says what went wrong."""
     lines = str(error).strip().splitlines()
-    said = [line.partition("SparkException: ")[2] for line in lines if "SparkException: " in line]
-    return (said or lines or [type(error).__name__])[-1 if said else 0]
+    causes = [line.partition("SparkException: ")[2] for line in lines if "SparkException: " in line]
+    return (causes or lines or [type(error).__name__])[-1 if causes else 0]
 
 
 @contextmanager

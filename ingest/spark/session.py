@@ -100,15 +100,15 @@ def session(
         # A handful of cores has no use for the default of 200 pieces.
         "spark.sql.shuffle.partitions": str(cores or os.cpu_count() or 1),
     }
-    here = master is None or urlsplit(master).hostname in ("localhost", LOOPBACK)
-    if here:
+    is_local = master is None or urlsplit(master).hostname in ("localhost", LOOPBACK)
+    if is_local:
         settings |= {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
     if master is not None:
         _check_answers(master)
         settings |= {
             # Executors import what the driver imports, wherever that lies; one thread a task, as tasks share the cores.
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(
-                one for one in (_PROJECT, os.environ.get("PYTHONPATH")) if one
+                path for path in (_PROJECT, os.environ.get("PYTHONPATH")) if path
             ),
             "spark.executorEnv.NUMBA_NUM_THREADS": "1",
             "spark.executor.memory": DRIVER_MEMORY,
@@ -118,7 +118,7 @@ def session(
         "JAVA_HOME": str(make_home(java)),
         # Another Spark on the machine would be started in place of the locked one.
         "SPARK_HOME": _spark_home(),
-        **({"SPARK_LOCAL_IP": LOOPBACK} if here else {}),
+        **({"SPARK_LOCAL_IP": LOOPBACK} if is_local else {}),
         # The workers must be this Python, or they miss pyarrow.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -126,7 +126,7 @@ def session(
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto",
     }
     builder = SparkSession.builder.appName(app).master(master or f"local[{cores or '*'},{TRIES}]").config(map=settings)
-    with _changed_environment(environment), _started_apart(), _held_interrupts() as interrupted:
+    with _changed_environment(environment), _new_session(), _hold_interrupts() as interrupted:
         try:
             running = builder.getOrCreate()
         except BaseException:
@@ -147,12 +147,12 @@ def _is_not_of_the_gateway(record: logging.LogRecord) -> bool:
 
 def _check_answers(master: str) -> None:
     """Raise `NotFound` where nobody listens at a master: Spark would ask it for minutes, and then end by itself."""
-    place = urlsplit(master)
+    address = urlsplit(master)
     try:
-        if place.scheme != "spark" or place.hostname is None:
+        if address.scheme != "spark" or address.hostname is None:
             message = f"a master is spark://HOST:PORT; got {master!r}"
             raise NotFound(message)
-        with socket.create_connection((place.hostname, place.port or 7077), timeout=_PATIENCE_S):
+        with socket.create_connection((address.hostname, address.port or 7077), timeout=_PATIENCE_S):
             return
     except (OSError, ValueError) as error:
         message = f"no Spark master answers at {master} ({error}); start it, or leave --master out to work here"
@@ -160,7 +160,7 @@ def _check_answers(master: str) -> None:
 
 
 @contextlib.contextmanager
-def _started_apart() -> Iterator[None]:
+def _new_session() -> Iterator[None]:
     """Have the JVM begin a session of its own: a signal to our process group ends it only once we let go of it.
 
     It ends with us however we end, for then nobody holds the other end of its input.
@@ -174,22 +174,22 @@ def _started_apart() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _held_interrupts() -> Iterator[Callable[[], bool]]:
+def _hold_interrupts() -> Iterator[Callable[[], bool]]:
     """Hold Ctrl-C until the block ends; yields what tells whether it came.
 
     A start that is cut in the middle leaves a JVM that nobody knows of. Afterwards Python's own handler is back in the
     place of the one that Spark installs, whose KeyboardInterrupt comes out of the gateway as another error.
     """
-    came: list[int] = []
+    interrupts: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     try:
-        yield lambda: bool(came)
+        yield lambda: bool(interrupts)
     finally:
         signal.signal(signal.SIGINT, before)
-    if came:
+    if interrupts:
         raise KeyboardInterrupt
 
 
@@ -255,11 +255,11 @@ def spark_session(*, cores: int | None = None, app: str = "hypergrid") -> Iterat
 
 
 def _spark_home() -> str:
-    found = importlib.util.find_spec("pyspark")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
         message = "the package pyspark was imported and then lost; install the extra 'ingest' again"
         raise ModuleNotFoundError(message)
-    return next(iter(found.submodule_search_locations))
+    return next(iter(spec.submodule_search_locations))
 
 
 @contextlib.contextmanager

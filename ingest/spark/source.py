@@ -8,16 +8,16 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ingest.deployment.versions import deployments
+from ingest.deployment.versions import read_versions
 from ingest.sources.spool import durable, reach, segments, spans
 from ingest.streaming.deployment_history import parse
 
 SCHEMA = "grp string, content binary"
-"""A group of stations, and a `Piece` or a `GroupBatch` of it as bytes."""
+"""A group of stations, and a `Piece` or a `MicroBatch` of it as bytes."""
 NAME = "hypergrid_spool"
 
 
-class Span(InputPartition):
+class SpoolSpan(InputPartition):
     """Records with after < seq <= upto."""
 
     def __init__(self, after: int, upto: int) -> None:
@@ -57,12 +57,12 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"seq": durable(self._spool)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:  # noqa: D102
-        return [Span(*span) for span in spans(self._spool, int(start["seq"]), int(end["seq"]), self._tasks)]
+        return [SpoolSpan(*span) for span in spans(self._spool, int(start["seq"]), int(end["seq"]), self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: D102
-        assert isinstance(partition, Span)
+        assert isinstance(partition, SpoolSpan)
         pa.set_cpu_count(1)
-        for pieces in parse(self._spool, partition.after, partition.upto, deployments(self._deployed)):
+        for pieces in parse(self._spool, partition.after, partition.upto, read_versions(self._deployed)):
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array([piece.group for piece in pieces], pa.string()),

@@ -17,47 +17,47 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState
 
 from hypergrid.core.errors import HyperGridError
-from ingest.deployment.versions import deployments, reading
+from ingest.deployment.versions import read_versions, version_at
 from ingest.sources.spool import segments
 from ingest.spark.session import abandon, session, stop
 from ingest.spark.source import NAME, SCHEMA, SpoolSource
 from ingest.streaming.assembler import Assembler
-from ingest.streaming.micro_batch import GroupBatch, advance
-from ingest.streaming.spool_decoder import Piece, expected, merged
+from ingest.streaming.micro_batch import MicroBatch, assemble_batch
+from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, merge_pieces
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, stream_id
 
 BATCH_BYTES: Final = 64 << 20
 """Of a batch at most: what is not yet read waits in the spool [bytes]."""
 _STATE: Final = "taken long, content binary"
 
-_alive: dict[str, tuple[int, Assembler]] = {}
+_live_assemblers: dict[str, tuple[int, Assembler]] = {}
 """Assemblers of this process by group, with the check sum of their state as it was kept last."""
 
 
-def assembling(spool: Path, deployed: Path) -> Callable[..., Iterator[pd.DataFrame]]:
+def stateful_assembler(spool: Path, deployed: Path) -> Callable[..., Iterator[pd.DataFrame]]:
     """Return what takes the pieces of a batch of one group, with the state of the group."""
 
     def take(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         pa.set_cpu_count(1)
-        piece = merged([Piece.from_bytes(content) for frame in frames for content in frame["content"]])
+        piece = merge_pieces([DecodedPiece.from_bytes(content) for frame in frames for content in frame["content"]])
         assembler = _assembler(key[0], state, lambda: _new(deployed, piece))
-        batch = advance(assembler, piece, [first for first, _ in segments(spool)])
+        batch = assemble_batch(assembler, piece, [first for first, _ in segments(spool)])
         kept = assembler.to_bytes()
         state.update((assembler.version, kept))
-        _alive[key[0]] = (zlib.crc32(kept), assembler)
+        _live_assemblers[key[0]] = (zlib.crc32(kept), assembler)
         yield pd.DataFrame({"grp": [key[0]], "content": [batch.to_bytes()]})
 
     return take
 
 
-def _new(deployed: Path, piece: Piece) -> Assembler:
-    deployment = reading(deployments(deployed), piece.upto)
-    return Assembler(deployment.slice_s, deployment.stream.idle_s, expected=expected(deployment, piece.group))
+def _new(deployed: Path, piece: DecodedPiece) -> Assembler:
+    deployment = version_at(read_versions(deployed), piece.upto)
+    return Assembler(deployment.slice_s, deployment.stream.idle_s, expected=expected_origins(deployment, piece.group))
 
 
 def _assembler(group: str, state: GroupState, new: Callable[[], Assembler]) -> Assembler:
     """Return the assembler of a group: the one that this process has, if it is as the state says."""
-    check, alive = _alive.pop(group, (0, None))
+    check, alive = _live_assemblers.pop(group, (0, None))
     if not state.exists:
         return new()
     taken, content = state.get
@@ -66,10 +66,10 @@ def _assembler(group: str, state: GroupState, new: Callable[[], Assembler]) -> A
     return Assembler.from_bytes(bytes(content))
 
 
-Commit = Callable[[str, int, list[GroupBatch]], Any]
+Commit = Callable[[str, int, list[MicroBatch]], Any]
 
 
-def follow(
+def start_query(
     spark: SparkSession,
     folder: Path,
     commit: Commit,
@@ -96,12 +96,12 @@ def follow(
     pieces = spark.readStream.format(NAME).options(**{key: str(value) for key, value in options.items()}).load()
     # The groups are few: one partition each would be too many for most networks.
     batches = pieces.groupBy("grp").applyInPandasWithState(
-        assembling(spool, deployed), SCHEMA, _STATE, "append", "NoTimeout"
+        stateful_assembler(spool, deployed), SCHEMA, _STATE, "append", "NoTimeout"
     )
 
     def hand_on(frame: DataFrame, number: int) -> None:
-        found = frame.toArrow().column("content").to_pylist()
-        groups = sorted((GroupBatch.from_bytes(content) for content in found), key=lambda one: one.group)
+        contents = frame.toArrow().column("content").to_pylist()
+        groups = sorted((MicroBatch.from_bytes(content) for content in contents), key=lambda batch: batch.group)
         if groups:
             commit(stream_id(checkpoint), number, groups)
 
@@ -132,7 +132,7 @@ class QueryFailed(HyperGridError):
     """The query ended by an error of Spark, or of a task."""
 
 
-class Follower:
+class StreamingJob:
     """A session of Spark, and the query that follows a spool in it; a context manager.
 
     Raises `SparkLost` from every method once the session's process is gone; `end` then removes what is left of it.
@@ -148,14 +148,14 @@ class Follower:
         process = getattr(SparkContext._gateway, "proc", None)
         return None if process is None else int(process.pid)
 
-    def begin(self, folder: Path, commit: Commit, *, trigger_s: float | None, batch_bytes: int) -> None:
+    def start(self, folder: Path, commit: Commit, *, trigger_s: float | None, batch_bytes: int) -> None:
         """Begin to follow; the session is started where there is none."""
-        with _told():
+        with _translate_failure():
             if self._spark is None:
                 self._spark = session()
                 for key, value in SETTINGS.items():
                     self._spark.conf.set(key, value)
-            self._query = follow(self._spark, folder, commit, trigger_s=trigger_s, batch_bytes=batch_bytes)
+            self._query = start_query(self._spark, folder, commit, trigger_s=trigger_s, batch_bytes=batch_bytes)
 
     def is_active(self) -> bool:
         """Return whether the query is at work.
@@ -170,7 +170,7 @@ class Follower:
         if process is not None and process.poll() is not None:
             message = f"Spark's process ended with status {process.returncode}"
             raise SparkLost(message)
-        with _told():
+        with _translate_failure():
             if self._query.isActive:
                 return True
             failure = self._query.exception()
@@ -181,7 +181,7 @@ class Follower:
 
     def stop(self) -> None:
         """Stop following; a batch that is under way comes again."""
-        with _told():
+        with _translate_failure():
             if self._query is not None:
                 self._query.stop()
         self._query = None
@@ -213,7 +213,7 @@ def _first_line(failure: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _translate_failure() -> Iterator[None]:
     """Tell errors of a process that is gone from others."""
     try:
         yield

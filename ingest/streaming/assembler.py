@@ -17,13 +17,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery
-from hypergrid.core.readings import same_values
+from hypergrid.core.readings import equal_values
 from hypergrid.core.seal import seal, unseal
 from hypergrid.core.times import SECOND_NS
 from hypergrid.wo_join import KeysDoNotGrow, Matches, WoJoin
 from ingest.formats.document_records import AGAIN_NS
-from ingest.streaming.join_status import STREAMS_AT_ONCE, JoinTold
-from ingest.streaming.row_batch import Arrived, Clock, Names, joined
+from ingest.streaming.join_status import STREAMS_AT_ONCE, JoinStatus
+from ingest.streaming.row_batch import ClockTicks, Dictionary, RowBatch, concatenate_batches
 
 VERSION: Final = 3
 """Of the state as bytes; 2: the same without a checksum."""
@@ -50,10 +50,10 @@ _EVER_NS: Final = 2**62
 
 
 @dataclass(frozen=True, eq=False)
-class LetGo:
+class EmittedRows:
     """Rows that are let go, in order of arrival, e of them."""
 
-    rows: Arrived
+    rows: RowBatch
     closed_ns: NDArray[np.int64]
     """When the slice closed, or an amendment came [ns since 1970 UTC], shape (e,)."""
     late: NDArray[np.bool_]
@@ -80,13 +80,13 @@ class Counts:
 
 
 @dataclass
-class Sent:
+class SentMessages:
     """The last messages of the devices that count theirs."""
 
     by_origin: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
     """By origin: counter, hash of the values, first time stamp [ns]."""
 
-    def first_times(self, rows: Arrived) -> NDArray[np.int64]:
+    def first_times(self, rows: RowBatch) -> NDArray[np.int64]:
         """Return the time stamps, of messages that are sent again those of the first, shape (m,)."""
         time_ns = rows.time_ns.copy()
         counted = np.flatnonzero(rows.counter >= 0)
@@ -94,18 +94,18 @@ class Sent:
         for row in counted.tolist():
             span = slice(int(starts[row]), int(rows.stops[row]))
             digest = zlib.crc32(rows.value[span].tobytes(), zlib.crc32(rows.column[span].tobytes()))
-            mine = self.by_origin.setdefault(int(rows.origin[row]), deque(maxlen=REMEMBERED))
+            entries = self.by_origin.setdefault(int(rows.origin[row]), deque(maxlen=REMEMBERED))
             counter, now = int(rows.counter[row]), int(time_ns[row])
-            known = next((was for n, what, was in mine if (n, what) == (counter, digest)), None)
+            known = next((was for n, what, was in entries if (n, what) == (counter, digest)), None)
             if known is not None and abs(now - known) <= AGAIN_NS:
                 time_ns[row] = known
             else:
-                mine.append((counter, digest, now))
+                entries.append((counter, digest, now))
         return time_ns
 
 
 @dataclass
-class _Elapsed:
+class _ElapsedClock:
     """The time that goes by while the machine's clock may be set, years ahead and back: it decides who is idle."""
 
     clock_ns: int = _NEVER_NS
@@ -113,27 +113,27 @@ class _Elapsed:
     elapsed_ns: int = _NEVER_NS
     """The time then [ns]; that of the clock as long as nobody sets it."""
 
-    def at(self, clock_ns: NDArray[np.int64], *, most_ns: int) -> NDArray[np.int64]:
+    def advance_to(self, clock_ns: NDArray[np.int64], *, most_ns: int) -> NDArray[np.int64]:
         """Return the time at each reading of the clock, never less than before, shape (n,).
 
         A step ahead counts `most_ns` at most, and a clock that is further back than that was set: it counts on from
         there.
         """
-        found = np.empty(len(clock_ns), np.int64)
+        elapsed_ns = np.empty(len(clock_ns), np.int64)
         if len(clock_ns) and self.clock_ns == _NEVER_NS:
             self.clock_ns = self.elapsed_ns = int(clock_ns[0])
         start = 0
         while start < len(clock_ns):
-            told = clock_ns[start : start + PUSHED]
-            greatest = np.maximum.accumulate(np.r_[self.clock_ns, told])
-            back = np.flatnonzero(told < greatest[1:] - most_ns)
-            size = int(back[0]) if len(back) else len(told)
+            stamps_ns = clock_ns[start : start + PUSHED]
+            greatest = np.maximum.accumulate(np.r_[self.clock_ns, stamps_ns])
+            back = np.flatnonzero(stamps_ns < greatest[1:] - most_ns)
+            size = int(back[0]) if len(back) else len(stamps_ns)
             steps = np.minimum(np.diff(greatest[: size + 1]), most_ns)
-            found[start : start + size] = self.elapsed_ns + np.cumsum(steps)
+            elapsed_ns[start : start + size] = self.elapsed_ns + np.cumsum(steps)
             self.elapsed_ns += int(steps.sum())
             start += size
-            self.clock_ns = int(told[size]) if len(back) else int(greatest[-1])
-        return found
+            self.clock_ns = int(stamps_ns[size]) if len(back) else int(greatest[-1])
+        return elapsed_ns
 
 
 class StateUnusable(HyperGridError):
@@ -166,11 +166,11 @@ class Assembler:
         """Readings that were rejected so far, told by whoever parses."""
         self.tally: dict[int, list[int]] = {}
         """What came by segments of the spool that are not done, told by whoever parses."""
-        self._names = Names({origin: number for number, origin in enumerate(expected)})
-        self._sent = Sent()
-        self._held = Arrived.nothing()
+        self._names = Dictionary({origin: number for number, origin in enumerate(expected)})
+        self._sent = SentMessages()
+        self._held = RowBatch.empty()
         self._numbers = np.empty(0, np.int64)
-        self._elapsed = _Elapsed()
+        self._elapsed = _ElapsedClock()
         self._looked_ns = _NEVER_NS
         self._begin()
 
@@ -204,47 +204,49 @@ class Assembler:
         """Readings that are held."""
         return self._held.readings
 
-    def told(self) -> JoinTold | None:
+    def join_status(self) -> JoinStatus | None:
         """Return how the join stands; of many streams not after every batch, for it takes long (None)."""
         looks = 1 + (self._join.streams - 1) // STREAMS_AT_ONCE
-        return None if self.version % looks else JoinTold.of(self._join)
+        return None if self.version % looks else JoinStatus.of(self._join)
 
-    def take(self, rows: Arrived, clock: Clock) -> LetGo:
+    def process(self, rows: RowBatch, clock: ClockTicks) -> EmittedRows:
         """Take a batch in the order of the spool; return what is let go."""
         self.version += 1
-        came = self._names.counted(rows)
-        came = replace(came, time_ns=self._sent.first_times(came))
+        new_rows = self._names.encode(rows)
+        new_rows = replace(new_rows, time_ns=self._sent.first_times(new_rows))
         self._join.widen(self._streams)
-        numbers = self.counts.rows + np.arange(len(came))
-        self.counts.rows += len(came)
-        self.counts.readings += came.readings
-        held = replace(self._held, origins=came.origins, columns=came.columns)
-        pool, pool_numbers = joined([held, came]), np.concatenate([self._numbers, numbers])
+        numbers = self.counts.rows + np.arange(len(new_rows))
+        self.counts.rows += len(new_rows)
+        self.counts.readings += new_rows.readings
+        held = replace(self._held, origins=new_rows.origins, columns=new_rows.columns)
+        pool, pool_numbers = concatenate_batches([held, new_rows]), np.concatenate([self._numbers, numbers])
         again = _repeats(pool)
         again[: len(held)] = False
         self.counts.duplicates += int(pool.sizes[again].sum())
-        letting = _Letting()
-        self._through(came.take(~again[len(held) :]), numbers[~again[len(held) :]], clock, letting)
+        letting = _Emitter()
+        self._push_by_ticks(new_rows.take(~again[len(held) :]), numbers[~again[len(held) :]], clock, letting)
         number, closed_ns, late = letting.columns()
         at = np.searchsorted(pool_numbers, number)
         kept = ~again
         kept[at] = False
         self._held, self._numbers = pool.take(kept), pool_numbers[kept]
-        let_go = LetGo(pool.take(at), np.where(late, pool.came_ns[at], closed_ns), late)
-        self.counts.released += let_go.rows.readings
+        emitted_rows = EmittedRows(pool.take(at), np.where(late, pool.came_ns[at], closed_ns), late)
+        self.counts.released += emitted_rows.rows.readings
         self.counts.late += int(late.sum())
-        return let_go
+        return emitted_rows
 
-    def _through(self, rows: Arrived, numbers: NDArray[np.int64], clock: Clock, letting: "_Letting") -> None:
+    def _push_by_ticks(
+        self, rows: RowBatch, numbers: NDArray[np.int64], clock: ClockTicks, letting: "_Emitter"
+    ) -> None:
         start, places = 0, np.searchsorted(rows.seq, clock.seq)
         rows_ns, ticks_ns = self._times(rows, clock, places)
         columns = (places, clock.clock_ns, ticks_ns, clock.is_end)
-        for place, now_ns, tick_ns, is_end in zip(*(column.tolist() for column in columns), strict=True):
-            latest = int(rows_ns[place - 1]) if place > start else self._looked_ns
+        for stop, now_ns, tick_ns, is_end in zip(*(column.tolist() for column in columns), strict=True):
+            latest = int(rows_ns[stop - 1]) if stop > start else self._looked_ns
             if not is_end and tick_ns < latest + self.slice_ns // _TICKS_A_SLICE:
                 continue
-            self._push(rows, rows_ns, numbers, slice(start, place), letting)
-            start = place
+            self._push(rows, rows_ns, numbers, slice(start, stop), letting)
+            start = stop
             if is_end:
                 self._note(self._join.finish(), np.empty(0, np.int64), now_ns, letting)
                 self._begin()
@@ -257,25 +259,25 @@ class Assembler:
         self._push(rows, rows_ns, numbers, slice(start, len(rows)), letting)
 
     def _times(
-        self, rows: Arrived, clock: Clock, places: NDArray[np.intp]
+        self, rows: RowBatch, clock: ClockTicks, places: NDArray[np.intp]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the time that went by until each row came, shape (m,), and each tick, shape (ticks,) [ns]."""
         ticks = np.flatnonzero(~clock.is_end)
         came_ns = np.insert(rows.came_ns, places[ticks], clock.clock_ns[ticks])
         is_tick = np.insert(np.zeros(len(rows), np.bool_), places[ticks], np.ones(len(ticks), np.bool_))
         # Who is silent for as long is idle: more of a step tells nothing more.
-        elapsed_ns = self._elapsed.at(came_ns, most_ns=round(self.idle_s * SECOND_NS) + self.slice_ns)
+        elapsed_ns = self._elapsed.advance_to(came_ns, most_ns=round(self.idle_s * SECOND_NS) + self.slice_ns)
         ticks_ns = np.zeros(len(clock.seq), np.int64)
         ticks_ns[ticks] = elapsed_ns[is_tick]
         return elapsed_ns[~is_tick], ticks_ns
 
     def _push(
         self,
-        rows: Arrived,
+        rows: RowBatch,
         rows_ns: NDArray[np.int64],
         numbers: NDArray[np.int64],
         span: slice,
-        letting: "_Letting",
+        letting: "_Emitter",
     ) -> None:
         if span.start < span.stop and self._absent_ns == _NEVER_NS:
             self._absent_ns = int(rows_ns[span.start]) + self._first_ns
@@ -289,36 +291,36 @@ class Assembler:
             part = slice(first, min(span.stop, first + PUSHED))
             stream, key = rows.origin[part] % MOST_STREAMS, rows.time_ns[part] // self.slice_ns
             came_ns, elapsed_ns = rows.came_ns[part], rows_ns[part]
-            since, greatest = self._join.stalled
+            since, greatest = self._join.stalled_streams
             aside = (since[stream] > STALLED) & (key <= greatest[stream])
             letting.add(numbers[part][aside], came_ns[aside], late=True)
             goes = ~aside
             self._looked_ns = int(elapsed_ns[-1])
             tuples = stream[goes], key[goes], numbers[part][goes].astype(np.float64)
             try:
-                found = self._join.push(*tuples, elapsed_ns[goes])
+                matches = self._join.push(*tuples, elapsed_ns[goes])
             except KeysDoNotGrow as stalled:
-                found = stalled.matches
-            self._note(found, came_ns[goes], int(came_ns[-1]), letting)
+                matches = stalled.matches
+            self._note(matches, came_ns[goes], int(came_ns[-1]), letting)
 
-    def _sleep_absent(self, now_ns: int, letting: "_Letting") -> None:
+    def _sleep_absent(self, now_ns: int, letting: "_Emitter") -> None:
         """Wait no longer for stations that have sent nothing yet."""
         self._absent_ns = _EVER_NS
         self._note(self._join.sleep_absent(), np.empty(0, np.int64), now_ns, letting)
 
-    def _note(self, found: Matches, came_ns: NDArray[np.int64], now_ns: int, letting: "_Letting") -> None:
+    def _note(self, matches: Matches, came_ns: NDArray[np.int64], now_ns: int, letting: "_Emitter") -> None:
         """Note what a push let go: slices closed with the arrival that closed them, or now where none did."""
         before, self._pushed = self._pushed, self._pushed + len(came_ns)
-        if len(found):
-            there = ~np.isnan(found.payloads)
-            at = found.at - before
-            closed_ns = came_ns[at] if len(came_ns) else np.full(len(found), now_ns)
+        if len(matches):
+            there = ~np.isnan(matches.payloads)
+            at = matches.at - before
+            closed_ns = came_ns[at] if len(came_ns) else np.full(len(matches), now_ns)
             closed_ns = np.repeat(closed_ns, there.sum(axis=1))
-            letting.add(found.payloads[there].astype(np.int64), closed_ns, late=False)
-            self.counts.slices += len(np.unique(found.key))
-            self.counts.last_slice = max(self.counts.last_slice, int(found.key.max()))
-        if len(found.late):
-            number = found.late.payload.astype(np.int64)
+            letting.add(matches.payloads[there].astype(np.int64), closed_ns, late=False)
+            self.counts.slices += len(np.unique(matches.key))
+            self.counts.last_slice = max(self.counts.last_slice, int(matches.key.max()))
+        if len(matches.late):
+            number = matches.late.payload.astype(np.int64)
             letting.add(number, np.full(len(number), now_ns), late=True)
 
     def to_bytes(self) -> bytes:
@@ -335,7 +337,7 @@ class Assembler:
             "counts": asdict(self.counts),
             "rejected": self.rejected,
             "tally": list(self.tally.items()),
-            "sent": [[origin, list(mine)] for origin, mine in self._sent.by_origin.items()],
+            "sent": [[origin, list(entries)] for origin, entries in self._sent.by_origin.items()],
         }
         content = self._held.to_bytes(about, numbers=self._numbers.tobytes(), join=self._join.snapshot())
         return seal(MAGIC, VERSION, content)
@@ -350,7 +352,7 @@ class Assembler:
             The bytes are of another version, or are not what was kept.
         """
         try:
-            content = data if data.startswith(_ARROW) else unseal(data, MAGIC, VERSION, who="a stream")
+            content = data if data.startswith(_ARROW) else unseal(data, MAGIC, VERSION, label="a stream")
             return cls._from_content(content)
         except (InvalidQuery, pa.ArrowException, LookupError, ValueError, TypeError) as error:
             message = f"the state of a stream cannot be used: {error}"
@@ -358,26 +360,26 @@ class Assembler:
 
     @classmethod
     def _from_content(cls, content: bytes) -> "Assembler":
-        held, about, more = Arrived.from_bytes(content)
+        held, about, more = RowBatch.from_bytes(content)
         made = cls(about["slice_ns"] / SECOND_NS, about["idle_s"])
         made.version, made._looked_ns, made._pushed = about["taken"], about["looked_ns"], about["pushed"]
         # States of earlier releases wait for absent stations from their next row on.
         made._absent_ns = about.get("absent_ns", _NEVER_NS)
-        made._elapsed = _Elapsed(about["clock_ns"], about["elapsed_ns"])
+        made._elapsed = _ElapsedClock(about["clock_ns"], about["elapsed_ns"])
         made.counts = Counts(**about["counts"])
         made.rejected, made.tally = about["rejected"], {first: counts for first, counts in about["tally"]}
-        for origin, mine in about["sent"]:
-            made._sent.by_origin[origin] = deque((tuple(one) for one in mine), maxlen=REMEMBERED)
-        made._names = Names(
-            {one: number for number, one in enumerate(held.origins)},
-            {one: number for number, one in enumerate(held.columns)},
+        for origin, entries in about["sent"]:
+            made._sent.by_origin[origin] = deque((tuple(entry) for entry in entries), maxlen=REMEMBERED)
+        made._names = Dictionary(
+            {origin: number for number, origin in enumerate(held.origins)},
+            {column: number for number, column in enumerate(held.columns)},
         )
         made._held, made._numbers = held, np.frombuffer(more["numbers"], np.int64)
         made._join = WoJoin.resume(more["join"])
         return made
 
 
-class _Letting:
+class _Emitter:
     """What a batch lets go, as it is found."""
 
     def __init__(self) -> None:
@@ -395,15 +397,17 @@ class _Letting:
         return number[order], closed_ns[order], late[order]
 
 
-def _repeats(rows: Arrived) -> NDArray[np.bool_]:
+def _repeats(rows: RowBatch) -> NDArray[np.bool_]:
     """Tell which rows say of their station and instant just what the row before them said, shape (m,)."""
     order = np.lexsort((rows.time_ns, rows.origin))
     same = (np.diff(rows.origin[order]) == 0) & (np.diff(rows.time_ns[order]) == 0) & (np.diff(rows.sizes[order]) == 0)
     later = np.flatnonzero(same) + 1
-    one, other = rows.take(order[later]), rows.take(order[later - 1])
-    equal = same_values(one.value, other.value)
-    equal &= (one.column == other.column) & (one.flag == other.flag)
-    differs = np.bincount(np.repeat(np.arange(len(one)), one.sizes), ~equal, minlength=len(one)) > 0
-    found = np.zeros(len(rows), np.bool_)
-    found[order[later[~differs]]] = True
-    return found
+    later_rows, other = rows.take(order[later]), rows.take(order[later - 1])
+    equal = equal_values(later_rows.value, other.value)
+    equal &= (later_rows.column == other.column) & (later_rows.flag == other.flag)
+    differs = (
+        np.bincount(np.repeat(np.arange(len(later_rows)), later_rows.sizes), ~equal, minlength=len(later_rows)) > 0
+    )
+    is_repeat = np.zeros(len(rows), np.bool_)
+    is_repeat[order[later[~differs]]] = True
+    return is_repeat

@@ -5,21 +5,21 @@ from pathlib import Path
 
 import numpy as np
 
-from ingest.deployment.versions import Deployed, parted
-from ingest.streaming.row_batch import Arrived, Clock
-from ingest.streaming.spool_decoder import Piece, groups_of, parse_span
+from ingest.deployment.versions import DeploymentVersion, split_by_version
+from ingest.streaming.row_batch import ClockTicks, RowBatch
+from ingest.streaming.spool_decoder import DecodedPiece, groups_of, parse_span
 
 
-def parse(spool: Path, after: int, upto: int, found: list[Deployed]) -> Iterator[list[Piece]]:
+def parse(spool: Path, after: int, upto: int, versions: list[DeploymentVersion]) -> Iterator[list[DecodedPiece]]:
     """Parse the records of a spool with after < seq <= upto, each by its deployment, into pieces for each group.
 
     Groups of a deployment before, which nothing comes of any more, get pieces that close what they hold.
     """
-    for start, stop, deployment in parted(found, after, upto):
+    for start, stop, deployment in split_by_version(versions, after, upto):
         pieces = parse_span(spool, start, stop, deployment)
-        before = [name for one in found if one.first <= stop for name in groups_of(one.deployment)]
+        before = [name for version in versions if version.first <= stop for name in groups_of(version.deployment)]
         gone = dict.fromkeys(name for name in before if name not in groups_of(deployment))
         clock = pieces[0].clock
         # Until the first tick nothing tells when they are closed.
-        closing = Clock(clock.seq[:1], clock.clock_ns[:1], np.ones(min(1, len(clock.seq)), np.bool_))
-        yield [*pieces, *(Piece(name, Arrived.nothing(), closing, start, stop) for name in gone)]
+        closing = ClockTicks(clock.seq[:1], clock.clock_ns[:1], np.ones(min(1, len(clock.seq)), np.bool_))
+        yield [*pieces, *(DecodedPiece(name, RowBatch.empty(), closing, start, stop) for name in gone)]

@@ -13,7 +13,7 @@ STREAMS_AT_ONCE: Final = 128
 
 
 @dataclass(frozen=True)
-class JoinTold:
+class JoinStatus:
     """The join of a group of stations after a batch; its tuples are rows, its keys slices."""
 
     streams: int
@@ -36,23 +36,23 @@ class JoinTold:
     """The greatest of a station to another that is waited for [rows]."""
 
     @classmethod
-    def of(cls, join: WoJoin) -> "JoinTold":
+    def of(cls, join: WoJoin) -> "JoinStatus":
         """Return what matters of how a join stands."""
-        told = join.statistics()
-        came = np.array([one.arrived > 0 for one in told.streams])
-        awake = np.array([one.activity == "awake" for one in told.streams])
-        needed = sum(one.bound for one in told.streams if one.arrived)
+        statistics = join.statistics()
+        has_arrived = np.array([stream.arrived > 0 for stream in statistics.streams])
+        awake = np.array([stream.activity == "awake" for stream in statistics.streams])
+        needed = sum(stream.bound for stream in statistics.streams if stream.arrived)
         # Of a station that nobody waits for the others are ever further ahead.
         lags = join.lags()[np.ix_(awake, awake)]
         lag = float(lags.max()) if len(lags) > 1 else math.nan
         return cls(
-            streams=int(came.sum()),
-            silent=int((came & ~awake).sum()),
-            held=told.held,
-            held_bytes=told.held_bytes,
-            allocated_bytes=told.allocated_bytes,
-            allowed_bytes=told.allowed_bytes,
-            needed=needed if math.isfinite(needed) and came.any() else None,
-            scrambling_factor=max((one.scrambling_factor for one in told.streams), default=0),
+            streams=int(has_arrived.sum()),
+            silent=int((has_arrived & ~awake).sum()),
+            held=statistics.held,
+            held_bytes=statistics.held_bytes,
+            allocated_bytes=statistics.allocated_bytes,
+            allowed_bytes=statistics.allowed_bytes,
+            needed=needed if math.isfinite(needed) and has_arrived.any() else None,
+            scrambling_factor=max((stream.scrambling_factor for stream in statistics.streams), default=0),
             lag=lag if math.isfinite(lag) else None,
         )

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from hypergrid.core.errors import CannotListen
 from hypergrid.core.times import SECOND_NS
-from ingest.streaming.status import Status
+from ingest.streaming.status import StreamStatus
 
 HOST: Final = "127.0.0.1"
 """Where it listens: there is no access control, so that a proxy or an agent on this machine hands it on."""
@@ -32,9 +32,9 @@ class StreamMetrics(Collector):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._status: Status | None = None
+        self._status: StreamStatus | None = None
 
-    def take(self, status: Status) -> None:
+    def update(self, status: StreamStatus) -> None:
         """Note how the stream stands."""
         self._status = status
 
@@ -71,7 +71,7 @@ class StreamMetrics(Collector):
 
 
 @contextmanager
-def exposed(metrics: StreamMetrics, port: int) -> Iterator[int]:
+def serve_metrics(metrics: StreamMetrics, port: int) -> Iterator[int]:
     """Tell the figures of a stream at `/metrics`; yield the port.
 
     Parameters

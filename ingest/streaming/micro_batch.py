@@ -10,21 +10,21 @@ import numpy as np
 from hypergrid.archive import Reject
 from hypergrid.core.readings import Station
 from hypergrid.core.units import Variable
-from ingest.streaming.assembler import Assembler, Counts, LetGo
-from ingest.streaming.join_status import JoinTold
-from ingest.streaming.row_batch import Arrived
-from ingest.streaming.spool_decoder import Piece
+from ingest.streaming.assembler import Assembler, Counts, EmittedRows
+from ingest.streaming.join_status import JoinStatus
+from ingest.streaming.row_batch import RowBatch
+from ingest.streaming.spool_decoder import DecodedPiece
 
 Tally = dict[int, list[int]]
 """By the number of a segment's first record: its rows, readings, and rejects."""
 
 
 @dataclass(frozen=True)
-class GroupBatch:
+class MicroBatch:
     """What a batch of one group brought about."""
 
     group: str
-    let_go: LetGo
+    emitted_rows: EmittedRows
     after: int
     upto: int
     """Its records are those with after < seq <= upto."""
@@ -43,23 +43,24 @@ class GroupBatch:
     """Of the segments whose last record a batch before this one had, and that are in the spool."""
     first_held: int | None
     """The first record with a row that is held; None: none is."""
-    join: JoinTold | None
+    join: JoinStatus | None
     """How the join stands; None: it was not looked at."""
 
     def to_bytes(self) -> bytes:
         """Return it as bytes, for another process of this run; they are on no disk."""
-        rows = self.let_go.rows.to_bytes()
-        return pickle.dumps((rows, self.let_go.closed_ns, self.let_go.late, replace(self, let_go=None)), protocol=5)  # type: ignore[arg-type]
+        rows = self.emitted_rows.rows.to_bytes()
+        rest = replace(self, emitted_rows=None)  # type: ignore[arg-type]
+        return pickle.dumps((rows, self.emitted_rows.closed_ns, self.emitted_rows.late, rest), protocol=5)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "GroupBatch":
+    def from_bytes(cls, data: bytes) -> "MicroBatch":
         """Return what `to_bytes` was called of."""
         rows, closed_ns, late, made = pickle.loads(data)
-        let_go = LetGo(Arrived.from_bytes(rows)[0], closed_ns, late)
-        return replace(made, let_go=let_go)
+        emitted_rows = EmittedRows(RowBatch.from_bytes(rows)[0], closed_ns, late)
+        return replace(made, emitted_rows=emitted_rows)
 
 
-def advance(assembler: Assembler, piece: Piece, segments: Sequence[int]) -> GroupBatch:
+def assemble_batch(assembler: Assembler, piece: DecodedPiece, segments: Sequence[int]) -> MicroBatch:
     """Take a batch of a group.
 
     Parameters
@@ -69,14 +70,14 @@ def advance(assembler: Assembler, piece: Piece, segments: Sequence[int]) -> Grou
     """
     _tally(assembler.tally, piece, segments)
     assembler.rejected += piece.rejected
-    let_go = assembler.take(piece.rows, piece.clock)
+    emitted_rows = assembler.process(piece.rows, piece.clock)
     # Those before are raw copies now. A tally stays until its segment is one, as other groups may need that longer.
     assembler.tally = {first: counts for first, counts in assembler.tally.items() if first in segments}
     done = segments[: max(0, bisect_right(segments, piece.after + 1) - 1)]
     finished = {first: list(assembler.tally[first]) for first in done if first in assembler.tally}
-    return GroupBatch(
+    return MicroBatch(
         piece.group,
-        let_go,
+        emitted_rows,
         piece.after,
         piece.upto,
         replace(assembler.counts),
@@ -89,11 +90,11 @@ def advance(assembler: Assembler, piece: Piece, segments: Sequence[int]) -> Grou
         piece.unmapped,
         finished,
         assembler.first_held,
-        assembler.told(),
+        assembler.join_status(),
     )
 
 
-def _tally(tally: Tally, piece: Piece, segments: Sequence[int]) -> None:
+def _tally(tally: Tally, piece: DecodedPiece, segments: Sequence[int]) -> None:
     """Count what came by the segment that it lies in."""
     bounds = np.array(segments, np.int64)
     rows = np.searchsorted(bounds, piece.rows.seq, side="right") - 1
@@ -104,7 +105,7 @@ def _tally(tally: Tally, piece: Piece, segments: Sequence[int]) -> None:
         np.bincount(rows, piece.rows.sizes, minlength=size).astype(np.int64),
         np.bincount(refused, minlength=size),
     )
-    for place in np.flatnonzero(np.sum(counted, axis=0)).tolist():
-        mine = tally.setdefault(segments[place], [0, 0, 0])
+    for segment_index in np.flatnonzero(np.sum(counted, axis=0)).tolist():
+        counts = tally.setdefault(segments[segment_index], [0, 0, 0])
         for kind, count in enumerate(counted):
-            mine[kind] += int(count[place])
+            counts[kind] += int(count[segment_index])

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hypergrid.archive.arrays import stream_log
 from hypergrid.core.times import SECOND_NS
-from ingest.streaming.status import Status
+from ingest.streaming.status import StreamStatus
 
 EVERY_S: Final = 5.0
 """How often it is told [s]."""
@@ -27,30 +27,30 @@ class ProgressLog:
 
     def __init__(self, folder: Path, now_ns: Callable[[], int]) -> None:
         self._folder, self._now_ns = folder, now_ns
-        self._told_ns: int | None = None
+        self._written_ns: int | None = None
         self._last: Mapping[str, Any] = {}
 
-    def take(self, status: Status) -> None:
+    def update(self, status: StreamStatus) -> None:
         """Note how the stream stands, if that was not done a moment ago."""
         now_ns = self._now_ns()
         self._last = _record(status)
         # A clock that was set back must not keep it silent.
-        if self._told_ns is None or not 0 <= now_ns - self._told_ns < EVERY_S * SECOND_NS:
+        if self._written_ns is None or not 0 <= now_ns - self._written_ns < EVERY_S * SECOND_NS:
             self._write(now_ns, {})
 
     def end(self) -> None:
         """Note that the stream ended."""
-        if self._told_ns is not None:
+        if self._written_ns is not None:
             self._write(self._now_ns(), {"ended": True})
 
     def _write(self, now_ns: int, more: Mapping[str, Any]) -> None:
-        self._told_ns = now_ns
+        self._written_ns = now_ns
         # A full disk is told by whoever commits; what is lost here is one point of a line.
         with suppress(OSError):
-            stream_log.append(self._folder, {"at_ns": now_ns, **self._last, **more})
+            stream_log.append_record(self._folder, {"at_ns": now_ns, **self._last, **more})
 
 
-def _record(status: Status) -> dict[str, Any]:
+def _record(status: StreamStatus) -> dict[str, Any]:
     ledger = status.ledger
     return {
         "readings_per_s": status.readings_per_s,
@@ -61,5 +61,5 @@ def _record(status: Status) -> dict[str, Any]:
         "late": ledger.late,
         "slices": ledger.slices,
         "last_slice_ns": status.last_slice_ns,
-        "joins": {group: asdict(told) for group, told in status.joins.items()},
+        "joins": {group: asdict(join_status) for group, join_status in status.joins.items()},
     }

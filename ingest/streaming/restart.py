@@ -29,12 +29,12 @@ from ingest.streaming.stream_commit import (
     stream_id,
 )
 
-ANEW: Final = "anew.json"
+RESTART_FILE: Final = "anew.json"
 """File of a stream that began anew: after which one, and up to which record that had committed."""
 
 
 @dataclass(frozen=True)
-class Begun:
+class Restart:
     """How a stream begins anew."""
 
     upto: int
@@ -45,7 +45,7 @@ class Begun:
     """What cannot come back, and why; empty where all does."""
 
 
-def remembers(folder: Path) -> bool:
+def has_checkpoint(folder: Path) -> bool:
     """Return whether there is a memory that a stream can go on from, as far as its id tells."""
     try:
         return bool(stream_id(folder / STREAM / CHECKPOINT))
@@ -55,7 +55,7 @@ def remembers(folder: Path) -> bool:
 
 def replayed(folder: Path) -> int:
     """Return up to which record of the spool a stream before this one had committed; 0: there was none."""
-    note = folder / STREAM / ANEW
+    note = folder / STREAM / RESTART_FILE
     try:
         return int(read_checked(note)["upto"])
     except FileNotFoundError:
@@ -63,26 +63,26 @@ def replayed(folder: Path) -> int:
     except DamagedArchive:
         archive, now = Archive.open(folder), stream_id(folder / STREAM / CHECKPOINT)
         before = [stream for stream in archive.streams if stream != now]
-        upto = min(durable(folder / SPOOL), max((ledger_of(archive, one).upto for one in before), default=0))
+        upto = min(durable(folder / SPOOL), max((ledger_of(archive, stream).upto for stream in before), default=0))
         write_checked(note, {"stream": before[-1] if before else "", "upto": upto})
         return upto
 
 
-def replays(folder: Path, *, upto: int) -> None:
+def note_replay(folder: Path, *, upto: int) -> None:
     """Note that records of the spool up to this one are in an archive, also where no stream of it committed them."""
-    before = _noted(folder)
-    write_checked(folder / STREAM / ANEW, {"stream": "", "upto": max(upto, before.get("upto", 0))})
+    before = _read_note(folder)
+    write_checked(folder / STREAM / RESTART_FILE, {"stream": "", "upto": max(upto, before.get("upto", 0))})
 
 
-def _noted(folder: Path) -> dict[str, Any]:
+def _read_note(folder: Path) -> dict[str, Any]:
     """Return the note of a stream that began anew; empty where there is none, or a damaged one."""
     try:
-        return read_checked(folder / STREAM / ANEW)
+        return read_checked(folder / STREAM / RESTART_FILE)
     except (FileNotFoundError, DamagedArchive):
         return {}
 
 
-def forget(folder: Path) -> bool:
+def forget_checkpoint(folder: Path) -> bool:
     """Remove what the stream of an archive remembers, whole or not at all; return whether there was anything."""
     checkpoint, aside = folder / STREAM / CHECKPOINT, folder / STREAM / f".{CHECKPOINT}.gone"
     shutil.rmtree(aside, ignore_errors=True)
@@ -94,14 +94,14 @@ def forget(folder: Path) -> bool:
     return True
 
 
-def begin_anew(folder: Path) -> Begun | None:
+def begin_anew(folder: Path) -> Restart | None:
     """Forget what a stream remembered, and prepare its spool; None where no stream wrote into the archive before.
 
     It may be killed, and called again.
     """
-    archive, note = Archive.open(folder), folder / STREAM / ANEW
-    forget(folder)
-    before = _noted(folder)
+    archive, note = Archive.open(folder), folder / STREAM / RESTART_FILE
+    forget_checkpoint(folder)
+    before = _read_note(folder)
     # A repair may have stored what a stream had brought, of whose commits none is left.
     if not archive.streams and not before:
         note.unlink(missing_ok=True)
@@ -114,13 +114,13 @@ def begin_anew(folder: Path) -> Begun | None:
     if ledger.held and there < ledger.upto and not lost:
         lost = f"rows of records {there + 1} to {ledger.upto} that waited: the spool ends before them"
     if not before:
-        upto = min(there, max(one.upto for one in ledgers.values()))
+        upto = min(there, max(ledger.upto for ledger in ledgers.values()))
     elif before["stream"] == last:
         upto = int(before["upto"])
     else:
         upto = max(int(before["upto"]), min(there, ledger.upto))
     write_checked(note, {"stream": last, "upto": upto})
-    return Begun(upto, brought, lost)
+    return Restart(upto, brought, lost)
 
 
 def first_needed(ledger: Ledger) -> int:

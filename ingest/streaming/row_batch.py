@@ -17,7 +17,7 @@ _READINGS: Final = ("column", "value", "flag")
 
 
 @dataclass(frozen=True, eq=False)
-class Arrived:
+class RowBatch:
     """Rows in order of arrival, m of them, each with readings of one station at one instant; n readings in all."""
 
     origins: tuple[tuple[str, str], ...]
@@ -64,9 +64,9 @@ class Arrived:
         return self.stops - self.starts
 
     @classmethod
-    def nothing(
+    def empty(
         cls, origins: tuple[tuple[str, str], ...] = (), columns: tuple[tuple[str, Column], ...] = ()
-    ) -> "Arrived":
+    ) -> "RowBatch":
         """Return no rows."""
         whole, narrow = np.empty(0, np.int64), np.empty(0, np.int32)
         return cls(
@@ -74,7 +74,7 @@ class Arrived:
             narrow, np.empty(0), np.empty(0, np.uint8),
         )  # fmt: skip
 
-    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> "Arrived":
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> "RowBatch":
         """Return the chosen rows, in the order in which they are named."""
         chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         sizes = self.sizes[chosen]
@@ -127,7 +127,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, eq=False)
-class Clock:
+class ClockTicks:
     """Records of the spool that hold no rows: ticks of the clock, and ends of the input."""
 
     seq: NDArray[np.int64]
@@ -138,7 +138,7 @@ class Clock:
     """Whether the input ends here: all that is held is let go; shape (t,)."""
 
     @classmethod
-    def nothing(cls) -> "Clock":
+    def empty(cls) -> "ClockTicks":
         """Return no records."""
         return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
@@ -149,16 +149,20 @@ def column_from(content: dict[str, Any]) -> Column:
 
 
 @dataclass
-class Names:
+class Dictionary:
     """Origins and columns that are known, each with a number for ever."""
 
     origins: dict[tuple[str, str], int] = field(default_factory=dict)
     columns: dict[tuple[str, Column], int] = field(default_factory=dict)
 
-    def counted(self, rows: Arrived) -> Arrived:
+    def encode(self, rows: RowBatch) -> RowBatch:
         """Return rows that count these; new ones are added."""
-        origin = np.array([self.origins.setdefault(one, len(self.origins)) for one in rows.origins] or [0], np.int32)
-        column = np.array([self.columns.setdefault(one, len(self.columns)) for one in rows.columns] or [0], np.int32)
+        origin = np.array(
+            [self.origins.setdefault(origin, len(self.origins)) for origin in rows.origins] or [0], np.int32
+        )
+        column = np.array(
+            [self.columns.setdefault(column, len(self.columns)) for column in rows.columns] or [0], np.int32
+        )
         return replace(
             rows,
             origins=tuple(self.origins),
@@ -168,7 +172,7 @@ class Names:
         )
 
 
-def joined(parts: Sequence[Arrived]) -> Arrived:
+def concatenate_batches(parts: Sequence[RowBatch]) -> RowBatch:
     """Return the rows of all parts, one part after the other; each part counts what the one before it counts, or more.
 
     At least one part.
@@ -178,8 +182,8 @@ def joined(parts: Sequence[Arrived]) -> Arrived:
     before = np.concatenate([[0], np.cumsum([part.readings for part in parts])]).tolist()
     stops = np.concatenate([part.stops + start for part, start in zip(parts, before, strict=False)])
     others = {
-        one.name: np.concatenate([getattr(part, one.name) for part in parts])
-        for one in fields(Arrived)
-        if one.name not in ("origins", "columns", "stops")
+        column_field.name: np.concatenate([getattr(part, column_field.name) for part in parts])
+        for column_field in fields(RowBatch)
+        if column_field.name not in ("origins", "columns", "stops")
     }
-    return Arrived(parts[-1].origins, parts[-1].columns, stops=stops, **others)
+    return RowBatch(parts[-1].origins, parts[-1].columns, stops=stops, **others)

@@ -22,10 +22,10 @@ from ingest.deployment.deployment_file import Column, Deployment, Feed
 from ingest.formats import FORMATS, DocumentFormat, Layout, Parsed, Unreadable
 from ingest.formats.base import TEXT_MOST, VALUE, ReadOptions
 from ingest.formats.messages import parse_texts
-from ingest.sources.compressed import members
-from ingest.sources.folder import HEAD_BYTES, SourceFile, cut, discover, layout_of, made_plain, parse
+from ingest.sources.compressed import list_members
+from ingest.sources.folder import HEAD_BYTES, SourceFile, cut, decompress_to, discover, layout_of, parse
 from ingest.sources.spool import END, HEADER, MESSAGE, REFUSED, TICK, frames
-from ingest.streaming.row_batch import Arrived, Clock, Names, joined
+from ingest.streaming.row_batch import ClockTicks, Dictionary, RowBatch, concatenate_batches
 
 MESSAGES: Final = "messages"
 CHUNK_BYTES: Final = 8 << 20
@@ -35,12 +35,12 @@ _RUN_MOST: Final = 128
 
 
 @dataclass
-class Piece:
+class DecodedPiece:
     """What a span of the spool holds for one group of stations."""
 
     group: str
-    rows: Arrived
-    clock: Clock
+    rows: RowBatch
+    clock: ClockTicks
     after: int = 0
     upto: int = 0
     """Its records are those with after < seq <= upto."""
@@ -60,21 +60,23 @@ class Piece:
         return pickle.dumps({**vars(self), "rows": self.rows.to_bytes()}, protocol=5)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Piece":
+    def from_bytes(cls, data: bytes) -> "DecodedPiece":
         """Return what `to_bytes` was called of."""
         content = pickle.loads(data)
-        return cls(**{**content, "rows": Arrived.from_bytes(content["rows"])[0]})
+        return cls(**{**content, "rows": RowBatch.from_bytes(content["rows"])[0]})
 
 
-def merged(pieces: Sequence[Piece]) -> Piece:
+def merge_pieces(pieces: Sequence[DecodedPiece]) -> DecodedPiece:
     """Return the pieces of one group as one, ordered by their records; at least one."""
     ordered = sorted(pieces, key=lambda piece: piece.after)
-    names = Names()
-    rows = joined([names.counted(piece.rows) for piece in ordered])
+    names = Dictionary()
+    rows = concatenate_batches([names.encode(piece.rows) for piece in ordered])
     clocks = [piece.clock for piece in ordered]
-    clock = Clock(*(np.concatenate([getattr(one, name) for one in clocks]) for name in ("seq", "clock_ns", "is_end")))
-    found = {station.id: station for piece in ordered for station in piece.stations}
-    return Piece(
+    clock = ClockTicks(
+        *(np.concatenate([getattr(clock, name) for clock in clocks]) for name in ("seq", "clock_ns", "is_end"))
+    )
+    stations = {station.id: station for piece in ordered for station in piece.stations}
+    return DecodedPiece(
         ordered[0].group,
         rows,
         clock,
@@ -82,8 +84,8 @@ def merged(pieces: Sequence[Piece]) -> Piece:
         ordered[-1].upto,
         [pair for piece in ordered for pair in piece.rejects],
         sum(piece.rejected for piece in ordered),
-        tuple(found.values()),
-        tuple({one.name: one for piece in ordered for one in piece.variables}.values()),
+        tuple(stations.values()),
+        tuple({variable.name: variable for piece in ordered for variable in piece.variables}.values()),
         frozenset().union(*(piece.unmapped for piece in ordered)),
     )
 
@@ -94,69 +96,69 @@ def groups_of(deployment: Deployment) -> tuple[str, ...]:
     return tuple(feed.name for feed in deployment.feeds) if by_feed else (deployment.name,)
 
 
-def expected(deployment: Deployment, group: str) -> tuple[tuple[str, str], ...]:
+def expected_origins(deployment: Deployment, group: str) -> tuple[tuple[str, str], ...]:
     """Return feeds and stations that a group waits for from its beginning: those declared, where one feed has all."""
     feeds = [feed.name for feed in deployment.feeds]
     return tuple((feeds[0], station.id) for station in deployment.stations) if len(feeds) == 1 else ()
 
 
-def parse_span(folder: Path, after: int, upto: int, deployment: Deployment) -> list[Piece]:
+def parse_span(folder: Path, after: int, upto: int, deployment: Deployment) -> list[DecodedPiece]:
     """Parse the records of a spool with after < seq <= upto into a piece for each group."""
-    found = parse_records(frames(folder, after, upto), deployment)
-    return [replace(piece, after=after, upto=upto) for piece in found]
+    pieces = parse_records(frames(folder, after, upto), deployment)
+    return [replace(piece, after=after, upto=upto) for piece in pieces]
 
 
-def parse_records(batches: Iterable[pa.RecordBatch], deployment: Deployment) -> list[Piece]:
+def parse_records(batches: Iterable[pa.RecordBatch], deployment: Deployment) -> list[DecodedPiece]:
     """Parse records of the spool, in their order, into a piece for each group; the pieces' spans are not set."""
-    reading = _Reading(deployment)
+    reading = _SpanDecoder(deployment)
     for batch in batches:
         reading.add(batch)
     clock = reading.clock()
-    pieces: list[Piece] = []
+    pieces: list[DecodedPiece] = []
     for group in groups_of(deployment):
         together = deployment.stream.join == "network"
         feeds = [feed.name for feed in deployment.feeds if together or feed.name == group]
         # What no feed of this deployment reads is refused once, in the first group.
-        unknown = [name for name in reading.found if name not in {one.name for one in deployment.feeds}]
-        mine = [*feeds, *(unknown if not pieces else [])]
-        pieces.append(reading.piece(group, mine, clock))
+        unknown = [name for name in reading.feed_rows if name not in {feed.name for feed in deployment.feeds}]
+        group_feeds = [*feeds, *(unknown if not pieces else [])]
+        pieces.append(reading.piece(group, group_feeds, clock))
     return pieces
 
 
 @dataclass(frozen=True)
-class _Record:
+class _NumberedRecord:
     """A record of the spool that holds readings."""
 
     seq: int
     arrival_ns: int
     origin: str
-    place: int
+    position: int
     payload: bytes
 
     @property
-    def shown(self) -> str:
+    def excerpt(self) -> str:
         """How it begins, for people."""
         return self.payload[:TEXT_MOST].decode("utf-8", "replace")
 
-    def follows(self, before: "_Record") -> bool:
+    def follows(self, before: "_NumberedRecord") -> bool:
         """Tell whether its lines come directly after those of another of its file."""
         # A last line without an end comes again, once it has one.
-        whole = before.place > 0 and before.payload.endswith(b"\n")
-        return whole and self.place == before.place + before.payload.count(b"\n")
+        whole = before.position > 0 and before.payload.endswith(b"\n")
+        return whole and self.position == before.position + before.payload.count(b"\n")
 
 
 @dataclass
-class _Found:
+class _FeedRows:
     """What came of one feed."""
 
-    rows: list[Arrived] = field(default_factory=list)
+    rows: list[RowBatch] = field(default_factory=list)
     rejects: list[tuple[int, Reject]] = field(default_factory=list)
     rejected: int = 0
     stations: dict[str, Station] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     unmapped: set[str] = field(default_factory=set)
 
-    def add(self, other: "_Found") -> None:
+    def add(self, other: "_FeedRows") -> None:
         self.rows += other.rows
         self.rejects += other.rejects
         self.rejected += other.rejected
@@ -165,7 +167,7 @@ class _Found:
         self.unmapped |= other.unmapped
 
 
-class _Reading:
+class _SpanDecoder:
     """Records of the spool, as they are read."""
 
     def __init__(self, deployment: Deployment) -> None:
@@ -173,43 +175,43 @@ class _Reading:
         self._feeds = {feed.name: feed for feed in deployment.feeds}
         self._shifts = {station: round(hours * 3600 * SECOND_NS) for station, hours in deployment.quality.clock_shift_h}
         self._clocks: list[tuple[int, int, bool]] = []
-        self.found: dict[str, _Found] = {}
+        self.feed_rows: dict[str, _FeedRows] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Read a batch of records."""
         kind = batch.column("kind").to_numpy()
         seq, arrival_ns = (batch.column(name).to_numpy() for name in ("seq", "arrival_ns"))
-        for place in np.flatnonzero((kind == TICK) | (kind == END)).tolist():
-            self._clocks.append((int(seq[place]), int(arrival_ns[place]), bool(kind[place] == END)))
+        for row in np.flatnonzero((kind == TICK) | (kind == END)).tolist():
+            self._clocks.append((int(seq[row]), int(arrival_ns[row]), bool(kind[row] == END)))
         feeds = batch.column("feed")
         codes, names = feeds.indices.to_numpy(), feeds.dictionary.to_pylist()
         holds = (kind == MESSAGE) | (kind == HEADER) | (kind == REFUSED)
         for code, name in enumerate(names):
-            mine = np.flatnonzero(holds & (codes == code))
-            if len(mine):
-                chosen = batch.take(pa.array(mine))
+            indices = np.flatnonzero(holds & (codes == code))
+            if len(indices):
+                chosen = batch.take(pa.array(indices))
                 self._feed(name, chosen)
 
     def _feed(self, name: str, batch: pa.RecordBatch) -> None:
-        found = self.found.setdefault(name, _Found())
+        feed_rows = self.feed_rows.setdefault(name, _FeedRows())
         feed = self._feeds.get(name)
         columns = batch.select(["seq", "arrival_ns", "origin", "place", "kind", "payload"]).to_pydict()
-        plain: list[_Record] = []
-        lines: dict[tuple[str, bytes], list[list[_Record]]] = {}
+        plain: list[_NumberedRecord] = []
+        lines: dict[tuple[str, bytes], list[list[_NumberedRecord]]] = {}
         header = b""
-        for seq, arrival_ns, origin, place, kind, payload in zip(*columns.values(), strict=True):
-            record = _Record(seq, arrival_ns, origin, place, payload)
+        for seq, arrival_ns, origin, position, kind, payload in zip(*columns.values(), strict=True):
+            record = _NumberedRecord(seq, arrival_ns, origin, position, payload)
             if kind == HEADER:
                 header = payload
                 continue
             if kind == REFUSED:
                 reason, _, text = payload.decode("utf-8", "replace").partition("\n")
-                _refuse(found, seq, Reject(origin, max(0, place), "", text, reason))
+                _refuse(feed_rows, seq, Reject(origin, max(0, position), "", text, reason))
             elif feed is None:
                 reason = f"no such feed: {name!r} is none of the deployment"
-                _refuse(found, seq, Reject(origin, max(0, place), "", record.shown, reason))
-            elif place == 0:
-                self._sound(feed, [record], lambda records: self._file(feed, records[0]))
+                _refuse(feed_rows, seq, Reject(origin, max(0, position), "", record.excerpt, reason))
+            elif position == 0:
+                self._quarantine_failures(feed, [record], lambda records: self._file(feed, records[0]))
             elif feed.format == MESSAGES:
                 plain.append(record)
             else:
@@ -222,12 +224,18 @@ class _Reading:
         if feed is None:
             return
         if plain:
-            self._sound(feed, plain, lambda records: {feed.name: self._messages(feed, records)})
+            self._quarantine_failures(feed, plain, lambda records: {feed.name: self._messages(feed, records)})
         for (_, above), runs in lines.items():
             for run in runs:
-                self._sound(feed, run, lambda records, above=above: {feed.name: self._lines(feed, records, above)})  # type: ignore[misc]
+                self._quarantine_failures(
+                    feed,
+                    run,
+                    lambda records, above=above: {feed.name: self._lines(feed, records, above)},  # type: ignore[misc]
+                )
 
-    def _sound(self, feed: Feed, records: list[_Record], read: Callable[[list[_Record]], dict[str, _Found]]) -> None:
+    def _quarantine_failures(
+        self, feed: Feed, records: list[_NumberedRecord], read: Callable[[list[_NumberedRecord]], dict[str, _FeedRows]]
+    ) -> None:
         """Take what `read` gives of records, by feed; whichever of them it fails on is refused, whatever the reason.
 
         An error is no accident of this run: it would come again with the same records, and nothing after them would
@@ -241,58 +249,61 @@ class _Reading:
                 raise
             if len(records) > 1:
                 for record in records:
-                    self._sound(feed, [record], read)
+                    self._quarantine_failures(feed, [record], read)
                 return
             (record,) = records
             known = isinstance(error, Unreadable | NotFound)
             reason = str(error) if known else f"unreadable: {type(error).__name__}: {str(error)[:200]!a}"
-            text = "" if known else record.shown
-            _refuse(self.found[feed.name], record.seq, Reject(record.origin, max(0, record.place), "", text, reason))
+            text = "" if known else record.excerpt
+            _refuse(
+                self.feed_rows[feed.name], record.seq, Reject(record.origin, max(0, record.position), "", text, reason)
+            )
             return
         for name, part in parts.items():
-            self.found.setdefault(name, _Found()).add(part)
+            self.feed_rows.setdefault(name, _FeedRows()).add(part)
 
-    def _messages(self, feed: Feed, records: list[_Record]) -> _Found:
-        found = _Found()
+    def _messages(self, feed: Feed, records: list[_NumberedRecord]) -> _FeedRows:
+        feed_rows = _FeedRows()
         numbered: list[tuple[int, int]] = []
         """Of each message, its record and its line in it."""
 
         def texts() -> Iterator[tuple[int, bytes, str]]:
             for number, record in enumerate(records):
                 station = _topic_station(feed, record.origin)
-                for line, text in enumerate(record.payload.split(b"\n") if record.place > 0 else (record.payload,)):
+                for line, text in enumerate(record.payload.split(b"\n") if record.position > 0 else (record.payload,)):
                     if text.strip():
                         numbered.append((number, line))
                         yield len(numbered), text, station
 
         parsed, stations = parse_texts(texts(), feed.options, lines=len(records))
-        found.stations |= {station.id: station for station in stations}
-        found.unmapped |= set(parsed.unmapped)
+        feed_rows.stations |= {station.id: station for station in stations}
+        feed_rows.unmapped |= set(parsed.unmapped)
         for bad in parsed.bad:
             number, line = numbered[bad.line - 1]
             record = records[number]
-            line = record.place + line if record.place > 0 else 0
-            _refuse(found, record.seq, Reject(record.origin, line, bad.column, bad.text, bad.reason))
+            line = record.position + line if record.position > 0 else 0
+            _refuse(feed_rows, record.seq, Reject(record.origin, line, bad.column, bad.text, bad.reason))
         if len(parsed.code) and parsed.line is not None:
-            which = np.array([number for number, _ in numbered], np.int64)[parsed.line - 1]
+            record_index = np.array([number for number, _ in numbered], np.int64)[parsed.line - 1]
             seq, arrival_ns = (
-                np.array(one, np.int64) for one in zip(*((one.seq, one.arrival_ns) for one in records), strict=True)
+                np.array(column, np.int64)
+                for column in zip(*((record.seq, record.arrival_ns) for record in records), strict=True)
             )
             columns = tuple(feed.column(name) for name in parsed.names)
-            found.rows.append(self._rows(feed, columns, parsed, seq[which], arrival_ns[which]))
-        return found
+            feed_rows.rows.append(self._rows(feed, columns, parsed, seq[record_index], arrival_ns[record_index]))
+        return feed_rows
 
-    def _lines(self, feed: Feed, records: list[_Record], header: bytes) -> _Found:
+    def _lines(self, feed: Feed, records: list[_NumberedRecord], header: bytes) -> _FeedRows:
         """Read records whose lines follow one another in a file, or a message.
 
         All of them tell how they are laid out, as the beginning of a file does.
         """
-        found, form, first = _Found(), FORMATS[feed.format], records[0]
+        feed_rows, form, first = _FeedRows(), FORMATS[feed.format], records[0]
         if isinstance(form, DocumentFormat):
             for record in records:
                 layout, parts = _document(form, feed, record)
-                self._take(found, feed, layout, parts, [record], line=max(1, record.place))
-            return found
+                self._add_parsed(feed_rows, feed, layout, parts, [record], line=max(1, record.position))
+            return feed_rows
         head = header
         for record in records:
             head += record.payload
@@ -308,55 +319,66 @@ class _Reading:
             message = "lines of several records that are not their own"
             raise Unreadable(message)
         above = first.payload.count(b"\n", 0, within)
-        self._take(found, feed, layout, [parsed], records, line=max(1, first.place) + above)
-        return found
+        self._add_parsed(feed_rows, feed, layout, [parsed], records, line=max(1, first.position) + above)
+        return feed_rows
 
-    def _file(self, feed: Feed, record: _Record) -> dict[str, _Found]:
+    def _file(self, feed: Feed, record: _NumberedRecord) -> dict[str, _FeedRows]:
         """Read a whole file as a batch ingest does: unpacked, and in plain lines; by the feeds of what is in it."""
-        parts: dict[str, _Found] = {}
+        parts: dict[str, _FeedRows] = {}
         with tempfile.TemporaryDirectory(prefix="hypergrid-") as scratch:
             path = Path(scratch) / "file" / _file_name(record.origin)
             path.parent.mkdir()
             path.write_bytes(record.payload)
             for file in _packed(path, feed, self._deployment):
-                mine, found = self._feeds[file.feed], parts.setdefault(file.feed, _Found())
+                file_feed, feed_rows = self._feeds[file.feed], parts.setdefault(file.feed, _FeedRows())
                 inner = replace(record, origin=(Path(record.origin).parent / file.name).as_posix())
                 try:
-                    plain = made_plain(file, mine, Path(scratch))
-                    layout = layout_of(plain, mine)
-                    chunks = cut(plain, 0, layout, mine.format, chunk_bytes=CHUNK_BYTES, first=0)
+                    plain = decompress_to(file, file_feed, Path(scratch))
+                    layout = layout_of(plain, file_feed)
+                    chunks = cut(plain, 0, layout, file_feed.format, chunk_bytes=CHUNK_BYTES, first=0)
                     parsed = map(parse, chunks)
-                    self._take(found, mine, layout, parsed, [inner], line=layout.lines_before + 1)
+                    self._add_parsed(feed_rows, file_feed, layout, parsed, [inner], line=layout.lines_before + 1)
                 except (Unreadable, NotFound) as error:
-                    _refuse(found, record.seq, Reject(inner.origin, 0, "", "", str(error)))
+                    _refuse(feed_rows, record.seq, Reject(inner.origin, 0, "", "", str(error)))
         return parts
 
-    def _take(
-        self, found: _Found, feed: Feed, layout: Layout, parts: Iterable[Parsed], records: list[_Record], *, line: int
+    def _add_parsed(
+        self,
+        feed_rows: _FeedRows,
+        feed: Feed,
+        layout: Layout,
+        parts: Iterable[Parsed],
+        records: list[_NumberedRecord],
+        *,
+        line: int,
     ) -> None:
         """Take the parts of a record, or the only part of several, whose first row is this line of their file."""
-        told = layout.told
-        seq, came_ns = (np.array(one, np.int64) for one in zip(*((r.seq, r.arrival_ns) for r in records), strict=True))
+        metadata = layout.metadata
+        seq, came_ns = (
+            np.array(column, np.int64) for column in zip(*((r.seq, r.arrival_ns) for r in records), strict=True)
+        )
         stops = np.cumsum([_lines_of(record) for record in records])[:-1]
-        found.stations |= {station.id: station for station in told.stations}
-        found.variables |= {one.variable.name: one.variable for one in told.columns.values() if one.variable}
+        feed_rows.stations |= {station.id: station for station in metadata.stations}
+        feed_rows.variables |= {
+            column.variable.name: column.variable for column in metadata.columns.values() if column.variable
+        }
         for parsed in parts:
-            columns = tuple(column_of(feed, layout, name) for name in (parsed.names if layout.long else layout.wanted))
+            columns = tuple(column_of(feed, layout, name) for name in (parsed.names if layout.long else layout.columns))
             width = 1 if layout.long else max(1, len(columns))
-            found.unmapped |= {*parsed.unmapped, *layout.ignored}
+            feed_rows.unmapped |= {*parsed.unmapped, *layout.ignored}
             for bad in parsed.bad:
                 reject = Reject(records[0].origin, line + bad.line - 1, bad.column, bad.text, bad.reason)
-                _refuse(found, int(seq[np.searchsorted(stops, bad.line)]), reject, width)
+                _refuse(feed_rows, int(seq[np.searchsorted(stops, bad.line)]), reject, width)
             line += parsed.lines
             size = len(parsed.code)
             if size:
-                which = np.zeros(size, np.intp)
+                record_index = np.zeros(size, np.intp)
                 if len(records) > 1:
                     if parsed.line is None:
                         message = "rows of several records without their lines"
                         raise Unreadable(message)
-                    which = np.searchsorted(stops, parsed.line)
-                found.rows.append(self._rows(feed, columns, parsed, seq[which], came_ns[which]))
+                    record_index = np.searchsorted(stops, parsed.line)
+                feed_rows.rows.append(self._rows(feed, columns, parsed, seq[record_index], came_ns[record_index]))
 
     def _rows(
         self,
@@ -365,7 +387,7 @@ class _Reading:
         parsed: Parsed,
         seq: NDArray[np.int64],
         came_ns: NDArray[np.int64],
-    ) -> Arrived:
+    ) -> RowBatch:
         """Return parsed rows as they arrived; long ones of one record, station and instant are one row."""
         size = len(parsed.code)
         told_ns = parsed.arrival_ns
@@ -373,13 +395,15 @@ class _Reading:
         counter = np.full(size, -1, np.int64) if parsed.counter is None else parsed.counter
         time_ns = parsed.time_ns
         if not self._shifts.keys().isdisjoint(parsed.stations):
-            time_ns = time_ns + np.array([self._shifts.get(one, 0) for one in parsed.stations], np.int64)[parsed.code]
+            time_ns = (
+                time_ns + np.array([self._shifts.get(station, 0) for station in parsed.stations], np.int64)[parsed.code]
+            )
         flag = np.full(size, NOT_EVALUATED, np.uint8) if parsed.flags is None else parsed.flags
         origins = tuple((feed.name, station) for station in parsed.stations)
         named = tuple((feed.name, column) for column in columns)
-        if parsed.which is None:
+        if parsed.name_code is None:
             names = list(parsed.values)
-            number = {column.name: place for place, column in enumerate(columns)}
+            number = {column.name: index for index, column in enumerate(columns)}
             first, width = np.arange(size), len(names)
             column = np.tile(np.array([number[name] for name in names], np.int32), size)
             value = np.stack([parsed.values[name] for name in names], axis=1).ravel() if names else np.empty(0)
@@ -389,53 +413,55 @@ class _Reading:
             keys = (line, seq, parsed.code, time_ns, arrival_ns, counter)
             differs = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
             first = np.concatenate([[0], np.flatnonzero(differs) + 1]) if size else np.empty(0, np.intp)
-            column, value = parsed.which, parsed.values[VALUE]
+            column, value = parsed.name_code, parsed.values[VALUE]
             stops = np.concatenate([first[1:], [size]]).astype(np.int64) if size else np.empty(0, np.int64)
-        return Arrived(
+        return RowBatch(
             origins, named, seq[first], came_ns[first], arrival_ns[first], time_ns[first],
             parsed.code[first].astype(np.int32), counter[first], stops, column.astype(np.int32), value, flag,
         )  # fmt: skip
 
-    def clock(self) -> Clock:
+    def clock(self) -> ClockTicks:
         """Return the ticks and ends so far."""
         seq, clock_ns, is_end = zip(*sorted(self._clocks), strict=True) if self._clocks else ((), (), ())
-        return Clock(np.array(seq, np.int64), np.array(clock_ns, np.int64), np.array(is_end, np.bool_))
+        return ClockTicks(np.array(seq, np.int64), np.array(clock_ns, np.int64), np.array(is_end, np.bool_))
 
-    def piece(self, group: str, feeds: Sequence[str], clock: Clock) -> Piece:
+    def piece(self, group: str, feeds: Sequence[str], clock: ClockTicks) -> DecodedPiece:
         """Return what came of some feeds."""
-        mine = [self.found[name] for name in feeds if name in self.found]
-        names = Names()
-        rows = joined([Arrived.nothing(), *(names.counted(part) for one in mine for part in one.rows)])
+        group_rows = [self.feed_rows[name] for name in feeds if name in self.feed_rows]
+        names = Dictionary()
+        rows = concatenate_batches(
+            [RowBatch.empty(), *(names.encode(part) for feed_rows in group_rows for part in feed_rows.rows)]
+        )
         rows = rows.take(np.argsort(rows.seq, kind="stable"))
-        rejects = sorted((pair for one in mine for pair in one.rejects), key=lambda pair: pair[0])
-        return Piece(
+        rejects = sorted((pair for feed_rows in group_rows for pair in feed_rows.rejects), key=lambda pair: pair[0])
+        return DecodedPiece(
             group,
             rows,
             clock,
             rejects=rejects,
-            rejected=sum(one.rejected for one in mine),
-            stations=tuple(station for one in mine for station in one.stations.values()),
-            variables=tuple(variable for one in mine for variable in one.variables.values()),
-            unmapped=frozenset().union(*(one.unmapped for one in mine)),
+            rejected=sum(feed_rows.rejected for feed_rows in group_rows),
+            stations=tuple(station for feed_rows in group_rows for station in feed_rows.stations.values()),
+            variables=tuple(variable for feed_rows in group_rows for variable in feed_rows.variables.values()),
+            unmapped=frozenset().union(*(feed_rows.unmapped for feed_rows in group_rows)),
         )
 
 
-def _refuse(found: _Found, seq: int, reject: Reject, readings: int = 1) -> None:
-    found.rejects.append((seq, reject))
-    found.rejected += readings
+def _refuse(feed_rows: _FeedRows, seq: int, reject: Reject, readings: int = 1) -> None:
+    feed_rows.rejects.append((seq, reject))
+    feed_rows.rejected += readings
 
 
-def _lines_of(record: _Record) -> int:
+def _lines_of(record: _NumberedRecord) -> int:
     return record.payload.count(b"\n") + (not record.payload.endswith(b"\n"))
 
 
-def _options(feed: Feed, record: _Record) -> ReadOptions:
+def _options(feed: Feed, record: _NumberedRecord) -> ReadOptions:
     """Return how to read what came under a topic: it names the station where nothing else does."""
     station = _topic_station(feed, record.origin)
     return replace(feed.options, text=replace(feed.options.text, station=station)) if station else feed.options
 
 
-def _document(form: DocumentFormat, feed: Feed, record: _Record) -> tuple[Layout, list[Parsed]]:
+def _document(form: DocumentFormat, feed: Feed, record: _NumberedRecord) -> tuple[Layout, list[Parsed]]:
     """Parse a message that is a document."""
     with tempfile.TemporaryDirectory(prefix="hypergrid-") as folder:
         path = Path(folder) / _file_name(record.origin)
@@ -462,7 +488,7 @@ def _packed(path: Path, feed: Feed, deployment: Deployment) -> Sequence[SourceFi
     """
     if path.suffix.lower() == ".zip":
         return discover([path], deployment).files
-    inner = members(path)
+    inner = list_members(path)
     status = path.stat()
     member = inner[0] if inner else None
     return [SourceFile(path, path.name, feed.name, status.st_size, status.st_mtime_ns, member=member)]

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hypergrid.core.times import format_instant
-from ingest.streaming.join_status import JoinTold
+from ingest.streaming.join_status import JoinStatus
 from ingest.streaming.stream_commit import Ledger
 
 
 @dataclass(frozen=True)
-class Status:
+class StreamStatus:
     """How a stream stands."""
 
     ledger: Ledger
@@ -20,7 +20,7 @@ class Status:
     behind: int
     """Records of the spool that no batch has had yet."""
     batches: int
-    joins: Mapping[str, JoinTold] = field(default_factory=dict)
+    joins: Mapping[str, JoinStatus] = field(default_factory=dict)
     """How the join of each group of stations stood when it was looked at last."""
 
     def describe(self) -> str:

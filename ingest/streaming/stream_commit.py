@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from hypergrid.archive import Archive, Conservation, FileEntry, Reject, Writer
 from hypergrid.core.errors import HyperGridError, InvalidUnit
 from hypergrid.core.flags import MISSING
-from hypergrid.core.readings import Readings, Series, has_version, renumbered
+from hypergrid.core.readings import Readings, Series, has_version, renumber_series
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.core.units import Variable, convert
-from ingest.batch.metadata_merge import placed_stations
+from ingest.batch.metadata_merge import merge_stations
 from ingest.deployment.deployment_file import Deployment
 from ingest.deployment.to_readings import series_of, stations_of
-from ingest.formats.file_metadata import Told
-from ingest.quality.flagging import Inspector
+from ingest.formats.file_metadata import FileMetadata
+from ingest.quality.flagging import QualityFlagger
 from ingest.sources.raw_files import RAW, hash_of, keep
 from ingest.sources.spool import retire, segment_first, segments
-from ingest.streaming.micro_batch import GroupBatch, Tally
-from ingest.streaming.row_batch import Arrived
+from ingest.streaming.micro_batch import MicroBatch, Tally
+from ingest.streaming.row_batch import RowBatch
 
 SPOOL: Final = "spool"
 STREAM: Final = "stream"
@@ -31,7 +31,7 @@ STREAM: Final = "stream"
 CHECKPOINT: Final = "checkpoint"
 DEPLOYMENTS: Final = "deployments"
 """which is Spark's, and the deployments over time."""
-APART_NS: Final = 7 * 86_400 * SECOND_NS
+GAP_NS: Final = 7 * 86_400 * SECOND_NS
 """Readings further apart are compared with the archive apart, so that nothing between them is read [ns]."""
 
 
@@ -95,12 +95,12 @@ class Ledger:
 
 def ledger_of(archive: Archive, stream: str) -> Ledger:
     """Return what a stream said last of itself."""
-    told: Mapping[str, Any] = archive.streams.get(stream, {})
-    return Ledger(**{key: value for key, value in told.items() if key in Ledger.__dataclass_fields__})
+    record: Mapping[str, Any] = archive.streams.get(stream, {})
+    return Ledger(**{key: value for key, value in record.items() if key in Ledger.__dataclass_fields__})
 
 
 @dataclass(frozen=True)
-class Committed:
+class CommitResult:
     """What a commit of a stream did."""
 
     ledger: Ledger
@@ -114,13 +114,13 @@ def commit(
     archive: Archive,
     stream: str,
     batch: int,
-    groups: Sequence[GroupBatch],
+    groups: Sequence[MicroBatch],
     deployment: Deployment,
     *,
     spool: Path,
     now_ns: int,
     replayed: int = 0,
-) -> Committed:
+) -> CommitResult:
     """Bring a batch into the archive, once; spool segments that are done become raw copies.
 
     Parameters
@@ -138,24 +138,24 @@ def commit(
     archive = archive.latest()
     entries = _segments_done(spool, done, groups, archive, deployment, now_ns)
     name = f"stream {stream} {batch}"
-    rows = sum(len(group.let_go.rows) for group in groups)
+    rows = sum(len(group.emitted_rows.rows) for group in groups)
     with archive.commit(batch=name, message=f"stream: {rows:,} rows of batch {batch}", now_ns=now_ns) as writer:
         # What was committed while this waited for its turn.
         archive = archive.latest()
         ledger = ledger_of(archive, stream)
         if not writer.already_committed:
             went, refused = _store(writer, groups, deployment, archive, replayed)
-            ledger = _balanced(ledger, went, groups, len(refused))
+            ledger = _next_ledger(ledger, went, groups, len(refused))
             unread = [reject for group in groups for seq, reject in group.rejects if seq > replayed]
             writer.rejects([*unread, *_unlisted(refused, archive, replayed)])
             writer.files(entries)
             # While nothing is let go and nothing refused, nothing is worth a commit.
             if rows or entries or any(group.rejects for group in groups):
-                writer.streamed(stream, asdict(ledger))
+                writer.set_stream(stream, asdict(ledger))
     # Before Spark notes the batch as done, and before its segments go: a power cut brings neither without the commit.
     archive.settle()
     retire(spool, done, lambda *_: None)
-    return Committed(ledger, writer.snapshot, sum(group.let_go.rows.readings for group in groups))
+    return CommitResult(ledger, writer.snapshot, sum(group.emitted_rows.rows.readings for group in groups))
 
 
 def _unlisted(refused: Sequence[Reject], archive: Archive, replayed: int) -> Sequence[Reject]:
@@ -166,9 +166,9 @@ def _unlisted(refused: Sequence[Reject], archive: Archive, replayed: int) -> Seq
     return [reject for reject in refused if reject not in listed]
 
 
-def _balanced(before: Ledger, went: Conservation, groups: Sequence[GroupBatch], unconverted: int) -> Ledger:
-    told = {**before.groups, **{group.group: _told(group) for group in groups}}
-    summed = {key: sum(one.get(key, 0) for one in told.values()) for key in _told(groups[0])}
+def _next_ledger(before: Ledger, went: Conservation, groups: Sequence[MicroBatch], unconverted: int) -> Ledger:
+    by_group = {**before.groups, **{group.group: _group_counts(group) for group in groups}}
+    summed = {key: sum(counts.get(key, 0) for counts in by_group.values()) for key in _group_counts(groups[0])}
     repeated, unconverted = before.repeated + went.duplicates, before.unconverted + unconverted
     ledger = Ledger(
         came=summed["came"],
@@ -182,8 +182,8 @@ def _balanced(before: Ledger, went: Conservation, groups: Sequence[GroupBatch], 
         late=summed["late"],
         slices=summed["slices"],
         upto=max(group.upto for group in groups),
-        first_held=min((one["first_held"] for one in told.values() if one.get("first_held")), default=0),
-        groups=told,
+        first_held=min((counts["first_held"] for counts in by_group.values() if counts.get("first_held")), default=0),
+        groups=by_group,
     )
     if ledger.balance:
         message = f"{ledger.describe()}: {ledger.balance} too few; nothing was committed; please report this"
@@ -191,7 +191,7 @@ def _balanced(before: Ledger, went: Conservation, groups: Sequence[GroupBatch], 
     return ledger
 
 
-def _told(group: GroupBatch) -> dict[str, int]:
+def _group_counts(group: MicroBatch) -> dict[str, int]:
     """Return what a group tells of all that ever came of it."""
     counts = group.counts
     return {
@@ -206,27 +206,27 @@ def _told(group: GroupBatch) -> dict[str, int]:
 
 
 def _store(
-    writer: Writer, groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive, replayed: int
+    writer: Writer, groups: Sequence[MicroBatch], deployment: Deployment, archive: Archive, replayed: int
 ) -> tuple[Conservation, list[Reject]]:
     """Judge and write what was let go; return what became of it, and the readings whose unit does not convert."""
-    described = _described(groups, deployment, archive)
-    parts = [_by_variable(group.let_go.rows) for group in groups]
+    described = _describe_groups(groups, deployment, archive)
+    parts = [_by_variable(group.emitted_rows.rows) for group in groups]
     names = dict.fromkeys(name for part in parts for name in part)
     variables = {name: described.variable(name) for name in names}
     refused = [reject for part in parts for reject in _refuse_units(part, variables)]
     total = Conservation(duplicates=sum(_drop_known(part, variables, archive, replayed) for part in parts))
-    variables = {name: one for name, one in variables.items() if any(name in part for part in parts)}
+    variables = {name: variable for name, variable in variables.items() if any(name in part for part in parts)}
     writer.variables(variables.values())
-    present = {station for group in groups for _, station in _present(group.let_go.rows)}
+    present = {station for group in groups for _, station in _present(group.emitted_rows.rows)}
     stations = stations_of(present, described, known=archive.stations)
     writer.stations(stations)
     known = {**archive.stations, **{station.id: station for station in stations}}
-    inspector = Inspector(described.quality, known, described.slice_s)
+    inspector = QualityFlagger(described.quality, known, described.slice_s)
     inspector.keep(writer, variables)
 
     def coming(name: str) -> Readings | None:
-        found = [part[name] for part in parts if name in part]
-        return _readings(found, variables[name]) if found else None
+        slices = [part[name] for part in parts if name in part]
+        return _readings(slices, variables[name]) if slices else None
 
     for name, variable in variables.items():
         readings = coming(name)
@@ -235,28 +235,28 @@ def _store(
     return total, refused
 
 
-def _described(groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive) -> Deployment:
+def _describe_groups(groups: Sequence[MicroBatch], deployment: Deployment, archive: Archive) -> Deployment:
     """Return the deployment with what came told of variables and stations; what the archive has stays as it is.
 
     Rows that were held may be of a deployment before, whose columns have other variables and units.
     """
-    found = {variable.name: variable for variable in deployment.variables} | dict(archive.variables)
+    variables = {variable.name: variable for variable in deployment.variables} | dict(archive.variables)
     for variable in (variable for group in groups for variable in group.variables):
-        found.setdefault(variable.name, variable)
-    told = Told(stations=tuple(station for group in groups for station in group.stations))
-    stations = placed_stations([told], deployment.stations, archive.stations)
-    return replace(deployment, variables=tuple(found.values()), stations=stations)
+        variables.setdefault(variable.name, variable)
+    metadata = FileMetadata(stations=tuple(station for group in groups for station in group.stations))
+    stations = merge_stations([metadata], deployment.stations, archive.stations)
+    return replace(deployment, variables=tuple(variables.values()), stations=stations)
 
 
-def _present(rows: Arrived) -> set[tuple[str, str]]:
+def _present(rows: RowBatch) -> set[tuple[str, str]]:
     return {rows.origins[number] for number in np.unique(rows.origin).tolist()}
 
 
 @dataclass(frozen=True, eq=False)
-class _Some:
+class _VariableSlice:
     """The readings of one variable among rows."""
 
-    rows: Arrived
+    rows: RowBatch
     reading: NDArray[np.intp]
     """Which of the rows' readings, shape (k,)."""
     row: NDArray[np.intp]
@@ -264,92 +264,101 @@ class _Some:
 
 
 def readings_by_variable(
-    rows: Arrived, variables: Mapping[str, Variable]
+    rows: RowBatch, variables: Mapping[str, Variable]
 ) -> dict[str, tuple[Readings, NDArray[np.int64]]]:
     """Return the readings of some variables among rows, in their order and in the variables' units, and when each came.
 
     Those whose unit does not convert are left out. The instants are in ns since 1970 UTC.
     """
-    part = {name: some for name, some in _by_variable(rows).items() if name in variables}
+    part = {name: variable_slice for name, variable_slice in _by_variable(rows).items() if name in variables}
     _refuse_units(part, variables)
-    return {name: (_readings([some], variables[name]), rows.came_ns[some.row]) for name, some in part.items()}
+    return {
+        name: (_readings([variable_slice], variables[name]), rows.came_ns[variable_slice.row])
+        for name, variable_slice in part.items()
+    }
 
 
-def _by_variable(rows: Arrived) -> dict[str, _Some]:
+def _by_variable(rows: RowBatch) -> dict[str, _VariableSlice]:
     row = np.repeat(np.arange(len(rows)), rows.sizes)
     names = [column.variable for _, column in rows.columns]
-    found = {}
+    by_variable = {}
     for name in dict.fromkeys(names):
-        mine = np.array([one == name for one in names])[rows.column]
-        if mine.any():
-            reading = np.flatnonzero(mine)
-            found[name] = _Some(rows, reading, row[reading])
-    return found
+        mask = np.array([column_name == name for column_name in names])[rows.column]
+        if mask.any():
+            reading = np.flatnonzero(mask)
+            by_variable[name] = _VariableSlice(rows, reading, row[reading])
+    return by_variable
 
 
-def _refuse_units(part: dict[str, _Some], variables: Mapping[str, Variable]) -> list[Reject]:
+def _refuse_units(part: dict[str, _VariableSlice], variables: Mapping[str, Variable]) -> list[Reject]:
     """Take the readings out of `part` whose unit does not convert to their variable's; return them as rejects.
 
     Files tell units of their own, which the deployment that reads them need not know.
     """
     refused = []
-    for name, some in list(part.items()):
-        rows, unit = some.rows, variables[name].unit
-        column = rows.column[some.reading]
-        reasons = {number: _why_not(rows.columns[number][1].unit, unit) for number in np.unique(column).tolist()}
+    for name, variable_slice in list(part.items()):
+        rows, unit = variable_slice.rows, variables[name].unit
+        column = rows.column[variable_slice.reading]
+        reasons = {number: _unit_error(rows.columns[number][1].unit, unit) for number in np.unique(column).tolist()}
         bad = np.isin(column, [number for number, reason in reasons.items() if reason])
-        for reading, row in zip(some.reading[bad].tolist(), some.row[bad].tolist(), strict=True):
+        for reading, row in zip(variable_slice.reading[bad].tolist(), variable_slice.row[bad].tolist(), strict=True):
             feed, station = rows.origins[int(rows.origin[row])]
             number = int(rows.column[reading])
-            where, told = f"{SPOOL}/{feed}/{station}", rows.columns[number][1].name
-            refused.append(Reject(where, int(rows.seq[row]), told, repr(float(rows.value[reading])), reasons[number]))
+            where, column_name = f"{SPOOL}/{feed}/{station}", rows.columns[number][1].name
+            refused.append(
+                Reject(where, int(rows.seq[row]), column_name, repr(float(rows.value[reading])), reasons[number])
+            )
         if bad.all():
             del part[name]
         elif bad.any():
-            part[name] = replace(some, reading=some.reading[~bad], row=some.row[~bad])
+            part[name] = replace(variable_slice, reading=variable_slice.reading[~bad], row=variable_slice.row[~bad])
     return refused
 
 
-def _drop_known(part: dict[str, _Some], variables: Mapping[str, Variable], archive: Archive, replayed: int) -> int:
+def _drop_known(
+    part: dict[str, _VariableSlice], variables: Mapping[str, Variable], archive: Archive, replayed: int
+) -> int:
     """Take the readings of records that are replayed, and that the archive has, out of `part`; return how many.
 
     A reading that waited is none of them, also where the archive has another value of its stamp.
     """
     dropped = 0
-    for name, some in list(part.items()):
-        known = some.rows.seq[some.row] <= replayed
+    for name, variable_slice in list(part.items()):
+        known = variable_slice.rows.seq[variable_slice.row] <= replayed
         if name not in archive.variables or not known.any():
             continue
-        known &= _is_stored(archive, _readings([some], variables[name]), name)
+        known &= _is_stored(archive, _readings([variable_slice], variables[name]), name)
         dropped += int(np.count_nonzero(known))
         if known.all():
             del part[name]
         else:
-            part[name] = replace(some, reading=some.reading[~known], row=some.row[~known])
+            part[name] = replace(variable_slice, reading=variable_slice.reading[~known], row=variable_slice.row[~known])
     return dropped
 
 
 def _is_stored(archive: Archive, readings: Readings, name: str) -> NDArray[np.bool_]:
     """Return whether the archive has the series, stamp and value of each, in force or replaced since; shape (e,)."""
-    found = np.zeros(len(readings), np.bool_)
+    is_stored = np.zeros(len(readings), np.bool_)
     for window, inside in _runs(readings.time_ns):
         for superseded in (False, True):
             stored = archive.read(name, window=window, superseded=superseded)
             series = tuple(dict.fromkeys([*stored.series, *readings.series]))
-            found[inside] |= has_version(renumbered(stored, series), renumbered(readings.take(inside), series))
-    return found
+            is_stored[inside] |= has_version(
+                renumber_series(stored, series), renumber_series(readings.take_rows(inside), series)
+            )
+    return is_stored
 
 
 def _runs(time_ns: NDArray[np.int64]) -> Iterator[tuple[Window, NDArray[np.intp]]]:
-    """Yield windows that hold stamps with no more than `APART_NS` between two, and which stamps each holds."""
+    """Yield windows that hold stamps with no more than `GAP_NS` between two, and which stamps each holds."""
     order = np.argsort(time_ns, kind="stable")
     ordered = time_ns[order]
-    for part in np.split(np.arange(len(order)), np.flatnonzero(np.diff(ordered) > APART_NS) + 1):
+    for part in np.split(np.arange(len(order)), np.flatnonzero(np.diff(ordered) > GAP_NS) + 1):
         if len(part):
             yield Window(int(ordered[part[0]]), int(ordered[part[-1]]) + 1), order[part]
 
 
-def _why_not(unit: str, kept: str) -> str:
+def _unit_error(unit: str, kept: str) -> str:
     """Return why a unit does not convert to the one that is kept; empty where it does."""
     try:
         convert(np.empty(0), unit, kept)
@@ -358,30 +367,30 @@ def _why_not(unit: str, kept: str) -> str:
     return ""
 
 
-def _readings(parts: Sequence[_Some], variable: Variable) -> Readings:
+def _readings(parts: Sequence[_VariableSlice], variable: Variable) -> Readings:
     """Return readings of a variable in the order in which they arrived, in its unit."""
     series: dict[Series, int] = {}
-    found = []
+    columns = []
     for part in parts:
         rows, column = part.rows, part.rows.column[part.reading]
         pair = column.astype(np.int64) * len(rows.origins) + rows.origin[part.row]
-        pairs, which = np.unique(pair, return_inverse=True)
+        pairs, inverse = np.unique(pair, return_inverse=True)
         index = np.empty(len(pairs), np.int32)
-        for place, (number, origin) in enumerate(zip(*divmod(pairs, len(rows.origins)), strict=True)):
+        for pair_index, (number, origin) in enumerate(zip(*divmod(pairs, len(rows.origins)), strict=True)):
             (feed, station), (_, described) = rows.origins[int(origin)], rows.columns[int(number)]
-            index[place] = series.setdefault(series_of(feed, described, station), len(series))
+            index[pair_index] = series.setdefault(series_of(feed, described, station), len(series))
         value = rows.value[part.reading]
         for number in np.unique(column).tolist():
-            mine = column == number
-            value[mine] = convert(value[mine], rows.columns[number][1].unit, variable.unit)
+            mask = column == number
+            value[mask] = convert(value[mask], rows.columns[number][1].unit, variable.unit)
         flag = np.where(np.isnan(value), MISSING, rows.flag[part.reading]).astype(np.uint8)
-        found.append((index[which], rows.time_ns[part.row], value, flag, rows.arrival_ns[part.row]))
-    index, time_ns, value, flag, arrival_ns = (np.concatenate(column) for column in zip(*found, strict=True))
+        columns.append((index[inverse], rows.time_ns[part.row], value, flag, rows.arrival_ns[part.row]))
+    index, time_ns, value, flag, arrival_ns = (np.concatenate(column) for column in zip(*columns, strict=True))
     return Readings(tuple(series), index, time_ns, value, flag, arrival_ns)
 
 
 def _segments_done(
-    spool: Path, done: int, groups: Sequence[GroupBatch], archive: Archive, deployment: Deployment, now_ns: int
+    spool: Path, done: int, groups: Sequence[MicroBatch], archive: Archive, deployment: Deployment, now_ns: int
 ) -> list[FileEntry]:
     """Keep a raw copy of each segment whose last record was committed before, and return its entry in the ledger."""
     listed = segments(spool)

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from hypergrid.cli.console import say, show_json, stages
+from hypergrid.cli.console import show_json, show_message, show_stages
 from hypergrid.cli.options import JsonOption
 from hypergrid.core.settings import read_settings
 
@@ -28,26 +28,26 @@ def backup(
     from hypergrid.archive.durability.backup import back_up  # noqa: PLC0415 - other commands need none
 
     state = read_settings(settings).state
-    with stages(quiet=as_json) as tell:
+    with show_stages(quiet=as_json) as on_progress:
         done = back_up(
             archive, target, now_ns=time.time_ns(), with_server=with_server, server=Path(state) if state else None,
-            progress=tell,
+            progress=on_progress,
         )  # fmt: skip
     if as_json:
         show_json(asdict(done))
         return
-    say(
+    show_message(
         f"{done.backup} holds snapshot {done.snapshot} of {done.archive}: {done.files_copied:,} files "
         f"({done.bytes_copied:,} bytes) were copied and compared in {done.seconds:.2f} s; {done.files_there:,} "
         f"({done.bytes_there:,} bytes) were there; {done.files_removed:,} that nothing needs any more were removed"
     )
     if done.state_made:
         when = "of now" if with_server else f"of {done.state_made}, from an earlier run --with-server"
-        say(f"state of the server in it, {when}{': ' if done.state else ''}{', '.join(done.state)}")
+        show_message(f"state of the server in it, {when}{': ' if done.state else ''}{', '.join(done.state)}")
     for note in done.notes:
-        say(f"warning: {note}")
+        show_message(f"warning: {note}")
     if done.left_out:
-        say(f"not in it, as state beside the data: {', '.join(done.left_out)}")
+        show_message(f"not in it, as state beside the data: {', '.join(done.left_out)}")
 
 
 def restore(
@@ -60,20 +60,20 @@ def restore(
     from hypergrid.archive.durability.backup import restore as run  # noqa: PLC0415 - other commands need none
     from queries.backup.restored_state import secure_state  # noqa: PLC0415
 
-    with stages(quiet=as_json) as tell:
-        done = run(source, target, secure=secure_state, progress=tell)
+    with show_stages(quiet=as_json) as on_progress:
+        done = run(source, target, secure=secure_state, progress=on_progress)
     if as_json:
         show_json(asdict(done))
         return
     made_anew = "" if done.state_made else "; keys, jobs and standing queries are made anew"
-    say(
+    show_message(
         f"{done.archive} is the archive at snapshot {done.snapshot}: {done.files_copied:,} files "
         f"({done.bytes_copied:,} bytes) in {done.seconds:.2f} s{made_anew}"
     )
     if done.state_made:
-        say(f"state of the server, of {done.state_made}: {', '.join(done.state)}")
+        show_message(f"state of the server, of {done.state_made}: {', '.join(done.state)}")
     for note in done.notes:
-        say(note)
+        show_message(note)
 
 
 COMMANDS: Final = (backup, restore)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from hypergrid.archive.durability.backup import CLOSED
 from hypergrid.archive.state_backup import has_access_control
-from queries.jobs.job_history import AGAIN, Journal
 from queries.jobs.job_history import FILE as JOBS
+from queries.jobs.job_history import POST_AGAIN, Journal
 from queries.standing.repository import FILE as CATALOGUE
 from queries.standing.repository import FOLDER as STANDING
 from queries.standing.repository import StandingStore
@@ -60,7 +60,7 @@ def _revoke_keys(path: Path, why: str) -> str:
 
 
 def _end_jobs(path: Path, why: str) -> str:
-    journal = Journal(path, now_ns=time.time_ns(), reason=f"the archive was {why}; {AGAIN}")
+    journal = Journal(path, now_ns=time.time_ns(), reason=f"the archive was {why}; {POST_AGAIN}")
     journal.close()
     return f"jobs: {journal.lost} unfinished, now failed; post them again"
 

@@ -44,8 +44,8 @@ class Limits:
         )
         for projected, allowed, what, remedy in rows:
             if allowed is not None and projected > allowed:
-                who = "the query"
-                raise TooLarge(who, what, projected, allowed, remedy)
+                label = "the query"
+                raise TooLarge(label, what, projected, allowed, remedy)
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,18 @@ _ITSELF: Final = Asker()
 _ASKER: Final[ContextVar[Asker]] = ContextVar("asker", default=_ITSELF)
 
 
-def asker() -> Asker:
+def current_asker() -> Asker:
     """Return on whose behalf this thread or task works."""
     return _ASKER.get()
 
 
 @contextmanager
-def asking(who: Asker) -> Iterator[None]:
+def act_as(label: Asker) -> Iterator[None]:
     """Have what is asked for inside, also by threads that take the context along, count as asked by `who`.
 
     The door of the web API sets it, so that no route can forget the limits of its caller.
     """
-    token = _ASKER.set(who)
+    token = _ASKER.set(label)
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from hypergrid.core.errors import Cancelled
-from hypergrid.core.pacing import paced
+from hypergrid.core.pacing import pace_work
 
 SMALL_S: Final = 1.0
 """Work is small until it has taken this long [s], unless more than `PROJECTED_S` was projected."""
@@ -35,19 +35,19 @@ LEAST_TURN_S: Final = 0.02
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Shares(Generic[Key]):
+class FairShares(Generic[Key]):
     """How much time each of some parties had, in proportion to its weight."""
 
     def __init__(self, weights: Callable[[Key], float] = lambda _key: 1.0) -> None:
         self._weight = weights
-        self._had_s: dict[Key, float] = {}
+        self._used_s: dict[Key, float] = {}
         self._open: Counter[Key] = Counter()
 
     def join(self, key: Key) -> None:
         """Count one more piece of work of a party; one that had none begins where the last of the others is."""
         if key not in self._open:
-            least = min((self._had_s[other] for other in self._open), default=0.0)
-            self._had_s[key] = max(self._had_s.get(key, 0.0), least)
+            lowest_s = min((self._used_s[other] for other in self._open), default=0.0)
+            self._used_s[key] = max(self._used_s.get(key, 0.0), lowest_s)
         self._open[key] += 1
 
     def leave(self, key: Key) -> None:
@@ -56,16 +56,18 @@ class Shares(Generic[Key]):
         if self._open[key]:
             return
         del self._open[key]
-        least = min((self._had_s[other] for other in self._open), default=math.inf)
-        self._had_s = {other: had_s for other, had_s in self._had_s.items() if other in self._open or had_s > least}
+        lowest_s = min((self._used_s[other] for other in self._open), default=math.inf)
+        self._used_s = {
+            other: had_s for other, had_s in self._used_s.items() if other in self._open or had_s > lowest_s
+        }
 
     def charge(self, key: Key, seconds: float) -> None:
         """Note time that a party had [s]."""
-        self._had_s[key] += seconds / self._weight(key)
+        self._used_s[key] += seconds / self._weight(key)
 
-    def had_s(self, key: Key) -> float:
+    def used_s(self, key: Key) -> float:
         """Return what a party had [s], by its weight."""
-        return self._had_s[key]
+        return self._used_s[key]
 
 
 @dataclass(eq=False)
@@ -81,7 +83,7 @@ class Turn:
     """In the order of arrival."""
     stop: threading.Event
     """Set when nobody wants it any more."""
-    woken: threading.Condition
+    condition: threading.Condition
     """Told when its turn begins, or it is stopped."""
     worked_s: float = 0.0
     waited_s: float = 0.0
@@ -122,8 +124,8 @@ class BlockQueue:
         self._workers = workers
         self._waiting: list[Turn] = []
         self._computing: set[Turn] = set()
-        self._kinds: Shares[bool] = Shares(lambda is_small: SMALL_WEIGHT if is_small else 1.0)
-        self._owners: dict[bool, Shares[str]] = {True: Shares(), False: Shares()}
+        self._kinds: FairShares[bool] = FairShares(lambda is_small: SMALL_WEIGHT if is_small else 1.0)
+        self._owners: dict[bool, FairShares[str]] = {True: FairShares(), False: FairShares()}
         self._arrived = 0
         self.longest_block_s = 0.0
         """Longest that work went on without asking [s]."""
@@ -155,7 +157,7 @@ class BlockQueue:
             is_small = projected_s <= PROJECTED_S
             woken = threading.Condition(self._lock)
             turn = Turn(self, owner, projected_s, is_small, self._arrived, stop or threading.Event(), woken)
-            self._join(turn)
+            self._join_shares(turn)
             turn.since_s = self._clock()
             self._waiting.append(turn)
             self._grant()
@@ -163,7 +165,7 @@ class BlockQueue:
             with self._lock:
                 self._wait(turn)
             on_begin()
-            with paced(turn):
+            with pace_work(turn):
                 yield turn
         finally:
             self._leave(turn)
@@ -180,12 +182,12 @@ class BlockQueue:
         self.longest_block_s = max(self.longest_block_s, now_s - turn.asked_s)
         turn.asked_s = now_s
         if turn.stop.is_set():
-            raise _cancelled()
+            raise _cancelled_error()
         if now_s - turn.since_s < LEAST_TURN_S and not turn.overtaken:
             return
         with self._lock:
             self._charge(turn, now_s)
-            if not turn.overtaken and self._first(turn) is turn:
+            if not turn.overtaken and self._find_first(turn) is turn:
                 return
             self._give_back(turn)
             self._waiting.append(turn)
@@ -196,14 +198,14 @@ class BlockQueue:
         """Have work that waits look whether it is still wanted."""
         with self._lock:
             for turn in self._waiting:
-                turn.woken.notify()
+                turn.condition.notify()
 
     def _wait(self, turn: Turn) -> None:
         while not turn.granted and not turn.stop.is_set():
-            if not turn.woken.wait(OVERDUE_S if turn.is_small else None):
+            if not turn.condition.wait(OVERDUE_S if turn.is_small else None):
                 self._overtake(turn)
         if not turn.granted:
-            raise _cancelled()
+            raise _cancelled_error()
 
     def _leave(self, turn: Turn) -> None:
         with self._lock:
@@ -214,13 +216,13 @@ class BlockQueue:
                 self._give_back(turn)
             else:
                 self._waiting.remove(turn)
-            self._part(turn)
+            self._leave_shares(turn)
             self._grant()
 
     def _grant(self) -> None:
         while self._free and self._waiting:
             self._free -= 1
-            self._admit(self._first())
+            self._admit(self._find_first())
 
     def _admit(self, turn: Turn) -> None:
         self._waiting.remove(turn)
@@ -228,7 +230,7 @@ class BlockQueue:
         now_s = self._clock()
         turn.granted, turn.waited_s = True, turn.waited_s + now_s - turn.since_s
         turn.since_s = turn.asked_s = now_s
-        turn.woken.notify()
+        turn.condition.notify()
 
     def _give_back(self, turn: Turn) -> None:
         """Free the place of a turn, unless another has it already."""
@@ -247,19 +249,19 @@ class BlockQueue:
                 self._admit(turn)
                 return
 
-    def _first(self, *others: Turn) -> Turn:
+    def _find_first(self, *others: Turn) -> Turn:
         """Return who comes first of all that wait, and of some others."""
         return min((*self._waiting, *others), key=self._rank)
 
     def _rank(self, turn: Turn) -> tuple[float, float, float, int]:
-        kind_s, owner_s = self._kinds.had_s(turn.is_small), self._owners[turn.is_small].had_s(turn.owner)
+        kind_s, owner_s = self._kinds.used_s(turn.is_small), self._owners[turn.is_small].used_s(turn.owner)
         return kind_s, owner_s, turn.projected_s, turn.number
 
-    def _join(self, turn: Turn) -> None:
+    def _join_shares(self, turn: Turn) -> None:
         self._kinds.join(turn.is_small)
         self._owners[turn.is_small].join(turn.owner)
 
-    def _part(self, turn: Turn) -> None:
+    def _leave_shares(self, turn: Turn) -> None:
         self._kinds.leave(turn.is_small)
         self._owners[turn.is_small].leave(turn.owner)
 
@@ -271,10 +273,10 @@ class BlockQueue:
         self._kinds.charge(turn.is_small, seconds)
         self._owners[turn.is_small].charge(turn.owner, seconds)
         if turn.is_small and turn.worked_s > SMALL_S:
-            self._part(turn)
+            self._leave_shares(turn)
             turn.is_small = False
-            self._join(turn)
+            self._join_shares(turn)
 
 
-def _cancelled() -> Cancelled:
+def _cancelled_error() -> Cancelled:
     return Cancelled("the query was stopped between two blocks")

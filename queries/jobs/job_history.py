@@ -17,7 +17,7 @@ from hypergrid.archive.disk.row_checksums import (
     DamagedState,
     Schema,
     create_whole,
-    damaged_rows,
+    find_damaged_rows,
     open_checked,
     require_content,
 )
@@ -25,8 +25,8 @@ from hypergrid.core.errors import HyperGridError
 from queries.jobs.records import Job, ResultGone, State
 
 FILE: Final = "jobs.sqlite"
-AGAIN: Final = "post it again"
-LOST: Final = f"the server ended before it was done; {AGAIN}"
+POST_AGAIN: Final = "post it again"
+LOST: Final = f"the server ended before it was done; {POST_AGAIN}"
 UNEXPECTED: Final = "something unexpected happened; the server's log has it"
 
 _OPENING_S: Final = 30.0
@@ -61,7 +61,7 @@ class JournalDamaged(DamagedState):
 
 
 @dataclass(frozen=True)
-class Noted:
+class JobRecord:
     """A job of an earlier process."""
 
     id: str
@@ -83,10 +83,12 @@ class Noted:
 class Past(ResultGone):
     """A job of an earlier process, of which only its end is known."""
 
-    def __init__(self, noted: Noted) -> None:
-        told = f"it {'was done' if noted.state == 'done' else noted.state}{f': {noted.error}' if noted.error else ''}"
-        super().__init__(f"of query {noted.id} only the end is remembered: {told}; post the query again")
-        self.noted = noted
+    def __init__(self, record: JobRecord) -> None:
+        outcome = (
+            f"it {'was done' if record.state == 'done' else record.state}{f': {record.error}' if record.error else ''}"
+        )
+        super().__init__(f"of query {record.id} only the end is remembered: {outcome}; post the query again")
+        self.record = record
 
 
 class Journal:
@@ -133,7 +135,7 @@ class Journal:
         except BaseException as error:
             self._db.close()
             if isinstance(error, sqlite3.DatabaseError):
-                raise _damaged(path, error) from error
+                raise _damage_error(path, error) from error
             raise
 
     def close(self) -> None:
@@ -141,7 +143,7 @@ class Journal:
         with self._lock:
             self._db.close()
 
-    def asked(self, job: Job) -> None:
+    def record_job(self, job: Job) -> None:
         """Note a job that somebody asked for."""
         document = json.dumps(job.document)
         if len(document) > LONGEST:
@@ -156,7 +158,7 @@ class Journal:
             ).lastrowid
             self._db.execute("DELETE FROM jobs WHERE number <= ?", ((number or 0) - self._remembered,))
 
-    def ended(self, job: Job) -> None:
+    def record_end(self, job: Job) -> None:
         """Note how a job ended. What was unexpected is not told: its text may hold what is nobody's business."""
         error = "" if job.state == "done" else "it was stopped"
         if job.error is not None:
@@ -167,12 +169,12 @@ class Journal:
                 (job.state, job.started_ns, job.ended_ns, error, job.id),
             )
 
-    def damaged(self) -> list[str]:
+    def list_damaged(self) -> list[str]:
         """Return the rows of damaged jobs, as "row 3 of jobs"."""
         with self._lock:
-            return [f"row {row} of jobs" for row in damaged_rows(self._db, "jobs")]
+            return [f"row {row} of jobs" for row in find_damaged_rows(self._db, "jobs")]
 
-    def find(self, job_id: str) -> Noted | None:
+    def find(self, job_id: str) -> JobRecord | None:
         """Return a job; None where it was never asked, or is forgotten.
 
         Raises
@@ -180,32 +182,32 @@ class Journal:
         JournalDamaged
             The file cannot be read any more.
         """
-        with self._reading():
+        with self._lock_for_reading():
             row = self._db.execute(f"SELECT {_COLUMNS} FROM valid_jobs WHERE id = ?", (job_id,)).fetchone()
-        return None if row is None else _noted(row)
+        return None if row is None else _record_from_row(row)
 
-    def noted(self) -> list[Noted]:
+    def list_records(self) -> list[JobRecord]:
         """Return the jobs, newest first; errors as of `find`."""
-        with self._reading():
+        with self._lock_for_reading():
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM valid_jobs ORDER BY number DESC").fetchall()
-        return [_noted(row) for row in rows]
+        return [_record_from_row(row) for row in rows]
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _lock_for_reading(self) -> Iterator[None]:
         with self._lock:
             try:
                 yield
             except sqlite3.DatabaseError as error:
-                raise _damaged(self.path, error) from error
+                raise _damage_error(self.path, error) from error
 
 
-def _damaged(path: Path, error: sqlite3.DatabaseError) -> JournalDamaged:
+def _damage_error(path: Path, error: sqlite3.DatabaseError) -> JournalDamaged:
     return JournalDamaged(f"{path} cannot be read as a file of jobs: {error}; {_REMEDY}")
 
 
-def _noted(row: tuple[Any, ...]) -> Noted:
+def _record_from_row(row: tuple[Any, ...]) -> JobRecord:
     job_id, owner, token, snapshot, document, cells, created_ns, state, started_ns, ended_ns, error = row
-    known: State = next(one for one in get_args(State) if one == state)
-    return Noted(
+    known: State = next(candidate for candidate in get_args(State) if candidate == state)
+    return JobRecord(
         job_id, owner, token, snapshot, json.loads(document), cells, created_ns, known, started_ns, ended_ns, error
     )

@@ -15,7 +15,7 @@ Kind = Literal["map", "series"]
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class SurfaceLayout:
     """Cells of a surface, as its dimensions have them."""
 
     kind: Kind
@@ -36,10 +36,10 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class SurfacePicture:
     """One time cell of a map as it stands."""
 
-    layout: Layout
+    layout: SurfaceLayout
     time_index: int
     level: int
     """Which level of a map that has several, from 0; 0 where there are none."""
@@ -55,22 +55,26 @@ class Picture:
     """Root mean square error of the estimates, from computed cells that are left out; NaN where it is not known."""
 
 
-def layout_of(topology: Topology, *, variable: str, units: str) -> Layout:
+def layout_of(topology: Topology, *, variable: str, units: str) -> SurfaceLayout:
     """Return where the cells of a topology lie."""
     space = topology.space
     if isinstance(space, Grid):
         names = (space.y.name, space.x.name)
         levels_m = None if space.z is None else space.z.centres
-        return Layout("map", names, space.x.centres, space.y.centres, levels_m, topology.time.corners, variable, units)
+        return SurfaceLayout(
+            "map", names, space.x.centres, space.y.centres, levels_m, topology.time.corners, variable, units
+        )
     if isinstance(space, Points):
         x, y = space.centres(np.arange(space.count)).T
     else:
         # A band has no one place.
         x, y = (np.full(space.count, np.nan),) * 2 if isinstance(space, Bands) else (space.x, space.y)
-    return Layout("series", None, x, y, None, topology.time.corners, variable, units)
+    return SurfaceLayout("series", None, x, y, None, topology.time.corners, variable, units)
 
 
-def finished_picture(layout: Layout, dataset: xr.Dataset, time_index: int, level: int, part: Part = "value") -> Picture:
+def make_finished_picture(
+    layout: SurfaceLayout, dataset: xr.Dataset, time_index: int, level: int, part: Part = "value"
+) -> SurfacePicture:
     """Return one time cell of a finished map, on one of its levels where it has any: its values, or their variance.
 
     Raises
@@ -83,10 +87,10 @@ def finished_picture(layout: Layout, dataset: xr.Dataset, time_index: int, level
         raise InvalidQuery(message)
     at = (time_index,) if layout.levels_m is None else (time_index, level)
     values = np.asarray(dataset[part].to_numpy()[at], np.float64)
-    return Picture(layout, time_index, level, values, np.ones(values.shape, np.bool_), values, 1.0)
+    return SurfacePicture(layout, time_index, level, values, np.ones(values.shape, np.bool_), values, 1.0)
 
 
-def check_frame(layout: Layout, time_index: int, level: int) -> None:
+def check_frame(layout: SurfaceLayout, time_index: int, level: int) -> None:
     """Refuse a time cell or a level that the surface does not have, or any of a surface without a map.
 
     Raises

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hypergrid.core.errors import HyperGridError, NotFound
-from queries.jobs.layout import Layout
+from queries.jobs.layout import SurfaceLayout
 
 Order = Literal["coarse_to_fine", "raster", "walk"]
 """Which cells are computed first (thesis 5.7.3)."""
@@ -32,7 +32,7 @@ class ResultGone(HyperGridError, LookupError):
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """How far a run has come."""
 
     fraction: float = 0.0
@@ -49,7 +49,7 @@ class Progress:
 class Outline:
     """What a run will do, known before it starts."""
 
-    layout: Layout
+    layout: SurfaceLayout
     """Where the cells of the surface lie."""
     cells: int
     """Cells of the surface."""
@@ -80,7 +80,7 @@ class Job:
     ended_ns: int | None
     """When it ended [ns since 1970 UTC]; None until then."""
     outline: Outline
-    progress: Progress
+    progress: JobProgress
     error: Exception | None = None
     """Why it failed."""
     value_range: tuple[float, float] | None = None
@@ -93,13 +93,13 @@ class Job:
     """Who asked for it: `Asker.owner`."""
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether it is done, failed or cancelled."""
         return self.state in ENDED
 
 
 @dataclass(frozen=True)
-class Statistics:
+class RunnerStatistics:
     """What a runner holds and did."""
 
     workers: int

@@ -7,7 +7,7 @@ import xarray as xr
 
 
 @dataclass(frozen=True)
-class ShelfStatistics:
+class ResultCacheStatistics:
     """What a shelf holds."""
 
     results: int
@@ -17,7 +17,7 @@ class ShelfStatistics:
     """Results dropped since the start."""
 
 
-class Shelf:
+class ResultCache:
     """Keeps results by key within a count and a size; not locked, its owner does that.
 
     Parameters
@@ -52,9 +52,9 @@ class Shelf:
         """Forget a result that nobody can ask for any more."""
         self._kept.pop(key, None)
 
-    def statistics(self) -> ShelfStatistics:
+    def statistics(self) -> ResultCacheStatistics:
         """Return what is held now."""
-        return ShelfStatistics(len(self._kept), self._bytes(), self._limit_bytes, self._evicted)
+        return ResultCacheStatistics(len(self._kept), self._bytes(), self._limit_bytes, self._evicted)
 
     def _bytes(self) -> int:
         return sum(dataset.nbytes for dataset in self._kept.values())

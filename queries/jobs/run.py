@@ -11,7 +11,7 @@ from typing import Literal
 
 from hypergrid.query import Query
 from hypergrid.refinement import Refinement
-from queries.jobs.records import ENDED, Job, Order, Outline, Progress, State
+from queries.jobs.records import ENDED, Job, JobProgress, Order, Outline, State
 
 EventName = Literal["plan", "progress", "done", "error", "cancelled"]
 _ENDINGS: dict[State, EventName] = {"done": "done", "failed": "error", "cancelled": "cancelled"}
@@ -29,7 +29,7 @@ class Event:
 
 
 @dataclass(eq=False)
-class Run:
+class QueryRun:
     """The state that a thread drives; every field is guarded by its runner's lock, except `stop`."""
 
     id: str
@@ -46,7 +46,7 @@ class Run:
     state: State = "queued"
     started_ns: int | None = None
     ended_ns: int | None = None
-    progress: Progress = Progress()
+    progress: JobProgress = JobProgress()
     error: Exception | None = None
     value_range: tuple[float, float] | None = None
     refinement: Refinement | None = None
@@ -58,7 +58,7 @@ class Run:
     stop: threading.Event = field(default_factory=threading.Event)
     """Set when nobody waits for it any more; the thread looks at it between blocks."""
 
-    def advance(self, progress: Progress) -> None:
+    def advance(self, progress: JobProgress) -> None:
         """Note how far it has come."""
         self.changes += 1
         self.progress, self.progress_id = progress, self.changes
@@ -71,7 +71,7 @@ class Run:
 
     def view(self, job: Job, *, kept: bool) -> Job:
         """Return the job as it stands; one that left the run early keeps its own end."""
-        if job.ended:
+        if job.has_ended:
             return job
         return replace(
             job,
@@ -86,12 +86,12 @@ class Run:
 
     def events(self, job: Job, after: int) -> list[Event]:
         """Return what a follower that saw events up to `after` still has to be told, oldest first."""
-        told = [Event(_FIRST_ID, "plan", job)]
+        job_events = [Event(_FIRST_ID, "plan", job)]
         if self.progress_id > _FIRST_ID:
-            told.append(Event(self.progress_id, "progress", job))
+            job_events.append(Event(self.progress_id, "progress", job))
         if job.state in ENDED:
-            told.append(Event(self.changes + 1, _ENDINGS[job.state], job))
-        return [event for event in told if event.id > after]
+            job_events.append(Event(self.changes + 1, _ENDINGS[job.state], job))
+        return [event for event in job_events if event.id > after]
 
 
 Listener = Callable[[], None]

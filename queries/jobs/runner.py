@@ -21,23 +21,23 @@ from hypergrid.execution import Part, Plan, free_bytes
 from hypergrid.execution.planning.explain import projected_s
 from hypergrid.query import OpenArchive, Query
 from hypergrid.refinement import Refinement
-from queries.jobs.admission import Asker, Limits, TooManyQueries, asker
+from queries.jobs.admission import Asker, Limits, TooManyQueries, current_asker
 from queries.jobs.block_queue import PROJECTED_S, BlockQueue
-from queries.jobs.job_history import Journal, JournalDamaged, Noted, Past
-from queries.jobs.layout import Picture, check_frame, finished_picture, layout_of, value_range
+from queries.jobs.job_history import JobRecord, Journal, JournalDamaged, Past
+from queries.jobs.layout import SurfacePicture, check_frame, layout_of, make_finished_picture, value_range
 from queries.jobs.records import (
     Job,
+    JobProgress,
     NotReady,
     Order,
     Outline,
-    Progress,
     QueueFull,
     ResultGone,
-    Statistics,
+    RunnerStatistics,
     unknown_job,
 )
-from queries.jobs.result_cache import Shelf
-from queries.jobs.run import Event, Listener, Run
+from queries.jobs.result_cache import ResultCache
+from queries.jobs.run import Event, Listener, QueryRun
 from queries.jobs.worker import answer
 
 _LOG: Final = logging.getLogger(__name__)
@@ -106,12 +106,12 @@ class Runner:
         self._clock = clock
         self._lock = threading.Lock()
         self._blocks = BlockQueue(workers)
-        self._shelf = Shelf(limit=results, limit_bytes=result_bytes)
-        self._passing = Shelf(limit=capacity, limit_bytes=_PASSING_BYTES)
-        self._waiting: list[Run] = []
-        self._begun: dict[Run, threading.Thread] = {}
-        self._active: dict[tuple[str, str], Run] = {}
-        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._result_cache = ResultCache(limit=results, limit_bytes=result_bytes)
+        self._passing = ResultCache(limit=capacity, limit_bytes=_PASSING_BYTES)
+        self._waiting: list[QueryRun] = []
+        self._threads: dict[QueryRun, threading.Thread] = {}
+        self._active: dict[tuple[str, str], QueryRun] = {}
+        self._runs: OrderedDict[str, QueryRun] = OrderedDict()
         self._sizes: dict[str, int] = {}
         self._listeners: dict[str, list[Listener]] = {}
         self._counts = {"shared": 0, "done": 0, "failed": 0, "cancelled": 0}
@@ -142,7 +142,7 @@ class Runner:
         """
         return self._archive.latest().query(document).plan(refining=True)
 
-    def at_stations(self, document: Mapping[str, Any]) -> Query:
+    def query_at_stations(self, document: Mapping[str, Any]) -> Query:
         """Return the part of a query that ends at its stations, which may be computed at once by whoever asks.
 
         Raises
@@ -152,7 +152,7 @@ class Runner:
         """
         query = at_stations(self._archive.latest().query(document))
         plan = query.plan()
-        self._check_plan(plan, asker())
+        self._check_plan(plan, current_asker())
         return query
 
     def submit(self, document: Mapping[str, Any], *, order: Order = "coarse_to_fine", passing: bool = False) -> Job:
@@ -177,20 +177,20 @@ class Runner:
         query = self._archive.latest().query(document)
         understood = query.to_json()
         key = (query.token, understood["snapshot"])
-        who = asker()
+        caller = current_asker()
         with self._lock:
-            self._check_open(who)
+            self._check_open(caller)
             if key not in self._active:
                 self._check_room()
         # Outside the lock, for it takes milliseconds.
         plan = query.plan(refining=True)
-        self._check_plan(plan, who)
+        self._check_plan(plan, caller)
         outline, size = _outline(query, plan), len(json.dumps(understood))
         with self._lock:
-            self._check_open(who)
+            self._check_open(caller)
             run = self._active.get(key)
             if run is None:
-                run = self._enqueue(key, query, outline, order, who.owner)
+                run = self._enqueue(key, query, outline, order, caller.owner)
             else:
                 self._counts["shared"] += 1
             job = Job(
@@ -203,8 +203,8 @@ class Runner:
                 started_ns=None,
                 ended_ns=None,
                 outline=outline,
-                progress=Progress(),
-                owner=who.owner,
+                progress=JobProgress(),
+                owner=caller.owner,
                 passing=passing,
             )
             run.followers[job.id] = job
@@ -220,13 +220,13 @@ class Runner:
         with self._lock:
             return [self._view(job_id) for job_id in reversed(self._runs)]
 
-    def past(self) -> list[Noted]:
+    def list_past_jobs(self) -> list[JobRecord]:
         """Return the jobs of earlier processes that the journal remembers, newest first."""
         if self._journal is None:
             return []
         with self._lock:
             try:
-                return [one for one in self._journal.noted() if one.id not in self._runs]
+                return [record for record in self._journal.list_records() if record.id not in self._runs]
             except JournalDamaged as error:
                 _LOG.error("jobs of earlier processes are not listed: %s", error)
                 return []
@@ -269,11 +269,11 @@ class Runner:
         with self._lock:
             job = self._view(job_id)
             run = self._runs[job_id]
-            if job.ended:
+            if job.has_ended:
                 return job
             run.followers[job_id] = replace(job, state="cancelled", ended_ns=self._clock())
             self._counts["cancelled"] += 1
-            if all(follower.ended for follower in run.followers.values()):
+            if all(follower.has_ended for follower in run.followers.values()):
                 run.stop.set()
                 # From here on an identical query starts anew, even while the last block is still being computed.
                 if self._active.get(run.key) is run:
@@ -301,8 +301,8 @@ class Runner:
             job = self._view(job_id)
             run = self._runs[job_id]
             if job.state != "done":
-                raise NotReady(_not_ready(job))
-            dataset = self._held(run)
+                raise NotReady(_not_ready_message(job))
+            dataset = self._find_result(run)
             if dataset is None:
                 message = f"the result of query {job_id} was dropped to make room for later ones; post the query again"
                 raise ResultGone(message)
@@ -316,7 +316,7 @@ class Runner:
             if run is not None:
                 self._let_go(run, job_id)
 
-    def picture(self, job_id: str, time_index: int, level: int = 0, part: Part = "value") -> Picture:
+    def picture(self, job_id: str, time_index: int, level: int = 0, part: Part = "value") -> SurfacePicture:
         """Return one time cell of the surface, on one level where it has several, as it stands now, finished or not.
 
         Raises
@@ -328,23 +328,25 @@ class Runner:
         with self._lock:
             job = self._view(job_id)
             run = self._runs[job_id]
-            refinement = run.refinement if not job.ended else None
+            refinement = run.refinement if not job.has_ended else None
         layout = run.outline.layout
         check_frame(layout, time_index, level)
         if job.state == "done":
-            return finished_picture(layout, self.result(job_id), time_index, level, part)
+            return make_finished_picture(layout, self.result(job_id), time_index, level, part)
         if refinement is None:
-            raise NotReady(_not_ready(job))
+            raise NotReady(_not_ready_message(job))
         frame, fraction = refinement.frame(time_index, level, part), refinement.fraction
-        return Picture(layout, time_index, level, frame.values, frame.computed, frame.estimate, fraction, frame.error)
+        return SurfacePicture(
+            layout, time_index, level, frame.values, frame.computed, frame.estimate, fraction, frame.error
+        )
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> RunnerStatistics:
         """Return what is held now and what was done so far."""
         with self._lock:
-            shelf = self._shelf.statistics()
-            return Statistics(
+            shelf = self._result_cache.statistics()
+            return RunnerStatistics(
                 workers=self._workers,
-                queued=self._queued(),
+                queued=self._count_queued(),
                 capacity=self._capacity,
                 running=self._running,
                 longest_block_s=self._blocks.longest_block_s,
@@ -365,8 +367,8 @@ class Runner:
         """Cancel all that waits or runs, and wait a little for the workers to leave. What is done stays readable."""
         with self._lock:
             self._stopped = True
-            open_jobs = [job_id for job_id in self._runs if not self._view(job_id).ended]
-            threads = list(self._begun.values())
+            open_jobs = [job_id for job_id in self._runs if not self._view(job_id).has_ended]
+            threads = list(self._threads.values())
         for job_id in open_jobs:
             self.cancel(job_id)
         until_s = time.monotonic() + _STOP_S
@@ -376,31 +378,31 @@ class Runner:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Have what is computed inside, for whoever asks, take its turn among the queries."""
-        with self._blocks.turn(asker().owner):
+        with self._blocks.turn(current_asker().owner):
             yield
 
     # What the threads of queries do
 
-    def _check_plan(self, plan: Plan, who: Asker) -> None:
+    def _check_plan(self, plan: Plan, label: Asker) -> None:
         """Refuse a plan that takes more than is allowed."""
         plan.check(self._allowed_bytes)
-        who.limits.check(plan)
-        if who.limits.seconds is None:
+        label.limits.check(plan)
+        if label.limits.seconds is None:
             self._limits.check(plan)
 
-    def _check_open(self, who: Asker) -> None:
+    def _check_open(self, label: Asker) -> None:
         """Refuse one who has as many queries that wait or run as it may have."""
-        most = who.limits.queries
-        if most is None:
+        max_queries = label.limits.queries
+        if max_queries is None:
             return
         open_ = {
             job.id
             for run in (*self._active.values(),)
             for job in run.followers.values()
-            if job.owner == who.owner and not job.ended
+            if job.owner == label.owner and not job.has_ended
         }
-        if len(open_) >= most:
-            message = f"{most} of your queries wait or run, and no more may; wait for one to end, or stop one"
+        if len(open_) >= max_queries:
+            message = f"{max_queries} of your queries wait or run, and no more may; wait for one to end, or stop one"
             raise TooManyQueries(message)
 
     def _check_room(self) -> None:
@@ -408,18 +410,18 @@ class Runner:
         if self._stopped:
             message = "the server is stopping; ask again once it is back"
             raise QueueFull(message)
-        if (queued := self._queued()) >= self._capacity:
+        if (queued := self._count_queued()) >= self._capacity:
             message = f"{queued} queries wait, and {self._capacity} may; ask again later, or stop one"
             # By then a quarter of those that wait should be done.
             wait_s = self._run_s * queued / self._workers / 4
             raise QueueFull(message, min(max(wait_s, 1.0), 60.0))
 
-    def _queued(self) -> int:
-        return len(self._waiting) + len(self._begun) - self._running
+    def _count_queued(self) -> int:
+        return len(self._waiting) + len(self._threads) - self._running
 
-    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline, order: Order, owner: str) -> Run:
+    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline, order: Order, owner: str) -> QueryRun:
         self._check_room()
-        run = Run(uuid.uuid4().hex, key, query, outline, order, owner=owner)
+        run = QueryRun(uuid.uuid4().hex, key, query, outline, order, owner=owner)
         self._waiting.append(run)
         self._active[key] = run
         self._begin()
@@ -430,13 +432,13 @@ class Runner:
         if not self._waiting:
             return
         allowed = free_bytes() // 2 if self._allowed_bytes is None else self._allowed_bytes
-        held = sum(run.outline.projected_bytes for run in self._begun)
-        large = Counter(run.owner for run in self._begun if _is_large(run, allowed))
+        held = sum(run.outline.projected_bytes for run in self._threads)
+        large = Counter(run.owner for run in self._threads if _is_large(run, allowed))
         is_full = False
         for run in list(self._waiting):
             is_large = _is_large(run, allowed)
             share = _LARGE_SHARE if is_large else 1.0
-            fits = not self._begun or held + run.outline.projected_bytes <= share * allowed
+            fits = not self._threads or held + run.outline.projected_bytes <= share * allowed
             if is_large and (is_full or large[run.owner] >= _LARGE_OF_ONE):
                 continue
             if not fits:
@@ -448,10 +450,10 @@ class Runner:
             large[run.owner] += is_large
             # Daemons: one that is deep in a block must not keep a process alive that was told to end.
             thread = threading.Thread(target=self._work, args=(run,), name=f"query-{run.id[:8]}", daemon=True)
-            self._begun[run] = thread
+            self._threads[run] = thread
             thread.start()
 
-    def _work(self, run: Run) -> None:
+    def _work(self, run: QueryRun) -> None:
         """Answer a query in its turns, whatever becomes of it."""
         projected = run.outline.projected_s
         try:
@@ -462,7 +464,7 @@ class Runner:
                 run.end("cancelled", self._clock())
         finally:
             with self._lock:
-                del self._begun[run]
+                del self._threads[run]
                 if run.started_ns is not None:
                     self._running -= 1
                     took_s = (self._clock() - run.started_ns) / SECOND_NS
@@ -472,20 +474,20 @@ class Runner:
                     del self._active[run.key]
                 for job in run.followers.values():
                     # Those that left before were noted then.
-                    if not job.ended:
+                    if not job.has_ended:
                         self._note(run.view(job, kept=False))
                 self._begin()
-            self._tell(run)
+            self._notify_listeners(run)
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: QueryRun) -> None:
         """Note that the first turn of a query begins."""
         with self._lock:
             self._running += 1
             run.state, run.started_ns = "running", self._clock()
-            run.advance(Progress(total=run.outline.cells))
-        self._tell(run)
+            run.advance(JobProgress(total=run.outline.cells))
+        self._notify_listeners(run)
 
-    def _drive(self, run: Run) -> None:
+    def _drive(self, run: QueryRun) -> None:
         """Run it to its end, whatever that is: a worker outlives every query."""
         try:
             dataset = answer(
@@ -506,17 +508,17 @@ class Runner:
         else:
             with self._lock:
                 run.value_range = spread
-                (self._passing if run.passing else self._shelf).put(run.id, dataset)
+                (self._passing if run.passing else self._result_cache).put(run.id, dataset)
                 run.end("done", self._clock())
                 self._counts["done"] += _open(run)
 
-    def _advance(self, run: Run, refinement: Refinement) -> None:
+    def _advance(self, run: QueryRun, refinement: Refinement) -> None:
         with self._lock:
             run.refinement = refinement
-            run.advance(Progress(refinement.fraction, refinement.cells, refinement.total, refinement.seconds))
-        self._tell(run)
+            run.advance(JobProgress(refinement.fraction, refinement.cells, refinement.total, refinement.seconds))
+        self._notify_listeners(run)
 
-    def _tell(self, run: Run) -> None:
+    def _notify_listeners(self, run: QueryRun) -> None:
         with self._lock:
             called = [listener for job_id in run.followers for listener in self._listeners.get(job_id, [])]
         for listener in called:
@@ -525,7 +527,7 @@ class Runner:
     def _note(self, job: Job) -> None:
         if self._journal is not None and not job.passing:
             try:
-                (self._journal.ended if job.ended else self._journal.asked)(job)
+                (self._journal.record_end if job.has_ended else self._journal.record_job)(job)
             except sqlite3.Error as error:
                 # As on a full disk; the job goes on as it does.
                 _LOG.error("query %s could not be noted: %s", job.id, error)
@@ -533,11 +535,11 @@ class Runner:
     def _view(self, job_id: str) -> Job:
         run = self._runs.get(job_id)
         if run is None:
-            noted = self._remembered_end(job_id)
+            noted = self._find_record(job_id)
             raise unknown_job(job_id) if noted is None else Past(noted)
-        return run.view(run.followers[job_id], kept=self._held(run) is not None)
+        return run.view(run.followers[job_id], kept=self._find_result(run) is not None)
 
-    def _remembered_end(self, job_id: str) -> Noted | None:
+    def _find_record(self, job_id: str) -> JobRecord | None:
         """Return what the journal knows of a job of an earlier process; None where it knows nothing, or is damaged."""
         try:
             return None if self._journal is None else self._journal.find(job_id)
@@ -545,23 +547,23 @@ class Runner:
             _LOG.error("query %s is not looked up: %s", job_id, error)
             return None
 
-    def _held(self, run: Run) -> xr.Dataset | None:
-        found = self._shelf.get(run.id)
-        return self._passing.get(run.id) if found is None else found
+    def _find_result(self, run: QueryRun) -> xr.Dataset | None:
+        dataset = self._result_cache.get(run.id)
+        return self._passing.get(run.id) if dataset is None else dataset
 
     def _forget(self) -> None:
         """Forget the oldest ended jobs above the limits, and results that no remembered job can ask for."""
         for job_id in list(self._runs):
             if len(self._runs) <= self._remembered and sum(self._sizes.values()) <= DOCUMENT_BYTES:
                 return
-            if self._view(job_id).ended:
+            if self._view(job_id).has_ended:
                 self._let_go(self._runs.pop(job_id), job_id)
 
-    def _let_go(self, run: Run, job_id: str) -> None:
+    def _let_go(self, run: QueryRun, job_id: str) -> None:
         del run.followers[job_id]
         self._sizes.pop(job_id, None)
         if not run.followers:
-            self._shelf.drop(run.id)
+            self._result_cache.drop(run.id)
             self._passing.drop(run.id)
 
 
@@ -570,18 +572,18 @@ def _outline(query: Query, plan: Plan) -> Outline:
     return Outline(layout, plan.cells, plan.projected_bytes, projected_s(plan), query.explain())
 
 
-def _is_large(run: Run, allowed_bytes: int) -> bool:
+def _is_large(run: QueryRun, allowed_bytes: int) -> bool:
     """Return whether a query takes much of what all may take together, or long."""
     outline = run.outline
     return outline.projected_bytes > _SMALL_BYTES_SHARE * allowed_bytes or outline.projected_s > PROJECTED_S
 
 
-def _open(run: Run) -> int:
+def _open(run: QueryRun) -> int:
     """Return how many of its jobs saw its end; the others were cancelled before."""
-    return sum(not job.ended for job in run.followers.values())
+    return sum(not job.has_ended for job in run.followers.values())
 
 
-def _not_ready(job: Job) -> str:
+def _not_ready_message(job: Job) -> str:
     remedy = {
         "queued": "it waits for others; follow its events",
         "running": "it is being computed; follow its events",

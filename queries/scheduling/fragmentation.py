@@ -17,7 +17,7 @@ Rule = Literal["jobs", "fragments", "printed"]
 
 
 @dataclass(frozen=True)
-class Piece:
+class Fragment:
     """Jobs of a tree that are scheduled as one, run in this order; costs and profits are of one unit of input."""
 
     jobs: tuple[int, ...]
@@ -39,7 +39,7 @@ class Piece:
 class Cut:
     """All pieces of a tree."""
 
-    pieces: tuple[Piece, ...]
+    fragments: tuple[Fragment, ...]
     """A piece stands after the one that it waits for."""
     first: tuple[int, ...]
     """Numbers of the pieces that wait for none."""
@@ -49,44 +49,46 @@ class Cut:
     """Comparisons that it took, for the cost of scheduling."""
 
 
-def into_jobs(shape: "Shape") -> Cut:
+def cut_into_jobs(shape: "Shape") -> Cut:
     """Return each job by itself, valued at all that it leads to (4.6.1.1), due so that all of it can be in time."""
     pieces = [
-        Piece(
+        Fragment(
             (number,),
             shape.parents[number],
             shape.costs_s[number],
             shape.profits[number],
             shape.downstream_profits[number],
-            shape.least_slacks_s[number],
+            shape.min_slacks_s[number],
             shape.below_s[number],
         )
         for number in range(len(shape))
     ]
-    return _cut(pieces, len(shape))
+    return _build_cut(pieces, len(shape))
 
 
-def into_fragments(shape: "Shape") -> Cut:
+def cut_into_fragments(shape: "Shape") -> Cut:
     """Return the fragments by Horn's rule, in the order of the best schedule: densities never rise (algorithm 3)."""
-    found, steps = horn(shape.parents, shape.costs_s, shape.profits)
-    return _of_fragments(shape, found, steps)
+    fragments, steps = find_horn_fragments(shape.parents, shape.costs_s, shape.profits)
+    return _cut_from_fragments(shape, fragments, steps)
 
 
-def into_printed_fragments(shape: "Shape") -> Cut:
+def cut_as_printed(shape: "Shape") -> Cut:
     """Return the fragments by algorithm 4 as printed; jobs that lead to no profit come last, one by one."""
-    found, steps = printed(shape.parents, shape.costs_s, shape.profits)
-    return _of_fragments(shape, found, steps)
+    fragments, steps = find_printed_fragments(shape.parents, shape.costs_s, shape.profits)
+    return _cut_from_fragments(shape, fragments, steps)
 
 
 CUTS: Mapping[Rule, Callable[["Shape"], Cut]] = {
-    "jobs": into_jobs,
-    "fragments": into_fragments,
-    "printed": into_printed_fragments,
+    "jobs": cut_into_jobs,
+    "fragments": cut_into_fragments,
+    "printed": cut_as_printed,
 }
 """Every way to cut."""
 
 
-def horn(parents: Sequence[int], costs: Sequence[float], profits: Sequence[float]) -> tuple[list[list[int]], int]:
+def find_horn_fragments(
+    parents: Sequence[int], costs: Sequence[float], profits: Sequence[float]
+) -> tuple[list[list[int]], int]:
     """Return the fragments of the schedule that earns most by every moment, and the comparisons made.
 
     The densest group of jobs is taken again and again: a root is the next fragment, and its children become roots;
@@ -101,7 +103,7 @@ def horn(parents: Sequence[int], costs: Sequence[float], profits: Sequence[float
 
     Examples
     --------
-    >>> horn((-1, 0, 0), (1.0, 1.0, 2.0), (0.0, 8.0, 2.0))[0]
+    >>> find_horn_fragments((-1, 0, 0), (1.0, 1.0, 2.0), (0.0, 8.0, 2.0))[0]
     [[0, 1], [2]]
     """
     size = len(parents)
@@ -134,16 +136,18 @@ def horn(parents: Sequence[int], costs: Sequence[float], profits: Sequence[float
     return fragments, steps
 
 
-def printed(parents: Sequence[int], costs: Sequence[float], profits: Sequence[float]) -> tuple[list[list[int]], int]:
+def find_printed_fragments(
+    parents: Sequence[int], costs: Sequence[float], profits: Sequence[float]
+) -> tuple[list[list[int]], int]:
     """Return the fragments of algorithms 3 to 5 as printed, line by line, and the comparisons made.
 
     Of all jobs with a profit it merges the one that is densest *together with its parent*; what such a merge keeps
-    apart may have been worth more, so that it sometimes earns less than `horn`.
+    apart may have been worth more, so that it sometimes earns less than `find_horn_fragments`.
 
     Parameters
     ----------
     parents, costs, profits
-        As for `horn`.
+        As for `find_horn_fragments`.
     """
     parent, cost, profit = list(parents), list(costs), list(profits)
     jobs = [[number] for number in range(len(parents))]
@@ -177,7 +181,7 @@ def printed(parents: Sequence[int], costs: Sequence[float], profits: Sequence[fl
                 parent[number] = above
 
 
-def _of_fragments(shape: "Shape", fragments: list[list[int]], steps: int) -> Cut:
+def _cut_from_fragments(shape: "Shape", fragments: list[list[int]], steps: int) -> Cut:
     piece_of = {job: number for number, jobs in enumerate(fragments) for job in jobs}
     pieces = []
     for jobs in fragments:
@@ -186,14 +190,14 @@ def _of_fragments(shape: "Shape", fragments: list[list[int]], steps: int) -> Cut
         earning = [shape.slacks_s[job] for job in jobs if shape.profits[job]]
         cost = sum(shape.costs_s[job] for job in jobs)
         pieces.append(
-            Piece(
+            Fragment(
                 tuple(jobs), -1 if above < 0 else piece_of[above], cost, profit, profit, min(earning, default=0.0), 0.0
             )
         )
-    return _cut(pieces, steps)
+    return _build_cut(pieces, steps)
 
 
-def _cut(pieces: list[Piece], steps: int) -> Cut:
+def _build_cut(pieces: list[Fragment], steps: int) -> Cut:
     following: list[list[int]] = [[] for _ in pieces]
     for number, piece in enumerate(pieces):
         if piece.after >= 0:

@@ -15,9 +15,9 @@ class Tokens:
     Examples
     --------
     >>> tokens = Tokens({"frost": 10.0, "map": 1.0})
-    >>> tokens.updated(["frost", "map"]), tokens.updated(["frost", "map"])
+    >>> tokens.offer(["frost", "map"]), tokens.offer(["frost", "map"])
     (None, None)
-    >>> tokens.credit("frost"), tokens.saved("map"), round(tokens.score, 3)
+    >>> tokens.credit("frost"), tokens.saved_tokens("map"), round(tokens.score, 3)
     (19.0, 1.9, 0.864)
     """
 
@@ -36,7 +36,7 @@ class Tokens:
         self._weights.pop(query, None)
         self._saved.pop(query, None)
 
-    def updated(self, queries: Iterable[str]) -> None:
+    def offer(self, queries: Iterable[str]) -> None:
         """Learn that the base was updated where these queries read it."""
         for query in queries:
             weight = self._weights[query]
@@ -54,11 +54,11 @@ class Tokens:
         self._offered -= self._weights[query] if query in self._saved else 0.0
         self._saved.pop(query, None)
 
-    def saved(self, query: str) -> float:
+    def saved_tokens(self, query: str) -> float:
         """Return what a query would earn now; 0 where it is fresh."""
         return self._saved.get(query, 0.0)
 
-    def stale(self) -> dict[str, float]:
+    def stale_queries(self) -> dict[str, float]:
         """Return the queries that are not fresh, and what each would earn."""
         return dict(self._saved)
 

@@ -5,12 +5,12 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from queries.scheduling.job_tree import JobTree
-from queries.scheduling.ordered import Order, Ordered, by_deadline, by_profit
+from queries.scheduling.ordered import Order, Ordered, deadline_key, profit_key
 from queries.scheduling.strategy import Work
 
-CALM: Final = Order(by_deadline)
+CALM: Final = Order(deadline_key)
 """While all can be in time, earliest deadline first, which then misses none."""
-PRESSED: Final = Order(by_profit)
+PRESSED: Final = Order(profit_key)
 """When not all can be in time, what earns most for each second."""
 PRESSURE: Final = 0.3
 """Above it densities decide; found on seeds that no figure is judged on (`tests/bench/scheduling_hybrid.py`)."""
@@ -47,17 +47,17 @@ class Hybrid(Ordered):
         """Times that the order changed."""
 
     @property
-    def pressed(self) -> bool:
+    def is_pressed(self) -> bool:
         """Whether profits decide."""
         return self._order is PRESSED
 
     def push(self, tree: JobTree, now_s: float) -> None:
         """Take the jobs of a new batch, and choose the order anew."""
         cut = tree.shape.cut(self._rule)
-        self._open(tree, sum(piece.cost_s for piece in cut.pieces) * tree.size)
+        self._open(tree, sum(piece.cost_s for piece in cut.fragments) * tree.size)
         if tree.ends_s < math.inf:
             heappush(self._ends, (tree.ends_s, self._pushed, tree))
-        for piece in cut.pieces:
+        for piece in cut.fragments:
             density = piece.value / piece.cost_s
             change = density - self._mean
             weight = FORGETTING if self._mean else 1.0
@@ -67,7 +67,7 @@ class Hybrid(Ordered):
         while self._ends and self._ends[0][0] < now_s:
             self._close(heappop(self._ends)[-1])
         pressure = self.pressure(now_s)
-        order = PRESSED if pressure > self._pressure_at * (RELEASE if self.pressed else 1.0) else CALM
+        order = PRESSED if pressure > self._pressure_at * (RELEASE if self.is_pressed else 1.0) else CALM
         self.steps += 1
         if order is not self._order:
             self._order = order
@@ -89,7 +89,7 @@ class Hybrid(Ordered):
         if work.tree not in self._left:
             self._close(work.tree)
         elif work.tree in self._open_s:
-            self._open(work.tree, -work.piece.cost_s * work.tree.size)
+            self._open(work.tree, -work.fragment.cost_s * work.tree.size)
 
     def withdraw(self, tree: JobTree) -> int:
         """Forget the jobs of a tree that have not begun; return how many pieces waited."""

@@ -76,20 +76,20 @@ class Shape:
     @cached_property
     def downstream_profits(self) -> tuple[float, ...]:
         """What each and all that wait for it earn together: Aurora's value of a job (4.6.1.1)."""
-        return tuple(self._gathered(self.profits, lambda above, below: above + below))
+        return tuple(self._join_descendants(self.profits, lambda above, below: above + below))
 
     @cached_property
     def below_s(self) -> tuple[float, ...]:
         """What all that wait for each take together [s a unit], itself not counted."""
-        whole = self._gathered(self.costs_s, lambda above, below: above + below)
+        whole = self._join_descendants(self.costs_s, lambda above, below: above + below)
         return tuple(total - own for total, own in zip(whole, self.costs_s, strict=True))
 
     @cached_property
-    def least_slacks_s(self) -> tuple[float, ...]:
+    def min_slacks_s(self) -> tuple[float, ...]:
         """Least slack of each and of all that earn something and wait for it [s]."""
         own = [slack if profit else math.inf for slack, profit in zip(self.slacks_s, self.profits, strict=True)]
-        found = self._gathered(own, min)
-        return tuple(slack if slack < math.inf else 0.0 for slack in found)
+        slacks = self._join_descendants(own, min)
+        return tuple(slack if slack < math.inf else 0.0 for slack in slacks)
 
     @cached_property
     def _cuts(self) -> dict[Rule, Cut]:
@@ -97,19 +97,21 @@ class Shape:
 
     def cut(self, rule: Rule) -> Cut:
         """Return the pieces that are scheduled one by one, found at the first call."""
-        found = self._cuts.get(rule)
-        if found is None:
-            found = self._cuts[rule] = CUTS[rule](self)
-        return found
+        known_cut = self._cuts.get(rule)
+        if known_cut is None:
+            known_cut = self._cuts[rule] = CUTS[rule](self)
+        return known_cut
 
-    def _gathered(self, own: "list[float] | tuple[float, ...]", join: Callable[[float, float], float]) -> list[float]:
+    def _join_descendants(
+        self, own: "list[float] | tuple[float, ...]", join: Callable[[float, float], float]
+    ) -> list[float]:
         """Join the value of each with those of all that wait for it."""
-        found = list(own)
+        values = list(own)
         for number in range(len(self) - 1, 0, -1):
             parent = self.parents[number]
             if parent >= 0:
-                found[parent] = join(found[parent], found[number])
-        return found
+                values[parent] = join(values[parent], values[number])
+        return values
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,23 +16,23 @@ SPARE = 256
 Key = tuple[float, float]
 
 
-def by_profit(work: Work) -> Key:
+def profit_key(work: Work) -> Key:
     """Densest first; of equal ones the one with least laxity (algorithms 1, 2 and 8)."""
     # Batches of one input are equally dense but for rounding, which shall not decide.
     return -float(f"{work.density:.9g}"), work.start_s
 
 
-def by_laxity(work: Work) -> Key:
+def laxity_key(work: Work) -> Key:
     """Least laxity first; of equal ones the densest (algorithm 6)."""
     return work.start_s, -work.density
 
 
-def by_deadline(work: Work) -> Key:
+def deadline_key(work: Work) -> Key:
     """Earliest deadline first; of equal ones the densest."""
     return work.due_s, -work.density
 
 
-def by_arrival(work: Work) -> Key:
+def arrival_key(work: Work) -> Key:
     """First come, first served; the jobs of a tree in its order."""
     return work.tree.arrived_s, work.number
 
@@ -93,35 +93,35 @@ class Ordered:
         self._pushed += 1
         self.interrupts += 1
         self.steps += cut.steps
-        self._left[tree] = len(cut.pieces)
+        self._left[tree] = len(cut.fragments)
         for number in cut.first:
             self._enter(Work(tree, cut, number), now_s)
 
     def next(self, now_s: float) -> Work | None:
         """Return the piece to run now; None where nothing can run."""
-        due = self._due_now(now_s)
-        found = self._first(now_s)
-        if found is not None:
-            self._leave(found)
+        due = self._pop_due(now_s)
+        work = self._find_first(now_s)
+        if work is not None:
+            self._leave(work)
         if due:
-            found = self._last_ditch(found, due, now_s)
-        if found is None:
-            found = self._from_postponed(now_s)
-        self._chosen += found is not None
-        return found
+            work = self._rescue_due(work, due, now_s)
+        if work is None:
+            work = self._pop_postponed(now_s)
+        self._chosen += work is not None
+        return work
 
     def challenge(self, running: Work, now_s: float) -> Work | None:
         """Return what shall run instead of a running piece, which waits again; None where it goes on."""
         held: Work | None = running
         if self._order.preempts:
-            first = self._first(now_s)
+            first = self._find_first(now_s)
             if first is not None and self._ready[0][0] < self._order.key(running)[0]:
                 self._leave(first)
                 self._enter(running, now_s)
                 held = first
-        due = self._due_now(now_s)
+        due = self._pop_due(now_s)
         if due:
-            held = self._last_ditch(held, due, now_s)
+            held = self._rescue_due(held, due, now_s)
         if held is running:
             return None
         self._preempted += 1
@@ -172,7 +172,7 @@ class Ordered:
     def laxity_s(self, now_s: float) -> float:
         """Return the mean laxity of what waits and can be in time [s]; infinite where nothing does."""
         if self._order.last_ditch is None:
-            self._due_now(now_s)
+            self._pop_due(now_s)
         return self._starts_s / self._timely - now_s if self._timely else NEVER_S
 
     def statistics(self, now_s: float) -> StrategyStatistics:
@@ -223,16 +223,16 @@ class Ordered:
         """Let a piece wait no longer; what is in the heaps of it is passed over later."""
         work.stamp = 0
         self._waiting -= 1
-        self._untimely(work)
+        self._mark_untimely(work)
 
-    def _untimely(self, work: Work) -> None:
+    def _mark_untimely(self, work: Work) -> None:
         if work.timely:
             work.timely = False
             self._timely -= 1
             # A sum of nothing is nothing, so that roundings do not add up over months.
             self._starts_s = self._starts_s - work.start_s if self._timely else 0.0
 
-    def _first(self, now_s: float) -> Work | None:
+    def _find_first(self, now_s: float) -> Work | None:
         """Return the first that waits for its turn, which stays at the top of the heap."""
         ready = self._ready
         while ready:
@@ -245,7 +245,7 @@ class Ordered:
             self.steps += len(ready).bit_length()
         return None
 
-    def _from_postponed(self, now_s: float) -> Work | None:
+    def _pop_postponed(self, now_s: float) -> Work | None:
         """Take the densest of those that are too late to be in time as a whole."""
         while self._postponed:
             _, stamp, work = heappop(self._postponed)
@@ -264,23 +264,23 @@ class Ordered:
         self._left.pop(work.tree, None)
         self._late += 1
 
-    def _due_now(self, now_s: float) -> list[Work]:
+    def _pop_due(self, now_s: float) -> list[Work]:
         """Return the pieces that have no laxity left: they leave where a last ditch is dug, else they only age."""
-        found: list[Work] = []
+        due_works: list[Work] = []
         while self._due and (self._due[0][0] <= now_s + ROUNDING_S or self._due[0][-1].stamp != self._due[0][-2]):
             _, stamp, work = heappop(self._due)
             if work.stamp != stamp:
                 continue
             if self._order.last_ditch is None:
-                self._untimely(work)
+                self._mark_untimely(work)
             elif work.tree.ends_s < now_s:
                 self._drop(work)
             else:
                 self._leave(work)
-                found.append(work)
-        return found
+                due_works.append(work)
+        return due_works
 
-    def _last_ditch(self, held: Work | None, due: list[Work], now_s: float) -> Work | None:
+    def _rescue_due(self, held: Work | None, due: list[Work], now_s: float) -> Work | None:
         """Return what runs after the handler of algorithm 7 ran for each piece that is about to be late."""
         u = self._order.last_ditch or 0.0
         for work in due:

@@ -74,7 +74,7 @@ class RoundRobin:
         if states is None:
             return
         states[work.number] = COMPLETE
-        if not work.piece.profit:
+        if not work.fragment.profit:
             return
         if self._ring and self._ring[0] == work.tree.shape.names[work.number]:
             self._ring.rotate(-1)

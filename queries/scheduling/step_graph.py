@@ -22,7 +22,7 @@ LEAST_S = 1e-6
 
 
 @dataclass(frozen=True)
-class Step:
+class GraphStep:
     """One perspective of a query: what it is, and which it reads."""
 
     token: str
@@ -38,7 +38,7 @@ class Step:
 class MeasuredCost:
     """What a step costs, from its runs: the recent mean, or of one without predictable delivery the mean of all."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: GraphStep) -> None:
         self._declared = step.predictable
         self._projected_s = step.projected_s
         self._recent_s = self._total_s = self._variance = 0.0
@@ -74,7 +74,7 @@ class MeasuredCost:
 
 
 @dataclass(frozen=True)
-class _Query:
+class _RegisteredQuery:
     steps: tuple[str, ...]
     """Tokens of all its steps; the last is its surface."""
     weight: float
@@ -102,22 +102,22 @@ class StepGraph:
     Examples
     --------
     >>> graph = StepGraph()
-    >>> graph.add("frost", [Step("clean"), Step("minimum", ("clean",))], weight=10.0, validity_s=60.0)
-    >>> graph.add("map", [Step("clean"), Step("kriged", ("clean",))], weight=2.0, validity_s=300.0)
-    >>> graph.ran("clean", 0.5)
+    >>> graph.add("frost", [GraphStep("clean"), GraphStep("minimum", ("clean",))], weight=10.0, validity_s=60.0)
+    >>> graph.add("map", [GraphStep("clean"), GraphStep("kriged", ("clean",))], weight=2.0, validity_s=300.0)
+    >>> graph.record_run("clean", 0.5)
     >>> graph.tree(now_s=100.0).shape.names
     ('clean', 'minimum', 'kriged')
     """
 
     def __init__(self) -> None:
-        self._queries: dict[str, _Query] = {}
+        self._queries: dict[str, _RegisteredQuery] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
         self._costs: dict[str, MeasuredCost] = {}
         self._needed_by: dict[str, set[str]] = {}
         self._ordered: list[str] | None = None
         """All tokens, sources first; None until it is asked for."""
 
-    def add(self, query: str, steps: Sequence[Step], *, weight: float, validity_s: float) -> None:
+    def add(self, query: str, steps: Sequence[GraphStep], *, weight: float, validity_s: float) -> None:
         """Let a query stand, instead of what stood under its name; what was learnt of steps that stay is kept.
 
         Parameters
@@ -146,7 +146,7 @@ class StepGraph:
             raise InvalidWork(message)
         known: dict[str, tuple[str, ...]] = {}
         for step in steps:
-            others = self._others(step.token, query)
+            others = self._find_others(step.token, query)
             elsewhere = self._sources[step.token] if others else step.sources
             if known.setdefault(step.token, elsewhere) != step.sources:
                 message = f"step {step.token!r} of {query!r} reads {step.sources}, but elsewhere {known[step.token]}"
@@ -155,11 +155,11 @@ class StepGraph:
         open_ = [source for sources in known.values() for source in sources]
         while open_:
             token = open_.pop()
-            if token not in known and self._others(token, query):
+            if token not in known and self._find_others(token, query):
                 known[token] = self._sources[token]
                 open_ += known[token]
-        ordered = _sources_first(query, known)
-        needed = _all_below((steps[-1].token,), known)
+        ordered = _order_steps(query, known)
+        needed = _collect_sources((steps[-1].token,), known)
         learnt = dict(self._costs)
         self.remove(query)
         for step in steps:
@@ -170,9 +170,9 @@ class StepGraph:
                 self._sources[token] = known[token]
                 self._needed_by.setdefault(token, set()).add(query)
         self._ordered = None
-        self._queries[query] = _Query((*(needed - {steps[-1].token}), steps[-1].token), weight, validity_s)
+        self._queries[query] = _RegisteredQuery((*(needed - {steps[-1].token}), steps[-1].token), weight, validity_s)
 
-    def _others(self, token: str, query: str) -> set[str]:
+    def _find_others(self, token: str, query: str) -> set[str]:
         """Return the queries that need a step, besides one."""
         return self._needed_by.get(token, set()) - {query}
 
@@ -185,7 +185,7 @@ class StepGraph:
                 del self._needed_by[token], self._sources[token], self._costs[token]
         self._ordered = None
 
-    def ran(self, token: str, seconds: float) -> None:
+    def record_run(self, token: str, seconds: float) -> None:
         """Learn what a run of a step took [s]; of one that nobody needs any more nothing is learnt."""
         cost = self._costs.get(token)
         if cost is not None:
@@ -197,13 +197,13 @@ class StepGraph:
 
     def sharing(self) -> Sharing:
         """Return what equal steps save, each run once a slice."""
-        apart = [token for query in self._queries.values() for token in query.steps]
+        unshared_tokens = [token for query in self._queries.values() for token in query.steps]
         return Sharing(
             queries=len(self._queries),
             steps=len(self._sources),
-            steps_apart=len(apart),
+            steps_apart=len(unshared_tokens),
             seconds=sum(cost.seconds for cost in self._costs.values()),
-            seconds_apart=sum(self._costs[token].seconds for token in apart),
+            seconds_apart=sum(self._costs[token].seconds for token in unshared_tokens),
         )
 
     def tree(self, profits: Mapping[str, float] | None = None, *, now_s: float, size: float = 1.0) -> JobTree:
@@ -237,12 +237,12 @@ class StepGraph:
         surfaces: dict[str, list[str]] = {}
         for name in earned:
             surfaces.setdefault(self._queries[name].steps[-1], []).append(name)
-        needed = _all_below(surfaces, self._sources)
+        needed = _collect_sources(surfaces, self._sources)
         if self._ordered is None:
-            self._ordered = _sources_first("", self._sources)
-        parents = _in_rows({token: self._sources[token] for token in self._ordered if token in needed})
-        place = {token: number for number, token in enumerate(parents)}
-        place[""] = -1
+            self._ordered = _order_steps("", self._sources)
+        parents = _linearize_steps({token: self._sources[token] for token in self._ordered if token in needed})
+        positions = {token: number for number, token in enumerate(parents)}
+        positions[""] = -1
         earliest_s = min(self._queries[name].validity_s for name in earned)
         profit_of = {token: sum(earned[name] for name in names) for token, names in surfaces.items()}
         slack_of = {
@@ -251,7 +251,7 @@ class StepGraph:
         }
         shape = Shape(
             tuple(parents),
-            tuple(place[parent] for parent in parents.values()),
+            tuple(positions[parent] for parent in parents.values()),
             tuple(self._costs[token].seconds for token in parents),
             tuple(profit_of.get(token, 0.0) for token in parents),
             tuple(slack_of.get(token, 0.0) for token in parents),
@@ -259,19 +259,19 @@ class StepGraph:
         return JobTree(shape, now_s, now_s + earliest_s, size)
 
 
-def _all_below(tokens: Iterable[str], sources: Mapping[str, tuple[str, ...]]) -> set[str]:
+def _collect_sources(tokens: Iterable[str], sources: Mapping[str, tuple[str, ...]]) -> set[str]:
     """Return these steps and all that they read, directly or not."""
-    found: set[str] = set()
+    closure: set[str] = set()
     open_ = list(tokens)
     while open_:
         token = open_.pop()
-        if token not in found:
-            found.add(token)
+        if token not in closure:
+            closure.add(token)
             open_ += sources[token]
-    return found
+    return closure
 
 
-def _sources_first(query: str, sources: Mapping[str, tuple[str, ...]]) -> list[str]:
+def _order_steps(query: str, sources: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Return all steps, each after those that it reads; refuse a circle, naming its steps."""
     ordered: list[str] = []
     placed: set[str] = set()
@@ -307,7 +307,7 @@ def _sources_first(query: str, sources: Mapping[str, tuple[str, ...]]) -> list[s
     return ordered
 
 
-def _in_rows(sources: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+def _linearize_steps(sources: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     """Return the one step that each waits for in a tree, "" for none; each stands after the one that it waits for.
 
     Parameters
@@ -319,7 +319,7 @@ def _in_rows(sources: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     for token, read in sources.items():
         last = read[0] if read else ""
         for source in read[1:]:
-            above, other = _line(last, parents), _line(source, parents)
+            above, other = _find_path(last, parents), _find_path(source, parents)
             if last in other:
                 last = source
             elif source not in above:
@@ -329,12 +329,12 @@ def _in_rows(sources: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
         parents[token] = last
     ordered: dict[str, str] = {}
     for token in parents:
-        for step in _line(token, parents):
+        for step in _find_path(token, parents):
             ordered.setdefault(step, parents[step])
     return ordered
 
 
-def _line(token: str, parents: Mapping[str, str]) -> list[str]:
+def _find_path(token: str, parents: Mapping[str, str]) -> list[str]:
     """Return the steps from a root to this one."""
     line = []
     while token:

@@ -4,47 +4,47 @@ from collections.abc import Callable, Mapping
 
 from hypergrid.core.errors import NotFound
 from queries.scheduling.hybrid import Hybrid
-from queries.scheduling.ordered import Order, Ordered, by_arrival, by_deadline, by_laxity, by_profit
+from queries.scheduling.ordered import Order, Ordered, arrival_key, deadline_key, laxity_key, profit_key
 from queries.scheduling.round_robin import RoundRobin
-from queries.scheduling.strategy import Strategy
+from queries.scheduling.strategy import SchedulingStrategy
 
 DD_U = 1.3
 """u of algorithm 7 where laxity comes first (thesis 4.9.2.1)."""
 PD_U = 0.65
 """u of algorithm 7 where profit comes first (thesis 4.9.2.1)."""
 
-GREEDY = Order(by_profit)
+GREEDY = Order(profit_key)
 """Algorithms 1 and 2."""
 
 
-def deadline_dominant(u: float = DD_U) -> Order:
+def make_deadline_dominant(u: float = DD_U) -> Order:
     """Return the order of algorithm 6: least laxity first, a last ditch for what is much denser."""
-    return Order(by_laxity, last_ditch=u)
+    return Order(laxity_key, last_ditch=u)
 
 
-def profit_dominant(u: float = PD_U) -> Order:
+def make_profit_dominant(u: float = PD_U) -> Order:
     """Return the order of algorithm 8: densest first, a last ditch for what is not much less dense."""
-    return Order(by_profit, last_ditch=u)
+    return Order(profit_key, last_ditch=u)
 
 
-STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
+STRATEGIES: Mapping[str, Callable[[], SchedulingStrategy]] = {
     "round-robin": RoundRobin,
-    "fifo": lambda: Ordered("fifo", "jobs", Order(by_arrival, preempts=False)),
-    "earliest-deadline": lambda: Ordered("earliest-deadline", "jobs", Order(by_deadline)),
-    "least-laxity": lambda: Ordered("least-laxity", "jobs", Order(by_laxity)),
+    "fifo": lambda: Ordered("fifo", "jobs", Order(arrival_key, preempts=False)),
+    "earliest-deadline": lambda: Ordered("earliest-deadline", "jobs", Order(deadline_key)),
+    "least-laxity": lambda: Ordered("least-laxity", "jobs", Order(laxity_key)),
     "basic": lambda: Ordered("basic", "jobs", GREEDY),
     "opt-profit": lambda: Ordered("opt-profit", "fragments", GREEDY),
     "opt-profit-printed": lambda: Ordered("opt-profit-printed", "printed", GREEDY),
-    "basic+dd": lambda: Ordered("basic+dd", "jobs", deadline_dominant()),
-    "opt-profit+dd": lambda: Ordered("opt-profit+dd", "fragments", deadline_dominant()),
-    "basic+pd": lambda: Ordered("basic+pd", "jobs", profit_dominant()),
-    "opt-profit+pd": lambda: Ordered("opt-profit+pd", "fragments", profit_dominant()),
+    "basic+dd": lambda: Ordered("basic+dd", "jobs", make_deadline_dominant()),
+    "opt-profit+dd": lambda: Ordered("opt-profit+dd", "fragments", make_deadline_dominant()),
+    "basic+pd": lambda: Ordered("basic+pd", "jobs", make_profit_dominant()),
+    "opt-profit+pd": lambda: Ordered("opt-profit+pd", "fragments", make_profit_dominant()),
     "hybrid": Hybrid,
 }
 """What makes a strategy with nothing waiting."""
 
 
-def make_strategy(name: str) -> Strategy:
+def make_strategy(name: str) -> SchedulingStrategy:
     """Return a strategy by its name.
 
     Raises

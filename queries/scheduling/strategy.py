@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from queries.scheduling.fragmentation import Cut, Piece
+from queries.scheduling.fragmentation import Cut, Fragment
 from queries.scheduling.job_tree import JobTree
 
 NEVER_S = float("inf")
@@ -16,15 +16,15 @@ class Work:
     earned; nobody else changes them while it runs.
     """
 
-    __slots__ = ("cost_s", "cut", "due_s", "number", "piece", "stamp", "timely", "tree", "value")
+    __slots__ = ("cost_s", "cut", "due_s", "number", "fragment", "stamp", "timely", "tree", "value")
 
     def __init__(self, tree: JobTree, cut: Cut, number: int) -> None:
-        piece = cut.pieces[number]
+        piece = cut.fragments[number]
         self.tree = tree
         self.cut = cut
         self.number = number
         """Which piece of the cut it is."""
-        self.piece: Piece = piece
+        self.fragment: Fragment = piece
         self.cost_s = piece.cost_s * tree.size
         """What is still to do [s]."""
         self.value = piece.value * tree.size
@@ -39,7 +39,7 @@ class Work:
     @property
     def jobs(self) -> tuple[int, ...]:
         """Positions of its jobs in the tree's shape, in the order to run them."""
-        return self.piece.jobs
+        return self.fragment.jobs
 
     @property
     def density(self) -> float:
@@ -83,7 +83,7 @@ class StrategyStatistics:
     """Comparisons of all handlers: what scheduling costs, whatever the machine."""
 
 
-class Strategy(Protocol):
+class SchedulingStrategy(Protocol):
     """What chooses the next piece to run. Time is given; not safe between threads: one lock for all that share it.
 
     A caller pushes trees as they come, asks `next` when a worker is free, and says `done`. Between two blocks of a

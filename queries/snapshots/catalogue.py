@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.core.parameters import Parameter, schema
+from hypergrid.core.parameters import Parameter, make_schema
 from hypergrid.core.readings import Station
 from hypergrid.core.times import format_timestamp
 from hypergrid.interpolation import METHODS
@@ -53,15 +53,18 @@ class Catalogue:
         A station whose position is not known has a null geometry, as the standard wants it.
         """
         known = self._archive.latest().stations
-        some = known if names is None else names
-        return {"type": "FeatureCollection", "features": [_feature(known[name]) for name in some if name in known]}
+        listed_names = known if names is None else names
+        return {
+            "type": "FeatureCollection",
+            "features": [_feature(known[name]) for name in listed_names if name in known],
+        }
 
     def layers(self) -> list[dict[str, Any]]:
         """Return the layers (fields that do not change with time) with unit, extent [degree] and source, by name."""
         held = self._archive.latest().layers.entries
         return [dataclasses.asdict(held[name]) for name in sorted(held)]
 
-    def snapshots(self, most: int | None = None) -> list[dict[str, Any]]:
+    def snapshots(self, maximum: int | None = None) -> list[dict[str, Any]]:
         """Return the versions of the archive, newest first; all of them, or so many."""
         return [
             {
@@ -70,7 +73,7 @@ class Catalogue:
                 "message": snapshot.message,
                 "metadata": dict(snapshot.metadata),
             }
-            for snapshot in self._archive.latest().snapshots[:most]
+            for snapshot in self._archive.latest().snapshots[:maximum]
         ]
 
     def functions(self) -> dict[str, list[dict[str, Any]]]:
@@ -84,20 +87,20 @@ class Catalogue:
             "merge": _rows(MERGES.values()),
         }
 
-    def saved(self) -> dict[str, Mapping[str, Any]]:
+    def saved_queries(self) -> dict[str, Mapping[str, Any]]:
         """Return the saved queries by name, the name of their file; one that cannot be read is logged and left out."""
-        found = {}
-        for name, one in self._read_saved():
-            if not isinstance(one, InvalidQuery):
-                found[name] = one
-            elif str(one) not in self._logged:
-                self._logged.add(str(one))
-                _LOG.warning("%s", one)
-        return found
+        documents = {}
+        for name, entry in self._read_saved():
+            if not isinstance(entry, InvalidQuery):
+                documents[name] = entry
+            elif str(entry) not in self._logged:
+                self._logged.add(str(entry))
+                _LOG.warning("%s", entry)
+        return documents
 
-    def unreadable(self) -> list[InvalidQuery]:
+    def list_unreadable(self) -> list[InvalidQuery]:
         """Return what is wrong with saved queries that cannot be read; each names its file."""
-        return [one for _, one in self._read_saved() if isinstance(one, InvalidQuery)]
+        return [entry for _, entry in self._read_saved() if isinstance(entry, InvalidQuery)]
 
     def _read_saved(self) -> Iterator[tuple[str, Mapping[str, Any] | InvalidQuery]]:
         if self._saved is not None and self._saved.is_dir():
@@ -128,7 +131,7 @@ def _rows(rows: Iterable[Any], *more: Parameter) -> list[dict[str, Any]]:
             "name": row.name,
             "summary": row.summary,
             "parameters": [dataclasses.asdict(parameter) for parameter in getattr(row, "parameters", ())],
-            "schema": schema((*getattr(row, "parameters", ()), *more)),
+            "schema": make_schema((*getattr(row, "parameters", ()), *more)),
         }
         for row in rows
     ]
@@ -141,6 +144,6 @@ def _read(path: Path) -> Mapping[str, Any] | InvalidQuery:
     except (ValueError, OSError, RecursionError) as error:
         return InvalidQuery(f"the saved query {path.name} is no JSON: {error}; mend or remove the file")
     if not isinstance(document, dict):
-        came = type(document).__name__
-        return InvalidQuery(f"the saved query {path.name} needs a JSON object; got {came}; mend or remove it")
+        type_name = type(document).__name__
+        return InvalidQuery(f"the saved query {path.name} needs a JSON object; got {type_name}; mend or remove it")
     return document

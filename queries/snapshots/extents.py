@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Archive
 from hypergrid.archive.arrays.change_set import KINDS
-from hypergrid.archive.diff import Change, told
+from hypergrid.archive.diff import Change, diff_from_log
 from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import ACCEPTED_BY_DEFAULT
 from hypergrid.core.readings import Readings
@@ -43,97 +43,99 @@ class SeriesExtents:
         self._snapshot: str | None = None
         self._held: dict[str, Extents] = {}
 
-    def of(self, archive: Archive) -> Mapping[str, Extents]:
+    def read_extents(self, archive: Archive) -> Mapping[str, Extents]:
         """Return the extents of all variables at the snapshot that an archive reads."""
         with self._lock:
             if self._snapshot != archive.snapshot:
-                changes = _changes(archive, self._snapshot)
+                changes = _read_changes(archive, self._snapshot)
                 self._held = {
-                    name: _found(archive, name)
+                    name: _search_extents(archive, name)
                     if changes is None or name not in self._held
-                    else _updated(self._held[name], archive, name, [one for one in changes if one.variable == name])
+                    else _update_extents(
+                        self._held[name], archive, name, [change for change in changes if change.variable == name]
+                    )
                     for name in archive.variables
                 }
                 self._snapshot = archive.snapshot
             return self._held
 
 
-def _changes(archive: Archive, since: str | None) -> tuple[Change, ...] | None:
+def _read_changes(archive: Archive, since: str | None) -> tuple[Change, ...] | None:
     """Return what changed since a snapshot; None where commits do not tell."""
     try:
-        found = None if since is None else told(archive, since)
+        changes = None if since is None else diff_from_log(archive, since)
     except NotFound:
         return None
-    return None if found is None or any(one.kind not in KINDS for one in found) else found
+    return None if changes is None or any(change.kind not in KINDS for change in changes) else changes
 
 
-def _found(archive: Archive, variable: str) -> Extents:
+def _search_extents(archive: Archive, variable: str) -> Extents:
     count = len(archive.series(variable))
     nothing = Extents(np.full(count, NONE_FIRST), np.full(count, NONE_LAST))
-    return _searched(nothing, archive, variable, np.arange(count), np.arange(count))
+    return _search_ends(nothing, archive, variable, np.arange(count), np.arange(count))
 
 
-def _updated(known: Extents, archive: Archive, variable: str, changes: list[Change]) -> Extents:
+def _update_extents(known: Extents, archive: Archive, variable: str, changes: list[Change]) -> Extents:
     """Return the extents at a later snapshot: only what commits since have touched is read, and what that took away."""
     more = len(archive.series(variable)) - len(known.first_ns)
     first_ns = np.append(known.first_ns, np.full(more, NONE_FIRST))
     last_ns = np.append(known.last_ns, np.full(more, NONE_LAST))
     # What is new takes nothing away; another value or flag may.
-    lost = [run for one in changes if one.kind != "new" for run in one.runs]
-    of_first, of_last = (np.flatnonzero(_within(stamps, lost)) for stamps in (first_ns, last_ns))
+    lost = [run for change in changes if change.kind != "new" for run in change.runs]
+    of_first, of_last = (np.flatnonzero(_mask_within(stamps, lost)) for stamps in (first_ns, last_ns))
     first_ns[of_first], last_ns[of_last] = NONE_FIRST, NONE_LAST
-    found = Extents(first_ns, last_ns)
-    for window in {run for one in changes for run in one.runs}:
-        found = _merged(found, archive.read(variable, window=window))
+    extents = Extents(first_ns, last_ns)
+    for window in {run for change in changes for run in change.runs}:
+        extents = _merge_readings(extents, archive.read(variable, window=window))
     # A window may hold a later first one than is the first now.
-    found.first_ns[of_first], found.last_ns[of_last] = NONE_FIRST, NONE_LAST
-    return _searched(found, archive, variable, of_first, of_last)
+    extents.first_ns[of_first], extents.last_ns[of_last] = NONE_FIRST, NONE_LAST
+    return _search_ends(extents, archive, variable, of_first, of_last)
 
 
-def _within(stamps_ns: NDArray[np.int64], windows: Iterable[Window]) -> NDArray[np.bool_]:
-    found = np.zeros(len(stamps_ns), np.bool_)
+def _mask_within(stamps_ns: NDArray[np.int64], windows: Iterable[Window]) -> NDArray[np.bool_]:
+    mask = np.zeros(len(stamps_ns), np.bool_)
     for window in windows:
-        found |= window.holds(stamps_ns)
-    return found
+        mask |= window.holds(stamps_ns)
+    return mask
 
 
-def _searched(
+def _search_ends(
     known: Extents, archive: Archive, variable: str, of_first: NDArray[np.intp], of_last: NDArray[np.intp]
 ) -> Extents:
     """Return extents with the first stamps of some series and the last ones of some, looked for from both ends."""
     windows = list(archive.spans(variable, 1))
     first_ns, last_ns = known.first_ns.copy(), known.last_ns.copy()
-    for window in _growing(windows):
+    for window in _grow_windows(windows):
         if not len(of_first):
             break
-        found = _merged(_empty(known), archive.read(variable, window=window, series=of_first))
-        first_ns[of_first] = found.first_ns[of_first]
+        extents = _merge_readings(_make_empty(known), archive.read(variable, window=window, series=of_first))
+        first_ns[of_first] = extents.first_ns[of_first]
         of_first = of_first[first_ns[of_first] == NONE_FIRST]
-    for window in _growing(windows[::-1]):
+    for window in _grow_windows(windows[::-1]):
         if not len(of_last):
             break
-        found = _merged(_empty(known), archive.read(variable, window=window, series=of_last))
-        last_ns[of_last] = found.last_ns[of_last]
+        extents = _merge_readings(_make_empty(known), archive.read(variable, window=window, series=of_last))
+        last_ns[of_last] = extents.last_ns[of_last]
         of_last = of_last[last_ns[of_last] == NONE_LAST]
     return Extents(first_ns, last_ns)
 
 
-def _growing(windows: list[Window]) -> Iterator[Window]:
+def _grow_windows(windows: list[Window]) -> Iterator[Window]:
     """Yield windows that stand in a row from either end, more and more of them as one."""
     done, size = 0, 1
     while done < len(windows):
-        some = windows[done : done + size]
-        yield Window(min(one.start_ns for one in some), max(one.stop_ns for one in some))
+        group = windows[done : done + size]
+        yield Window(min(window.start_ns for window in group), max(window.stop_ns for window in group))
         done, size = done + size, min(2 * size, _MOST_CHUNKS)
 
 
-def _empty(like: Extents) -> Extents:
+def _make_empty(like: Extents) -> Extents:
     return Extents(np.full_like(like.first_ns, NONE_FIRST), np.full_like(like.last_ns, NONE_LAST))
 
 
-def _merged(known: Extents, readings: Readings) -> Extents:
+def _merge_readings(known: Extents, readings: Readings) -> Extents:
     """Return extents that hold some readings too, as far as these are good or not evaluated."""
-    kept = readings.take(np.isin(readings.flag, ACCEPTED_BY_DEFAULT))
+    kept = readings.take_rows(np.isin(readings.flag, ACCEPTED_BY_DEFAULT))
     first_ns, last_ns = known.first_ns.copy(), known.last_ns.copy()
     np.minimum.at(first_ns, kept.index, kept.time_ns)
     np.maximum.at(last_ns, kept.index, kept.time_ns)

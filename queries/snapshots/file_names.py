@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from hypergrid.core.times import SECOND_NS, Window, format_timestamp
-from hypergrid.formats.readings import Chosen, Piece
+from hypergrid.formats.readings import ReadingsPiece, SelectedReadings
 
 MOST_NAMES: Final = 3
 """Variables, and stations, that a name lists; of more it lists none."""
@@ -31,10 +31,10 @@ def surface_name(dataset: xr.Dataset, time: int | None = None) -> str:
     period = (int(stamps.min()), int(stamps.max())) if stamps.size else None
     along = str(dataset["time"].dims[0]) if dataset["time"].dims else "time"
     kind = "map" if {"lat", "y"} & set(dataset.dims) else "series"
-    return _joined(variable, *_period(period), *(() if along == "time" else (along,)), kind)
+    return _join_parts(variable, *_period(period), *(() if along == "time" else (along,)), kind)
 
 
-def readings_name(chosen: Chosen, pieces: Sequence[Piece] = ()) -> str:
+def readings_name(chosen: SelectedReadings, pieces: Sequence[ReadingsPiece] = ()) -> str:
     """Return the name of a file with readings, without its ending; its period is that of the pieces where it has any.
 
     Examples
@@ -43,18 +43,18 @@ def readings_name(chosen: Chosen, pieces: Sequence[Piece] = ()) -> str:
     """
     variables = list(dict.fromkeys(kind.variable.name for kind in chosen.kinds))
     stations = chosen.selection.stations
-    extents = [one for one in map(chosen.archive.extent, variables) if one is not None]
+    extents = [extent for extent in map(chosen.archive.extent, variables) if extent is not None]
     period = None
     if pieces:
         spans = [piece.intervals_ns() for piece in pieces]
         period = min(int(first.min()) for first, _ in spans), max(int(last.max()) for _, last in spans)
     elif extents:
-        whole = Window(min(one.start_ns for one in extents), max(one.stop_ns for one in extents))
+        whole = Window(min(extent.start_ns for extent in extents), max(extent.stop_ns for extent in extents))
         part = whole if chosen.selection.window is None else whole.intersect(chosen.selection.window)
         period = None if part is None else (part.start_ns, part.stop_ns)
-    return _joined(
+    return _join_parts(
         *(variables if len(variables) <= MOST_NAMES else ()),
-        *(f"station-{one}" for one in stations if len(stations) <= MOST_NAMES),
+        *(f"station-{station}" for station in stations if len(stations) <= MOST_NAMES),
         *_period(period),
         "readings",
     )
@@ -72,5 +72,5 @@ def _instant(time_ns: int) -> str:
     return f"{text.removesuffix('00Z')}Z" if text.endswith("00Z") else text
 
 
-def _joined(*parts: str) -> str:
+def _join_parts(*parts: str) -> str:
     return "_".join(re.sub(r"[^A-Za-z0-9_.+-]+", "-", part)[:_LONGEST] for part in parts)

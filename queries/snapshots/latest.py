@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hypergrid.archive import Archive
 from hypergrid.archive.arrays.change_set import KINDS
-from hypergrid.archive.diff import told
+from hypergrid.archive.diff import diff_from_log
 from hypergrid.core.errors import HyperGridError, NotFound
 from hypergrid.core.flags import MISSING
 from hypergrid.core.readings import Readings, Series
@@ -33,7 +33,7 @@ _SLICES_AT_ONCE: Final = 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Newest:
+class NewestReadings:
     """The newest reading of each series of a variable, whatever its flag."""
 
     snapshot: str
@@ -66,13 +66,13 @@ class LatestValues:
         self._clock = clock
         self._looking = threading.Lock()
         self._lock = threading.RLock()
-        self._held: dict[str, Newest] = {}
-        self._looked = -np.inf
+        self._held: dict[str, NewestReadings] = {}
+        self._last_look_s = -np.inf
 
     @property
     def is_recent(self) -> bool:
         """Whether somebody looked for a newer snapshot a moment ago, so that what is held is as new as is needed."""
-        return self._clock() - self._looked < LOOKED_S
+        return self._clock() - self._last_look_s < LOOKED_S
 
     @property
     def archive(self) -> OpenArchive:
@@ -90,11 +90,11 @@ class LatestValues:
             archive = self._archive.latest()
             with self._lock:
                 known = dict(self._held)
-            updated = {name: _updated(one, archive.store, name) for name, one in known.items()}
+            updated = {name: _update_newest(item, archive.store, name) for name, item in known.items()}
             with self._lock:
                 self._archive = archive
                 self._held |= updated
-            self._looked = self._clock()
+            self._last_look_s = self._clock()
         finally:
             self._looking.release()
         return True
@@ -129,9 +129,9 @@ class LatestValues:
         """Read the newest readings of all variables before somebody asks for them."""
         self.look()
         for name in self._archive.variables:
-            self.of(name)
+            self.read_newest(name)
 
-    def of(self, variable: str) -> Newest:
+    def read_newest(self, variable: str) -> NewestReadings:
         """Return the newest readings of a variable at `archive`.
 
         Raises
@@ -141,22 +141,22 @@ class LatestValues:
         """
         with self._lock:
             archive = self._archive.store
-            found = self._held.get(variable)
-            if found is None or found.snapshot != archive.snapshot:
-                found = newest_of(archive, variable, found)
-                self._held[variable] = found
-            return found
+            newest = self._held.get(variable)
+            if newest is None or newest.snapshot != archive.snapshot:
+                newest = newest_of(archive, variable, newest)
+                self._held[variable] = newest
+            return newest
 
 
-def newest_of(archive: Archive, variable: str, known: Newest | None = None) -> Newest:
+def newest_of(archive: Archive, variable: str, known: NewestReadings | None = None) -> NewestReadings:
     """Return the newest readings of a variable; where those of an earlier snapshot are known, by what changed since."""
-    return _found(archive, variable) if known is None else _updated(known, archive, variable)
+    return _search_newest(archive, variable) if known is None else _update_newest(known, archive, variable)
 
 
-def _found(archive: Archive, variable: str) -> Newest:
+def _search_newest(archive: Archive, variable: str) -> NewestReadings:
     """Look backwards from the end, in windows that grow, at those series alone that no value is found of yet."""
     series, extent = archive.series(variable), archive.extent(variable)
-    newest = _none(archive, series)
+    newest = _make_empty(archive, series)
     if extent is None:
         return newest
     stop, length = extent.stop_ns, DAY_NS
@@ -168,42 +168,42 @@ def _found(archive: Archive, variable: str) -> Newest:
         # A station may have sent missing values for years: what is read at once stays bounded.
         length = min(length, max(DAY_NS, _SLICES_AT_ONCE // len(open_ones) * slice_ns))
         start = max(extent.start_ns, stop - length)
-        newest = _merged(newest, archive.read(variable, window=Window(start, stop), series=open_ones))
+        newest = _merge_readings(newest, archive.read(variable, window=Window(start, stop), series=open_ones))
         stop, length = start, length * _WIDER
     return newest
 
 
-def _updated(known: Newest, archive: Archive, variable: str) -> Newest:
+def _update_newest(known: NewestReadings, archive: Archive, variable: str) -> NewestReadings:
     """Return the newest readings at a later snapshot: only what commits since have touched is read."""
     if known.snapshot == archive.snapshot:
         return known
     try:
-        changes = [one for one in told(archive, known.snapshot) if one.variable == variable]
+        changes = [change for change in diff_from_log(archive, known.snapshot) if change.variable == variable]
     except NotFound:
-        return _found(archive, variable)
-    if any(one.kind not in KINDS for one in changes):
+        return _search_newest(archive, variable)
+    if any(change.kind not in KINDS for change in changes):
         # Commits of earlier programs do not tell whether readings went.
-        return _found(archive, variable)
-    windows = [run for one in changes for run in one.runs]
+        return _search_newest(archive, variable)
+    windows = [run for change in changes for run in change.runs]
     series = archive.series(variable)
-    more = _none(archive, series[len(known.series) :])
+    more = _make_empty(archive, series[len(known.series) :])
     columns = (np.concatenate([getattr(known, name), getattr(more, name)]) for name in _COLUMNS)
-    newest = Newest(archive.snapshot, series, *columns)
+    newest = NewestReadings(archive.snapshot, series, *columns)
     for window in windows:
         readings = archive.read(variable, window=window)
-        if _withdrawn(newest, readings):
-            return _found(archive, variable)
-        newest = _merged(newest, readings)
+        if _is_withdrawn(newest, readings):
+            return _search_newest(archive, variable)
+        newest = _merge_readings(newest, readings)
     return newest
 
 
-def _withdrawn(newest: Newest, readings: Readings) -> bool:
+def _is_withdrawn(newest: NewestReadings, readings: Readings) -> bool:
     """Return whether a missing value has taken the place of a newest value: which one is before it is not known."""
     missing = (readings.flag == MISSING) & (readings.time_ns == newest.valued_ns[readings.index])
     return bool(missing.any())
 
 
-def _merged(newest: Newest, readings: Readings) -> Newest:
+def _merge_readings(newest: NewestReadings, readings: Readings) -> NewestReadings:
     """Return what is newer of both; a reading of the same stamp replaces the one that is known."""
     # They are ordered by series, then time: the last of each series is the newest.
     last = np.flatnonzero(np.append(np.diff(readings.index) != 0, True)[: len(readings)])
@@ -214,10 +214,10 @@ def _merged(newest: Newest, readings: Readings) -> Newest:
     time_ns[of], value[of], flag[of] = readings.time_ns[last], readings.value[last], readings.flag[last]
     valued_ns, valued = newest.valued_ns.copy(), readings.flag != MISSING
     np.maximum.at(valued_ns, readings.index[valued], readings.time_ns[valued])
-    return Newest(newest.snapshot, newest.series, time_ns, value, flag, valued_ns)
+    return NewestReadings(newest.snapshot, newest.series, time_ns, value, flag, valued_ns)
 
 
-def _none(archive: Archive, series: tuple[Series, ...]) -> Newest:
+def _make_empty(archive: Archive, series: tuple[Series, ...]) -> NewestReadings:
     count = len(series)
     value, flag = np.full(count, np.nan), np.zeros(count, np.uint8)
-    return Newest(archive.snapshot, series, np.full(count, NEVER), value, flag, np.full(count, NEVER))
+    return NewestReadings(archive.snapshot, series, np.full(count, NEVER), value, flag, np.full(count, NEVER))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hypergrid.archive import Archive, Reject
 from hypergrid.core.flags import MEANINGS, TESTS
 from hypergrid.core.times import DAY_NS, Window
-from hypergrid.formats.results import harmless
+from hypergrid.formats.results import escape_formula
 
 MOST_DAYS: Final = 36_600
 _CHUNKS: Final = 256
@@ -21,7 +21,7 @@ EXAMPLES: Final = 5
 
 
 @dataclass(frozen=True)
-class Quality:
+class StationQuality:
     """Flags of one station and variable."""
 
     station: str
@@ -44,7 +44,7 @@ class RejectKind:
     """The first ones, at most `EXAMPLES`."""
 
 
-def quality(archive: Archive, days: int | None = None) -> list[Quality]:
+def assess_quality(archive: Archive, days: int | None = None) -> list[StationQuality]:
     """Return the flags of every station and variable that has readings, by variable, then station.
 
     Parameters
@@ -54,24 +54,24 @@ def quality(archive: Archive, days: int | None = None) -> list[Quality]:
     days
         So many days before each variable's newest reading; None: all readings.
     """
-    found = []
+    qualities = []
     for name in archive.variables:
         extent = archive.extent(name)
         if extent is None:
             continue
         wanted = extent if days is None else Window(extent.stop_ns - days * DAY_NS, extent.stop_ns)
-        stations = sorted({one.station for one in archive.series(name)})
-        flags, tests = _counted(archive, name, wanted, stations)
-        for place, station in enumerate(stations):
-            readings = int(flags[place].sum())
+        stations = sorted({series.station for series in archive.series(name)})
+        flags, tests = _count_flags(archive, name, wanted, stations)
+        for row, station in enumerate(stations):
+            readings = int(flags[row].sum())
             if readings:
-                by_flag = {word: int(flags[place, value]) for value, word in MEANINGS.items() if flags[place, value]}
-                by_test = {test: int(tests[place, bit]) for bit, test in enumerate(TESTS) if tests[place, bit]}
-                found.append(Quality(station, name, readings, by_flag, by_test))
-    return found
+                by_flag = {word: int(flags[row, value]) for value, word in MEANINGS.items() if flags[row, value]}
+                by_test = {test: int(tests[row, bit]) for bit, test in enumerate(TESTS) if tests[row, bit]}
+                qualities.append(StationQuality(station, name, readings, by_flag, by_test))
+    return qualities
 
 
-def _counted(
+def _count_flags(
     archive: Archive, variable: str, wanted: Window, stations: list[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return how many readings of each station have each flag, and how many flags each test set."""
@@ -81,27 +81,27 @@ def _counted(
         if window is None:
             continue
         read = archive.read(variable, window=window, tests=True)
-        place = np.searchsorted(stations, [one.station for one in read.series])[read.index]
-        flags += np.bincount(place * flags.shape[1] + read.flag, minlength=flags.size).reshape(flags.shape)
+        station_index = np.searchsorted(stations, [series.station for series in read.series])[read.index]
+        flags += np.bincount(station_index * flags.shape[1] + read.flag, minlength=flags.size).reshape(flags.shape)
         bits = read.tests_or_none_set()
         set_by = np.flatnonzero(bits)
         for bit in range(len(TESTS)):
             rows = set_by[(bits[set_by] >> np.uint16(bit)) & np.uint16(1) > 0]
-            tests[:, bit] += np.bincount(place[rows], minlength=len(stations))
+            tests[:, bit] += np.bincount(station_index[rows], minlength=len(stations))
     return flags, tests
 
 
 def reject_kinds(rejects: list[Reject]) -> list[RejectKind]:
     """Return rejects by what their reasons begin with, up to a colon, the most frequent first."""
-    found: dict[str, RejectKind] = {}
-    for one in rejects:
-        kind = one.reason.partition(":")[0]
-        mine = found.setdefault(kind, RejectKind(kind))
-        mine.count += 1
-        mine.files.add(one.file)
-        if len(mine.examples) < EXAMPLES:
-            mine.examples.append(one)
-    return sorted(found.values(), key=lambda one: -one.count)
+    kinds: dict[str, RejectKind] = {}
+    for reject in rejects:
+        kind = reject.reason.partition(":")[0]
+        reject_kind = kinds.setdefault(kind, RejectKind(kind))
+        reject_kind.count += 1
+        reject_kind.files.add(reject.file)
+        if len(reject_kind.examples) < EXAMPLES:
+            reject_kind.examples.append(reject)
+    return sorted(kinds.values(), key=lambda entry: -entry.count)
 
 
 def rejects_csv(rejects: list[Reject]) -> bytes:
@@ -110,7 +110,13 @@ def rejects_csv(rejects: list[Reject]) -> bytes:
     writer = csv.writer(text)
     writer.writerow(("file", "line", "column", "reason", "text"))
     writer.writerows(
-        [harmless(one.file), one.line, harmless(one.column), harmless(one.reason), harmless(one.text)]
-        for one in rejects
+        [
+            escape_formula(reject.file),
+            reject.line,
+            escape_formula(reject.column),
+            escape_formula(reject.reason),
+            escape_formula(reject.text),
+        ]
+        for reject in rejects
     )
     return text.getvalue().encode()

@@ -16,14 +16,14 @@ from hypergrid.core.times import SECOND_NS, Window, parse_instant
 from hypergrid.formats.covjson import MEDIA_TYPE
 from hypergrid.formats.readings import (
     INTERVALS,
-    Chosen,
-    Piece,
-    Rows,
+    ReadingsPiece,
+    RowWriter,
+    SelectedReadings,
     Selection,
     coverage_collection,
-    csv,
-    netcdf,
-    parquet,
+    write_csv,
+    write_netcdf,
+    write_parquet,
 )
 from hypergrid.query import OpenArchive
 
@@ -41,8 +41,8 @@ def archive_at(archive: OpenArchive, snapshot: str | None, as_of: str | None = N
         There is no such snapshot; no such instant.
     """
     newest = archive.latest().store
-    found = newest if snapshot in (None, newest.snapshot) else Archive.open(newest.path, snapshot=snapshot)
-    return found if as_of is None else found.as_of(parse_instant(as_of))
+    store = newest if snapshot in (None, newest.snapshot) else Archive.open(newest.path, snapshot=snapshot)
+    return store if as_of is None else store.as_of(parse_instant(as_of))
 
 
 def window_of(start: str | None, stop: str | None) -> Window | None:
@@ -55,7 +55,7 @@ def window_of(start: str | None, stop: str | None) -> Window | None:
     return Window(first, last)
 
 
-def about(chosen: Chosen) -> float:
+def estimate_count(chosen: SelectedReadings) -> float:
     """Return about how many readings are chosen, as if stations reported regularly; nothing is read for that."""
     count = 0.0
     for kind in chosen.kinds:
@@ -68,7 +68,7 @@ def about(chosen: Chosen) -> float:
     return count
 
 
-def pieces_of(chosen: Chosen, most: int = MOST_READINGS) -> list[Piece]:
+def pieces_of(chosen: SelectedReadings, maximum: int = MOST_READINGS) -> list[ReadingsPiece]:
     """Return the chosen readings, those of a kind one piece after the other in time.
 
     Raises
@@ -77,57 +77,59 @@ def pieces_of(chosen: Chosen, most: int = MOST_READINGS) -> list[Piece]:
         There are more than `most`; as far as stations report regularly, none is read then.
     """
     # Counting takes a tenth of the time that reading takes, and next to no memory.
-    if about(chosen) > most and (least := _least(chosen, most)) > most:
-        raise _too_many(least, most)
-    found: list[Piece] = []
+    if estimate_count(chosen) > maximum and (lower_bound := _count_at_least(chosen, maximum)) > maximum:
+        raise _too_many_error(lower_bound, maximum)
+    pieces: list[ReadingsPiece] = []
     count, names = 0, dict.fromkeys(kind.variable.name for kind in chosen.kinds)
     for window in chosen.spans(chosen.kinds):
         for name in names:
             for piece in chosen.read(name, window):
-                found.append(piece)
+                pieces.append(piece)
                 count += len(piece.readings)
-            if count > most:
-                raise _too_many(count, most)
-    return found
+            if count > maximum:
+                raise _too_many_error(count, maximum)
+    return pieces
 
 
-def _least(chosen: Chosen, most: int) -> int:
+def _count_at_least(chosen: SelectedReadings, maximum: int) -> int:
     """Return how many readings are chosen at least, counted until they are more than `most`."""
     wanted, count = chosen.selection, 0
     for kind in chosen.kinds:
         numbers = np.array(kind.numbers, np.intp)
-        count += chosen.archive.least_readings(
-            kind.variable.name, window=wanted.window, series=numbers, flags=wanted.flags, most=most - count
+        count += chosen.archive.count_at_least(
+            kind.variable.name, window=wanted.window, series=numbers, flags=wanted.flags, maximum=maximum - count
         )
-        if count > most:
+        if count > maximum:
             break
     return count
 
 
-def _too_many(count: int, most: int) -> TooLarge:
-    who, remedy = (
+def _too_many_error(count: int, maximum: int) -> TooLarge:
+    label, remedy = (
         "the answer",
         "ask for one part after the other (start, stop, station, variable), or, where the archive is, use "
         "hypergrid export",
     )
-    return TooLarge(who, "readings or more", count, most, remedy)
+    return TooLarge(label, "readings or more", count, maximum, remedy)
 
 
 @dataclass(frozen=True)
-class Format:
+class ReadingsFormat:
     """A form that readings are served in."""
 
     name: str
     media_type: str
     suffix: str
-    to_bytes: Callable[[Chosen, Sequence[Piece]], bytes]
+    to_bytes: Callable[[SelectedReadings, Sequence[ReadingsPiece]], bytes]
 
 
-FORMATS: Registry[Format] = Registry("format of readings")
+FORMATS: Registry[ReadingsFormat] = Registry("format of readings")
 """Forms by name."""
 
 
-def _written(begin: Callable[[io.BytesIO], AbstractContextManager[Rows]], pieces: Sequence[Piece]) -> bytes:
+def _write_pieces(
+    begin: Callable[[io.BytesIO], AbstractContextManager[RowWriter]], pieces: Sequence[ReadingsPiece]
+) -> bytes:
     sink = io.BytesIO()
     with begin(sink) as rows:
         for piece in pieces:
@@ -135,31 +137,31 @@ def _written(begin: Callable[[io.BytesIO], AbstractContextManager[Rows]], pieces
     return sink.getvalue()
 
 
-def _csv(_chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
-    return _written(lambda sink: csv(sink, INTERVALS), pieces)
+def _csv(_chosen: SelectedReadings, pieces: Sequence[ReadingsPiece]) -> bytes:
+    return _write_pieces(lambda sink: write_csv(sink, INTERVALS), pieces)
 
 
-def _parquet(_chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
-    return _written(lambda sink: parquet(sink, INTERVALS), pieces)
+def _parquet(_chosen: SelectedReadings, pieces: Sequence[ReadingsPiece]) -> bytes:
+    return _write_pieces(lambda sink: write_parquet(sink, INTERVALS), pieces)
 
 
-def _covjson(chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
-    told = coverage_collection(chosen, pieces, flags=True) | {"hypergrid:snapshot": chosen.archive.snapshot}
-    return json.dumps(told, allow_nan=False, separators=(",", ":")).encode()
+def _covjson(chosen: SelectedReadings, pieces: Sequence[ReadingsPiece]) -> bytes:
+    document = coverage_collection(chosen, pieces, flags=True) | {"hypergrid:snapshot": chosen.archive.snapshot}
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
 
 
-def _netcdf(chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
+def _netcdf(chosen: SelectedReadings, pieces: Sequence[ReadingsPiece]) -> bytes:
     """Return one kind of series: a file of CF has one sample dimension, that ERDDAP reads as a table."""
     if len(chosen.kinds) != 1:
         names = ", ".join(kind.key for kind in chosen.kinds)
         message = f"a NetCDF file holds one kind of series, and these are {len(chosen.kinds)}; ask for one of: {names}"
         raise InvalidQuery(message)
-    return _written(lambda sink: netcdf(sink, chosen, chosen.kinds[0]), pieces)
+    return _write_pieces(lambda sink: write_netcdf(sink, chosen, chosen.kinds[0]), pieces)
 
 
-FORMATS.add("csv", Format("csv", "text/csv", ".csv", _csv))
-FORMATS.add("parquet", Format("parquet", "application/vnd.apache.parquet", ".parquet", _parquet))
-FORMATS.add("covjson", Format("covjson", MEDIA_TYPE, ".covjson", _covjson))
-FORMATS.add("netcdf", Format("netcdf", "application/x-netcdf", ".nc", _netcdf))
+FORMATS.add("csv", ReadingsFormat("csv", "text/csv", ".csv", _csv))
+FORMATS.add("parquet", ReadingsFormat("parquet", "application/vnd.apache.parquet", ".parquet", _parquet))
+FORMATS.add("covjson", ReadingsFormat("covjson", MEDIA_TYPE, ".covjson", _covjson))
+FORMATS.add("netcdf", ReadingsFormat("netcdf", "application/x-netcdf", ".nc", _netcdf))
 
-__all__ = ["FORMATS", "MOST_READINGS", "Format", "Selection", "archive_at", "pieces_of", "window_of"]
+__all__ = ["FORMATS", "MOST_READINGS", "ReadingsFormat", "Selection", "archive_at", "pieces_of", "window_of"]

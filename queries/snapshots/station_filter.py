@@ -10,7 +10,7 @@ from hypergrid.core.units import Variable
 from hypergrid.topology.wkt import Region
 
 
-def chosen_stations(
+def select_stations(
     known: Mapping[str, Station], names: Sequence[str], region: Region | None
 ) -> tuple[str, ...] | None:
     """Return the ids of the stations that are named and stand in a region; None: all are asked for.
@@ -26,13 +26,13 @@ def chosen_stations(
             raise unknown
     if region is None:
         return tuple(names) or None
-    some = tuple(names or known)
-    positions = (known[name].position for name in some)
+    candidates = tuple(names or known)
+    positions = (known[name].position for name in candidates)
     places = np.array([(position.lon, position.lat) for position in positions]).reshape(-1, 2)
-    return tuple(some[place] for place in np.flatnonzero(region.holds(places[:, 0], places[:, 1])))
+    return tuple(candidates[index] for index in np.flatnonzero(region.holds(places[:, 0], places[:, 1])))
 
 
-def chosen_variables(
+def select_variables(
     known: Mapping[str, Variable], names: Sequence[str], standard_names: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the names that are given, or those of the variables with a standard name; empty: all are asked for.
@@ -47,9 +47,11 @@ def chosen_variables(
     if names and standard_names:
         message = "ask by variable or by standard_name; got both"
         raise InvalidQuery(message)
-    there = dict.fromkeys(one.standard_name for one in known.values() if one.standard_name)
+    there = dict.fromkeys(variable.standard_name for variable in known.values() if variable.standard_name)
     for name in standard_names:
         if name not in there:
             unknown = NotFound.among("standard name", name, there)
             raise unknown
-    return tuple(names) or tuple(one.name for one in known.values() if one.standard_name in standard_names)
+    return tuple(names) or tuple(
+        variable.name for variable in known.values() if variable.standard_name in standard_names
+    )

@@ -14,8 +14,8 @@ from hypergrid.core.flags import FAIL, MISSING, SUSPECT
 from hypergrid.core.times import DAY_NS, Window
 from hypergrid.query import OpenArchive
 from queries.snapshots.latest import NEVER, LatestValues, newest_of
-from queries.snapshots.snapshot_cache import AtSnapshot
-from queries.standing.liveness import FACTOR, FEWEST, learned_interval_ns
+from queries.snapshots.snapshot_cache import SnapshotCache
+from queries.standing.liveness import DEAD_FACTOR, MIN_GAPS, learned_interval_ns
 
 State = Literal["reporting", "late", "dead", "unknown"]
 
@@ -46,7 +46,7 @@ class StationHealth:
     """Variables that it ever sent, with values or without."""
 
 
-class Health:
+class StationHealthCache:
     """Tells how the stations of an archive are, computed once a snapshot; may be asked from any thread.
 
     Parameters
@@ -58,11 +58,11 @@ class Health:
     """
 
     def __init__(self, archive: OpenArchive, newest: LatestValues | None = None) -> None:
-        self._answers = AtSnapshot(archive, lambda opened, _asked: station_health(opened, newest))
+        self._answers = SnapshotCache(archive, lambda opened, _asked: station_health(opened, newest))
 
-    def now(self) -> list[StationHealth]:
+    def get_newest(self) -> list[StationHealth]:
         """Return every station, by id, at the newest snapshot."""
-        return self._answers.of()
+        return self._answers.get_answer()
 
 
 def station_health(archive: OpenArchive, newest: LatestValues | None = None) -> list[StationHealth]:
@@ -76,26 +76,30 @@ def station_health(archive: OpenArchive, newest: LatestValues | None = None) -> 
     newest
         The newest readings of this snapshot or an earlier one; what is newer is read.
     """
-    found = {name: _Recent() for name in archive.stations}
+    activities = {name: _StationActivity() for name in archive.stations}
     for name in archive.variables:
         extent = archive.store.extent(name)
         if extent is None:
             continue
-        known = newest.of(name) if newest is not None and name in newest.archive.variables else None
+        known = newest.read_newest(name) if newest is not None and name in newest.archive.variables else None
         last = newest_of(archive.store, name, known)
-        for one, heard_ns, valued_ns in zip(last.series, last.time_ns.tolist(), last.valued_ns.tolist(), strict=True):
+        for series, heard_ns, valued_ns in zip(
+            last.series, last.time_ns.tolist(), last.valued_ns.tolist(), strict=True
+        ):
             if heard_ns != NEVER:
-                found.setdefault(one.station, _Recent()).hear(name, heard_ns, valued_ns)
+                activities.setdefault(series.station, _StationActivity()).hear(name, heard_ns, valued_ns)
         recent = archive.store.read(name, window=Window(extent.stop_ns - RECENT_NS, extent.stop_ns))
         edges = np.searchsorted(recent.index, np.arange(len(recent.series) + 1)).tolist()
-        for one, start, stop in zip(recent.series, edges[:-1], edges[1:], strict=True):
-            found.setdefault(one.station, _Recent()).add(recent.time_ns[start:stop], recent.flag[start:stop])
-    now_ns = max((one.heard_ns for one in found.values()), default=NEVER)
-    return [one.judged(station, now_ns) for station, one in sorted(found.items())]
+        for series, start, stop in zip(recent.series, edges[:-1], edges[1:], strict=True):
+            activities.setdefault(series.station, _StationActivity()).add(
+                recent.time_ns[start:stop], recent.flag[start:stop]
+            )
+    now_ns = max((activity.heard_ns for activity in activities.values()), default=NEVER)
+    return [activity.assess_health(station, now_ns) for station, activity in sorted(activities.items())]
 
 
 @dataclass(eq=False)
-class _Recent:
+class _StationActivity:
     """What is known of one station."""
 
     last_ns: int = NEVER
@@ -121,18 +125,18 @@ class _Recent:
         self.missing += int(np.count_nonzero(~valued))
         self.flagged += int(np.count_nonzero(np.isin(flag, (SUSPECT, FAIL))))
 
-    def judged(self, station: str, now_ns: int) -> StationHealth:
+    def assess_health(self, station: str, now_ns: int) -> StationHealth:
         """Return how the station is, as of the newest row of the network [ns]."""
         times = np.unique(np.concatenate(self.stamps)) if self.stamps else np.empty(0, np.int64)
         gaps = np.diff(times)
-        interval_ns = learned_interval_ns(gaps.astype(np.float64)) if len(gaps) >= FEWEST else None
+        interval_ns = learned_interval_ns(gaps.astype(np.float64)) if len(gaps) >= MIN_GAPS else None
         state: State = "unknown"
         if self.last_ns != NEVER and interval_ns is not None:
             silent = (now_ns - self.last_ns) / interval_ns
-            state = "dead" if silent > FACTOR else "late" if silent > 1 else "reporting"
+            state = "dead" if silent > DEAD_FACTOR else "late" if silent > 1 else "reporting"
         elif self.last_ns != NEVER:
             state = "dead" if now_ns - self.last_ns > RECENT_NS else "unknown"
-        elif self.missing >= FEWEST or (self.heard_ns != NEVER and now_ns - self.heard_ns > RECENT_NS):
+        elif self.missing >= MIN_GAPS or (self.heard_ns != NEVER and now_ns - self.heard_ns > RECENT_NS):
             # It sends rows, or did, and never a value.
             state = "dead"
         last_ns, heard_ns = (None if stamp == NEVER else stamp for stamp in (self.last_ns, self.heard_ns))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hypergrid.cli.console import say, show_json, show_table
+from hypergrid.cli.console import show_json, show_message, show_table
 from hypergrid.cli.options import JsonOption
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.settings import read_settings
@@ -20,28 +20,28 @@ standing_app = typer.Typer(
     no_args_is_help=True,
 )
 
-Place = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive.")]
+ArchiveArgument = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the standing query.")]
 
 
-Where = Annotated[
+SettingsOption = Annotated[
     Path | None, typer.Option("--settings", help="Settings file (TOML): folder of standing queries, hosts of webhooks.")
 ]
 
 
-def _opened(place: Path, settings: Path | None) -> StandingQueries:
-    return StandingQueries(open_archive(place), read_settings(settings), clock=time.time_ns)
+def _open_standing(archive: Path, settings: Path | None) -> StandingQueries:
+    return StandingQueries(open_archive(archive), read_settings(settings), clock=time.time_ns)
 
 
 @standing_app.command("add")
 def add(
-    place: Place,
+    archive: ArchiveArgument,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The standing query as JSON, or a query alone with --name.")
     ],
     *,
     name: Annotated[str | None, typer.Option(help="Its name, where FILE is a query alone.")] = None,
-    settings: Where = None,
+    settings: SettingsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a standing query; it is kept in the archive's catalogue, and the server takes it up at once."""
@@ -54,31 +54,31 @@ def add(
     if not isinstance(document, dict):
         message = f"{file} needs a JSON object with 'name' and 'query'; got {type(document).__name__}"
         raise InvalidQuery(message)
-    with _opened(place, settings) as standing:
+    with _open_standing(archive, settings) as standing:
         entry = standing.add(document)
         if as_json:
             show_json(standing.show(entry.name))
         else:
             definition = entry.definition
             to = ", ".join(map(str, definition.to))
-            say(f"{entry.name} stands: class {definition.kind}, weight {definition.weight:g}, to {to}")
+            show_message(f"{entry.name} stands: class {definition.kind}, weight {definition.weight:g}, to {to}")
 
 
 @standing_app.command("secret")
-def secret(place: Place, *, settings: Where = None, as_json: JsonOption = False) -> None:
+def secret(archive: ArchiveArgument, *, settings: SettingsOption = None, as_json: JsonOption = False) -> None:
     """Print what letters to webhooks are signed with (Standard Webhooks), for those who receive them."""
-    with _opened(place, settings) as standing:
-        found = standing.webhook_secret
+    with _open_standing(archive, settings) as standing:
+        webhook_secret = standing.webhook_secret
     if as_json:
-        show_json({"secret": found})
+        show_json({"secret": webhook_secret})
     else:
-        print(found)
+        print(webhook_secret)
 
 
 @standing_app.command("list")
-def listing(place: Place, *, settings: Where = None, as_json: JsonOption = False) -> None:
+def listing(archive: ArchiveArgument, *, settings: SettingsOption = None, as_json: JsonOption = False) -> None:
     """List the standing queries."""
-    with _opened(place, settings) as standing:
+    with _open_standing(archive, settings) as standing:
         listed = standing.listing()
     if as_json:
         show_json(listed)
@@ -86,80 +86,84 @@ def listing(place: Place, *, settings: Where = None, as_json: JsonOption = False
     columns = ("name", "class", "weight", "variable", "condition", "to", "state", "alerts that stand")
     rows = [
         (
-            one["name"], one["class"], one["weight"], one["query"]["variable"],
-            one.get("condition", {}).get("kind", ""), ", ".join(one["to"]), _state(one), len(one["standing"]),
+            query["name"], query["class"], query["weight"], query["query"]["variable"],
+            query.get("condition", {}).get("kind", ""), ", ".join(query["to"]), _state(query), len(query["standing"]),
         )
-        for one in listed
+        for query in listed
     ]  # fmt: skip
-    show_table(f"Standing queries of {place}", columns, rows)
+    show_table(f"Standing queries of {archive}", columns, rows)
 
 
-def _state(one: dict[str, Any]) -> str:
-    if one["paused"]:
+def _state(query: dict[str, Any]) -> str:
+    if query["paused"]:
         return "paused"
-    return f"muted until {one['muted_until']}" if one["muted_until"] else "running"
+    return f"muted until {query['muted_until']}" if query["muted_until"] else "running"
 
 
 @standing_app.command("show")
 def show(
-    place: Place,
+    archive: ArchiveArgument,
     name: Name,
     *,
     alerts: Annotated[int, typer.Option(min=0, help="How many of its latest alerts.")] = 20,
-    settings: Where = None,
+    settings: SettingsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a standing query with its latest alerts."""
-    with _opened(place, settings) as standing:
-        told = standing.show(name)
-        told["alerts"] = standing.alerts(name=name, limit=1_000_000)[-alerts:] if alerts else []
+    with _open_standing(archive, settings) as standing:
+        query = standing.show(name)
+        query["alerts"] = standing.alerts(name=name, limit=1_000_000)[-alerts:] if alerts else []
     if as_json:
-        show_json(told)
+        show_json(query)
         return
     tables = ("alerts", "undelivered")
-    print(json.dumps({key: value for key, value in told.items() if key not in tables}, indent=1))
-    rows = [(one["id"], one["at"], one["happening"], one["place"], one["text"]) for one in told["alerts"]]
+    print(json.dumps({key: value for key, value in query.items() if key not in tables}, indent=1))
+    rows = [(alert["id"], alert["at"], alert["happening"], alert["place"], alert["text"]) for alert in query["alerts"]]
     show_table(f"Alerts of {name}", ("id", "at", "what", "where", "in words"), rows)
-    if told["undelivered"]:
+    if query["undelivered"]:
         columns = ("number", "to", "state", "attempts", "error")
-        rows = [tuple(one[column] for column in columns) for one in told["undelivered"]]
+        rows = [tuple(letter[column] for column in columns) for letter in query["undelivered"]]
         show_table(f"Alerts of {name} that have not arrived", columns, rows)
 
 
-def _told(standing: StandingQueries, name: str, text: str, *, as_json: bool) -> None:
+def _show_outcome(standing: StandingQueries, name: str, text: str, *, as_json: bool) -> None:
     """Say what was done to a standing query, or show machines how it stands now."""
     if as_json:
         show_json(standing.show(name))
     else:
-        say(text)
+        show_message(text)
 
 
 @standing_app.command("pause")
-def pause(place: Place, name: Name, *, settings: Where = None, as_json: JsonOption = False) -> None:
+def pause(
+    archive: ArchiveArgument, name: Name, *, settings: SettingsOption = None, as_json: JsonOption = False
+) -> None:
     """Evaluate a standing query no more, until it is resumed."""
-    with _opened(place, settings) as standing:
+    with _open_standing(archive, settings) as standing:
         standing.pause(name)
         text = f"{name} is paused; `hypergrid standing resume` goes on, with what has come meanwhile"
-        _told(standing, name, text, as_json=as_json)
+        _show_outcome(standing, name, text, as_json=as_json)
 
 
 @standing_app.command("resume")
-def resume(place: Place, name: Name, *, settings: Where = None, as_json: JsonOption = False) -> None:
+def resume(
+    archive: ArchiveArgument, name: Name, *, settings: SettingsOption = None, as_json: JsonOption = False
+) -> None:
     """Evaluate a paused standing query again, from what has come meanwhile on."""
-    with _opened(place, settings) as standing:
+    with _open_standing(archive, settings) as standing:
         standing.resume(name)
-        _told(standing, name, f"{name} runs again", as_json=as_json)
+        _show_outcome(standing, name, f"{name} runs again", as_json=as_json)
 
 
 @standing_app.command("mute")
 def mute(
-    place: Place,
+    archive: ArchiveArgument,
     name: Name,
     *,
     until: Annotated[str | None, typer.Option(help="Until this instant, such as 2025-10-01T12:00Z.")] = None,
     span: Annotated[str | None, typer.Option("--for", help="For so long from now, such as 2h.")] = None,
     off: Annotated[bool, typer.Option("--off", help="Tell again from now on.")] = False,
-    settings: Where = None,
+    settings: SettingsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Keep the alerts of a standing query, but tell nobody, while its stations are maintained."""
@@ -171,31 +175,35 @@ def mute(
         until_ns = parse_instant(until)
     elif span is not None:
         until_ns = time.time_ns() + parse_duration(span)
-    with _opened(place, settings) as standing:
+    with _open_standing(archive, settings) as standing:
         standing.mute(name, until_ns)
         text = f"{name} tells again" if until_ns is None else f"{name} is muted until {format_instant(until_ns)}"
-        _told(standing, name, text, as_json=as_json)
+        _show_outcome(standing, name, text, as_json=as_json)
 
 
 @standing_app.command("test")
-def send_test(place: Place, name: Name, *, settings: Where = None, as_json: JsonOption = False) -> None:
+def send_test(
+    archive: ArchiveArgument, name: Name, *, settings: SettingsOption = None, as_json: JsonOption = False
+) -> None:
     """Send an alert that says that it is a test, the way that others go; a running server sends it."""
-    with _opened(place, settings) as standing:
+    with _open_standing(archive, settings) as standing:
         alert = standing.test(name)
         to = [str(target) for target in standing.store.entry(name).definition.to]
     if as_json:
         show_json({"number": alert.number, "to": to})
     else:
-        say(f"test alert {alert.number} of {name} is on its way to {', '.join(to)}; a running server sends it")
+        show_message(f"test alert {alert.number} of {name} is on its way to {', '.join(to)}; a running server sends it")
 
 
 @standing_app.command("remove")
-def remove(place: Place, name: Name, *, settings: Where = None, as_json: JsonOption = False) -> None:
+def remove(
+    archive: ArchiveArgument, name: Name, *, settings: SettingsOption = None, as_json: JsonOption = False
+) -> None:
     """Forget a standing query; its results and alerts stay."""
-    with _opened(place, settings) as standing:
-        told = standing.show(name)
+    with _open_standing(archive, settings) as standing:
+        query = standing.show(name)
         standing.remove(name)
     if as_json:
-        show_json(told)
+        show_json(query)
     else:
-        say(f"{name} stands no more; its results and alerts stay")
+        show_message(f"{name} stands no more; its results and alerts stay")

@@ -24,7 +24,7 @@ Level = float | str
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class SurfaceRows:
     """Time cells of a surface, in the order of time, none left out."""
 
     starts_ns: NDArray[np.int64]
@@ -48,14 +48,14 @@ class Threshold:
     memory_ns: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        _one_level(self.kind, self.above, self.below)
+        _check_one_level(self.kind, self.above, self.below)
 
     @property
     def rises(self) -> bool:
         """Whether high values raise, rather than low ones."""
         return self.above is not None
 
-    def settled(self, unit: str) -> "Threshold":
+    def convert_levels(self, unit: str) -> "Threshold":
         """Return it with its levels as numbers [unit].
 
         Raises
@@ -63,16 +63,16 @@ class Threshold:
         InvalidUnit, InvalidQuery
             A level does not convert, or lies on the wrong side of the other.
         """
-        above, below, clear = _levels(self.kind, self.above, self.below, self.clear, unit)
+        above, below, clear = _convert_levels(self.kind, self.above, self.below, self.clear, unit)
         return replace(self, above=above, below=below, clear=clear)
 
-    def measure(self, rows: Rows) -> Floats:
+    def measure(self, rows: SurfaceRows) -> Floats:
         """Return what is judged, shape (times, places): the values."""
         return rows.value
 
-    def judge(self, measure: Floats, _rows: Rows, raised: Marks) -> Marks:
+    def judge(self, measure: Floats, _rows: SurfaceRows, raised: Marks) -> Marks:
         """Return where an alert stands after each time cell, shape (times, places); `raised`: before, (places,)."""
-        return hysteresis(measure, raised, above=self.above, below=self.below, clear=self.clear)
+        return apply_hysteresis(measure, raised, above=self.above, below=self.below, clear=self.clear)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that `condition_from_json` reads."""
@@ -97,7 +97,7 @@ class Rate:
     """Between the two values that are compared [ns]; the next time cell where absent."""
 
     def __post_init__(self) -> None:
-        _one_level(self.kind, self.above, self.below)
+        _check_one_level(self.kind, self.above, self.below)
 
     @property
     def memory_ns(self) -> int:
@@ -109,12 +109,12 @@ class Rate:
         """Whether high rates raise, rather than low ones."""
         return self.above is not None
 
-    def settled(self, unit: str) -> "Rate":
+    def convert_levels(self, unit: str) -> "Rate":
         """Return it with its levels as numbers [unit per `per`]; a change of temperature is a difference."""
-        above, below, clear = _levels(self.kind, self.above, self.below, self.clear, difference_of(unit))
+        above, below, clear = _convert_levels(self.kind, self.above, self.below, self.clear, difference_of(unit))
         return replace(self, above=above, below=below, clear=clear)
 
-    def measure(self, rows: Rows) -> Floats:
+    def measure(self, rows: SurfaceRows) -> Floats:
         """Return the rates, NaN where one of the two values is missing or was not known; shape (times, places)."""
         numbers = np.arange(len(rows.starts_ns))
         before = numbers - 1 if self.over_ns is None else np.searchsorted(rows.starts_ns, rows.starts_ns - self.over_ns)
@@ -124,9 +124,9 @@ class Rate:
         change = rows.value - rows.value[before]
         return np.where(known[:, np.newaxis], change * (self.per_ns / np.maximum(over_ns, 1))[:, np.newaxis], np.nan)
 
-    def judge(self, measure: Floats, _rows: Rows, raised: Marks) -> Marks:
+    def judge(self, measure: Floats, _rows: SurfaceRows, raised: Marks) -> Marks:
         """As `Threshold.judge`, of rates."""
-        return hysteresis(measure, raised, above=self.above, below=self.below, clear=self.clear)
+        return apply_hysteresis(measure, raised, above=self.above, below=self.below, clear=self.clear)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that `condition_from_json` reads."""
@@ -153,11 +153,11 @@ class Missing:
         """How far back a judgement looks [ns]."""
         return self.after_ns
 
-    def settled(self, _unit: str) -> "Missing":
+    def convert_levels(self, _unit: str) -> "Missing":
         """Return it; it has no levels."""
         return self
 
-    def measure(self, rows: Rows) -> Floats:
+    def measure(self, rows: SurfaceRows) -> Floats:
         """Return for how long there has been no value at the end of each time cell [s], shape (times, places).
 
         A place that never had one counts from the first of the rows.
@@ -167,7 +167,7 @@ class Missing:
         last = np.maximum.accumulate(ends, axis=0)
         return np.asarray((rows.ends_ns[:, np.newaxis] - last) / SECOND_NS)
 
-    def judge(self, measure: Floats, _rows: Rows, _raised: Marks) -> Marks:
+    def judge(self, measure: Floats, _rows: SurfaceRows, _raised: Marks) -> Marks:
         """Return where an alert stands after each time cell, shape (times, places)."""
         return measure > self.after_ns / SECOND_NS
 
@@ -232,7 +232,7 @@ Condition = OnRows | Listening
 KINDS: Final[Mapping[str, type[Condition]]] = {kind.kind: kind for kind in (Threshold, Rate, Missing, Dead, Silent)}
 
 
-def condition_from_json(document: object, *, who: str = "a condition") -> Condition:
+def condition_from_json(document: object, *, label: str = "a condition") -> Condition:
     """Return the condition that a document says.
 
     ::
@@ -247,10 +247,10 @@ def condition_from_json(document: object, *, who: str = "a condition") -> Condit
         A key that is missing, unknown or does not fit.
     """
     if not isinstance(document, Mapping) or "kind" not in document:
-        message = f"the condition of {who} is a JSON object with a 'kind': {', '.join(KINDS)}; got {document!r}"
+        message = f"the condition of {label} is a JSON object with a 'kind': {', '.join(KINDS)}; got {document!r}"
         raise InvalidQuery(message)
     if document["kind"] not in tuple(KINDS):
-        raise NotFound.among(kind=f"kind of condition of {who}", given=document["kind"], existing=KINDS)
+        raise NotFound.among(kind=f"kind of condition of {label}", given=document["kind"], existing=KINDS)
     kind = KINDS[document["kind"]]
     known = {item.name.removesuffix("_ns"): item.name for item in fields(kind)}
     values: dict[str, Any] = {}
@@ -258,19 +258,19 @@ def condition_from_json(document: object, *, who: str = "a condition") -> Condit
         if key == "kind":
             continue
         if key not in known:
-            raise NotFound.among(kind=f"key of the {kind.kind} condition of {who}", given=key, existing=known)
+            raise NotFound.among(kind=f"key of the {kind.kind} condition of {label}", given=key, existing=known)
         values[known[key]] = parse_duration(value) if known[key].endswith("_ns") else value
     if kind in (Missing, Silent) and "after_ns" not in values:
-        message = f"the condition {kind.kind!r} of {who} needs 'after', such as '30min'; got {dict(document)!r}"
+        message = f"the condition {kind.kind!r} of {label} needs 'after', such as '30min'; got {dict(document)!r}"
         raise InvalidQuery(message)
     try:
         return kind(**values)
     except InvalidQuery as error:
-        message = f"{who}: {error}"
+        message = f"{label}: {error}"
         raise InvalidQuery(message) from error
 
 
-def hysteresis(
+def apply_hysteresis(
     measure: Floats, raised: Marks, *, above: Level | None, below: Level | None, clear: Level | None
 ) -> Marks:
     """Return where an alert stands after each row: raised beyond one level, until cleared at the other.
@@ -296,18 +296,18 @@ def hysteresis(
     return np.where(last >= 0, held, raised)
 
 
-def _one_level(kind: str, above: Level | None, below: Level | None) -> None:
+def _check_one_level(kind: str, above: Level | None, below: Level | None) -> None:
     if (above is None) == (below is None):
-        came = "neither" if above is None else "both"
-        message = f"the condition {kind!r} needs 'above' or 'below'; got {came}"
+        choice = "neither" if above is None else "both"
+        message = f"the condition {kind!r} needs 'above' or 'below'; got {choice}"
         raise InvalidQuery(message)
 
 
-def _levels(
+def _convert_levels(
     kind: str, above: Level | None, below: Level | None, clear: Level | None, unit: str
 ) -> tuple[float | None, float | None, float | None]:
     def number(name: str, value: Level | None) -> float | None:
-        return None if value is None else parse_number(value, unit, who=f"{name!r} of the condition {kind!r}")
+        return None if value is None else parse_number(value, unit, label=f"{name!r} of the condition {kind!r}")
 
     high, low, back = number("above", above), number("below", below), number("clear", clear)
     level = high if high is not None else low
@@ -319,12 +319,12 @@ def _levels(
 
 
 def _level_words(what: str, above: Level | None, below: Level | None, clear: Level | None, unit: str) -> str:
-    def told(level: Level) -> str:
+    def format_level(level: Level) -> str:
         return level if isinstance(level, str) else f"{level:g} {unit}".strip()
 
     side, level = ("above", above) if above is not None else ("below", below)
-    cleared = "" if clear in (None, level) else f", cleared at {told(clear)}"
-    return f"{what} {side} {told(level)}{cleared}"  # type: ignore[arg-type]
+    cleared = "" if clear in (None, level) else f", cleared at {format_level(clear)}"
+    return f"{what} {side} {format_level(level)}{cleared}"  # type: ignore[arg-type]
 
 
 def _document(condition: Condition) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Conflict(InvalidQuery):
 
 
 @dataclass(frozen=True)
-class Target:
+class DeliveryTarget:
     """Where results or alerts go."""
 
     channel: Channel
@@ -68,7 +68,7 @@ class Definition:
     """Length of the window that ends with the newest slice [ns]; None: all slices that come."""
     condition: Condition | None = None
     """What raises an alert; None: none is raised."""
-    to: tuple[Target, ...] = (Target("events"),)
+    to: tuple[DeliveryTarget, ...] = (DeliveryTarget("events"),)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that `definition_from_json` reads."""
@@ -107,7 +107,7 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
     InvalidQuery, NotFound, InvalidTime, InvalidUnit
         A key that is missing, unknown or does not fit; the message names it.
     """
-    given = _mapping(document)
+    given = _check_document(document)
     name = given["name"]
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         message = (
@@ -115,41 +115,41 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
             f"digit; got {name!r}"
         )
         raise InvalidQuery(message)
-    who = f"standing query {name!r}"
+    label = f"standing query {name!r}"
     query = given["query"]
     if not isinstance(query, Mapping):
-        message = f"{who} needs 'query', a query as a JSON object; got {type(query).__name__}"
+        message = f"{label} needs 'query', a query as a JSON object; got {type(query).__name__}"
         raise InvalidQuery(message)
     if query.get("snapshot") is not None or query.get("as_of") is not None:
-        message = f"{who} reads the newest snapshot each time; remove 'snapshot' and 'as_of' from its query"
+        message = f"{label} reads the newest snapshot each time; remove 'snapshot' and 'as_of' from its query"
         raise InvalidQuery(message)
-    condition = None if given.get("condition") is None else condition_from_json(given["condition"], who=who)
+    condition = None if given.get("condition") is None else condition_from_json(given["condition"], label=label)
     kind = given.get("class", "user" if condition is None else "alert")
     if kind not in tuple(WEIGHTS):
-        raise NotFound.among(kind=f"class of {who}", given=kind, existing=WEIGHTS)
+        raise NotFound.among(kind=f"class of {label}", given=kind, existing=WEIGHTS)
     if kind == "alert" and condition is None:
-        message = f"{who} is an alert and has no 'condition'; give one, or the class user or archive"
+        message = f"{label} is an alert and has no 'condition'; give one, or the class user or archive"
         raise InvalidQuery(message)
     window, clip = given.get("window"), query.get("clip")
     if window is not None and isinstance(clip, Mapping) and "time" in clip:
-        message = f"{who} has a window of {window}, and a clip in time; keep one of the two"
+        message = f"{label} has a window of {window}, and a clip in time; keep one of the two"
         raise InvalidQuery(message)
     definition = Definition(
         name=name,
         query={key: value for key, value in query.items() if key != "snapshot" and (key, value) != ("clip", None)},
         kind=kind,
-        weight=_positive(given.get("weight", WEIGHTS[kind]), f"the weight of {who}"),
-        validity_ns=_duration(given.get("validity", DEFAULT_VALIDITY), f"the validity of {who}"),
-        window_ns=None if window is None else _duration(window, f"the window of {who}"),
+        weight=_parse_positive(given.get("weight", WEIGHTS[kind]), f"the weight of {label}"),
+        validity_ns=_parse_duration(given.get("validity", DEFAULT_VALIDITY), f"the validity of {label}"),
+        window_ns=None if window is None else _parse_duration(window, f"the window of {label}"),
         condition=condition,
-        to=_targets(given.get("to", ["events"]), who),
+        to=_parse_targets(given.get("to", ["events"]), label),
     )
     if settings is not None:
-        _check_new(definition, settings, who)
+        _check_new(definition, settings, label)
     return definition
 
 
-def _check_new(definition: Definition, settings: Settings, who: str) -> None:
+def _check_new(definition: Definition, settings: Settings, label: str) -> None:
     """Refuse what may not be made; one that an earlier program made stands."""
     if definition.name in RESERVED:
         message = f"a standing query cannot have the name {definition.name!r}, which pages have; choose another"
@@ -157,17 +157,17 @@ def _check_new(definition: Definition, settings: Settings, who: str) -> None:
     for what, length_ns in (("validity", definition.validity_ns), ("window", definition.window_ns or 0)):
         if length_ns > LONGEST_NS:
             message = (
-                f"the {what} of {who} needs at most {format_duration(LONGEST_NS)}; got {format_duration(length_ns)}"
+                f"the {what} of {label} needs at most {format_duration(LONGEST_NS)}; got {format_duration(length_ns)}"
             )
             raise InvalidTime(message)
     for target in definition.to:
         if target.channel == "webhook":
-            check_webhook(target.address, settings.webhook_hosts, who)
+            check_webhook(target.address, settings.webhook_hosts, label)
         if target.channel == "email":
-            check_mail(target.address, settings.mail_to, who)
+            check_mail(target.address, settings.mail_to, label)
 
 
-def _mapping(document: object) -> Mapping[str, Any]:
+def _check_document(document: object) -> Mapping[str, Any]:
     if not isinstance(document, Mapping):
         message = f"a standing query is a JSON object with a name and a query; got {type(document).__name__}"
         raise InvalidQuery(message)
@@ -181,23 +181,23 @@ def _mapping(document: object) -> Mapping[str, Any]:
     return document
 
 
-def _positive(value: object, what: str) -> float:
+def _parse_positive(value: object, what: str) -> float:
     try:
         number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
     except OverflowError:
         number = float("inf")
     if not 0 < number < float("inf"):
-        came = repr(value) if number != float("inf") else "one beyond all numbers"
-        message = f"{what} needs a number above zero; got {came}; alerts have 10, users 2 to 5, archives 1"
+        text = repr(value) if number != float("inf") else "one beyond all numbers"
+        message = f"{what} needs a number above zero; got {text}; alerts have 10, users 2 to 5, archives 1"
         raise InvalidQuery(message)
     return number
 
 
-def _duration(value: object, what: str) -> int:
-    return _explained(lambda: parse_duration(value), what)
+def _parse_duration(value: object, what: str) -> int:
+    return _prefix_errors(lambda: parse_duration(value), what)
 
 
-def _explained(parse: Callable[[], int], what: str) -> int:
+def _prefix_errors(parse: Callable[[], int], what: str) -> int:
     try:
         return parse()
     except ValueError as error:
@@ -205,26 +205,26 @@ def _explained(parse: Callable[[], int], what: str) -> int:
         raise type(error)(message) from error
 
 
-def _targets(value: object, who: str) -> tuple[Target, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        message = f"'to' of {who} needs a list such as ['events', 'webhook:https://…']; got {value!r}"
+def _parse_targets(value: object, label: str) -> tuple[DeliveryTarget, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+        message = f"'to' of {label} needs a list such as ['events', 'webhook:https://…']; got {value!r}"
         raise InvalidQuery(message)
-    return tuple(dict.fromkeys(_target(one, who) for one in value))
+    return tuple(dict.fromkeys(_parse_target(text, label) for text in value))
 
 
-def _target(text: str, who: str) -> Target:
+def _parse_target(text: str, label: str) -> DeliveryTarget:
     channel, _, address = text.partition(":")
     if channel not in CHANNELS:
-        raise NotFound.among(kind=f"place that results of {who} go to", given=channel, existing=CHANNELS)
+        raise NotFound.among(kind=f"place that results of {label} go to", given=channel, existing=CHANNELS)
     if channel in ("events", "archive"):
         if address:
-            message = f"{who}: {channel!r} takes no address; got {text!r}"
+            message = f"{label}: {channel!r} takes no address; got {text!r}"
             raise InvalidQuery(message)
     elif channel == "email":
         if not (_ADDRESS.fullmatch(address) and address.isprintable()):
-            message = f"{who} needs one mail address, 'email:warden@example.org'; got {text!r}"
+            message = f"{label} needs one mail address, 'email:warden@example.org'; got {text!r}"
             raise InvalidQuery(message)
-    return Target(channel, address)  # type: ignore[arg-type]
+    return DeliveryTarget(channel, address)  # type: ignore[arg-type]
 
 
 def _host_of(allowed: str) -> tuple[str, int | None]:
@@ -238,7 +238,7 @@ def _host_of(allowed: str) -> tuple[str, int | None]:
     return site.host, site.port
 
 
-def check_webhook(url: str, allowed_hosts: tuple[str, ...], who: str) -> None:
+def check_webhook(url: str, allowed_hosts: tuple[str, ...], label: str) -> None:
     """Refuse a webhook whose host is not allowed.
 
     Raises
@@ -253,20 +253,20 @@ def check_webhook(url: str, allowed_hosts: tuple[str, ...], who: str) -> None:
         parts = httpx.URL("")
     port = parts.port or _PORTS.get(parts.scheme, 0)
     if parts.scheme not in _PORTS or not parts.host or not 0 < port < 2**16 or parts.userinfo or not url.isprintable():
-        message = f"{who} needs a webhook such as https://host/path, without user or password; got {url!r}"
+        message = f"{label} needs a webhook such as https://host/path, without user or password; got {url!r}"
         raise InvalidQuery(message)
-    allowed = [_host_of(one) for one in allowed_hosts]
+    allowed = [_host_of(allowed_host) for allowed_host in allowed_hosts]
     if (parts.host, None) not in allowed and (parts.host, port) not in allowed:
         host = parts.host
         listed = ", ".join(allowed_hosts) if allowed_hosts else "none"
         message = (
-            f"{who}: the webhook goes to {host!r}, which is not allowed; allowed hosts are: {listed}; add it to the "
+            f"{label}: the webhook goes to {host!r}, which is not allowed; allowed hosts are: {listed}; add it to the "
             "setting 'webhook_hosts' of the server"
         )
         raise InvalidQuery(message)
 
 
-def check_reached(address: str, allowed_hosts: tuple[str, ...], who: str) -> None:
+def check_address(address: str, allowed_hosts: tuple[str, ...], label: str) -> None:
     """Refuse a webhook whose host's name leads to an address that is not public, unless the address itself is allowed.
 
     So nobody who may choose where a name leads can have alerts sent to a service within the network.
@@ -283,14 +283,14 @@ def check_reached(address: str, allowed_hosts: tuple[str, ...], who: str) -> Non
     InvalidQuery
         It is of a private network, link-local or of this machine, and neither it nor its network is in the list.
     """
-    found = ipaddress.ip_address(address.partition("%")[0])
-    reached = getattr(found, "ipv4_mapped", None) or found
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    reached = getattr(ip, "ipv4_mapped", None) or ip
     if reached.is_global and not reached.is_multicast:
         return
-    if any(reached in network for one in allowed_hosts for network in _networks_of(one)):
+    if any(reached in network for allowed_host in allowed_hosts for network in _networks_of(allowed_host)):
         return
     message = (
-        f"{who}: the webhook's host leads to {reached}, which is not a public address; where that is meant, add the "
+        f"{label}: the webhook's host leads to {reached}, which is not a public address; where that is meant, add the "
         "address or its network to the setting 'webhook_hosts' of the server"
     )
     raise InvalidQuery(message)
@@ -305,7 +305,7 @@ def _networks_of(allowed: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Ne
     return ()
 
 
-def check_mail(address: str, allowed: tuple[str, ...], who: str) -> None:
+def check_mail(address: str, allowed: tuple[str, ...], label: str) -> None:
     """Refuse a mail address that alerts may not go to: where some are allowed, it needs to be one, or of one's host.
 
     Raises
@@ -314,9 +314,9 @@ def check_mail(address: str, allowed: tuple[str, ...], who: str) -> None:
         It is none of them.
     """
     wanted, host = address.lower(), address.lower().rpartition("@")[2]
-    if allowed and not {wanted, f"@{host}"} & {one.lower() for one in allowed}:
+    if allowed and not {wanted, f"@{host}"} & {entry.lower() for entry in allowed}:
         message = (
-            f"{who}: mails to {address!r} are not allowed; allowed are: {', '.join(allowed)}; add it to the setting "
+            f"{label}: mails to {address!r} are not allowed; allowed are: {', '.join(allowed)}; add it to the setting "
             "'mail_to' of the server"
         )
         raise InvalidQuery(message)

@@ -35,20 +35,24 @@ class Episode:
 
 
 @dataclass(frozen=True)
-class Change:
+class EpisodeChange:
     """What is to be told of an episode."""
 
     happening: Happening
     episode: Episode
 
 
-def standing_at(episodes: Iterable[Episode], places: Sequence[str], time_ns: int) -> NDArray[np.bool_]:
+def find_standing_places(episodes: Iterable[Episode], places: Sequence[str], time_ns: int) -> NDArray[np.bool_]:
     """Return at which places an episode that began before an instant reaches it, shape (places,)."""
-    found = {one.place for one in episodes if one.onset_ns < time_ns and (one.cleared_ns or time_ns) >= time_ns}
-    return np.array([place in found for place in places], dtype=bool)
+    active_places = {
+        episode.place
+        for episode in episodes
+        if episode.onset_ns < time_ns and (episode.cleared_ns or time_ns) >= time_ns
+    }
+    return np.array([place_name in active_places for place_name in places], dtype=bool)
 
 
-def episodes_in(
+def find_episodes(
     starts_ns: NDArray[np.int64], state: NDArray[np.bool_], before: NDArray[np.bool_], places: Sequence[str]
 ) -> dict[str, list[Episode]]:
     """Return the episodes of each place that has any, in order.
@@ -62,76 +66,76 @@ def episodes_in(
     before
         Where it held before the first, shape (places,): such an episode begins with the first, or earlier.
     """
-    found: dict[str, list[Episode]] = {}
+    episodes: dict[str, list[Episode]] = {}
     if not len(starts_ns):
-        return found
+        return episodes
     edges = np.diff(state.astype(np.int8), axis=0, prepend=before.astype(np.int8)[np.newaxis])
     edges[0] = np.where(before & state[0], 1, edges[0])
-    for place, time in zip(*(axis.tolist() for axis in np.nonzero(edges.T)), strict=True):
-        listed, start_ns = found.setdefault(places[place], []), int(starts_ns[time])
-        if edges[time, place] > 0:
-            listed.append(Episode(places[place], start_ns))
+    for column, time in zip(*(axis.tolist() for axis in np.nonzero(edges.T)), strict=True):
+        listed, start_ns = episodes.setdefault(places[column], []), int(starts_ns[time])
+        if edges[time, column] > 0:
+            listed.append(Episode(places[column], start_ns))
         elif listed:
             listed[-1] = replace(listed[-1], cleared_ns=start_ns)
         else:
             # What held before ends with the first row.
-            listed.append(Episode(places[place], start_ns, start_ns))
-    return found
+            listed.append(Episode(places[column], start_ns, start_ns))
+    return episodes
 
 
 def reconcile(
-    told: Sequence[Episode], found: Mapping[str, Sequence[Episode]], from_ns: int
-) -> tuple[list[Episode], list[Change]]:
+    old_episodes: Sequence[Episode], new_episodes: Mapping[str, Sequence[Episode]], from_ns: int
+) -> tuple[list[Episode], list[EpisodeChange]]:
     """Return the episodes as they stand now, and what is to be told.
 
     Parameters
     ----------
-    told
+    old_episodes
         Those that were told before.
-    found
+    new_episodes
         Those of the rows from an instant on, by place; one that held before begins with the first row.
     from_ns
         Where the first of these rows begins [ns since 1970 UTC].
     """
     kept: list[Episode] = []
     open_: dict[str, list[Episode]] = {}
-    for one in told:
-        if one.cleared_ns is not None and one.cleared_ns < from_ns:
-            kept.append(one)
+    for old_episode in old_episodes:
+        if old_episode.cleared_ns is not None and old_episode.cleared_ns < from_ns:
+            kept.append(old_episode)
         else:
-            open_.setdefault(one.place, []).append(one)
-    changes: list[Change] = []
-    for place in dict.fromkeys([*open_, *found]):
-        before = sorted(open_.get(place, ()), key=lambda one: one.onset_ns)
-        for episode in found.get(place, ()):
-            mine = next((one for one in before if _is_same(one, episode, from_ns)), None)
-            if mine is None:
+            open_.setdefault(old_episode.place, []).append(old_episode)
+    changes: list[EpisodeChange] = []
+    for place_name in dict.fromkeys([*open_, *new_episodes]):
+        before = sorted(open_.get(place_name, ()), key=lambda candidate: candidate.onset_ns)
+        for episode in new_episodes.get(place_name, ()):
+            match = next((candidate for candidate in before if _is_same(candidate, episode, from_ns)), None)
+            if match is None:
                 if episode.cleared_ns == episode.onset_ns:
                     continue
                 kept.append(episode)
-                changes.append(Change("raised", episode))
+                changes.append(EpisodeChange("raised", episode))
                 if episode.cleared_ns is not None:
-                    changes.append(Change("cleared", episode))
+                    changes.append(EpisodeChange("cleared", episode))
                 continue
-            before.remove(mine)
+            before.remove(match)
             # What held before the first row keeps its onset.
-            onset_ns = min(mine.onset_ns, episode.onset_ns) if mine.onset_ns < from_ns else episode.onset_ns
-            now = replace(mine, onset_ns=onset_ns, cleared_ns=episode.cleared_ns)
+            onset_ns = min(match.onset_ns, episode.onset_ns) if match.onset_ns < from_ns else episode.onset_ns
+            now = replace(match, onset_ns=onset_ns, cleared_ns=episode.cleared_ns)
             kept.append(now)
-            if mine.cleared_ns is None and now.cleared_ns is not None:
-                changes.append(Change("cleared", now))
-            elif mine.cleared_ns is not None and now.cleared_ns is None:
-                changes.append(Change("raised", now))
+            if match.cleared_ns is None and now.cleared_ns is not None:
+                changes.append(EpisodeChange("cleared", now))
+            elif match.cleared_ns is not None and now.cleared_ns is None:
+                changes.append(EpisodeChange("raised", now))
         for gone in before:
             if gone.onset_ns < from_ns:
                 kept.append(gone)
             else:
-                changes.append(Change("withdrawn", gone))
+                changes.append(EpisodeChange("withdrawn", gone))
     return kept, changes
 
 
-def _is_same(told: Episode, found: Episode, from_ns: int) -> bool:
-    if found.onset_ns == from_ns and told.onset_ns < from_ns:
+def _is_same(old_episode: Episode, new_episode: Episode, from_ns: int) -> bool:
+    if new_episode.onset_ns == from_ns and old_episode.onset_ns < from_ns:
         # What held before the first row goes on, or ends, with it.
         return True
-    return found.cleared_ns != found.onset_ns and told.overlaps(found)
+    return new_episode.cleared_ns != new_episode.onset_ns and old_episode.overlaps(new_episode)

@@ -12,18 +12,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.analysis.incremental import clipped
+from hypergrid.analysis.incremental import clip_query
 from hypergrid.archive import Archive, Change
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.core.tokens import token
-from hypergrid.execution.planning.invalidation import Changes, touched
+from hypergrid.execution.planning.invalidation import Changes, affected_time_cells
 from hypergrid.perspective import Base, Perspective
-from hypergrid.perspective.build.plan_memo import Known
+from hypergrid.perspective.build.plan_memo import PlanMemo
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.query import OpenArchive, Query
 from hypergrid.topology import Bands, Grid, Instants, Periodic, Points, Regular, SeriesAxis, Space, ZoneCells, blocks_of
-from queries.standing.conditions import Listening, OnRows, Rate, Rows, Silent
+from queries.standing.conditions import Listening, OnRows, Rate, Silent, SurfaceRows
 from queries.standing.definition import Definition
 
 LOOK_BACK_NS: Final = DAY_NS
@@ -39,8 +39,8 @@ LONGEST_WINDOW_NS: Final = 36_525 * DAY_NS
 
 
 @dataclass(eq=False)
-class Kept:
-    """Rows of a surface that were computed before, a row a time cell, in the order of time."""
+class RowCache:
+    """SurfaceRows of a surface that were computed before, a row a time cell, in the order of time."""
 
     content: str = ""
     """What the steps do, whatever the time and the snapshot are; other content, other rows."""
@@ -53,7 +53,7 @@ class Kept:
         """Return which time cells are held, shape as given."""
         return np.isin(starts_ns, self.starts_ns)
 
-    def at(self, starts_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    def get_rows(self, starts_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the rows of time cells that are all held, shape (times, places)."""
         return self.value[np.searchsorted(self.starts_ns, starts_ns)]
 
@@ -68,7 +68,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ConditionNeeds:
     """What the conditions on a surface need of it."""
 
     memory_ns: int
@@ -85,11 +85,11 @@ class Judged:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class EvaluationTask:
     """What a surface needs computed at one snapshot, for all standing queries that ask for it."""
 
     query: Query
-    here: Perspective
+    node: Perspective
     """The whole surface, as far as it is followed."""
     content: str
     """As `Kept.content`."""
@@ -98,7 +98,7 @@ class Task:
     changed: int
     """The first time cell that changed."""
     keep_from_ns: int
-    """Rows before it are not needed any more [ns since 1970 UTC]."""
+    """SurfaceRows before it are not needed any more [ns since 1970 UTC]."""
     anchor_ns: int
     """Where the newest slice ends [ns since 1970 UTC]."""
 
@@ -107,16 +107,16 @@ class Task:
         """Cells of the surface that are computed."""
         return sum(part.topology.count for _, part in self.parts)
 
-    def computed(self, kept: Kept, values: Sequence[NDArray[np.float64]]) -> None:
+    def store_rows(self, kept: RowCache, values: Sequence[NDArray[np.float64]]) -> None:
         """Let what is kept take the computed parts, shape (times, places) each."""
         if kept.content != self.content:
             kept.content, kept.starts_ns, kept.value = self.content, np.empty(0, np.int64), np.empty((0, 0))
-        starts_ns = _blocks(self.here)[0]
+        starts_ns = _cell_bounds(self.node)[0]
         parts = [starts_ns[part] for part, _ in self.parts]
         if parts:
             kept.put(np.concatenate(parts), np.concatenate(list(values)), from_ns=self.keep_from_ns)
 
-    def judged(self, condition: OnRows, since_ns: int, judged_ns: int | None) -> tuple[slice, slice]:
+    def select_judged(self, condition: OnRows, since_ns: int, judged_ns: int | None) -> tuple[slice, slice]:
         """Return the time cells that a condition judges, and those that it needs for it; empty where there is none.
 
         Parameters
@@ -128,35 +128,35 @@ class Task:
         judged_ns
             Where the last time cell begins that it judged before [ns since 1970 UTC]; None: it judged none.
         """
-        starts_ns, ends_ns = _blocks(self.here)
-        stop, first = _ahead(starts_ns, self.anchor_ns), self.changed
+        starts_ns, ends_ns = _cell_bounds(self.node)
+        stop, first = _first_ahead(starts_ns, self.anchor_ns), self.changed
         if condition.kind == "missing":
             # Of a time cell that has not ended nothing is missing yet.
-            stop = _ended(ends_ns, self.anchor_ns)
-            first = min(first, _after(starts_ns, NEVER_NS if judged_ns is None else judged_ns))
-        from_ns = Judged(condition.memory_ns, since_ns).from_ns(self.anchor_ns)
+            stop = _first_open(ends_ns, self.anchor_ns)
+            first = min(first, _first_after(starts_ns, NEVER_NS if judged_ns is None else judged_ns))
+        from_ns = ConditionNeeds(condition.memory_ns, since_ns).from_ns(self.anchor_ns)
         first = max(int(np.searchsorted(ends_ns, from_ns, side="right")), first)
         if first >= stop:
             return slice(0, 0), slice(0, 0)
-        return slice(first, stop), slice(_looked_back(starts_ns, first, condition.memory_ns), stop)
+        return slice(first, stop), slice(_first_needed(starts_ns, first, condition.memory_ns), stop)
 
-    def rows(self, kept: Kept, which: slice) -> Rows:
+    def rows(self, kept: RowCache, span: slice) -> SurfaceRows:
         """Return time cells with their values; all of them are kept."""
-        starts_ns, ends_ns = _blocks(self.here)
-        return Rows(starts_ns[which], ends_ns[which], kept.at(starts_ns[which]))
+        starts_ns, ends_ns = _cell_bounds(self.node)
+        return SurfaceRows(starts_ns[span], ends_ns[span], kept.get_rows(starts_ns[span]))
 
 
-def task_of(
+def make_task(
     document: Mapping[str, Any],
     archive: OpenArchive,
     changes: Sequence[Change] | None,
-    kept: Kept,
+    kept: RowCache,
     *,
     window_ns: int | None,
-    judged: Judged | None,
+    judged: ConditionNeeds | None,
     anchor_ns: int,
-    known: Known | None = None,
-) -> Task | None:
+    known: PlanMemo | None = None,
+) -> EvaluationTask | None:
     """Return what a surface needs computed at the snapshot of an archive; None: nothing changed, or ended.
 
     Parameters
@@ -186,12 +186,12 @@ def task_of(
     # Most commits of one variable end here for the queries of all others.
     if not may_touch(document, changes) and not (window_ns is not None and not kept.content):
         return None
-    query = archive.query(_clipped(document, window_ns, judged, anchor_ns), known=known)
-    here = clipped(query)
-    content = token([_content(item) for item in here.chain()])
-    starts_ns, ends_ns = _blocks(here)
+    query = archive.query(_clip_document(document, window_ns, judged, anchor_ns), known=known)
+    node = clip_query(query)
+    content = token([_content(item) for item in node.list_chain()])
+    starts_ns, ends_ns = _cell_bounds(node)
     every = np.ones(len(starts_ns), bool)
-    reached = every if changes is None else touched(here, _read_by(here, changes))
+    reached = every if changes is None else affected_time_cells(node, _select_changes(node, changes))
     held = kept.knows(starts_ns) if kept.content == content else ~every
     if kept.content not in ("", content):
         # Stations or layers changed: all that is followed has another value.
@@ -202,14 +202,14 @@ def task_of(
     if judged is not None and judged.behind_ns is not None:
         # Where nothing came time cells end by what others bring.
         wanted = wanted.copy()
-        wanted[_after(starts_ns, judged.behind_ns) : _ended(ends_ns, anchor_ns)] = True
+        wanted[_first_after(starts_ns, judged.behind_ns) : _first_open(ends_ns, anchor_ns)] = True
     changed = int(np.argmax(wanted)) if wanted.any() else 0
     if judged is not None and wanted.any():
-        from_, ahead = _ended(ends_ns, judged.from_ns(anchor_ns)), _ahead(starts_ns, anchor_ns)
+        from_, ahead = _first_open(ends_ns, judged.from_ns(anchor_ns)), _first_ahead(starts_ns, anchor_ns)
         changed = max(changed, from_)
-        back = slice(_looked_back(starts_ns, changed, judged.memory_ns), ahead)
+        back = slice(_first_needed(starts_ns, changed, judged.memory_ns), ahead)
         if window_ns is None:
-            keep_from_ns = int(starts_ns[min(_looked_back(starts_ns, from_, judged.memory_ns), len(starts_ns) - 1)])
+            keep_from_ns = int(starts_ns[min(_first_needed(starts_ns, from_, judged.memory_ns), len(starts_ns) - 1)])
             # What lies before all that is judged is nobody's business, nor what lies far ahead of it.
             numbers = np.arange(len(wanted))
             wanted = wanted & (numbers >= changed) & (numbers < ahead)
@@ -218,26 +218,26 @@ def task_of(
             wanted[back] |= ~held[back]
     if not wanted.any():
         return None
-    parts = tuple((part, restrict(here, part)) for part in _runs(wanted))
-    return Task(query, here, content, parts, changed, keep_from_ns, anchor_ns)
+    parts = tuple((part, restrict(node, part)) for part in _find_runs(wanted))
+    return EvaluationTask(query, node, content, parts, changed, keep_from_ns, anchor_ns)
 
 
-def _after(starts_ns: NDArray[np.int64], judged_ns: int) -> int:
+def _first_after(starts_ns: NDArray[np.int64], judged_ns: int) -> int:
     """Return the first time cell after the one that was judged last."""
     return int(np.searchsorted(starts_ns, judged_ns, side="right"))
 
 
-def _ended(ends_ns: NDArray[np.int64], anchor_ns: int) -> int:
+def _first_open(ends_ns: NDArray[np.int64], anchor_ns: int) -> int:
     """Return the first time cell that has not ended at an instant."""
     return int(np.searchsorted(ends_ns, anchor_ns, side="right"))
 
 
-def _ahead(starts_ns: NDArray[np.int64], anchor_ns: int) -> int:
+def _first_ahead(starts_ns: NDArray[np.int64], anchor_ns: int) -> int:
     """Return the first time cell that lies too far beyond the newest slice to be judged yet."""
     return int(np.searchsorted(starts_ns, anchor_ns + AHEAD_NS))
 
 
-def _looked_back(starts_ns: NDArray[np.int64], first: int, memory_ns: int) -> int:
+def _first_needed(starts_ns: NDArray[np.int64], first: int, memory_ns: int) -> int:
     """Return the first time cell that judging another one needs: all where it looks back, and the one before these.
 
     Cells that do not touch, as instants, need that one: from it on the time that a condition looks back is exceeded.
@@ -247,7 +247,7 @@ def _looked_back(starts_ns: NDArray[np.int64], first: int, memory_ns: int) -> in
     return max(int(np.searchsorted(starts_ns, starts_ns[first] - memory_ns)) - 1, 0)
 
 
-def check(definition: Definition, archive: OpenArchive) -> Perspective | None:
+def check_definition(definition: Definition, archive: OpenArchive) -> Perspective | None:
     """Refuse a standing query that the archive could not answer.
 
     Raises
@@ -257,36 +257,38 @@ def check(definition: Definition, archive: OpenArchive) -> Perspective | None:
     InvalidQuery, InvalidUnit
         The query or the condition does not fit the surface.
     """
-    who = f"standing query {definition.name!r}"
+    label = f"standing query {definition.name!r}"
     check_condition(definition)
     archive.query(definition.query)
     condition = definition.condition
     if definition.window_ns is not None and definition.window_ns > LONGEST_WINDOW_NS:
         longest = format_duration(LONGEST_WINDOW_NS)
-        message = f"{who} needs a window of at most {longest}; got {format_duration(definition.window_ns)}"
+        message = f"{label} needs a window of at most {longest}; got {format_duration(definition.window_ns)}"
         raise InvalidQuery(message)
     if isinstance(condition, Listening) and definition.query.get("steps"):
-        message = f"{who}: the condition {condition.kind!r} listens to what arrives; leave the steps of the query away"
+        message = (
+            f"{label}: the condition {condition.kind!r} listens to what arrives; leave the steps of the query away"
+        )
         raise InvalidQuery(message)
     variable = str(definition.query["variable"])
     if archive.store.extent(variable) is None:
         return None
     anchor_ns = newest_ns(archive.store, variable)
-    here = clipped(archive.query(_clipped(definition.query, definition.window_ns, None, anchor_ns)))
+    node = clip_query(archive.query(_clip_document(definition.query, definition.window_ns, None, anchor_ns)))
     if condition is None or isinstance(condition, Listening):
-        return here
-    if isinstance(here.topology.time, Periodic):
+        return node
+    if isinstance(node.topology.time, Periodic):
         message = (
-            f"{who}: a condition needs time cells that follow one another; the surface is by "
-            f"{here.topology.time.describe()}, which come again; aggregate over time='1h' instead"
+            f"{label}: a condition needs time cells that follow one another; the surface is by "
+            f"{node.topology.time.describe()}, which come again; aggregate over time='1h' instead"
         )
         raise InvalidQuery(message)
-    condition.settled(here.unit)
-    check_condition(definition, here)
-    return here
+    condition.convert_levels(node.unit)
+    check_condition(definition, node)
+    return node
 
 
-def check_condition(definition: Definition, here: Perspective | None = None) -> None:
+def check_condition(definition: Definition, node: Perspective | None = None) -> None:
     """Refuse a condition that looks back too far or, where its surface is known, that never finds what it compares.
 
     Raises
@@ -295,22 +297,23 @@ def check_condition(definition: Definition, here: Perspective | None = None) -> 
         The message names the standing query, and what would fit.
     """
     condition = definition.condition
-    who = f"standing query {definition.name!r}: the condition"
+    label = f"standing query {definition.name!r}: the condition"
     if condition is None:
         return
     longest_ns = condition.after_ns if isinstance(condition, Silent) else condition.memory_ns
     if longest_ns > LONGEST_NS:
-        longest, came = format_duration(LONGEST_NS), format_duration(longest_ns)
-        message = f"{who} {condition.kind!r} looks back {came}; at most {longest} are looked back"
+        longest, look_back = format_duration(LONGEST_NS), format_duration(longest_ns)
+        message = f"{label} {condition.kind!r} looks back {look_back}; at most {longest} are looked back"
         raise InvalidQuery(message)
-    if here is None or not isinstance(condition, Rate) or condition.over_ns is None:
+    if node is None or not isinstance(condition, Rate) or condition.over_ns is None:
         return
-    over_ns, time = condition.over_ns, here.topology.time
+    over_ns, time = condition.over_ns, node.topology.time
     if isinstance(time, Regular) and over_ns % time.step:
         up = format_duration((over_ns // time.step + 1) * time.step)
         step, over = format_duration(time.step), format_duration(over_ns)
         message = (
-            f"{who} 'rate' compares values {over} apart, which is no multiple of the surface's step of {step}, so that "
+            f"{label} 'rate' compares values {over} apart, which is no multiple of the surface's step of {step}, "
+            f"so that "
             f"no two are; set 'over' to {up}, or leave it away: {step}"
         )
         raise InvalidQuery(message)
@@ -331,7 +334,7 @@ def newest_ns(archive: Archive, variable: str) -> int:
     # Of the newest station; only where it is alone there is more than one window of them.
     alone: list[NDArray[np.int64]] = []
     seen_ns = 0
-    for window in _backwards(archive, variable, extent):
+    for window in _walk_backwards(archive, variable, extent):
         readings = archive.read(variable, window=window)
         for number in np.unique(readings.index).tolist():
             station, times_ns = readings.series[number].station, readings.time_ns[readings.index == number]
@@ -343,15 +346,15 @@ def newest_ns(archive: Archive, variable: str) -> int:
     newest, *others = sorted(last_ns, key=lambda station: -last_ns[station])
     reached_ns = last_ns[others[0] if others else newest]
     if others and last_ns[newest] - reached_ns > DAY_NS:
-        mine = np.concatenate([times_ns for times_ns in alone if times_ns[-1] > reached_ns])
-        chain = np.concatenate([[reached_ns], np.sort(mine[mine > reached_ns])])
+        station_ns = np.concatenate([times_ns for times_ns in alone if times_ns[-1] > reached_ns])
+        chain = np.concatenate([[reached_ns], np.sort(station_ns[station_ns > reached_ns])])
         followed_ns = int(chain[np.append(np.diff(chain) > DAY_NS, [True]).argmax()])
         reached_ns = followed_ns if followed_ns - reached_ns > DAY_NS else reached_ns
     slice_ns = round(archive.slice_s * SECOND_NS)
     return (reached_ns // slice_ns + 1) * slice_ns
 
 
-def _backwards(archive: Archive, variable: str, extent: Window) -> Iterator[Window]:
+def _walk_backwards(archive: Archive, variable: str, extent: Window) -> Iterator[Window]:
     """Yield the last day of a variable, and then what lies before it as far as there are readings, newest first."""
     start_ns = max(extent.start_ns, extent.stop_ns - DAY_NS)
     yield Window(start_ns, extent.stop_ns)
@@ -367,27 +370,29 @@ def places_of(space: Space) -> tuple[str, ...]:
     if isinstance(space, Points):
         at = [f"point {number} ({x:.6f}, {y:.6f}" for number, (x, y) in enumerate(zip(space.x, space.y, strict=True))]
         levels = [""] if space.z is None else [f", {centre:g} m" for centre in space.z.centres]
-        return tuple(f"{one}{level})" for level in levels for one in at)
+        return tuple(f"{point}{level})" for level in levels for point in at)
     if isinstance(space, ZoneCells):
         return tuple(space.zones.names)
     if isinstance(space, Bands):
         return tuple(f"{centre:g} m" for centre in space.z.centres)
-    stations = [one.station for one in space.series]
+    stations = [series.station for series in space.series]
     if len(set(stations)) == len(stations):
         return tuple(stations)
-    return tuple(f"{one.station} {one.height_m} m {one.statistic} {one.source}".strip() for one in space.series)
+    return tuple(
+        f"{series.station} {series.height_m} m {series.statistic} {series.source}".strip() for series in space.series
+    )
 
 
 def may_touch(document: Mapping[str, Any], changes: Sequence[Change] | None) -> bool:
     """Return whether changes may concern a query: of its variable, or of any where others are merged into it."""
-    if changes is None or document["variable"] in {one.variable for one in changes}:
+    if changes is None or document["variable"] in {change.variable for change in changes}:
         return True
     merges = any(step.get("with") or step.get("method") == "recipe" for step in document.get("steps", ()))
     return merges and bool(changes)
 
 
-def _clipped(
-    document: Mapping[str, Any], window_ns: int | None, judged: Judged | None, anchor_ns: int
+def _clip_document(
+    document: Mapping[str, Any], window_ns: int | None, judged: ConditionNeeds | None, anchor_ns: int
 ) -> dict[str, Any]:
     """Return a query of the time that is followed."""
     clip = dict(document.get("clip", {}))
@@ -408,25 +413,25 @@ def _content(item: Perspective) -> object:
     return (item.topology.space.token(), operator.content())
 
 
-def _read_by(here: Perspective, changes: Sequence[Change]) -> Changes:
+def _select_changes(node: Perspective, changes: Sequence[Change]) -> Changes:
     """Return the windows of what changed in series that a surface reads, by variable."""
-    found: dict[str, list[Window]] = {}
-    for base in here.bases():
+    windows: dict[str, list[Window]] = {}
+    for base in node.list_bases():
         operator, space = base.operator, base.topology.space
         if not isinstance(operator, Base) or not isinstance(space, SeriesAxis):
             continue
         unread = set(operator.unread)
-        series = {one for number, one in enumerate(space.series) if number not in unread}
+        series = {member for number, member in enumerate(space.series) if number not in unread}
         for change in changes:
             # Commits of earlier programs do not tell which series they touched.
             is_read = not change.series or not series.isdisjoint(change.series)
             if change.variable == operator.source.variable.name and is_read:
-                found.setdefault(change.variable, []).extend(change.runs)
-    return found
+                windows.setdefault(change.variable, []).extend(change.runs)
+    return windows
 
 
-def _blocks(here: Perspective) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    time = here.topology.time
+def _cell_bounds(node: Perspective) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    time = node.topology.time
     if isinstance(time, Instants):
         return time.corners, time.corners + 1
     if isinstance(time, Periodic):
@@ -436,6 +441,6 @@ def _blocks(here: Perspective) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return blocks_of(time)
 
 
-def _runs(wanted: NDArray[np.bool_]) -> list[slice]:
+def _find_runs(wanted: NDArray[np.bool_]) -> list[slice]:
     edges = np.flatnonzero(np.diff(np.concatenate([[False], wanted, [False]]).astype(np.int8)))
     return [slice(first, stop) for first, stop in edges.reshape(-1, 2).tolist()]

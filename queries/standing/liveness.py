@@ -23,35 +23,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.times import DAY_NS
-from queries.standing.episodes import Change, Episode
+from queries.standing.episodes import Episode, EpisodeChange
 
-RARE: Final = 1e-5
+RARE_SHARE: Final = 1e-5
 """Share of the gaps that may be longer than the learned interval."""
-FEWEST: Final = 12
+MIN_GAPS: Final = 12
 """Gaps from which an interval is learned; with fewer a station is never called dead."""
-MOST: Final = 400
+MAX_GAPS: Final = 400
 """Latest gaps that are remembered."""
-LOT: Final = 20
+RELEARN_GAPS: Final = 20
 """Gaps after which an interval is learned anew."""
-LEAST: Final = 3.0
+MIN_USUAL_GAPS: Final = 3.0
 """Usual gaps that a learned interval has at least."""
-FACTOR: Final = 1.5
+DEAD_FACTOR: Final = 1.5
 """Times of the learned interval after which a station is dead."""
-AGAIN: Final = 3
+REPEATED_GAPS: Final = 3
 """Long gaps, among those remembered, above which they tell how the station works, however long they are."""
 OUTAGE_NS: Final = DAY_NS
 """How long a network is silent before it is an outage, while too little was heard to learn that [ns]."""
 
 
 @dataclass(eq=False)
-class Learned:
+class ReportingInterval:
     """What is known of when one station is heard."""
 
     last_ns: int
     """When it was heard last [ns since 1970 UTC]."""
-    gaps_ns: deque[int] = field(default_factory=lambda: deque(maxlen=MOST))
+    gaps_ns: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_GAPS))
     """Latest gaps between the times that it was heard, oldest first [ns]."""
-    heard: int = 0
+    gap_count: int = 0
     """Gaps that were ever heard."""
     interval_ns: int | None = None
     """The learned interval [ns]; None: too little was heard."""
@@ -59,13 +59,13 @@ class Learned:
     @property
     def bound_ns(self) -> int | None:
         """After how long without being heard it is dead [ns]; None: not known."""
-        return None if self.interval_ns is None else round(FACTOR * self.interval_ns)
+        return None if self.interval_ns is None else round(DEAD_FACTOR * self.interval_ns)
 
     def hear(self, gap_ns: int) -> None:
         """Learn that it was heard again after a gap [ns]; the interval is learned anew after each lot of gaps."""
         self.gaps_ns.append(gap_ns)
-        self.heard += 1
-        if self.heard >= FEWEST and (self.heard % LOT == 0 or self.heard < 4 * FEWEST):
+        self.gap_count += 1
+        if self.gap_count >= MIN_GAPS and (self.gap_count % RELEARN_GAPS == 0 or self.gap_count < 4 * MIN_GAPS):
             self.interval_ns = learned_interval_ns(np.array(self.gaps_ns, np.float64))
 
 
@@ -75,22 +75,22 @@ def learned_interval_ns(gaps_ns: NDArray[np.float64]) -> int:
     edge = 1.5 * usual
     longer = gaps_ns[gaps_ns > edge]
     if not len(longer):
-        return round(LEAST * usual)
+        return round(MIN_USUAL_GAPS * usual)
     # A death among the gaps must not teach that deaths are usual; one that comes again and again is how it works.
-    excess = np.minimum(longer, 4 * float(np.median(longer)) if len(longer) > AGAIN else 2 * edge) - edge
+    excess = np.minimum(longer, 4 * float(np.median(longer)) if len(longer) > REPEATED_GAPS else 2 * edge) - edge
     share, mean = len(longer) / len(gaps_ns), float(excess.mean())
-    return round(max(LEAST * usual, edge + mean * max(float(np.log(share / RARE)), 0.0)))
+    return round(max(MIN_USUAL_GAPS * usual, edge + mean * max(float(np.log(share / RARE_SHARE)), 0.0)))
 
 
 @dataclass(eq=False)
-class Silence:
+class LivenessState:
     """What was heard of every station; `hear` takes what came, and says which died and which came back."""
 
     resolution_ns: int
     """Arrivals that follow one another more closely are heard at once, as an upload is [ns]."""
-    network: Learned = field(default_factory=lambda: Learned(0))
+    network: ReportingInterval = field(default_factory=lambda: ReportingInterval(0))
     """What is known of when anybody is heard."""
-    stations: dict[str, Learned] = field(default_factory=dict)
+    stations: dict[str, ReportingInterval] = field(default_factory=dict)
     outages: list[tuple[int, int]] = field(default_factory=list)
     """When the network was silent: heard last, and heard again [ns since 1970 UTC]; the latest, oldest first."""
     ahead: dict[str, list[int]] = field(default_factory=dict)
@@ -106,16 +106,16 @@ class Silence:
 
         Who is dead already `hear` tells.
         """
-        for station, times in self._believed(arrivals).items():
-            heard = times[np.append(True, np.diff(times) >= self.resolution_ns)][-(MOST + 1) :]
-            self._hear(station, np.append(heard, times[-1:]), wanted)
+        for station, times in self._accept_arrivals(arrivals).items():
+            reports = times[np.append(True, np.diff(times) >= self.resolution_ns)][-(MAX_GAPS + 1) :]
+            self._hear(station, np.append(reports, times[-1:]), wanted)
 
     def hear(
         self,
         arrivals: Mapping[str, NDArray[np.int64]],
         episodes: Sequence[Episode],
         wanted: Set[str] = frozenset(),
-    ) -> tuple[list[Episode], list[Change]]:
+    ) -> tuple[list[Episode], list[EpisodeChange]]:
         """Take arrivals of readings, and return the episodes as they stand with what is to be told.
 
         Parameters
@@ -127,56 +127,58 @@ class Silence:
         wanted
             Stations whose deaths are told; all where it is empty. What is heard of the others tells of the network.
         """
-        believed = self._believed(arrivals)
-        open_ = {one.place: one for one in episodes if one.cleared_ns is None}
-        kept = [one for one in episodes if one.cleared_ns is not None]
-        changes: list[Change] = []
+        believed = self._accept_arrivals(arrivals)
+        open_ = {episode.place: episode for episode in episodes if episode.cleared_ns is None}
+        kept = [episode for episode in episodes if episode.cleared_ns is not None]
+        changes: list[EpisodeChange] = []
         for station in dict.fromkeys([*self.stations, *believed]):
             deaths = self._hear(station, believed.get(station, np.empty(0, np.int64)), wanted)
             before = open_.pop(station, None)
             for onset_ns, back_ns in deaths:
                 if before is not None:
                     now = Episode(station, before.onset_ns, back_ns, before.number)
-                    changes += [Change("cleared", now)] if back_ns is not None else []
+                    changes += [EpisodeChange("cleared", now)] if back_ns is not None else []
                 else:
                     now = Episode(station, onset_ns, back_ns)
-                    changes += [Change("raised", now)]
-                    changes += [Change("cleared", now)] if back_ns is not None else []
+                    changes += [EpisodeChange("raised", now)]
+                    changes += [EpisodeChange("cleared", now)] if back_ns is not None else []
                 kept.append(now)
                 before = None
             if before is not None:
                 # It was called dead by a bound that is no more.
                 now = Episode(station, before.onset_ns, self.newest_ns, before.number)
                 kept.append(now)
-                changes.append(Change("cleared", now))
+                changes.append(EpisodeChange("cleared", now))
         return kept + list(open_.values()), changes
 
-    def _believed(self, arrivals: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
+    def _accept_arrivals(self, arrivals: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
         """Return the arrivals that are believed, ascending, none empty; the network hears them."""
         names = sorted({*arrivals, *self.ahead})
         none = np.empty(0, np.int64)
         waited = {name: np.array(self.ahead.get(name, none), np.int64) for name in names}
-        came = {name: np.sort(np.append(arrivals.get(name, none), waited[name])) for name in names}
-        times = np.concatenate([none, *came.values()])
-        which = np.repeat(np.arange(len(names)), [len(one) for one in came.values()])
+        all_arrivals = {name: np.sort(np.append(arrivals.get(name, none), waited[name])) for name in names}
+        times = np.concatenate([none, *all_arrivals.values()])
+        station_index = np.repeat(
+            np.arange(len(names)), [len(station_times) for station_times in all_arrivals.values()]
+        )
         order = np.argsort(times, kind="stable")
         order = order[times[order] > self.newest_ns]
-        times, which = times[order], which[order]
+        times, station_index = times[order], station_index[order]
         self.ahead = {}
         if len(times):
             # From here on one station is alone.
-            alone = int(np.append(np.flatnonzero(which != which[-1]), -1).max()) + 1
+            alone = int(np.append(np.flatnonzero(station_index != station_index[-1]), -1).max()) + 1
             gaps = np.diff(times, prepend=self.newest_ns or times[0])
             jumps = alone + np.flatnonzero(gaps[alone:] > (self.network.bound_ns or OUTAGE_NS))
             if len(jumps) and len({*self.stations, *names}) > 1:
-                name, beyond = names[which[-1]], times[jumps[0] :]
-                came[name] = came[name][came[name] < beyond[0]]
+                name, beyond = names[station_index[-1]], times[jumps[0] :]
+                all_arrivals[name] = all_arrivals[name][all_arrivals[name] < beyond[0]]
                 times = times[: jumps[0]]
                 # Where others go on as before, what waited was no outage.
                 kept = np.setdiff1d(beyond, waited[name]) if alone else beyond
-                self.ahead = {name: kept[-MOST:].tolist()} if len(kept) else {}
+                self.ahead = {name: kept[-MAX_GAPS:].tolist()} if len(kept) else {}
             self._hear_network(times)
-        return {name: one for name, one in came.items() if len(one)}
+        return {name: station_times for name, station_times in all_arrivals.items() if len(station_times)}
 
     def _hear_network(self, times: NDArray[np.int64]) -> None:
         """Learn from new arrivals of all stations together, ascending, and find outages."""
@@ -186,11 +188,11 @@ class Silence:
         # Many stations are heard so closely that only ticks tell them apart.
         ticks, first = np.unique(edges // self.resolution_ns, return_index=True)
         network = self.network
-        for place, gap_ns in enumerate((np.diff(ticks) * self.resolution_ns).tolist(), start=1):
+        for index, gap_ns in enumerate((np.diff(ticks) * self.resolution_ns).tolist(), start=1):
             if gap_ns > (network.bound_ns or OUTAGE_NS):
-                self.outages.append((int(edges[first[place] - 1]), int(edges[first[place]])))
+                self.outages.append((int(edges[first[index] - 1]), int(edges[first[index]])))
             network.hear(gap_ns)
-        self.outages = self.outages[-MOST:]
+        self.outages = self.outages[-MAX_GAPS:]
         network.last_ns = int(edges[-1])
 
     def _hear(self, station: str, arrivals: NDArray[np.int64], wanted: Set[str]) -> list[tuple[int, int | None]]:
@@ -199,14 +201,14 @@ class Silence:
         if known is None:
             if not len(arrivals):
                 return []
-            known = self.stations[station] = Learned(int(arrivals[0]))
+            known = self.stations[station] = ReportingInterval(int(arrivals[0]))
         edges = np.concatenate([[known.last_ns], arrivals[arrivals > known.last_ns]])
         known.last_ns = int(edges[-1])
         if wanted and station not in wanted:
             return []
         deaths: list[tuple[int, int | None]] = []
-        for place in np.flatnonzero(np.diff(edges) >= self.resolution_ns).tolist():
-            last_ns, back_ns = int(edges[place]), int(edges[place + 1])
+        for index in np.flatnonzero(np.diff(edges) >= self.resolution_ns).tolist():
+            last_ns, back_ns = int(edges[index]), int(edges[index + 1])
             gap_ns, bound_ns = self._silent_ns(last_ns, back_ns), known.bound_ns
             if bound_ns is not None and gap_ns > bound_ns:
                 deaths.append((self._silent_for(last_ns, bound_ns), back_ns))
@@ -232,24 +234,26 @@ class Silence:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON."""
         return {
-            "network": _told(self.network), "stations": {name: _told(one) for name, one in self.stations.items()},
-            "outages": [list(one) for one in self.outages], "ahead": dict(self.ahead),
-        }  # fmt: skip
+            "network": _interval_to_json(self.network),
+            "stations": {name: _interval_to_json(interval) for name, interval in self.stations.items()},
+            "outages": [list(outage) for outage in self.outages],
+            "ahead": dict(self.ahead),
+        }
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any], *, resolution_ns: int) -> "Silence":
+    def from_json(cls, document: Mapping[str, Any], *, resolution_ns: int) -> "LivenessState":
         """Return what `to_json` wrote; nothing was heard where it is empty."""
         # Earlier programs kept of the network its newest arrival only.
         network = document.get("network", [document.get("newest_ns", 0), 0, None, []])
-        stations = {name: _learned(one) for name, one in document.get("stations", {}).items()}
+        stations = {name: _interval_from_json(row) for name, row in document.get("stations", {}).items()}
         outages = [(start, end) for start, end in document.get("outages", ())]
-        return cls(resolution_ns, _learned(network), stations, outages, dict(document.get("ahead", {})))
+        return cls(resolution_ns, _interval_from_json(network), stations, outages, dict(document.get("ahead", {})))
 
 
-def _told(one: Learned) -> list[Any]:
-    return [one.last_ns, one.heard, one.interval_ns, list(one.gaps_ns)]
+def _interval_to_json(interval: ReportingInterval) -> list[Any]:
+    return [interval.last_ns, interval.gap_count, interval.interval_ns, list(interval.gaps_ns)]
 
 
-def _learned(told: Sequence[Any]) -> Learned:
-    last_ns, heard, interval_ns, gaps_ns = told
-    return Learned(last_ns, deque(gaps_ns, MOST), heard, interval_ns)
+def _interval_from_json(row: Sequence[Any]) -> ReportingInterval:
+    last_ns, gap_count, interval_ns, gaps_ns = row
+    return ReportingInterval(last_ns, deque(gaps_ns, MAX_GAPS), gap_count, interval_ns)

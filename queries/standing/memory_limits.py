@@ -27,10 +27,10 @@ def refuse_large(name: str, parts: Iterable[Perspective]) -> None:
         return
     allowed = free_bytes() // 2
     if projected > allowed:
-        who = f"standing query {name!r}"
-        raise TooLarge(who, "bytes of memory", projected, allowed, REMEDY)
+        label = f"standing query {name!r}"
+        raise TooLarge(label, "bytes of memory", projected, allowed, REMEDY)
 
 
-def projected_bytes(here: Perspective) -> int:
+def projected_bytes(node: Perspective) -> int:
     """Return what the cells of a chain take, all steps held at once [bytes]."""
-    return sum(CELL_BYTES * item.topology.count for item in here.chain() if not item.holds_readings)
+    return sum(CELL_BYTES * item.topology.count for item in node.list_chain() if not item.holds_readings)

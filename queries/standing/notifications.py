@@ -29,18 +29,18 @@ import httpx
 from hypergrid.archive.disk.row_checksums import DamagedState
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.settings import Settings
-from queries.standing.definition import check_mail, check_reached, check_webhook
-from queries.standing.repository import Letter, LetterState, StandingStore
+from queries.standing.definition import check_address, check_mail, check_webhook
+from queries.standing.repository import MessageState, OutboxMessage, StandingStore
 
 TIMEOUT_S: Final = 10.0
 """Longest that an attempt may take, from looking up the host's name to its answer [s]."""
-TRIED_AGAIN: Final = (408, 425, 429)
+RETRY_STATUSES: Final = (408, 425, 429)
 """Of the statuses 4xx those that ask for another attempt; the others refuse the alert for good."""
 FIRST_PAUSE_S: Final = 2.0
 """After a failure a target is left alone for so long, twice as long after each more [s],"""
 LONGEST_PAUSE_S: Final = 900.0
 """and at most for this long."""
-CARRIERS: Final = 4
+WORKERS: Final = 4
 """Letters on their way at a time; of one target one at a time, so that one that hangs holds up itself alone."""
 IDLE_S: Final = 0.5
 SECRET: Final = "webhooks.secret"
@@ -57,7 +57,7 @@ class Undelivered(HyperGridError, RuntimeError):
         self.for_good = for_good
 
 
-Send = Callable[[Letter, Mapping[str, Any]], None]
+Send = Callable[[OutboxMessage, Mapping[str, Any]], None]
 """Sends what a letter says; raises Undelivered."""
 Answer = TypeVar("Answer")
 Note = Callable[[socket.socket], None]
@@ -65,14 +65,14 @@ Note = Callable[[socket.socket], None]
 
 
 @dataclass
-class _Rest:
+class _RetryPause:
     """A target that failed: how often in a row, and until when it is left alone."""
 
     failures: int = 0
     until_s: float = 0.0
 
 
-class Carriers:
+class NotificationWorkers:
     """Threads that take letters from the catalogue to their targets.
 
     Parameters
@@ -98,8 +98,8 @@ class Carriers:
         self._store, self._catalogue, self._send, self._monotonic = store, catalogue, send, monotonic
         self._lock = threading.Lock()
         self._busy: set[str] = set()
-        self._rests: dict[str, _Rest] = {}
-        self._owed: dict[int, tuple[LetterState, str]] = {}
+        self._rests: dict[str, _RetryPause] = {}
+        self._unsaved_states: dict[int, tuple[MessageState, str]] = {}
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -108,7 +108,7 @@ class Carriers:
     def start(self) -> None:
         """Take up what an earlier process left, and begin."""
         self._store.recover()
-        for number in range(CARRIERS):
+        for number in range(WORKERS):
             # Daemons: one that waits for a host that hangs must not keep a process alive.
             thread = threading.Thread(target=self._work, name=f"letters-{number}", daemon=True)
             self._threads.append(thread)
@@ -128,7 +128,7 @@ class Carriers:
     def _work(self) -> None:
         while not self._stop.is_set():
             try:
-                is_busy = self.carry()
+                is_busy = self.deliver_next()
             except (sqlite3.Error, HyperGridError):
                 # As on a full disk.
                 is_busy = False
@@ -136,40 +136,40 @@ class Carriers:
                 self._wake.wait(IDLE_S)
                 self._wake.clear()
 
-    def carry(self) -> bool:
+    def deliver_next(self) -> bool:
         """Take one letter to its target; return whether there was one that could go."""
         with self._lock:
-            self._write_down()
+            self._save_states()
             now_s = self._monotonic()
             resting = [target for target, rest in self._rests.items() if rest.until_s > now_s]
-            waiting = self._store.letters(excluded=[*self._busy, *resting], limit=1)
+            waiting = self._store.list_waiting(excluded=[*self._busy, *resting], limit=1)
             if not waiting:
                 return False
             number, target = waiting[0]
             self._busy.add(str(target))
         try:
-            letter = self._store.sending(number)
+            letter = self._store.mark_sending(number)
             if letter is not None:
-                self._carry(letter)
+                self._deliver(letter)
         finally:
             with self._lock:
                 self._busy.discard(str(target))
         return True
 
-    def _carry(self, letter: Letter) -> None:
+    def _deliver(self, letter: OutboxMessage) -> None:
         target = str(letter.target)
         body = {**letter.alert.to_json(self._catalogue), "possible_repeat": letter.repeat, "attempt": letter.attempts}
-        state: LetterState = "sent"
-        said = ""
+        state: MessageState = "sent"
+        error_text = ""
         try:
             self._send[letter.target.channel](letter, body)
         except Exception as error:  # noqa: BLE001 - a letter must not end the thread of all others
             is_known = isinstance(error, Undelivered)
-            said = str(error) if is_known else f"{type(error).__name__}: {error}"
+            error_text = str(error) if is_known else f"{type(error).__name__}: {error}"
             state = "refused" if isinstance(error, Undelivered) and error.for_good else "waiting"
         with self._lock:
             if state == "waiting":
-                rest = self._rests.setdefault(target, _Rest())
+                rest = self._rests.setdefault(target, _RetryPause())
                 rest.failures += 1
                 pause_s = min(FIRST_PAUSE_S * 2 ** min(rest.failures - 1, 20), LONGEST_PAUSE_S)
                 rest.until_s = self._monotonic() + pause_s
@@ -179,16 +179,16 @@ class Carriers:
                 self.delivered += 1
             else:
                 self.failures += 1
-            self._owed[letter.id] = (state, said)
-            self._write_down()
+            self._unsaved_states[letter.id] = (state, error_text)
+            self._save_states()
         if state == "refused":
-            _LOG.warning("alert %s of %s is not sent: %s", body["id"], letter.alert.name, said)
+            _LOG.warning("alert %s of %s is not sent: %s", body["id"], letter.alert.name, error_text)
 
-    def _write_down(self) -> None:
+    def _save_states(self) -> None:
         """Note what became of letters, under the lock; what cannot be noted now is noted before another letter goes."""
-        for letter, (state, said) in list(self._owed.items()):
-            self._store.sent(letter, state, said)
-            del self._owed[letter]
+        for letter, (state, error_text) in list(self._unsaved_states.items()):
+            self._store.mark_sent(letter, state, error_text)
+            del self._unsaved_states[letter]
 
 
 def webhook_secret(folder: Path) -> str:
@@ -215,14 +215,14 @@ def webhook_secret(folder: Path) -> str:
     return text
 
 
-def signature(secret: str, letter: str, seconds: str, content: str) -> str:
+def sign_message(secret: str, letter: str, seconds: str, content: str) -> str:
     """Return the signature of a letter, as Standard Webhooks 1.0.0 has it: HMAC-SHA256 of id, time and body."""
     signed = f"{letter}.{seconds}.{content}".encode()
     digest = hmac.digest(base64.b64decode(secret.removeprefix(_PREFIX)), signed, "sha256")
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
-def senders(settings: Settings, folder: Path) -> dict[str, Send]:
+def make_senders(settings: Settings, folder: Path) -> dict[str, Send]:
     """Return what sends by each channel, as the server's settings say; the secret of webhooks is in a folder."""
     hosts = settings.webhook_hosts
     return {
@@ -240,7 +240,7 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
         The host is not allowed (any more), leads into a network that is not allowed, did not answer in time, or
         answered with another status than 2xx.
     """
-    with _refused_for_good():
+    with _refuse_permanently():
         check_webhook(url, allowed_hosts, "this alert")
     # Paths of webhooks are often secrets, and what is said here stands in logs.
     host = f"the webhook at {httpx.URL(url).host}"
@@ -248,7 +248,7 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
     headers = {
         "Content-Type": "application/json", "Idempotency-Key": str(body["id"]),
         "webhook-id": str(body["id"]), "webhook-timestamp": seconds,
-        "webhook-signature": signature(secret, str(body["id"]), seconds, content),
+        "webhook-signature": sign_message(secret, str(body["id"]), seconds, content),
         "X-HyperGrid-Possible-Repeat": "yes" if body["possible_repeat"] else "no",
     }  # fmt: skip
 
@@ -257,8 +257,8 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
             if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
                 connection = info["return_value"].get_extra_info("socket")
                 note(connection)
-                with _refused_for_good():
-                    check_reached(connection.getpeername()[0], allowed_hosts, "this alert")
+                with _refuse_permanently():
+                    check_address(connection.getpeername()[0], allowed_hosts, "this alert")
 
         with (
             httpx.Client(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,
@@ -267,7 +267,7 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
             return answer.status_code
 
     try:
-        status = _in_time(post)
+        status = _run_in_time(post)
     except httpx.HTTPError as error:
         message = f"{host} did not take the alert: {type(error).__name__}: {error}"
         raise Undelivered(message) from error
@@ -277,7 +277,7 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
     if not 200 <= status < 300:
         redirected = "; redirects are not followed" if 300 <= status < 400 else ""
         message = f"{host} answered {status}, 2xx was needed{redirected}"
-        raise Undelivered(message, for_good=400 <= status < 500 and status not in TRIED_AGAIN)
+        raise Undelivered(message, for_good=400 <= status < 500 and status not in RETRY_STATUSES)
 
 
 def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None:
@@ -288,7 +288,7 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
     Undelivered
         No server is set, it did not take the mail, or the address is not allowed (any more).
     """
-    with _refused_for_good():
+    with _refuse_permanently():
         check_mail(address, settings.mail_to, "this alert")
     if not settings.mail_server:
         message = "no mail server is set; give the setting 'mail_server', host or host:port"
@@ -296,8 +296,8 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
     mail = EmailMessage()
     repeat = " (possible repeat)" if body["possible_repeat"] else ""
     # A line break in the name of a place would keep every letter to this address from being made.
-    place = " ".join(str(body["place"]).split())
-    mail["Subject"] = f"{body['query']}: {body['happening']} at {place}{repeat}"
+    place_name = " ".join(str(body["place"]).split())
+    mail["Subject"] = f"{body['query']}: {body['happening']} at {place_name}{repeat}"
     mail["From"], mail["To"] = settings.mail_from, address
     mail["Message-ID"] = f"<{body['id']}@hypergrid>"
     mail.set_content(f"{body['text']}\n\n{json.dumps(body, indent=1)}\n")
@@ -316,7 +316,7 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
             server.send_message(mail)
 
     try:
-        _in_time(post)
+        _run_in_time(post)
     except TimeoutError as error:
         message = f"the mail server {settings.mail_server} did not take the alert: it was given {TIMEOUT_S:g} s in all"
         raise Undelivered(message) from error
@@ -326,7 +326,7 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
 
 
 @contextmanager
-def _refused_for_good() -> Iterator[None]:
+def _refuse_permanently() -> Iterator[None]:
     """Have what the settings do not allow (any more) not be tried again."""
     try:
         yield
@@ -334,7 +334,7 @@ def _refused_for_good() -> Iterator[None]:
         raise Undelivered(str(error), for_good=True) from error
 
 
-def _in_time(attempt: Callable[[Note], Answer]) -> Answer:
+def _run_in_time(attempt: Callable[[Note], Answer]) -> Answer:
     """Return what an attempt returns, or raise what it raises; TimeoutError where it takes longer than TIMEOUT_S.
 
     A limit of each wait would not do: a host that sends a byte now and then outlasts all of them, and so do names that
@@ -348,7 +348,7 @@ def _in_time(attempt: Callable[[Note], Answer]) -> Answer:
     def note(connection: socket.socket) -> None:
         opened.append(connection)
         if is_late.is_set():
-            _shut(connection)
+            _shut_down(connection)
 
     def run() -> None:
         try:
@@ -362,11 +362,11 @@ def _in_time(attempt: Callable[[Note], Answer]) -> Answer:
         return ended.result()
     is_late.set()
     for connection in list(opened):
-        _shut(connection)
+        _shut_down(connection)
     raise TimeoutError
 
 
-def _shut(connection: socket.socket) -> None:
+def _shut_down(connection: socket.socket) -> None:
     with suppress(OSError):
         # Of the connection itself, also where it is encrypted: another thread reads from it.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from itertools import chain
 
 from queries.scheduling.step_graph import StepGraph
-from queries.standing.shared_steps import Computed, Round
+from queries.standing.shared_steps import EvaluationStep, SnapshotEvaluation
 
-Running = Mapping[int, tuple[Computed, Iterator[float]]]
+Running = Mapping[int, tuple[EvaluationStep, Iterator[float]]]
 """By the identity of a step that was begun, the step and its blocks."""
 
 
 @dataclass(eq=False)
-class Turn:
+class PinnedEvaluation:
     """A query on its way to its end."""
 
     name: str
-    own: Round
+    evaluation: SnapshotEvaluation
     """The steps that it needs, at its snapshot."""
     blocks: Iterator[float]
     """Its blocks that are still to do, the seconds that each took."""
@@ -42,28 +42,30 @@ class Turn:
         return seconds is not None
 
 
-def whole(name: str, own: Round) -> Turn:
+def pin_query(name: str, own: SnapshotEvaluation) -> PinnedEvaluation:
     """Return the turn of a query of which nothing is computed yet."""
-    return Turn(name, own, chain.from_iterable(own.compute(step) for step in own.remaining(name)))
+    return PinnedEvaluation(name, own, chain.from_iterable(own.compute(step) for step in own.remaining_steps(name)))
 
 
-def interrupted(this: Round, running: Running, weights: Mapping[str, float], graph: StepGraph) -> Turn | None:
+def pin_interrupted(
+    this: SnapshotEvaluation, running: Running, weights: Mapping[str, float], graph: StepGraph
+) -> PinnedEvaluation | None:
     """Return the turn of the query that is worth most, of those of which a step is being computed; None: there is none.
 
     The others leave the round: they see the newer snapshot. What they have in common with it stays.
     """
-    found: list[Turn] = []
+    turns: list[PinnedEvaluation] = []
     for name in {user for step, _ in running.values() for user in step.users if user in weights}:
-        rest = this.remaining(name)
-        left_s = sum(max(graph.cost(step.sort).seconds - step.seconds, 0.0) for step in rest)
+        rest = this.remaining_steps(name)
+        left_s = sum(max(graph.cost(step.kind_key).seconds - step.seconds, 0.0) for step in rest)
         blocks = chain.from_iterable(
             running[id(step)][1] if id(step) in running else this.compute(step) for step in rest
         )
-        found.append(Turn(name, this, blocks, weights[name], left_s))
-    if not found:
+        turns.append(PinnedEvaluation(name, this, blocks, weights[name], left_s))
+    if not turns:
         return None
-    best = max(found, key=lambda turn: (turn.density, turn.name))
+    best = max(turns, key=lambda turn: (turn.density, turn.name))
     for name in list(this.tasks):
         if name != best.name:
-            this.leave(name)
+            this.remove_query(name)
     return best

@@ -6,28 +6,28 @@ from typing import Final
 
 import xarray as xr
 
-from hypergrid.archive import Change, told
+from hypergrid.archive import Change, diff_from_log
 from hypergrid.core.errors import HyperGridError, NotFound
 from hypergrid.core.tokens import token
-from hypergrid.perspective.build.plan_memo import Known
+from hypergrid.perspective.build.plan_memo import PlanMemo
 from hypergrid.query import OpenArchive
 from queries.jobs.records import NotReady
-from queries.scheduling.step_graph import Step
+from queries.scheduling.step_graph import GraphStep
 from queries.standing.conditions import Dead, Listening
 from queries.standing.incremental_tasks import (
     LONGEST_NS,
     NEVER_NS,
-    Judged,
-    Kept,
-    Task,
+    ConditionNeeds,
+    EvaluationTask,
+    RowCache,
     check_condition,
+    make_task,
     may_touch,
     newest_ns,
-    task_of,
 )
-from queries.standing.repository import Entry, Progress
-from queries.standing.shared_steps import Latest
-from queries.standing.statistics import Status
+from queries.standing.repository import EvaluationProgress, StandingEntry
+from queries.standing.shared_steps import LatestCell
+from queries.standing.statistics import StandingStatus
 
 FIRST_PAUSE_S: Final = 1.0
 """A query that failed is left alone for so long, twice as long after each more [s],"""
@@ -36,10 +36,10 @@ LONGEST_PAUSE_S: Final = 600.0
 
 
 @dataclass(eq=False)
-class Standing:
+class StandingState:
     """What the runner knows of a standing query."""
 
-    entry: Entry
+    entry: StandingEntry
     stale_since_s: float | None = None
     """When the oldest change was seen that it does not show; None: it is fresh."""
     evaluations: int = 0
@@ -47,11 +47,11 @@ class Standing:
     failures: int = 0
     error: str = ""
     retry_s: float = 0.0
-    steps: tuple[Step, ...] = ()
+    steps: tuple[GraphStep, ...] = ()
     """Steps that the scheduler knows of it."""
     cost_s: float = 0.0
     """What it is expected to take alone [s]; 0 where it never ran."""
-    latest: Latest | None = None
+    latest: LatestCell | None = None
     """The newest time cell that was computed for it."""
     surface: str = ""
     """What queries on the same surface have in common."""
@@ -64,20 +64,20 @@ class Standing:
         """Return whether it failed, and its pause is not over."""
         return bool(self.failures) and self.retry_s > now_s
 
-    def failed(self, error: Exception, now_s: float) -> None:
+    def record_failure(self, error: Exception, now_s: float) -> None:
         """Note that it failed: it is left alone for a while, twice as long after each time more."""
         self.failures += 1
         self.error = str(error) if isinstance(error, HyperGridError) else f"{type(error).__name__}: {error}"
         self.retry_s = now_s + min(FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 20), LONGEST_PAUSE_S)
         self.stale_since_s = now_s if self.stale_since_s is None else self.stale_since_s
 
-    def succeeded(self, progress: Progress) -> None:
+    def record_success(self, progress: EvaluationProgress) -> None:
         """Note that it was evaluated, and how far."""
         self.entry = replace(self.entry, progress=progress)
         self.evaluations += 1
         self.stale_since_s, self.failures, self.error = None, 0, ""
 
-    def newest(self) -> xr.Dataset:
+    def newest_dataset(self) -> xr.Dataset:
         """Return the newest time cell that was computed for it, as `Query.compute` returns results.
 
         Raises
@@ -92,9 +92,9 @@ class Standing:
             raise NotReady(message)
         return self.latest.dataset()
 
-    def status(self, now_s: float) -> Status:
+    def status(self, now_s: float) -> StandingStatus:
         """Return how it stands."""
-        return Status(
+        return StandingStatus(
             name=self.entry.name,
             evaluations=self.evaluations,
             snapshot=self.entry.progress.snapshot,
@@ -122,36 +122,36 @@ class Planner:
     """
 
     def __init__(
-        self, archive: OpenArchive, standing: Mapping[str, Standing], kept: dict[str, Kept], known: Known
+        self, archive: OpenArchive, standing: Mapping[str, StandingState], kept: dict[str, RowCache], known: PlanMemo
     ) -> None:
         self._archive, self._kept, self._known = archive, kept, known
         self._changes: dict[str, Sequence[Change] | None] = {}
         self._anchors: dict[str, int] = {}
-        self._tasks: dict[tuple[str, str], Task | None] = {}
-        self._judged = _judged(standing)
+        self._tasks: dict[tuple[str, str], EvaluationTask | None] = {}
+        self._needs = _collect_needs(standing)
 
     def changes(self, since: str) -> Sequence[Change] | None:
         """Return what was committed since a snapshot; None where the archive no longer knows."""
         if since not in self._changes:
             try:
-                self._changes[since] = told(self._archive.store, since)
+                self._changes[since] = diff_from_log(self._archive.store, since)
             except NotFound:
                 self._changes[since] = None
         return self._changes[since]
 
-    def concerns(self, one: Standing) -> bool:
+    def concerns(self, state: StandingState) -> bool:
         """Return whether a query may have something to compute; a quick look, which `task` makes exact."""
-        definition, since = one.entry.definition, one.entry.progress.snapshot
-        if since == self._archive.snapshot and one.evaluations:
+        definition, since = state.entry.definition, state.entry.progress.snapshot
+        if since == self._archive.snapshot and state.evaluations:
             return False
         if self._archive.store.extent(str(definition.query["variable"])) is None:
             return False
-        begins = definition.window_ns is not None and not self._kept.setdefault(one.surface, Kept()).content
+        begins = definition.window_ns is not None and not self._kept.setdefault(state.surface, RowCache()).content
         # Of dead stations it learns from what the archive holds.
-        begins = begins or (isinstance(definition.condition, Dead) and not one.entry.progress.memory)
+        begins = begins or (isinstance(definition.condition, Dead) and not state.entry.progress.memory)
         return begins or may_touch(definition.query, self.changes(since))
 
-    def task(self, one: Standing) -> Task | None:
+    def task(self, state: StandingState) -> EvaluationTask | None:
         """Return what a query needs computed; None where nothing that it reads changed.
 
         Raises
@@ -159,38 +159,38 @@ class Planner:
         HyperGridError
             The query cannot be answered any more.
         """
-        definition, since = one.entry.definition, one.entry.progress.snapshot
+        definition, since = state.entry.definition, state.entry.progress.snapshot
         check_condition(definition)
-        key = (one.surface, since)
+        key = (state.surface, since)
         if key not in self._tasks:
             variable = str(definition.query["variable"])
             if variable not in self._anchors:
                 self._anchors[variable] = newest_ns(self._archive.store, variable)
-            self._tasks[key] = task_of(
-                definition.query, self._archive, self.changes(since), self._kept.setdefault(one.surface, Kept()),
-                window_ns=definition.window_ns, judged=self._judged.get(one.surface),
+            self._tasks[key] = make_task(
+                definition.query, self._archive, self.changes(since), self._kept.setdefault(state.surface, RowCache()),
+                window_ns=definition.window_ns, judged=self._needs.get(state.surface),
                 anchor_ns=self._anchors[variable], known=self._known,
             )  # fmt: skip
         task = self._tasks[key]
         if task is not None:
-            check_condition(definition, task.here)
+            check_condition(definition, task.node)
         return task
 
 
-def _judged(standing: Mapping[str, Standing]) -> dict[str, Judged]:
+def _collect_needs(standing: Mapping[str, StandingState]) -> dict[str, ConditionNeeds]:
     """Return what the conditions of all queries on a surface need of it together, by surface."""
-    found: dict[str, Judged] = {}
-    for one in standing.values():
-        condition, progress = one.entry.definition.condition, one.entry.progress
+    needs: dict[str, ConditionNeeds] = {}
+    for state in standing.values():
+        condition, progress = state.entry.definition.condition, state.entry.progress
         # What looks back too far fails alone: others on its surface have nothing to do with it.
         if condition is None or isinstance(condition, Listening) or condition.memory_ns > LONGEST_NS:
             continue
         judged_ns = NEVER_NS if progress.judged_ns is None else progress.judged_ns
         behind_ns = judged_ns if condition.kind == "missing" else None
-        own = Judged(condition.memory_ns, progress.since_ns or 0, behind_ns)
-        others = found.get(one.surface, own)
+        own = ConditionNeeds(condition.memory_ns, progress.since_ns or 0, behind_ns)
+        others = needs.get(state.surface, own)
         behind = [each.behind_ns for each in (own, others) if each.behind_ns is not None]
-        found[one.surface] = Judged(
+        needs[state.surface] = ConditionNeeds(
             max(own.memory_ns, others.memory_ns), min(own.since_ns, others.since_ns), min(behind) if behind else None
         )
-    return found
+    return needs

@@ -23,13 +23,13 @@ from hypergrid.archive.disk.row_checksums import (
     Malformed,
     Schema,
     create_whole,
-    damaged_rows,
+    find_damaged_rows,
+    list_tables,
     open_checked,
     require_content,
-    tables_of,
 )
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound, StoreUnavailable
-from queries.standing.definition import Conflict, Definition, Target, definition_from_json
+from queries.standing.definition import Conflict, Definition, DeliveryTarget, definition_from_json
 from queries.standing.episodes import Episode, Happening
 
 FOLDER: Final = "standing"
@@ -63,7 +63,7 @@ CREATE TABLE letters (
     )
 )
 
-LetterState = Literal["waiting", "sending", "sent", "refused"]
+MessageState = Literal["waiting", "sending", "sent", "refused"]
 
 
 class CatalogueDamaged(DamagedState):
@@ -79,7 +79,7 @@ class CatalogueUnavailable(StoreUnavailable):
 
 
 @dataclass(frozen=True)
-class Progress:
+class EvaluationProgress:
     """How far the evaluation of a standing query has come."""
 
     snapshot: str
@@ -98,14 +98,14 @@ class Progress:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_text(cls, text: str) -> "Progress":
+    def from_text(cls, text: str) -> "EvaluationProgress":
         """Return what `to_text` wrote."""
         values = json.loads(text)
-        return cls(**{**values, "episodes": tuple(Episode(**one) for one in values["episodes"])})
+        return cls(**{**values, "episodes": tuple(Episode(**episode) for episode in values["episodes"])})
 
 
 @dataclass(frozen=True)
-class Entry:
+class StandingEntry:
     """A standing query in the catalogue."""
 
     definition: Definition
@@ -114,7 +114,7 @@ class Entry:
     paused: bool
     muted_until_ns: int | None
     """Its alerts are kept, and told to nobody, until then [ns since 1970 UTC]."""
-    progress: Progress
+    progress: EvaluationProgress
 
     @property
     def name(self) -> str:
@@ -150,12 +150,12 @@ class Alert:
 
 
 @dataclass(frozen=True)
-class Letter:
+class OutboxMessage:
     """An alert on its way to one target."""
 
     id: int
     alert: Alert
-    target: Target
+    target: DeliveryTarget
     attempts: int
     """How often it was tried, this time included."""
     repeat: bool
@@ -163,11 +163,11 @@ class Letter:
 
 
 @dataclass(frozen=True)
-class Found:
+class EvaluationResult:
     """What an evaluation wants kept, in one transaction."""
 
     name: str
-    progress: Progress
+    progress: EvaluationProgress
     alerts: tuple[tuple[Alert, int | None], ...] = ()
     """With which of the progress's episodes each belongs to, None: to none; the episode gets the alert's number."""
     created_ns: int | None = None
@@ -197,7 +197,7 @@ class StandingStore:
         self._removed: dict[str, int] = {}
         self._file: os.stat_result | None = None
         self._is_gone = False
-        with self._explained():
+        with self._translate_errors():
             with suppress(OSError):
                 create_whole(path, _SCHEMA)
             require_content(path)
@@ -217,7 +217,7 @@ class StandingStore:
 
     def _prepare(self) -> int:
         """Make the file ready, and return its version before; 0: it was new."""
-        with self._explained():
+        with self._translate_errors():
             version = open_checked(self._db, _SCHEMA)
             # An acknowledged change outlives a power cut, not only a kill.
             self._db.execute("PRAGMA synchronous = FULL")
@@ -231,13 +231,15 @@ class StandingStore:
     @property
     def version(self) -> tuple[int, int]:
         """Another value whenever a standing query was added, removed, paused, resumed or muted, by whomever."""
-        with self._reading():
-            self._check_place()
+        with self._lock_for_reading():
+            self._check_file()
             return self._changes, self._db.execute("PRAGMA data_version").fetchone()[0]
 
     # Standing queries
 
-    def add(self, definition: Definition, progress: Progress, *, now_ns: int, most: int | None = None) -> Entry:
+    def add(
+        self, definition: Definition, progress: EvaluationProgress, *, now_ns: int, maximum: int | None = None
+    ) -> StandingEntry:
         """Keep a new standing query.
 
         Raises
@@ -254,9 +256,9 @@ class StandingStore:
                 message = f"a standing query {definition.name!r} is there already; remove it first, or choose a name"
                 raise Conflict(message)
             count = self._db.execute("SELECT count(*) FROM queries").fetchone()[0]
-            if most is not None and count >= most:
+            if maximum is not None and count >= maximum:
                 message = (
-                    f"there are {count:,} standing queries, and the setting 'standing' allows {most:,}; remove one "
+                    f"there are {count:,} standing queries, and the setting 'standing' allows {maximum:,}; remove one "
                     "that nobody needs any more"
                 )
                 raise TooManyStanding(message)
@@ -265,9 +267,9 @@ class StandingStore:
                 (definition.name, json.dumps(definition.to_json()), created_ns, progress.to_text()),
             )
             self._changes += 1
-        return Entry(definition, created_ns, paused=False, muted_until_ns=None, progress=progress)
+        return StandingEntry(definition, created_ns, paused=False, muted_until_ns=None, progress=progress)
 
-    def replace(self, definition: Definition, progress: Progress, *, now_ns: int) -> Entry:
+    def replace(self, definition: Definition, progress: EvaluationProgress, *, now_ns: int) -> StandingEntry:
         """Give a standing query another definition; whether it is paused or muted stays, and so do its alerts.
 
         Raises
@@ -279,7 +281,7 @@ class StandingStore:
         with self._transaction():
             before = self._db.execute("SELECT created_ns FROM valid_queries WHERE name = ?", (name,)).fetchone()
             if before is None:
-                raise self._unknown(name)
+                raise self._unknown_error(name)
             # By this the runner tells it from the one before, of which it may compute something just now.
             created_ns = max(now_ns, before[0] + 1)
             self._db.execute(
@@ -288,14 +290,14 @@ class StandingStore:
             )
             self._changes += 1
             row = self._db.execute(f"{_ENTRIES} WHERE name = ?", (name,)).fetchone()
-        return _entry(row)
+        return _entry_from_row(row)
 
     def remove(self, name: str) -> None:
         """Forget a standing query; its alerts stay, and those on their way are not sent any more."""
         with self._transaction():
             row = self._db.execute("DELETE FROM queries WHERE name = ? RETURNING created_ns", (name,)).fetchone()
             if row is None:
-                raise self._unknown(name)
+                raise self._unknown_error(name)
             self._removed[name] = row[0]
             self._changes += 1
             self._db.execute(
@@ -314,7 +316,7 @@ class StandingStore:
         with self._transaction():
             self._change("UPDATE queries SET muted_until_ns = ? WHERE name = ?", (until_ns, name), name)
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> StandingEntry:
         """Return one standing query.
 
         Raises
@@ -322,47 +324,49 @@ class StandingStore:
         NotFound
             There is none of this name.
         """
-        with self._reading():
+        with self._lock_for_reading():
             row = self._db.execute(f"{_ENTRIES} WHERE name = ?", (name,)).fetchone()
             if row is None:
-                raise self._unknown(name)
-            return _entry(row)
+                raise self._unknown_error(name)
+            return _entry_from_row(row)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StandingEntry]:
         """Return the standing queries, oldest first."""
-        with self._reading():
-            return [_entry(row) for row in self._db.execute(f"{_ENTRIES} ORDER BY row_id")]
+        with self._lock_for_reading():
+            return [_entry_from_row(row) for row in self._db.execute(f"{_ENTRIES} ORDER BY row_id")]
 
     # What evaluations find
 
-    def keep(self, found: Sequence[Found]) -> "list[tuple[Progress, list[Alert]]]":
+    def keep(self, results: Sequence[EvaluationResult]) -> "list[tuple[EvaluationProgress, list[Alert]]]":
         """Keep what evaluations found, with a letter to each target of each alert that is not muted, or nothing of it.
 
         Returns of each the progress and the alerts with their numbers. What was found for a query that was removed
         meanwhile is dropped, also where another has its name now.
         """
-        kept: list[tuple[Progress, list[Alert]]] = []
+        kept: list[tuple[EvaluationProgress, list[Alert]]] = []
         with self._transaction():
-            for one in found:
+            for result in results:
                 row = self._db.execute(
                     "SELECT document FROM valid_queries WHERE name = ? AND created_ns = ifnull(?, created_ns)",
-                    (one.name, one.created_ns),
+                    (result.name, result.created_ns),
                 ).fetchone()
-                kept.append((one.progress, []) if row is None else self._keep(one, _definition(row[0])))
+                kept.append(
+                    (result.progress, []) if row is None else self._keep_result(result, _definition_from_text(row[0]))
+                )
         return kept
 
-    def _keep(self, found: Found, definition: Definition) -> tuple[Progress, list[Alert]]:
-        numbered, episodes = [], list(found.progress.episodes)
-        for alert, place in found.alerts:
-            kept = self._alert(alert, definition)
+    def _keep_result(self, result: EvaluationResult, definition: Definition) -> tuple[EvaluationProgress, list[Alert]]:
+        numbered, episodes = [], list(result.progress.episodes)
+        for alert, index in result.alerts:
+            kept = self._insert_alert(alert, definition)
             numbered.append(kept)
-            if place is not None and alert.happening == "raised" and not alert.muted:
-                episodes[place] = replace(episodes[place], number=kept.number)
-        progress = replace(found.progress, episodes=tuple(episodes))
-        self._db.execute("UPDATE queries SET progress = ? WHERE name = ?", (progress.to_text(), found.name))
+            if index is not None and alert.happening == "raised" and not alert.muted:
+                episodes[index] = replace(episodes[index], number=kept.number)
+        progress = replace(result.progress, episodes=tuple(episodes))
+        self._db.execute("UPDATE queries SET progress = ? WHERE name = ?", (progress.to_text(), result.name))
         return progress, numbered
 
-    def _alert(self, alert: Alert, definition: Definition) -> Alert:
+    def _insert_alert(self, alert: Alert, definition: Definition) -> Alert:
         row = (alert.name, alert.happening, alert.at_ns, int(alert.muted), json.dumps(alert.body))
         columns = "name, happening, at_ns, muted, body"
         number = self._db.execute(f"INSERT INTO alerts ({columns}) VALUES (?, ?, ?, ?, ?)", row).lastrowid or 0
@@ -373,20 +377,20 @@ class StandingStore:
             )
         return replace(alert, number=number)
 
-    def alert(self, alert: Alert) -> Alert:
+    def add_alert(self, alert: Alert) -> Alert:
         """Keep an alert that belongs to no episode, such as a test, with its letters."""
         with self._transaction():
             row = self._db.execute("SELECT document FROM valid_queries WHERE name = ?", (alert.name,)).fetchone()
             if row is None:
-                raise self._unknown(alert.name)
-            return self._alert(alert, _definition(row[0]))
+                raise self._unknown_error(alert.name)
+            return self._insert_alert(alert, _definition_from_text(row[0]))
 
     def alerts(self, *, name: str | None = None, after: int = 0, limit: int = 1000) -> list[Alert]:
         """Return alerts with numbers above `after`, oldest first, at most so many; of one standing query, or of all."""
         where, values = ("number > ?", [after]) if name is None else ("name = ? AND number > ?", [name, after])
-        with self._reading():
+        with self._lock_for_reading():
             rows = self._db.execute(f"{_ALERTS} WHERE {where} ORDER BY number LIMIT ?", (*values, limit))
-            return [_alert(*row) for row in rows]
+            return [_alert_from_row(*row) for row in rows]
 
     # Letters
 
@@ -398,15 +402,15 @@ class StandingStore:
                 "UPDATE letters SET state = 'waiting', error = 'cut short; it may have arrived' WHERE state = 'sending'"
             ).rowcount
 
-    def letters(self, *, excluded: Sequence[str] = (), limit: int = 50) -> list[tuple[int, Target]]:
+    def list_waiting(self, *, excluded: Sequence[str] = (), limit: int = 50) -> list[tuple[int, DeliveryTarget]]:
         """Return letters that wait, oldest first: their ids and targets; none to excluded targets."""
         marks = ", ".join("?" * len(excluded))
-        with self._reading():
+        with self._lock_for_reading():
             statement = f"SELECT id, target FROM valid_letters WHERE state = 'waiting' AND target NOT IN ({marks})"
             rows = self._db.execute(f"{statement} ORDER BY id LIMIT ?", (*excluded, limit))
-            return [(int(id_), _target(text)) for id_, text in rows]
+            return [(int(id_), _target_from_text(text)) for id_, text in rows]
 
-    def sending(self, letter: int) -> Letter | None:
+    def mark_sending(self, letter: int) -> OutboxMessage | None:
         """Note that a letter is about to be sent, durably, and return it; None where it waits no more."""
         with self._transaction():
             taken = self._db.execute(
@@ -422,25 +426,27 @@ class StandingStore:
                     "UPDATE letters SET state = 'refused', error = 'its alert is damaged' WHERE id = ?", (letter,)
                 )
                 return None
-            return Letter(letter, _alert(*row), _target(taken[1]), taken[2], repeat=taken[2] > 1)
+            return OutboxMessage(
+                letter, _alert_from_row(*row), _target_from_text(taken[1]), taken[2], repeat=taken[2] > 1
+            )
 
-    def sent(self, letter: int, state: LetterState, error: str = "") -> None:
+    def mark_sent(self, letter: int, state: MessageState, error: str = "") -> None:
         """Note how sending ended: "sent", "refused" for good, or "waiting" for another attempt."""
         with self._transaction():
             self._db.execute("UPDATE letters SET state = ?, error = ? WHERE id = ?", (state, error, letter))
 
-    def post(self) -> dict[str, int]:
+    def count_messages(self) -> dict[str, int]:
         """Return how many letters are in each state."""
-        with self._reading():
+        with self._lock_for_reading():
             return dict(self._db.execute("SELECT state, count(*) FROM valid_letters GROUP BY state").fetchall())
 
-    def undelivered(self, name: str, *, limit: int) -> list[dict[str, Any]]:
+    def list_undelivered(self, name: str, *, limit: int) -> list[dict[str, Any]]:
         """Return the latest letters with alerts of a standing query that have not arrived, oldest first.
 
         Of each the number of the alert, to whom it goes, its state, how often it was tried, and what went wrong last.
         """
         columns = ("number", "to", "state", "attempts", "error")
-        with self._reading():
+        with self._lock_for_reading():
             rows = self._db.execute(
                 "SELECT alert, target, state, attempts, error FROM valid_letters WHERE state <> 'sent' "
                 "AND alert IN (SELECT number FROM valid_alerts WHERE name = ?) ORDER BY id DESC LIMIT ?",
@@ -460,19 +466,21 @@ class StandingStore:
             self._changes += 1
         return paused, refused
 
-    def damaged(self) -> list[str]:
+    def list_damaged(self) -> list[str]:
         """Return the damaged rows, as "row 3 of alerts"."""
-        with self._reading():
-            return [f"row {row} of {table}" for table in tables_of(self._db) for row in damaged_rows(self._db, table)]
+        with self._lock_for_reading():
+            return [
+                f"row {row} of {table}" for table in list_tables(self._db) for row in find_damaged_rows(self._db, table)
+            ]
 
     # Inside
 
     def _change(self, statement: str, values: tuple[object, ...], name: str) -> None:
         if self._db.execute(statement, values).rowcount == 0:
-            raise self._unknown(name)
+            raise self._unknown_error(name)
         self._changes += 1
 
-    def _unknown(self, name: str) -> HyperGridError:
+    def _unknown_error(self, name: str) -> HyperGridError:
         if self._db.execute("SELECT 1 FROM queries WHERE name = ?", (name,)).fetchone():
             message = (
                 f"the standing query {name!r} is damaged in {self.path}, and is not evaluated; remove it, and make it "
@@ -483,14 +491,14 @@ class StandingStore:
         return NotFound.among(kind="standing query", given=name, existing=existing)
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        with self._lock, self._explained():
+    def _lock_for_reading(self) -> Iterator[None]:
+        with self._lock, self._translate_errors():
             yield
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._reading():
-            self._check_place()
+        with self._lock_for_reading():
+            self._check_file()
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -499,7 +507,7 @@ class StandingStore:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
 
-    def _check_place(self) -> None:
+    def _check_file(self) -> None:
         """Refuse where the file is not the one that was opened: nobody would ever read what was written into it."""
         if self._file is None:
             return
@@ -518,7 +526,7 @@ class StandingStore:
         raise CatalogueUnavailable(message)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Say in words what the file refuses."""
         try:
             yield
@@ -545,20 +553,26 @@ _ENTRIES: Final = "SELECT document, created_ns, paused, muted_until_ns, progress
 _ALERTS: Final = "SELECT number, name, happening, at_ns, muted, body FROM valid_alerts"
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
+def _entry_from_row(row: tuple[Any, ...]) -> StandingEntry:
     document, created_ns, paused, muted_until_ns, progress = row
-    return Entry(_definition(document), created_ns, bool(paused), muted_until_ns, Progress.from_text(progress))
+    return StandingEntry(
+        _definition_from_text(document),
+        created_ns,
+        bool(paused),
+        muted_until_ns,
+        EvaluationProgress.from_text(progress),
+    )
 
 
-def _definition(text: str) -> Definition:
+def _definition_from_text(text: str) -> Definition:
     # Which hosts are allowed is looked at when it is made, and again when a letter goes out.
     return definition_from_json(json.loads(text), settings=None)
 
 
-def _target(text: str) -> Target:
+def _target_from_text(text: str) -> DeliveryTarget:
     channel, _, address = text.partition(":")
-    return Target(channel, address)  # type: ignore[arg-type]
+    return DeliveryTarget(channel, address)  # type: ignore[arg-type]
 
 
-def _alert(number: int, name: str, happening: str, at_ns: int, muted: int, body: str) -> Alert:
+def _alert_from_row(number: int, name: str, happening: str, at_ns: int, muted: int, body: str) -> Alert:
     return Alert(name, happening, json.loads(body), at_ns, bool(muted), number)  # type: ignore[arg-type]

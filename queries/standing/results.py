@@ -15,7 +15,7 @@ IDENTITY = ("station", "height_m", "statistic", "interval_s", "replicate", "sour
 """Coordinates that tell series apart."""
 
 
-def keep(folder: Path, dataset: xr.Dataset) -> list[Path]:
+def keep_dataset(folder: Path, dataset: xr.Dataset) -> list[Path]:
     """Bring computed time cells into the files of their days; a process that dies leaves each file old or new.
 
     Parameters
@@ -33,17 +33,17 @@ def keep(folder: Path, dataset: xr.Dataset) -> list[Path]:
     written = []
     for day in np.unique(days).tolist():
         path = folder / f"{np.datetime64(day, 'D')}.nc"
-        written.append(_replace(path, _joined(path, dataset.isel(time=np.flatnonzero(days == day)))))
+        written.append(_replace(path, _join_file(path, dataset.isel(time=np.flatnonzero(days == day)))))
     return written
 
 
-def _joined(path: Path, new: xr.Dataset) -> xr.Dataset:
+def _join_file(path: Path, new: xr.Dataset) -> xr.Dataset:
     if not path.exists():
         return new
     with xr.open_dataset(path) as opened:
         old = opened.load()
     if "series" in old.dims and "series" in new.dims:
-        old, new = _alike(old, new)
+        old, new = _align_series(old, new)
     if set(old.sizes) != set(new.sizes) or any(
         old.sizes[name] != new.sizes[name] for name in old.sizes if name != "time"
     ):
@@ -55,25 +55,25 @@ def _joined(path: Path, new: xr.Dataset) -> xr.Dataset:
     return joined.sortby("time").assign_attrs(new.attrs)
 
 
-def _alike(old: xr.Dataset, new: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
+def _align_series(old: xr.Dataset, new: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
     """Return both with the series of both, where stations came or went: a value that there never was is missing."""
-    keys = [_series_keys(one) for one in (old, new)]
+    keys = [_series_keys(dataset) for dataset in (old, new)]
     if np.array_equal(keys[0], keys[1]):
         return old, new
     union = list(dict.fromkeys([*keys[1].tolist(), *keys[0].tolist()]))
     along = [name for name, coordinate in new.coords.items() if coordinate.dims == ("series",)]
     wide = []
-    for one, own in zip((old, new), keys, strict=True):
-        data = one.drop_vars(along).assign_coords(series=own)
+    for dataset, own in zip((old, new), keys, strict=True):
+        data = dataset.drop_vars(along).assign_coords(series=own)
         none = {name: 0 for name, array in data.data_vars.items() if np.issubdtype(array.dtype, np.integer)}
         wide.append(data.reindex(series=union, fill_value={name: none.get(name, np.nan) for name in data.data_vars}))
-    places = {key: place for place, key in enumerate(keys[1].tolist())}
-    others = {key: place for place, key in enumerate(keys[0].tolist())}
+    places = {key: index for index, key in enumerate(keys[1].tolist())}
+    others = {key: index for index, key in enumerate(keys[0].tolist())}
     for name in along:
         values = [new[name].values[places[key]] if key in places else old[name].values[others[key]] for key in union]
-        for number, one in enumerate(wide):
-            wide[number] = one.assign_coords({name: ("series", np.array(values), new[name].attrs)})
-    first, second = (one.drop_vars("series") for one in wide)
+        for number, dataset in enumerate(wide):
+            wide[number] = dataset.assign_coords({name: ("series", np.array(values), new[name].attrs)})
+    first, second = (dataset.drop_vars("series") for dataset in wide)
     return first, second
 
 

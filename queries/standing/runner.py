@@ -5,9 +5,9 @@ come next. Between two blocks the runner looks for a newer snapshot; where there
 laid into the next round (postponed), with all that has changed since, so that nothing is lost and nothing waits twice.
 
 No query waits for ever: besides what the strategy chooses, the one that has waited the longest is computed in a share
-`FAIR` of the time, to its end, whatever comes meanwhile. So a query waits at most for what looking at all standing
-queries and computing them once, alone, takes, divided by `FAIR` (`Statistics.longest_wait_s`): of the time that the
-thread runs; on a processor that others keep busy it takes longer as everything does.
+`FAIRNESS_SHARE` of the time, to its end, whatever comes meanwhile. So a query waits at most for what looking at all
+standing queries and computing them once, alone, takes, divided by `FAIRNESS_SHARE` (`Statistics.longest_wait_s`): of
+the time that the thread runs; on a processor that others keep busy it takes longer as everything does.
 """
 
 import logging
@@ -23,30 +23,30 @@ import xarray as xr
 
 from hypergrid.archive import Change
 from hypergrid.core.errors import NotFound
-from hypergrid.perspective.build.plan_memo import Known
+from hypergrid.perspective.build.plan_memo import PlanMemo
 from hypergrid.query import OpenArchive
 from queries.scheduling.freshness import Tokens
 from queries.scheduling.job_tree import JobTree
 from queries.scheduling.step_graph import StepGraph
 from queries.scheduling.strategies import make_strategy
-from queries.scheduling.strategy import Strategy, Work
+from queries.scheduling.strategy import SchedulingStrategy, Work
 from queries.standing import results
-from queries.standing.alert_evaluation import heard, judged
+from queries.standing.alert_evaluation import evaluate_condition, evaluate_liveness
 from queries.standing.conditions import Listening, Silent
-from queries.standing.incremental_tasks import Kept
+from queries.standing.incremental_tasks import RowCache
 from queries.standing.memory_limits import refuse_large
-from queries.standing.pinned_evaluation import Turn, interrupted, whole
-from queries.standing.planning import FIRST_PAUSE_S, Planner, Standing
-from queries.standing.repository import Alert, Found, StandingStore
-from queries.standing.runner_metrics import FAIR, NEWER, Books
-from queries.standing.shared_steps import Computed, Round, datasets, latest
-from queries.standing.statistics import Listeners, Statistics, Status, Update
+from queries.standing.pinned_evaluation import PinnedEvaluation, pin_interrupted, pin_query
+from queries.standing.planning import FIRST_PAUSE_S, Planner, StandingState
+from queries.standing.repository import Alert, EvaluationResult, StandingStore
+from queries.standing.runner_metrics import EWMA_WEIGHT, FAIRNESS_SHARE, RunnerMetrics
+from queries.standing.shared_steps import EvaluationStep, SnapshotEvaluation, make_datasets, take_latest
+from queries.standing.statistics import Listeners, StandingStatistics, StandingStatus, StandingUpdate
 
 _LOG: Final = logging.getLogger(__name__)
 
 MOST_CREDIT_S: Final = 0.5
 """Time that it can have saved up, while nobody waited [s]."""
-LOT: Final = 0.5
+PLANNING_SHARE: Final = 0.5
 """Of the time between two slices: what looking at queries closely and computing them may take, before the next lot."""
 LONGEST_PERIOD_S: Final = 60.0
 """Longest time between two slices that it is reckoned with [s]."""
@@ -90,31 +90,31 @@ class StandingRunner:
         self._archive, self._store = archive, store
         self.folder = folder or store.path.parent / results.FOLDER
         self._clock, self._monotonic = clock, monotonic
-        self._strategy: Strategy = make_strategy(strategy)
+        self._strategy: SchedulingStrategy = make_strategy(strategy)
         self._graph = StepGraph()
         self._tokens = Tokens()
         self._lock = threading.RLock()
-        self._standing: dict[str, Standing] = {}
+        self._states: dict[str, StandingState] = {}
         self._version: tuple[int, int] | None = None
-        self._kept: dict[str, Kept] = {}
-        self._round: Round | None = None
+        self._kept: dict[str, RowCache] = {}
+        self._round: SnapshotEvaluation | None = None
         self._trees: list[JobTree] = []
         self._planner: Planner | None = None
-        self._known = Known()
+        self._known = PlanMemo()
         self._unplanned: deque[str] = deque()
-        self._begun_s, self._period_s = monotonic(), LONGEST_PERIOD_S
-        self._running: dict[int, tuple[Computed, Iterator[float]]] = {}
+        self._round_start_s, self._period_s = monotonic(), LONGEST_PERIOD_S
+        self._running: dict[int, tuple[EvaluationStep, Iterator[float]]] = {}
         self._work: Work | None = None
-        self._fair: Turn | None = None
-        self._carried: list[Turn] = []
+        self._fair: PinnedEvaluation | None = None
+        self._carried: list[PinnedEvaluation] = []
         self._credit_s = 0.0
-        self._taken: str | None = None
+        self._seen_snapshot: str | None = None
         self._trouble = ""
         self._behind: set[str] = set()
-        self._dirty: dict[str, Found] = {}
+        self._dirty: dict[str, EvaluationResult] = {}
         self._kept_at_s = self._polled_at_s = monotonic()
         self._listeners = Listeners()
-        self._books = Books()
+        self._metrics = RunnerMetrics()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -132,11 +132,11 @@ class StandingRunner:
             self._thread.join(timeout_s)
         self._keep_progress()
 
-    def listen(self, listener: Callable[[Update], None]) -> Callable[[], None]:
+    def listen(self, listener: Callable[[StandingUpdate], None]) -> Callable[[], None]:
         """Have `listener` called after each evaluation, from the runner's thread; return what ends that."""
         return self._listeners.add(listener)
 
-    def status(self, name: str) -> Status:
+    def status(self, name: str) -> StandingStatus:
         """Return how a standing query stands.
 
         Raises
@@ -145,7 +145,7 @@ class StandingRunner:
             There is none of this name.
         """
         with self._lock:
-            return self._known_as(name).status(self._monotonic())
+            return self._get_state(name).status(self._monotonic())
 
     def latest(self, name: str) -> xr.Dataset:
         """Return the newest time cell of a standing query's surface that was computed, as `Query.compute` would.
@@ -158,32 +158,32 @@ class StandingRunner:
             Nothing of it was computed since the start.
         """
         with self._lock:
-            return self._known_as(name).newest()
+            return self._get_state(name).newest_dataset()
 
-    def _known_as(self, name: str) -> Standing:
-        if name not in self._standing:
-            raise NotFound.among(kind="standing query", given=name, existing=self._standing)
-        return self._standing[name]
+    def _get_state(self, name: str) -> StandingState:
+        if name not in self._states:
+            raise NotFound.among(kind="standing query", given=name, existing=self._states)
+        return self._states[name]
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> StandingStatistics:
         """Return what is held now, and what was done so far."""
         with self._lock:
             now_s = self._monotonic()
-            stale = [one for one in self._standing.values() if one.stale_since_s is not None]
+            stale = [state for state in self._states.values() if state.stale_since_s is not None]
             sharing = self._graph.sharing()
-            return Statistics(
-                queries=len(self._standing),
+            return StandingStatistics(
+                queries=len(self._states),
                 trouble=self._trouble,
                 queue=len(stale),
                 oldest_s=max(
-                    (now_s - one.stale_since_s for one in stale if one.stale_since_s is not None), default=0.0
+                    (now_s - state.stale_since_s for state in stale if state.stale_since_s is not None), default=0.0
                 ),
-                longest_wait_s=self._books.longest_wait_s(sharing.seconds_apart, len(self._standing)),
-                failing=tuple(name for name, one in self._standing.items() if one.failures),
+                longest_wait_s=self._metrics.longest_wait_s(sharing.seconds_apart, len(self._states)),
+                failing=tuple(name for name, state in self._states.items() if state.failures),
                 token_score=self._tokens.score,
                 sharing=sharing,
                 strategy=self._strategy.statistics(now_s),
-                **self._books.told(self._round),
+                **self._metrics.snapshot(self._round),
             )
 
     def is_fresh(self) -> bool:
@@ -192,8 +192,8 @@ class StandingRunner:
             newest = self._archive.latest().snapshot
             return (
                 self._version == self._store.version
-                and newest == self._taken
-                and not any(one.stale_since_s is not None for one in self._standing.values() if not one.failures)
+                and newest == self._seen_snapshot
+                and not any(state.stale_since_s is not None for state in self._states.values() if not state.failures)
             )
 
     # One decision after the other
@@ -202,7 +202,7 @@ class StandingRunner:
         """Do the next piece of work: look for a new snapshot, or compute a block; return whether there was any."""
         now_s, was_fair = self._monotonic(), False
         try:
-            with self._books.timing("busy_s"):
+            with self._metrics.timing("busy_s"):
                 if self._round is None or now_s - self._polled_at_s >= POLL_S:
                     self._polled_at_s = now_s
                     self._poll(now_s)
@@ -215,9 +215,9 @@ class StandingRunner:
 
     def _account(self, seconds: float, *, was_fair: bool) -> None:
         """Save up the share of the query that has waited the longest, or take what it had; what is idle is free."""
-        self._books.block(seconds)
+        self._metrics.add_block(seconds)
         if not was_fair:
-            self._credit_s = min(self._credit_s + FAIR * seconds, MOST_CREDIT_S)
+            self._credit_s = min(self._credit_s + FAIRNESS_SHARE * seconds, MOST_CREDIT_S)
         elif not self._is_idle:
             self._credit_s -= seconds
 
@@ -239,7 +239,7 @@ class StandingRunner:
                 trouble = str(error) or type(error).__name__
                 if trouble != self._trouble:
                     _LOG.error("standing queries cannot be kept up to date: %s", trouble)
-                is_busy, self._trouble, self._taken = False, trouble, None
+                is_busy, self._trouble, self._seen_snapshot = False, trouble, None
             if not is_busy:
                 self._stop.wait(FIRST_PAUSE_S if self._trouble else POLL_S)
 
@@ -249,17 +249,17 @@ class StandingRunner:
         newest = self._archive.latest()
         # A round that is under way is not begun again for those who were left out of it.
         again = self._is_idle and (
-            bool(self._behind) or any(one.failures and one.retry_s <= now_s for one in self._standing.values())
+            bool(self._behind) or any(state.failures and state.retry_s <= now_s for state in self._states.values())
         )
-        if newest.snapshot != self._taken or again:
-            with self._lock, self._books.timing("planning_s"):
+        if newest.snapshot != self._seen_snapshot or again:
+            with self._lock, self._metrics.timing("planning_s"):
                 self._archive = newest
                 self._begin_round(now_s)
-                self._taken = newest.snapshot
+                self._seen_snapshot = newest.snapshot
         # A network that is silent makes no snapshot that would tell.
-        for one in list(self._standing.values()):
-            if isinstance(one.entry.definition.condition, Silent):
-                self._listen(one, ())
+        for state in list(self._states.values()):
+            if isinstance(state.entry.definition.condition, Silent):
+                self._listen(state, ())
 
     def _read_catalogue(self) -> None:
         version = self._store.version
@@ -267,31 +267,31 @@ class StandingRunner:
             return
         entries = {entry.name: entry for entry in self._store.entries() if not entry.paused}
         with self._lock:
-            for name in set(self._standing) - set(entries):
+            for name in set(self._states) - set(entries):
                 self._forget(name)
             for name, entry in entries.items():
-                known = self._standing.get(name)
+                known = self._states.get(name)
                 if known is not None and known.entry.created_ns == entry.created_ns:
                     known.entry = replace(entry, progress=known.entry.progress)
                 else:
                     if known is not None:
                         self._forget(name)
-                    self._standing[name] = Standing(entry)
+                    self._states[name] = StandingState(entry)
                     self._tokens.set_weight(name, entry.definition.weight)
                     # Somebody new: the present snapshot is looked at once more.
-                    self._taken = None
+                    self._seen_snapshot = None
             self._version = version
-            used = {one.surface for one in self._standing.values()}
+            used = {state.surface for state in self._states.values()}
             self._kept = {surface: kept for surface, kept in self._kept.items() if surface in used}
 
     def _forget(self, name: str) -> None:
         if name in self._dirty:
             self._keep_progress()
-        del self._standing[name]
+        del self._states[name]
         self._tokens.forget(name)
         self._graph.remove(name)
         if self._round is not None:
-            self._round.leave(name)
+            self._round.remove_query(name)
         self._end_turns(name)
 
     def _end_turns(self, name: str) -> None:
@@ -306,60 +306,62 @@ class StandingRunner:
         """Find what the present snapshot concerns, and lay as much of it into a round as may be computed."""
         if self._round is not None:
             self._end_round(self._round)
-            weights = {name: self._standing[name].entry.definition.weight for name in self._round.tasks}
-            turn = interrupted(self._round, self._running, weights, self._graph)
+            weights = {name: self._states[name].entry.definition.weight for name in self._round.tasks}
+            turn = pin_interrupted(self._round, self._running, weights, self._graph)
             if turn is not None:
-                self._carried = sorted([*self._carried, turn], key=lambda one: -one.density)[:MOST_CARRIED]
-        self._period_s += NEWER * (min(now_s - self._begun_s, LONGEST_PERIOD_S) - self._period_s)
-        self._begun_s = now_s
-        self._books.counts["rounds"] += 1
+                self._carried = sorted([*self._carried, turn], key=lambda evaluation: -evaluation.density)[
+                    :MOST_CARRIED
+                ]
+        self._period_s += EWMA_WEIGHT * (min(now_s - self._round_start_s, LONGEST_PERIOD_S) - self._period_s)
+        self._round_start_s = now_s
+        self._metrics.counts["rounds"] += 1
         self._round, self._planner = (
-            Round(self._archive.snapshot),
-            Planner(self._archive, self._standing, self._kept, self._known),
+            SnapshotEvaluation(self._archive.snapshot),
+            Planner(self._archive, self._states, self._kept, self._known),
         )
         self._running, self._work, self._behind = {}, None, set()
         concerned = []
         carried = {turn.name for turn in self._carried}
-        for name, one in list(self._standing.items()):
-            if one.is_left_alone(now_s) or name in carried:
+        for name, state in list(self._states.items()):
+            if state.is_left_alone(now_s) or name in carried:
                 continue
-            if not self._concerns(one, now_s):
+            if not self._concerns(state, now_s):
                 continue
-            if one.stale_since_s is None:
-                one.stale_since_s = now_s
+            if state.stale_since_s is None:
+                state.stale_since_s = now_s
             else:
-                one.postponed += 1
-                self._books.counts["postponed"] += 1
+                state.postponed += 1
+                self._metrics.counts["postponed"] += 1
             concerned.append(name)
-        self._tokens.updated(concerned)
+        self._tokens.offer(concerned)
         # What will hardly be reached before the next slice is not looked at closely yet.
         self._unplanned = deque(sorted(concerned, key=self._rank))
         self._plan(now_s)
 
-    def _concerns(self, one: Standing, now_s: float) -> bool:
+    def _concerns(self, state: StandingState, now_s: float) -> bool:
         """Return whether there may be something to compute for a query; who is dead is told at once."""
-        entry, planner = one.entry, self._planner
+        entry, planner = state.entry, self._planner
         try:
-            if planner is None or not planner.concerns(one):
-                self._moved_on(one)
+            if planner is None or not planner.concerns(state):
+                self._mark_unchanged(state)
                 return False
             if not isinstance(entry.definition.condition, Listening):
                 return True
-            self._listen(one, planner.changes(entry.progress.snapshot))
+            self._listen(state, planner.changes(entry.progress.snapshot))
         except Exception as error:  # noqa: BLE001 - one query that fails must not stop the others
-            self._failed(entry.name, error, now_s)
+            self._record_failure(entry.name, error, now_s)
         return False
 
-    def _listen(self, one: Standing, changes: Sequence[Change] | None) -> None:
+    def _listen(self, state: StandingState, changes: Sequence[Change] | None) -> None:
         """Let a condition that listens hear what was committed."""
-        found = heard(one.entry, self._archive, changes, now_ns=self._clock())
-        if found is not None:
-            self._found(one, found, cells=0, stale_since_s=self._monotonic())
+        result = evaluate_liveness(state.entry, self._archive, changes, now_ns=self._clock())
+        if result is not None:
+            self._record_result(state, result, cells=0, stale_since_s=self._monotonic())
 
     def _rank(self, name: str) -> float:
         """Return what a query costs for its weight: less comes first; what never ran, before all."""
-        one = self._standing[name]
-        return one.cost_s / one.entry.definition.weight
+        state = self._states[name]
+        return state.cost_s / state.entry.definition.weight
 
     def _plan(self, now_s: float) -> None:
         """Lay a lot of queries into the round, and hand them on; so each round comes to compute what weighs most."""
@@ -367,49 +369,49 @@ class StandingRunner:
         if planner is None or this is None:
             return
         offered: list[str] = []
-        until_s = LOT * self._period_s
+        until_s = PLANNING_SHARE * self._period_s
         while self._unplanned and (until_s > 0 or not offered):
             name = self._unplanned.popleft()
-            one = self._standing.get(name)
-            if one is None or one.is_left_alone(now_s):
+            state = self._states.get(name)
+            if state is None or state.is_left_alone(now_s):
                 continue
             begun_s = self._monotonic()
-            if self._lay(one, this, planner, now_s):
+            if self._plan_query(state, this, planner, now_s):
                 offered.append(name)
             look_s = self._monotonic() - begun_s
-            self._books.learn("look_s", look_s)
-            until_s -= one.cost_s + look_s
+            self._metrics.learn("look_s", look_s)
+            until_s -= state.cost_s + look_s
         self._schedule(offered, now_s)
 
-    def _lay(self, one: Standing, this: Round, planner: Planner, now_s: float) -> bool:
+    def _plan_query(self, state: StandingState, this: SnapshotEvaluation, planner: Planner, now_s: float) -> bool:
         """Lay a query into a round; return whether there is anything to compute."""
-        name = one.entry.name
+        name = state.entry.name
         try:
-            task = planner.task(one)
+            task = planner.task(state)
             if task is not None:
                 refuse_large(name, (part for _, part in task.parts))
         except Exception as error:  # noqa: BLE001 - as above
-            self._failed(name, error, now_s)
+            self._record_failure(name, error, now_s)
             return False
         if task is None:
-            one.stale_since_s = None
+            state.stale_since_s = None
             self._tokens.withdraw(name)
-            self._moved_on(one)
+            self._mark_unchanged(state)
             return False
         this.add(name, task)
         return True
 
-    def _moved_on(self, one: Standing) -> None:
+    def _mark_unchanged(self, state: StandingState) -> None:
         """Note that nothing that a query reads has changed up to the present snapshot."""
-        entry, progress = one.entry, one.entry.progress
+        entry, progress = state.entry, state.entry.progress
         if progress.snapshot != self._archive.snapshot and self._archive.store.extent(
             str(entry.definition.query["variable"])
         ):
-            one.entry = replace(entry, progress=replace(progress, snapshot=self._archive.snapshot))
-            self._dirty[entry.name] = Found(entry.name, one.entry.progress, created_ns=entry.created_ns)
+            state.entry = replace(entry, progress=replace(progress, snapshot=self._archive.snapshot))
+            self._dirty[entry.name] = EvaluationResult(entry.name, state.entry.progress, created_ns=entry.created_ns)
 
-    def _end_round(self, before: Round) -> None:
-        self._books.round_ended(before, overloaded=bool(before.tasks or self._unplanned))
+    def _end_round(self, before: SnapshotEvaluation) -> None:
+        self._metrics.add_round(before, overloaded=bool(before.tasks or self._unplanned))
         for tree in self._trees:
             self._strategy.withdraw(tree)
         self._trees.clear()
@@ -418,16 +420,16 @@ class StandingRunner:
         this = self._round
         if not names or this is None:
             return
-        with self._lock, self._books.timing("scheduling_s"):
+        with self._lock, self._metrics.timing("scheduling_s"):
             for name in names:
                 steps = this.steps_of(name)
-                one = self._standing[name]
-                if steps != one.steps:
-                    definition = one.entry.definition
+                state = self._states[name]
+                if steps != state.steps:
+                    definition = state.entry.definition
                     validity_s = definition.validity_ns / 1e9
                     self._graph.add(name, steps, weight=definition.weight, validity_s=validity_s)
-                    one.steps = steps
-            profits = {name: self._standing[name].entry.definition.weight for name in names}
+                    state.steps = steps
+            profits = {name: self._states[name].entry.definition.weight for name in names}
             tree = self._graph.tree(profits, now_s=now_s)
             self._strategy.push(tree, now_s)
             self._trees.append(tree)
@@ -437,7 +439,7 @@ class StandingRunner:
     def _block(self, now_s: float) -> bool:
         """Compute a block of what the strategy chooses; return whether there was any."""
         # Other threads ask the strategy for its statistics.
-        with self._lock, self._books.timing("scheduling_s"):
+        with self._lock, self._metrics.timing("scheduling_s"):
             if self._work is not None and now_s >= self._strategy.alarm_s():
                 better = self._strategy.challenge(self._work, now_s)
                 self._work = better or self._work
@@ -448,27 +450,27 @@ class StandingRunner:
             return False
         best = max(self._carried, key=lambda turn: turn.density, default=None)
         if best is not None and (work is None or best.density >= work.density):
-            if not self._goes_on(best):
+            if not self._advance_turn(best):
                 self._carried = [turn for turn in self._carried if turn is not best]
             return True
         if work is None:
             if not self._unplanned:
                 return False
-            with self._books.timing("planning_s"):
+            with self._metrics.timing("planning_s"):
                 self._plan(now_s)
             return True
         for position in work.jobs:
             sort = work.tree.shape.names[position]
-            waiting = this.waiting(sort)
+            waiting = this.waiting_steps(sort)
             if waiting:
                 self._advance(waiting[0], sort, work, this)
                 return True
-        with self._lock, self._books.timing("scheduling_s"):
+        with self._lock, self._metrics.timing("scheduling_s"):
             self._strategy.done(work, self._monotonic())
             self._work = None
         return True
 
-    def _advance(self, step: Computed, sort: str, work: Work, this: Round) -> None:
+    def _advance(self, step: EvaluationStep, sort: str, work: Work, this: SnapshotEvaluation) -> None:
         """Compute a block of a step; where it was the last, complete the queries that waited for it."""
         blocks = self._running.setdefault(id(step), (step, this.compute(step)))[1]
         try:
@@ -476,62 +478,62 @@ class StandingRunner:
         except Exception as error:  # noqa: BLE001 - told to those who asked; the others go on
             self._running.pop(id(step), None)
             for name in sorted(step.users):
-                this.leave(name)
-                self._failed(name, error, self._monotonic())
+                this.remove_query(name)
+                self._record_failure(name, error, self._monotonic())
             return
         work.cost_s = max(work.cost_s - seconds, 1e-9)
         if not step.is_done:
             return
         self._running.pop(id(step), None)
-        self._graph.ran(sort, step.seconds)
+        self._graph.record_run(sort, step.seconds)
         for name in this.complete(step):
             self._complete(name, this)
 
     def _fair_block(self, now_s: float) -> bool:
         """Compute a block for the query that has waited the longest, where its share is due."""
         if self._fair is None:
-            oldest = self._oldest(now_s)
+            oldest = self._find_oldest(now_s)
             if oldest is None or self._credit_s <= 0:
                 return False
-            own, this, planner = Round(self._archive.snapshot), self._round, self._planner
-            if this is None or planner is None or not self._lay(self._standing[oldest], own, planner, now_s):
+            own, this, planner = SnapshotEvaluation(self._archive.snapshot), self._round, self._planner
+            if this is None or planner is None or not self._plan_query(self._states[oldest], own, planner, now_s):
                 return False
             # The strategy may come to it all the same, at this snapshot or a newer one: then the turn ends.
-            self._fair = whole(oldest, own)
-            self._books.counts["fair_turns"] += 1
+            self._fair = pin_query(oldest, own)
+            self._metrics.counts["fair_turns"] += 1
         elif self._credit_s <= 0 and not self._is_idle:
             return False
         turn = self._fair
-        if not self._goes_on(turn) and self._fair is turn:
+        if not self._advance_turn(turn) and self._fair is turn:
             self._fair = None
         return True
 
-    def _goes_on(self, turn: Turn) -> bool:
+    def _advance_turn(self, turn: PinnedEvaluation) -> bool:
         """Compute a block of a turn; return whether it goes on."""
         try:
             if turn.step():
                 return True
         except Exception as error:  # noqa: BLE001 - as above
-            self._failed(turn.name, error, self._monotonic())
+            self._record_failure(turn.name, error, self._monotonic())
             return False
-        for step in turn.own.needed(turn.name):
-            self._graph.ran(step.sort, step.seconds)
-        self._complete(turn.name, turn.own)
-        one = self._standing.get(turn.name)
-        if one is not None and turn.own.snapshot != self._archive.snapshot:
+        for step in turn.evaluation.needed_steps(turn.name):
+            self._graph.record_run(step.kind_key, step.seconds)
+        self._complete(turn.name, turn.evaluation)
+        state = self._states.get(turn.name)
+        if state is not None and turn.evaluation.snapshot != self._archive.snapshot:
             # What came meanwhile it sees in the next round.
-            one.stale_since_s = self._monotonic() if one.stale_since_s is None else one.stale_since_s
+            state.stale_since_s = self._monotonic() if state.stale_since_s is None else state.stale_since_s
             self._behind.add(turn.name)
         return False
 
-    def _oldest(self, now_s: float) -> str | None:
+    def _find_oldest(self, now_s: float) -> str | None:
         """Return the query that has waited the longest, of those that a slice has overtaken."""
         waiting = [
-            (one.stale_since_s, name)
-            for name, one in self._standing.items()
-            if one.stale_since_s is not None
-            and one.stale_since_s < self._begun_s
-            and not one.is_left_alone(now_s)
+            (state.stale_since_s, name)
+            for name, state in self._states.items()
+            if state.stale_since_s is not None
+            and state.stale_since_s < self._round_start_s
+            and not state.is_left_alone(now_s)
             and all(turn.name != name for turn in self._carried)
         ]
         return min(waiting)[1] if waiting else None
@@ -542,60 +544,62 @@ class StandingRunner:
         waits = self._round is not None and bool(self._round.tasks)
         return self._work is None and not self._carried and not self._unplanned and not waits
 
-    def _complete(self, name: str, this: Round) -> None:
+    def _complete(self, name: str, this: SnapshotEvaluation) -> None:
         """Judge a query whose surface is computed, keep what was found, and tell."""
-        one = self._standing.get(name)
+        state = self._states.get(name)
         task = this.tasks.get(name)
-        if one is None or task is None:
+        if state is None or task is None:
             return
         begun_s = self._monotonic()
         try:
             parts = this.values(task)
-            kept = self._kept.setdefault(one.surface, Kept())
+            kept = self._kept.setdefault(state.surface, RowCache())
             # Of queries on one surface the first brings the rows; again it changes nothing.
-            task.computed(kept, [part.value for part in parts])
-            found = judged(one.entry, task, kept, snapshot=this.snapshot, now_ns=self._clock())
-            if any(target.channel == "archive" for target in one.entry.definition.to):
-                for dataset in datasets(task, this, parts):
-                    results.keep(self.folder / name, dataset)
+            task.store_rows(kept, [part.value for part in parts])
+            result = evaluate_condition(state.entry, task, kept, snapshot=this.snapshot, now_ns=self._clock())
+            if any(target.channel == "archive" for target in state.entry.definition.to):
+                for dataset in make_datasets(task, this, parts):
+                    results.keep_dataset(self.folder / name, dataset)
         except Exception as error:  # noqa: BLE001 - as above
-            this.leave(name)
-            self._failed(name, error, self._monotonic())
+            this.remove_query(name)
+            self._record_failure(name, error, self._monotonic())
             return
         with self._lock:
-            one.latest = latest(task, this, parts)
-        this.leave(name)
+            state.latest = take_latest(task, this, parts)
+        this.remove_query(name)
         self._end_turns(name)
-        one.cost_s = sum(self._graph.cost(step.token).seconds for step in one.steps)
+        state.cost_s = sum(self._graph.cost(step.token).seconds for step in state.steps)
         self._tokens.credit(name)
-        self._found(one, found, cells=task.cells, stale_since_s=one.stale_since_s or self._monotonic())
-        self._books.learn("judge_s", self._monotonic() - begun_s)
+        self._record_result(state, result, cells=task.cells, stale_since_s=state.stale_since_s or self._monotonic())
+        self._metrics.learn("judge_s", self._monotonic() - begun_s)
 
-    def _found(self, one: Standing, found: Found, *, cells: int, stale_since_s: float) -> None:
+    def _record_result(
+        self, state: StandingState, result: EvaluationResult, *, cells: int, stale_since_s: float
+    ) -> None:
         """Keep what an evaluation found: at once where there are alerts, else with the next lot."""
         alerts: list[Alert] = []
         # Another query may have its name meanwhile.
-        found, progress = replace(found, created_ns=one.entry.created_ns), found.progress
-        if found.alerts:
-            ((progress, alerts),) = self._store.keep([found])
-            self._dirty.pop(found.name, None)
+        result, progress = replace(result, created_ns=state.entry.created_ns), result.progress
+        if result.alerts:
+            ((progress, alerts),) = self._store.keep([result])
+            self._dirty.pop(result.name, None)
         else:
-            self._dirty[found.name] = found
+            self._dirty[result.name] = result
         now_s = self._monotonic()
         with self._lock:
-            one.succeeded(progress)
+            state.record_success(progress)
             behind_s = max(now_s - stale_since_s, 0.0)
-            self._books.evaluated(one.entry.definition.kind, behind_s)
-        self._listeners.tell(Update(found.name, progress.snapshot, cells, behind_s, tuple(alerts)))
+            self._metrics.count_evaluation(state.entry.definition.kind, behind_s)
+        self._listeners.notify(StandingUpdate(result.name, progress.snapshot, cells, behind_s, tuple(alerts)))
 
-    def _failed(self, name: str, error: Exception, now_s: float) -> None:
+    def _record_failure(self, name: str, error: Exception, now_s: float) -> None:
         """Leave a query alone for a while; it is tried again with all that has come since."""
         with self._lock:
-            one = self._standing.get(name)
-            if one is not None:
-                one.failed(error, now_s)
-        if one is not None:
-            self._listeners.tell(Update(name, one.entry.progress.snapshot, 0, 0.0, error=one.error))
+            state = self._states.get(name)
+            if state is not None:
+                state.record_failure(error, now_s)
+        if state is not None:
+            self._listeners.notify(StandingUpdate(name, state.entry.progress.snapshot, 0, 0.0, error=state.error))
 
     def _keep_progress(self) -> None:
         """Write down how far evaluations without alerts came."""

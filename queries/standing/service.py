@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import xarray as xr
 
-from hypergrid.archive.disk.lock import alone
+from hypergrid.archive.disk.lock import try_lock
 from hypergrid.core.errors import ArchiveConflict, InvalidTime, NotFound
 from hypergrid.core.settings import Settings
 from hypergrid.core.times import format_instant, format_timestamp
@@ -20,18 +20,18 @@ from queries.jobs.records import NotReady
 from queries.standing import incremental_tasks
 from queries.standing.definition import Definition, definition_from_json
 from queries.standing.memory_limits import refuse_large
-from queries.standing.notifications import Carriers, senders, webhook_secret
+from queries.standing.notifications import NotificationWorkers, make_senders, webhook_secret
 from queries.standing.repository import (
     FILE,
     FOLDER,
     Alert,
     CatalogueUnavailable,
-    Entry,
-    Progress,
+    EvaluationProgress,
+    StandingEntry,
     StandingStore,
 )
 from queries.standing.runner import StandingRunner
-from queries.standing.statistics import Statistics, Update
+from queries.standing.statistics import StandingStatistics, StandingUpdate
 
 LOCK: Final = "lock"
 """File beside the catalogue that is held by the process that keeps its standing queries up to date."""
@@ -84,10 +84,12 @@ class StandingQueries:
         folder: Path | None = None,
     ) -> None:
         self._archive, self._settings, self._clock = archive, settings or Settings(), clock
-        self._held = ExitStack()
+        self._exit_stack = ExitStack()
         self.store = StandingStore((folder or standing_folder(archive.path, self._settings)) / FILE)
         self.runner = StandingRunner(archive, self.store, strategy=strategy, clock=clock)
-        self.carriers = Carriers(self.store, archive.name, senders(self._settings, self.store.path.parent))
+        self.notification_workers = NotificationWorkers(
+            self.store, archive.name, make_senders(self._settings, self.store.path.parent)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -105,7 +107,7 @@ class StandingQueries:
         """Folder that results go to, one a query."""
         return self.runner.folder
 
-    def add(self, document: Mapping[str, Any]) -> Entry:
+    def add(self, document: Mapping[str, Any]) -> StandingEntry:
         """Make a standing query; it is on the disk when this returns.
 
         Raises
@@ -113,10 +115,10 @@ class StandingQueries:
         HyperGridError
             Something in the document does not fit (`definition_from_json`), a name that does not exist, or is taken.
         """
-        definition, progress = self._begun(document)
-        return self.store.add(definition, progress, now_ns=self._clock(), most=self._settings.standing)
+        definition, progress = self._prepare_definition(document)
+        return self.store.add(definition, progress, now_ns=self._clock(), maximum=self._settings.standing)
 
-    def replace(self, document: Mapping[str, Any]) -> Entry:
+    def replace(self, document: Mapping[str, Any]) -> StandingEntry:
         """Give the standing query of the document's name what the document says; it is evaluated from now on.
 
         Whether it is paused or muted stays. Alerts that stand are found anew, if they are any under what it says now.
@@ -126,21 +128,21 @@ class StandingQueries:
         HyperGridError
             Something in the document does not fit (`definition_from_json`), or a name that does not exist.
         """
-        definition, progress = self._begun(document)
+        definition, progress = self._prepare_definition(document)
         return self.store.replace(definition, progress, now_ns=self._clock())
 
-    def _begun(self, document: Mapping[str, Any]) -> tuple[Definition, Progress]:
+    def _prepare_definition(self, document: Mapping[str, Any]) -> tuple[Definition, EvaluationProgress]:
         """Return what a document says, and where its evaluation begins: with what comes next."""
         definition = definition_from_json(document, self._settings)
         archive = self._archive.latest()
-        surface = incremental_tasks.check(definition, archive)
+        surface = incremental_tasks.check_definition(definition, archive)
         if surface is not None:
             refuse_large(definition.name, [surface])
         variable = str(definition.query["variable"])
         since_ns = (
             None if archive.store.extent(variable) is None else incremental_tasks.newest_ns(archive.store, variable)
         )
-        return definition, Progress(archive.snapshot, since_ns)
+        return definition, EvaluationProgress(archive.snapshot, since_ns)
 
     def remove(self, name: str) -> None:
         """Forget a standing query; its results and alerts stay."""
@@ -165,9 +167,9 @@ class StandingQueries:
             The instant is past, or lies after 2261.
         """
         if until_ns is not None and not (now_ns := self._clock()) < until_ns < 2**63:
-            came = format_instant(until_ns) if until_ns < 2**63 else "a time after 2261"
+            end = format_instant(until_ns) if until_ns < 2**63 else "a time after 2261"
             message = (
-                f"a mute of {name!r} needs an end between now, {format_instant(now_ns)}, and 2261; got {came}; to tell "
+                f"a mute of {name!r} needs an end between now, {format_instant(now_ns)}, and 2261; got {end}; to tell "
                 "again, end the mute instead"
             )
             raise InvalidTime(message)
@@ -181,14 +183,14 @@ class StandingQueries:
             "readings": [], "snapshot": self._archive.latest().snapshot, "late": False, "since": None, "until": None,
             "text": f"{name}: this is a test; nothing happened",
         }  # fmt: skip
-        alert = self.store.alert(Alert(name, "test", body, self._clock()))
-        self.carriers.wake()
+        alert = self.store.add_alert(Alert(name, "test", body, self._clock()))
+        self.notification_workers.wake()
         return alert
 
     def show(self, name: str) -> dict[str, Any]:
         """Return all that is known of a standing query, as JSON values, with alerts that have not arrived lately."""
-        told = entry_json(self.store.entry(name), self._clock())
-        return {**told, "undelivered": self.store.undelivered(name, limit=UNDELIVERED)}
+        document = entry_json(self.store.entry(name), self._clock())
+        return {**document, "undelivered": self.store.list_undelivered(name, limit=UNDELIVERED)}
 
     def listing(self) -> list[dict[str, Any]]:
         """Return all standing queries as `show` does, but for what has not arrived, oldest first."""
@@ -196,9 +198,10 @@ class StandingQueries:
 
     def alerts(self, *, name: str | None = None, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
         """Return alerts with numbers above `after`, oldest first."""
-        found = self.store.alerts(name=name, after=after, limit=limit)
+        newer_alerts = self.store.alerts(name=name, after=after, limit=limit)
         return [
-            {**one.to_json(self._archive.name), "at": format_timestamp(one.at_ns), "muted": one.muted} for one in found
+            {**alert.to_json(self._archive.name), "at": format_timestamp(alert.at_ns), "muted": alert.muted}
+            for alert in newer_alerts
         ]
 
     def latest(self, name: str) -> xr.Dataset:
@@ -218,7 +221,7 @@ class StandingQueries:
             message = f"standing query {name!r} is paused, or has not been evaluated yet"
             raise NotReady(message) from error
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> StandingStatistics:
         """Return what the runner holds and did."""
         return self.runner.statistics()
 
@@ -232,8 +235,8 @@ class StandingQueries:
         """
         since = format_instant(self._clock())
         try:
-            self._held.enter_context(
-                alone(
+            self._exit_stack.enter_context(
+                try_lock(
                     self.store.path.with_name(LOCK), f"process {os.getpid()} on {socket.gethostname()}, since {since}"
                 )
             )
@@ -244,12 +247,12 @@ class StandingQueries:
             )
             raise ArchiveConflict(message) from held
 
-        def wake(update: Update) -> None:
+        def wake(update: StandingUpdate) -> None:
             if update.alerts:
-                self.carriers.wake()
+                self.notification_workers.wake()
 
         self.runner.listen(wake)
-        self.carriers.start()
+        self.notification_workers.start()
         self.runner.start()
 
     def stop(self) -> None:
@@ -259,12 +262,12 @@ class StandingQueries:
         except CatalogueUnavailable as error:
             _LOG.warning("how far standing queries came was not kept: %s", error)
         finally:
-            self.carriers.stop()
+            self.notification_workers.stop()
             self.store.close()
-            self._held.close()
+            self._exit_stack.close()
 
 
-def entry_json(entry: Entry, now_ns: int) -> dict[str, Any]:
+def entry_json(entry: StandingEntry, now_ns: int) -> dict[str, Any]:
     """Return a standing query with how it stands, as JSON values."""
     progress = entry.progress
     return {
@@ -273,5 +276,5 @@ def entry_json(entry: Entry, now_ns: int) -> dict[str, Any]:
         "paused": entry.paused,
         "muted_until": format_timestamp(entry.muted_until_ns or 0) if entry.is_muted(now_ns) else None,
         "snapshot": progress.snapshot,
-        "standing": [asdict(one) for one in progress.episodes if one.cleared_ns is None],
+        "standing": [asdict(episode) for episode in progress.episodes if episode.cleared_ns is None],
     }

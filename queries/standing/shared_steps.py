@@ -17,23 +17,23 @@ from hypergrid.core.tokens import token
 from hypergrid.execution import Outcome, to_dataset
 from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.running.evaluate import Evaluator
-from hypergrid.execution.running.materialise import holding
+from hypergrid.execution.running.materialise import hold_blocks
 from hypergrid.perspective import Base, Interpolate, Merge, Perspective
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.topology import SeriesAxis
-from queries.scheduling.step_graph import Step
-from queries.standing.incremental_tasks import Task
+from queries.scheduling.step_graph import GraphStep
+from queries.standing.incremental_tasks import EvaluationTask
 
 BLOCK_CELLS: Final = 1 << 18
 """Cells (over all time cells) that a block of a map has at most: between two blocks others may go first."""
 
 
 @dataclass(eq=False)
-class Computed:
+class EvaluationStep:
     """One perspective step of a round."""
 
-    here: Perspective
-    sort: str
+    node: Perspective
+    kind_key: str
     """What it does, whatever the time and the snapshot are."""
     users: set[str] = field(default_factory=set)
     """Names of the queries that need it and are not done."""
@@ -42,69 +42,69 @@ class Computed:
     """What it took so far, all blocks together [s]."""
 
 
-class Round:
+class SnapshotEvaluation:
     """What the standing queries need computed at one snapshot. Not locked: one thread computes."""
 
     def __init__(self, snapshot: str) -> None:
         self.snapshot = snapshot
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, EvaluationTask] = {}
         """By name of the query; queries on one surface share one."""
-        self.asked = self.run = 0
+        self.steps_asked = self.steps_run = 0
         """Steps that the queries would run alone, and steps that were run."""
         self.asked_s = self.run_s = 0.0
         """What they took, or would have taken [s]."""
         self._evaluator = Evaluator()
-        self._steps: dict[str, Computed] = {}
-        self._sorts: dict[str, dict[str, Computed]] = {}
+        self._steps: dict[str, EvaluationStep] = {}
+        self._steps_by_kind: dict[str, dict[str, EvaluationStep]] = {}
         self._needed: dict[str, tuple[str, ...]] = {}
         self._chains: dict[int, tuple[Perspective, ...]] = {}
-        self._listed: dict[int, tuple[Step, ...]] = {}
+        self._listed: dict[int, tuple[GraphStep, ...]] = {}
 
-    def add(self, name: str, task: Task) -> None:
+    def add(self, name: str, task: EvaluationTask) -> None:
         """Lay the chains of a task into the round."""
         self.tasks[name] = task
         chain = self._chains.get(id(task))
         if chain is None:
-            listed = {here.token: here for _, part in task.parts for here in _as_cells(part)}
+            listed = {node.token: node for _, part in task.parts for node in _select_cell_nodes(part)}
             chain = self._chains[id(task)] = tuple(listed.values())
-        for here in chain:
-            step = self._steps.get(here.token)
+        for node in chain:
+            step = self._steps.get(node.token)
             if step is None:
-                step = self._steps[here.token] = Computed(here, sort_of(here))
-                self._sorts.setdefault(step.sort, {})[here.token] = step
+                step = self._steps[node.token] = EvaluationStep(node, make_kind_key(node))
+                self._steps_by_kind.setdefault(step.kind_key, {})[node.token] = step
             step.users.add(name)
-        self._needed[name] = tuple(here.token for here in chain)
+        self._needed[name] = tuple(node.token for node in chain)
 
-    def steps_of(self, name: str) -> tuple[Step, ...]:
+    def steps_of(self, name: str) -> tuple[GraphStep, ...]:
         """Return the steps of a query as the scheduler knows them, its surface last."""
         task = id(self.tasks[name])
         if task not in self._listed:
-            self._listed[task] = self._list(name)
+            self._listed[task] = self._list_steps(name)
         return self._listed[task]
 
-    def _list(self, name: str) -> tuple[Step, ...]:
-        found: dict[str, Step] = {}
+    def _list_steps(self, name: str) -> tuple[GraphStep, ...]:
+        steps: dict[str, GraphStep] = {}
         for token_ in self._needed[name]:
             step = self._steps[token_]
-            sources = tuple(dict.fromkeys(self._steps[source.token].sort for source in _sources(step.here)))
+            sources = tuple(dict.fromkeys(self._steps[source.token].kind_key for source in _cell_sources(step.node)))
             # A merge waits for another base, an interpolation's cost depends on who reports (4.5).
-            steady = not isinstance(step.here.operator, Merge | Interpolate)
-            found[step.sort] = Step(step.sort, sources, predictable=steady)
-        return tuple(found.values())
+            steady = not isinstance(step.node.operator, Merge | Interpolate)
+            steps[step.kind_key] = GraphStep(step.kind_key, sources, predictable=steady)
+        return tuple(steps.values())
 
-    def waiting(self, sort: str) -> list[Computed]:
+    def waiting_steps(self, sort: str) -> list[EvaluationStep]:
         """Return the steps of a sort that somebody still needs."""
-        return [step for step in self._sorts.get(sort, {}).values() if step.users and not step.is_done]
+        return [step for step in self._steps_by_kind.get(sort, {}).values() if step.users and not step.is_done]
 
-    def remaining(self, name: str) -> list[Computed]:
+    def remaining_steps(self, name: str) -> list[EvaluationStep]:
         """Return the steps that a query still needs, each after those that it reads."""
-        return [step for step in self.needed(name) if not step.is_done]
+        return [step for step in self.needed_steps(name) if not step.is_done]
 
-    def needed(self, name: str) -> list[Computed]:
+    def needed_steps(self, name: str) -> list[EvaluationStep]:
         """Return the steps that a query needs, done or not."""
         return [self._steps[token_] for token_ in self._needed.get(name, ())]
 
-    def compute(self, step: Computed, clock: Callable[[], float] = time.perf_counter) -> Iterator[float]:
+    def compute(self, step: EvaluationStep, clock: Callable[[], float] = time.perf_counter) -> Iterator[float]:
         """Compute a step in blocks; yields after each how long it took [s].
 
         Raises
@@ -112,57 +112,57 @@ class Round:
         HyperGridError
             What the engine raises.
         """
-        begun, total = clock(), 0.0
-        if isinstance(step.here.topology.space, SeriesAxis):
-            self._evaluator.materialise_stations(step.here)
+        started_s, total = clock(), 0.0
+        if isinstance(step.node.topology.space, SeriesAxis):
+            self._evaluator.materialise_stations(step.node)
         else:
-            block = max(1, BLOCK_CELLS // step.here.topology.time.count)
-            for _ in holding(self._evaluator, step.here, block):
+            block = max(1, BLOCK_CELLS // step.node.topology.time.count)
+            for _ in hold_blocks(self._evaluator, step.node, block):
                 now = clock()
-                total += now - begun
+                total += now - started_s
                 step.seconds = total
-                yield now - begun
-                begun = clock()
-        last = clock() - begun
+                yield now - started_s
+                started_s = clock()
+        last = clock() - started_s
         step.is_done = True
         total += last
         step.seconds = total
-        self.run += 1
+        self.steps_run += 1
         self.run_s += total
-        self.asked += len(step.users)
+        self.steps_asked += len(step.users)
         self.asked_s += total * len(step.users)
         yield last
 
-    def complete(self, step: Computed) -> list[str]:
+    def complete(self, step: EvaluationStep) -> list[str]:
         """Return the queries that need a step and have all they need."""
-        return [name for name in sorted(step.users) if not self.remaining(name)]
+        return [name for name in sorted(step.users) if not self.remaining_steps(name)]
 
-    def values(self, task: Task) -> list[Cells]:
+    def values(self, task: EvaluationTask) -> list[Cells]:
         """Return the computed parts of a task whose steps are all done."""
         parts = [part for _, part in task.parts]
         return [self._evaluator.surface(part, np.arange(part.topology.space.count)) for part in parts]
 
-    def told(self) -> tuple[dict[str, int], list[str]]:
+    def collect_diagnostics(self) -> tuple[dict[str, int], list[str]]:
         """Return the readings left out by reason, and the notes, of all that was computed."""
-        return dict(self._evaluator.left_out), list(self._evaluator.remarks.notes)
+        return dict(self._evaluator.left_out), list(self._evaluator.diagnostics.notes)
 
-    def leave(self, name: str) -> None:
+    def remove_query(self, name: str) -> None:
         """Let go of what only a query needed that is done, failed or is left for later."""
         self.tasks.pop(name, None)
         for token_ in self._needed.pop(name, ()):
             step = self._steps[token_]
             step.users.discard(name)
             if not step.users:
-                self._evaluator.drop(step.here)
+                self._evaluator.drop(step.node)
                 step.is_done = False
 
 
 @dataclass(frozen=True, eq=False)
-class Latest:
+class LatestCell:
     """The newest time cell of a surface that was computed, to be looked at."""
 
-    task: Task
-    here: Perspective
+    task: EvaluationTask
+    node: Perspective
     """The surface, of which it is the last time cell."""
     cells: Cells
     """Shape (1, places)."""
@@ -171,49 +171,51 @@ class Latest:
 
     def dataset(self) -> xr.Dataset:
         """Return it as `Query.compute` returns results."""
-        count = self.here.topology.time.count
-        here = restrict(self.here, slice(count - 1, count))
-        return _dataset(self.task, here, self.cells, self.left_out, self.notes)
+        count = self.node.topology.time.count
+        node = restrict(self.node, slice(count - 1, count))
+        return _make_dataset(self.task, node, self.cells, self.left_out, self.notes)
 
 
-def latest(task: Task, this: Round, parts: Sequence[Cells]) -> Latest:
+def take_latest(task: EvaluationTask, this: SnapshotEvaluation, parts: Sequence[Cells]) -> LatestCell:
     """Return the newest time cell of the computed parts of a task, of which there is one at least."""
-    here, cells = task.parts[-1][1], parts[-1]
+    node, cells = task.parts[-1][1], parts[-1]
     variances = [None if array is None else array[-1:].copy() for array in (cells.variance, cells.variance_low)]
     last = Cells(cells.value[-1:].copy(), cells.count[-1:].copy(), cells.possible[-1:].copy(), *variances)
-    return Latest(task, here, last, *this.told())
+    return LatestCell(task, node, last, *this.collect_diagnostics())
 
 
-def datasets(task: Task, this: Round, parts: Sequence[Cells]) -> Iterator[xr.Dataset]:
+def make_datasets(task: EvaluationTask, this: SnapshotEvaluation, parts: Sequence[Cells]) -> Iterator[xr.Dataset]:
     """Yield the computed parts of a task as results, each as `Query.compute` returns it."""
-    left_out, notes = this.told()
-    for (_, here), cells in zip(task.parts, parts, strict=True):
-        yield _dataset(task, here, cells, left_out, notes)
+    left_out, notes = this.collect_diagnostics()
+    for (_, node), cells in zip(task.parts, parts, strict=True):
+        yield _make_dataset(task, node, cells, left_out, notes)
 
 
-def _dataset(task: Task, here: Perspective, cells: Cells, left_out: dict[str, int], notes: list[str]) -> xr.Dataset:
+def _make_dataset(
+    task: EvaluationTask, node: Perspective, cells: Cells, left_out: dict[str, int], notes: list[str]
+) -> xr.Dataset:
     shape = cells.value.shape
     count, possible = (np.broadcast_to(array, shape) for array in (cells.count, cells.possible))
     computed = np.ones(shape[1], bool)
     outcome = Outcome(
         cells.value, count, possible, cells.variance, cells.variance_low, computed, left_out=left_out, notes=notes
     )
-    return to_dataset(task.query.question, here, outcome, token=task.query.token)
+    return to_dataset(task.query.question, node, outcome, token=task.query.token)
 
 
-def sort_of(here: Perspective) -> str:
+def make_kind_key(node: Perspective) -> str:
     """Return the content token of a step, whatever the time and the snapshot are."""
-    operator = here.operator
+    operator = node.operator
     if isinstance(operator, Base):
-        return token("base", operator.source.variable.name, operator.accept_flags, here.topology.space.token())
-    kind = (type(operator).__name__, operator.content(), here.topology.space.token())
-    return token(kind, [sort_of(source) for source in here.sources])
+        return token("base", operator.source.variable.name, operator.accept_flags, node.topology.space.token())
+    kind = (type(operator).__name__, operator.content(), node.topology.space.token())
+    return token(kind, [make_kind_key(source) for source in node.sources])
 
 
-def _as_cells(part: Perspective) -> Sequence[Perspective]:
+def _select_cell_nodes(part: Perspective) -> Sequence[Perspective]:
     """Return the steps of a chain that are computed as cells: readings are read by who takes them, once a token."""
-    return [here for here in part.chain() if here is part or not here.holds_readings]
+    return [node for node in part.list_chain() if node is part or not node.holds_readings]
 
 
-def _sources(here: Perspective) -> list[Perspective]:
-    return [source for source in here.sources if not source.holds_readings]
+def _cell_sources(node: Perspective) -> list[Perspective]:
+    return [source for source in node.sources if not source.holds_readings]

@@ -12,7 +12,7 @@ from queries.standing.repository import Alert
 
 
 @dataclass(frozen=True)
-class Update:
+class StandingUpdate:
     """A standing query was evaluated, failed, or raised alerts: what a listener is told."""
 
     name: str
@@ -30,30 +30,30 @@ class Listeners:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._called: list[Callable[[Update], None]] = []
+        self._listeners: list[Callable[[StandingUpdate], None]] = []
 
-    def add(self, listener: Callable[[Update], None]) -> Callable[[], None]:
+    def add(self, listener: Callable[[StandingUpdate], None]) -> Callable[[], None]:
         """Have a listener called with each update; return what ends that."""
         with self._lock:
-            self._called.append(listener)
+            self._listeners.append(listener)
 
         def leave() -> None:
             with self._lock:
-                if listener in self._called:
-                    self._called.remove(listener)
+                if listener in self._listeners:
+                    self._listeners.remove(listener)
 
         return leave
 
-    def tell(self, update: Update) -> None:
+    def notify(self, update: StandingUpdate) -> None:
         """Call each."""
         with self._lock:
-            called = list(self._called)
+            called = list(self._listeners)
         for listener in called:
             listener(update)
 
 
 @dataclass(frozen=True)
-class Status:
+class StandingStatus:
     """How a standing query stands."""
 
     name: str
@@ -83,7 +83,7 @@ class Freshness:
 
 
 @dataclass(frozen=True)
-class Statistics:
+class StandingStatistics:
     """What the runner holds and did."""
 
     queries: int
@@ -101,7 +101,7 @@ class Statistics:
     oldest_s: float
     """How long the one that has waited the longest waits [s]."""
     longest_wait_s: float
-    """Bound of that by the share `FAIR` [s], from costs as they were measured."""
+    """Bound of that by the share `FAIRNESS_SHARE` [s], from costs as they were measured."""
     fair_turns: int
     """Evaluations outside the strategy, for the longest wait."""
     failing: tuple[str, ...]
@@ -130,7 +130,9 @@ class Statistics:
         return self.scheduling_s / self.busy_s if self.busy_s else 0.0
 
 
-def freshness(delays: Sequence[float]) -> Freshness:
+def measure_freshness(delays: Sequence[float]) -> Freshness:
     """Return the figures of delays [s], of which there is at least one."""
-    found = np.array(delays)
-    return Freshness(len(found), float(np.median(found)), float(np.quantile(found, 0.99)), float(found.max()))
+    delays_s = np.array(delays)
+    return Freshness(
+        len(delays_s), float(np.median(delays_s)), float(np.quantile(delays_s, 0.99)), float(delays_s.max())
+    )

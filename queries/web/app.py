@@ -20,17 +20,17 @@ from queries.snapshots.latest import LatestValues
 from queries.standing.service import StandingQueries
 from queries.web.auth.access import Access
 from queries.web.auth.audit import Audit
-from queries.web.auth.scopes import Undeclared, undeclared
+from queries.web.auth.scopes import Undeclared, find_undeclared
 from queries.web.edr import Collections
 from queries.web.edr import router as edr_router
-from queries.web.middleware.authentication import Door
+from queries.web.middleware.authentication import AuthenticationMiddleware
 from queries.web.middleware.compression import Compression
-from queries.web.middleware.request_limits import Requests, Served
-from queries.web.middleware.security_headers import Guard
+from queries.web.middleware.request_limits import AccessLogEntry, RequestLimitsMiddleware
+from queries.web.middleware.security_headers import SecurityHeadersMiddleware
 from queries.web.responses import problems
 from queries.web.responses.etags import Tags
-from queries.web.responses.orphan_jobs import Ties
-from queries.web.responses.parameters import known_alone
+from queries.web.responses.orphan_jobs import OrphanJobCanceller
+from queries.web.responses.parameters import refuse_unknown
 from queries.web.routes import (
     about,
     engine,
@@ -45,7 +45,7 @@ from queries.web.routes import (
     zarr_files,
 )
 from queries.web.routes import standing as standing_routes
-from queries.web.routes.health import Health
+from queries.web.routes.health import ServerHealth
 from queries.web.routes.metrics import Metrics
 from queries.web.schemas.openapi import describe
 from queries.web.schemas.records import PREFIX
@@ -63,7 +63,7 @@ def create_app(
     standing: StandingQueries | None = None,
     access: Access | None = None,
     audit: Audit | None = None,
-    tell: Sequence[Callable[[Served], None]] = (),
+    notify: Sequence[Callable[[AccessLogEntry], None]] = (),
     folders: Mapping[str, Path] = MappingProxyType({}),
     damage: Mapping[str, str] = MappingProxyType({}),
 ) -> FastAPI:
@@ -81,7 +81,7 @@ def create_app(
         Who may ask, and how the server treats them; everybody where absent, for the server listens on loopback then.
     audit
         Where changes are noted.
-    tell
+    notify
         Called with each request that is over.
     folders
         Folders that need space, by name.
@@ -111,7 +111,7 @@ def create_app(
     # The last one is met first.
     app.add_middleware(Tags)
     app.add_middleware(Compression)
-    app.add_middleware(Door, access=known, audit=audit)
+    app.add_middleware(AuthenticationMiddleware, access=known, audit=audit)
     if known.rules.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -122,12 +122,14 @@ def create_app(
             ],
             expose_headers=["Accept-Ranges", "Content-Range", "ETag", "Location", "Retry-After", "X-Request-ID"],
         )  # fmt: skip
-    app.add_middleware(Guard, names=known.rules.names)
+    app.add_middleware(SecurityHeadersMiddleware, names=known.rules.names)
     metrics = Metrics(runner, catalogue.archive, standing, clock=known.clock, folders=folders)
     places = (catalogue.archive.path, *folders.values())
-    app.add_middleware(Requests, rules=known.rules, tell=(metrics.served, *tell), folders=places)
+    app.add_middleware(
+        RequestLimitsMiddleware, rules=known.rules, notify=(metrics.count_request, *notify), folders=places
+    )
     problems.install(app)
-    ties = Ties(runner)
+    ties = OrphanJobCanceller(runner)
     answers = (
         variograms.router(runner),
         jobs.router(runner, ties),
@@ -143,15 +145,15 @@ def create_app(
         *([] if standing is None else [standing_routes.router(standing)]),
     ]  # fmt: skip
     for routes in native:
-        app.include_router(routes, prefix=PREFIX, dependencies=[Depends(known_alone)])
+        app.include_router(routes, prefix=PREFIX, dependencies=[Depends(refuse_unknown)])
     app.include_router(edr_router(runner, catalogue, collections))
 
-    looked = Health(
+    looked = ServerHealth(
         runner, catalogue.archive, standing, tuple(folders.values()), known.store, damage, collections.trouble
     )
     app.include_router(health.router(looked, metrics))
     describe(app, lambda: catalogue.archive.latest().variables)
-    forgotten = undeclared(
+    forgotten = find_undeclared(
         (method, str(route.path)) for route in iter_route_contexts(app.routes) for method in route.methods or ()
     )
     if forgotten:

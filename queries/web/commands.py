@@ -9,22 +9,24 @@ import typer
 
 from hypergrid.archive.disk.lock import is_free
 from hypergrid.archive.state_backup import ACCESS_MARKER
-from hypergrid.cli.console import say, show_json, show_table
-from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
+from hypergrid.cli.console import show_json, show_message, show_table
+from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, choose_archive
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.settings import Settings, read_settings
 from hypergrid.core.times import SECOND_NS, format_instant, parse_duration, parse_instant
 from hypergrid.query import open_archive
 from queries.jobs.admission import Limits
 from queries.standing.service import standing_folder
-from queries.web.auth.access import Access, Allowed, Rules
+from queries.web.auth.access import Access, CallerLimits, Rules
 from queries.web.auth.audit import FILE as AUDIT_FILE
 from queries.web.auth.audit import Audit
 from queries.web.auth.keys import FILE, FOLDER, LIMITS, SCOPES, Key, KeyStore, Scope
 
 keys_app = typer.Typer(help="Access keys of `hypergrid serve`: made once, kept as a hash.", no_args_is_help=True)
 
-Where = Annotated[Path | None, typer.Option("--settings", help="Settings file (TOML): where the server keeps keys.")]
+SettingsOption = Annotated[
+    Path | None, typer.Option("--settings", help="Settings file (TOML): where the server keeps keys.")
+]
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -47,16 +49,16 @@ def written_folders(archive: Path, settings: Settings) -> dict[str, Path]:
     """
     if settings.read_only:
         return {}
-    found = {"state": state_folder(archive, settings), "standing": standing_folder(archive, settings)}
-    for folder in found.values():
-        if not os.access(next(one for one in (folder, *folder.absolute().parents) if one.exists()), os.W_OK):
+    folders = {"state": state_folder(archive, settings), "standing": standing_folder(archive, settings)}
+    for folder in folders.values():
+        if not os.access(next(parent for parent in (folder, *folder.absolute().parents) if parent.exists()), os.W_OK):
             message = (
                 f"{folder} cannot be written; serve with --read-only, or give the settings 'state' and "
                 "'standing_folder', folders that can be"
             )
             raise NotWritable(message)
     # A read-only copy is served with both elsewhere.
-    return {"archive": archive, **found} if os.access(archive, os.W_OK) else found
+    return {"archive": archive, **folders} if os.access(archive, os.W_OK) else folders
 
 
 def rules_of(settings: Settings, host: str) -> Rules:
@@ -67,12 +69,12 @@ def rules_of(settings: Settings, host: str) -> Rules:
         settings.anonymous_cells, settings.anonymous_bytes, settings.anonymous_seconds, settings.anonymous_queries
     )
     return Rules(
-        keyed=Allowed(settings.requests_per_s, settings.streams, keyed),
-        anonymous=Allowed(settings.anonymous_requests_per_s, settings.anonymous_streams, anonymous),
+        keyed=CallerLimits(settings.requests_per_s, settings.streams, keyed),
+        anonymous=CallerLimits(settings.anonymous_requests_per_s, settings.anonymous_streams, anonymous),
         anonymous_read=settings.anonymous_read,
         session_s=settings.session_s,
         names=tuple(dict.fromkeys([*LOOPBACK, address, *settings.names])),
-        origins=tuple(_origin(one) for one in settings.origins),
+        origins=tuple(_origin(origin) for origin in settings.origins),
         trusted_proxies=settings.trusted_proxies,
         root_path=_root_path(settings.root_path),
     )
@@ -110,7 +112,7 @@ def _origin(text: str) -> str:
 
 
 def _store(archive: Path | None, option: Path | None, settings: Path | None) -> tuple[KeyStore, Audit]:
-    folder, given = placed(archive, option), read_settings(settings)
+    folder, given = choose_archive(archive, option), read_settings(settings)
     # Keys of a folder that is no archive would be made for nobody.
     open_archive(folder)
     return KeyStore(state_folder(folder, given) / FILE), audit_of(folder, given)
@@ -136,23 +138,23 @@ def create(
         list[str] | None,
         typer.Option(help=f"Limit of its own, NAME=NUMBER, of {', '.join(LIMITS)}; may be given again."),
     ] = None,
-    settings: Where = None,
+    settings: SettingsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make an access key. It is shown now, and never again."""
     if scope not in SCOPES:
         raise NotFound.among(kind="scope", given=scope, existing=SCOPES)
-    chosen: Scope = next(one for one in get_args(Scope) if one == scope)
+    chosen: Scope = next(candidate for candidate in get_args(Scope) if candidate == scope)
     store, audit = _store(archive, option, settings)
     now_ns = time.time_ns() // SECOND_NS * SECOND_NS
     key, text = store.create(
-        name, chosen, now_ns=now_ns, expires_ns=_end(expires, now_ns), limits=dict(map(_limit, limit or []))
+        name, chosen, now_ns=now_ns, expires_ns=_parse_end(expires, now_ns), limits=dict(map(_parse_limit, limit or []))
     )
-    audit.note(now_ns=now_ns, who="command line", what="keys create", about=f"{key.name} ({key.id})", scope=key.scope)
+    audit.note(now_ns=now_ns, label="command line", what="keys create", about=f"{key.name} ({key.id})", scope=key.scope)
     if as_json:
-        show_json({**_told(key, now_ns), "key": text})
+        show_json({**_describe_key(key, now_ns), "key": text})
         return
-    say(f"key {key.name!r} of scope {key.scope}{_until(key)}; keep it now, for it is shown only once:")
+    show_message(f"key {key.name!r} of scope {key.scope}{_expiry_text(key)}; keep it now, for it is shown only once:")
     print(text)
 
 
@@ -161,14 +163,14 @@ def listing(
     archive: ArchivePlace = None,
     *,
     option: ArchivePlaceOption = None,
-    settings: Where = None,
+    settings: SettingsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the access keys, without what opens."""
     store, _ = _store(archive, option, settings)
-    rows = [_told(key, time.time_ns()) for key in store.keys()]
-    for row in store.damaged():
-        say(f"warning: {row} in {store.path} is damaged, and opens nothing; make a new key for whoever had it")
+    rows = [_describe_key(key, time.time_ns()) for key in store.keys()]
+    for row in store.list_damaged():
+        show_message(f"warning: {row} in {store.path} is damaged, and opens nothing; make a new key for whoever had it")
     if as_json:
         show_json(rows)
         return
@@ -179,18 +181,18 @@ def listing(
 
 @keys_app.command("revoke")
 def revoke(
-    which: Annotated[str, typer.Argument(metavar="KEY", help="Name or id of the key.")],
+    name_or_id: Annotated[str, typer.Argument(metavar="KEY", help="Name or id of the key.")],
     archive: ArchivePlace = None,
     *,
     option: ArchivePlaceOption = None,
-    settings: Where = None,
+    settings: SettingsOption = None,
 ) -> None:
     """Have an access key open nothing any more, from the next request on."""
     store, audit = _store(archive, option, settings)
     now_ns = time.time_ns() // SECOND_NS * SECOND_NS
-    key = store.revoke(which, now_ns=now_ns)
-    audit.note(now_ns=now_ns, who="command line", what="keys revoke", about=f"{key.name} ({key.id})")
-    say(f"key {key.name!r} ({key.id}) opens nothing any more")
+    key = store.revoke(name_or_id, now_ns=now_ns)
+    audit.note(now_ns=now_ns, label="command line", what="keys revoke", about=f"{key.name} ({key.id})")
+    show_message(f"key {key.name!r} ({key.id}) opens nothing any more")
 
 
 @keys_app.command("off")
@@ -198,14 +200,14 @@ def off(
     archive: ArchivePlace = None,
     *,
     option: ArchivePlaceOption = None,
-    settings: Where = None,
+    settings: SettingsOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove the keys for good.")] = False,
 ) -> None:
     """Turn access control off: remove all keys, and let everybody on this machine do everything."""
     from queries.standing.service import LOCK  # noqa: PLC0415 - the other commands need no standing queries
 
     store, audit = _store(archive, option, settings)
-    folder = placed(archive, option)
+    folder = choose_archive(archive, option)
     if not yes:
         message = (
             f"keys off removes all access keys ({store.path}) for good, and lets everybody on this machine do "
@@ -216,15 +218,15 @@ def off(
         message = f"a server of {folder} is running; stop it before access control is turned off"
         raise ArchiveConflict(message)
     # Those in the archive count where the server's state is elsewhere, too.
-    was_on = [one.remove() for one in (store, KeyStore(folder / FOLDER / FILE))]
+    was_on = [key_store.remove() for key_store in (store, KeyStore(folder / FOLDER / FILE))]
     if not any(was_on):
-        say("access control is off already: there are no keys")
+        show_message("access control is off already: there are no keys")
         return
-    audit.note(now_ns=time.time_ns() // SECOND_NS * SECOND_NS, who="command line", what="keys off")
-    say("access control is off: all keys were removed, and everybody on this machine may do everything")
+    audit.note(now_ns=time.time_ns() // SECOND_NS * SECOND_NS, label="command line", what="keys off")
+    show_message("access control is off: all keys were removed, and everybody on this machine may do everything")
 
 
-def _told(key: Key, now_ns: int) -> dict[str, object]:
+def _describe_key(key: Key, now_ns: int) -> dict[str, object]:
     return {
         "id": key.id, "name": key.name, "scope": key.scope, "state": key.state(now_ns), "reason": key.reason,
         "created": format_instant(key.created_ns),
@@ -232,11 +234,11 @@ def _told(key: Key, now_ns: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _until(key: Key) -> str:
+def _expiry_text(key: Key) -> str:
     return "" if key.expires_ns is None else f", until {format_instant(key.expires_ns)}"
 
 
-def _end(text: str | None, now_ns: int) -> int | None:
+def _parse_end(text: str | None, now_ns: int) -> int | None:
     if text is None:
         return None
     try:
@@ -245,7 +247,7 @@ def _end(text: str | None, now_ns: int) -> int | None:
         return parse_instant(text)
 
 
-def _limit(text: str) -> tuple[str, float]:
+def _parse_limit(text: str) -> tuple[str, float]:
     name, _, number = text.partition("=")
     try:
         return name, float(number)

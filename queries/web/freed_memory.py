@@ -42,7 +42,7 @@ def give_back() -> None:
 
 
 @contextmanager
-def freed_memory_given_back(*, every_s: float = EVERY_S) -> Iterator[None]:
+def return_freed_memory(*, every_s: float = EVERY_S) -> Iterator[None]:
     """Give freed memory back now and then, from a thread of its own, as long as the block lasts."""
     ended = threading.Event()
     # 400,000 objects that stay for good need not be looked at each time: 5 ms in place of 200, in which no other thread

@@ -23,7 +23,7 @@ class Finding:
 
     what: str
     is_fine: bool
-    told: str
+    message: str
 
 
 def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int) -> list[Finding]:
@@ -39,8 +39,8 @@ def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int)
         valid = sum(key.state(now_ns) == "valid" for key in held)
         if not access.is_on:
             return "access control is off: everybody on this machine may do everything"
-        who = ", and anybody may read" if settings.anonymous_read else ""
-        return f"access control is on: {valid} of {len(held)} keys open something{who}"
+        suffix = ", and anybody may read" if settings.anonymous_read else ""
+        return f"access control is on: {valid} of {len(held)} keys open something{suffix}"
 
     def address() -> str:
         access = access_of(archive, settings, settings.host, required=not is_loopback(settings.host))
@@ -70,19 +70,19 @@ def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int)
 
     def queries() -> str:
         catalogue = Catalogue(open_archive(archive), saved=saved)
-        for problem in catalogue.unreadable():
+        for problem in catalogue.list_unreadable():
             raise problem
-        return f"{len(catalogue.saved())} saved queries"
+        return f"{len(catalogue.saved_queries())} saved queries"
 
     looks: dict[str, Callable[[], str]] = {
         "archive": network, "keys": keys, "address": address, "disk": disk, "saved": queries,
         "state": state,
     }  # fmt: skip
-    return [_found(what, look) for what, look in looks.items()]
+    return [_run_check(what, look) for what, look in looks.items()]
 
 
-def _found(what: str, look: Callable[[], str]) -> Finding:
+def _run_check(what: str, look: Callable[[], str]) -> Finding:
     try:
-        return Finding(what, is_fine=True, told=look())
+        return Finding(what, is_fine=True, message=look())
     except (HyperGridError, OSError) as error:
-        return Finding(what, is_fine=False, told=str(error))
+        return Finding(what, is_fine=False, message=str(error))

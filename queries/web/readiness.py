@@ -43,7 +43,7 @@ class SharedExamination:
     def __init__(self, examine: Callable[[], Troubles], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._examine, self._clock = examine, clock
         self._changed = threading.Condition()
-        self._begun_s: float | None = None
+        self._started_s: float | None = None
         self._ended_s = -np.inf
         self._is_late = False
         self._troubles: Troubles = {}
@@ -51,15 +51,15 @@ class SharedExamination:
     def troubles(self) -> Troubles:
         """Return what is wrong, by an examination of the last `KEPT_S`; waits for at most `LIMIT_S`."""
         with self._changed:
-            if self._begun_s is None and self._clock() - self._ended_s >= KEPT_S:
-                self._begun_s = self._clock()
+            if self._started_s is None and self._clock() - self._ended_s >= KEPT_S:
+                self._started_s = self._clock()
                 threading.Thread(target=self._run, name="readiness", daemon=True).start()
-            if self._begun_s is not None:
-                left_s = self._begun_s + LIMIT_S - self._clock()
-                self._changed.wait_for(lambda: self._begun_s is None, max(left_s, 0.0))
-            return self._troubles if self._begun_s is None else self._late()
+            if self._started_s is not None:
+                left_s = self._started_s + LIMIT_S - self._clock()
+                self._changed.wait_for(lambda: self._started_s is None, max(left_s, 0.0))
+            return self._troubles if self._started_s is None else self._report_late()
 
-    def _late(self) -> Troubles:
+    def _report_late(self) -> Troubles:
         trouble = f"it has not answered for {LIMIT_S:g} s; look at its disk, or at its store"
         if not self._is_late:
             self._is_late = True
@@ -73,7 +73,7 @@ class SharedExamination:
             _LOG.exception("the server's health cannot be examined")
             troubles = {"archive": "its examination failed; the server's log says why"}
         with self._changed:
-            self._begun_s, self._ended_s, self._troubles, self._is_late = None, self._clock(), troubles, False
+            self._started_s, self._ended_s, self._troubles, self._is_late = None, self._clock(), troubles, False
             self._changed.notify_all()
 
 
@@ -90,7 +90,7 @@ class NewestData:
 
     def __init__(self, archive: OpenArchive, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._archive, self._clock = archive, clock
-        self._place = 0
+        self._next_column = 0
 
     def trouble(self) -> str:
         """Return why the head, its snapshot or the newest chunks cannot be read; empty: they can."""
@@ -112,9 +112,9 @@ class NewestData:
         ends_s = self._clock() + BUDGET_S
         for _ in columns:
             # It moves on only behind what was read: what is damaged is read again by the next examination.
-            first, name = columns[self._place % len(columns)]
+            first, name = columns[self._next_column % len(columns)]
             _read_newest(archive, name, first)
-            self._place += 1
+            self._next_column += 1
             if self._clock() >= ends_s:
                 break
 

@@ -73,7 +73,7 @@ def is_loopback(host: str) -> bool:
     CannotListen
         It is neither an address nor "localhost".
     """
-    return _parsed(host).is_loopback
+    return _parse_host(host).is_loopback
 
 
 def listen(host: str, port: int, access: Access | None = None) -> socket.socket:
@@ -84,7 +84,7 @@ def listen(host: str, port: int, access: Access | None = None) -> socket.socket:
     CannotListen
         The host is not loopback, and access is not limited to those who have keys; or the port is in use.
     """
-    address = _parsed(host)
+    address = _parse_host(host)
     if not address.is_loopback:
         check_keys(host, access)
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
@@ -110,21 +110,21 @@ def listen(host: str, port: int, access: Access | None = None) -> socket.socket:
 class Connection(H11Protocol):
     """A connection that is closed where requests do not come: uvicorn alone would wait for their heads for ever."""
 
-    _late: asyncio.TimerHandle | None = None
-    _whence: str = ""
+    _head_timer: asyncio.TimerHandle | None = None
+    _address: str = ""
     _is_reserved: bool = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        self._whence = address_of((self.client or ("",))[0])
+        self._address = address_of((self.client or ("",))[0])
         if len(self.connections) > MOST_CONNECTIONS or self._are_too_many():
-            if sum(getattr(one, "_is_reserved", False) for one in self.connections) >= MOST_RESERVED:
+            if sum(getattr(connection, "_is_reserved", False) for connection in self.connections) >= MOST_RESERVED:
                 transport.abort()
                 return
             self._is_reserved = True
             self.app_state = {**self.app_state, RESERVED: True}
-        self._late = self.loop.call_later(RESERVED_HEAD_S if self._is_reserved else HEAD_S, self._give_up)
+        self._head_timer = self.loop.call_later(RESERVED_HEAD_S if self._is_reserved else HEAD_S, self._give_up)
 
     def data_received(self, data: bytes) -> None:
         """Wait on as long as the head of a request is not complete."""
@@ -132,28 +132,31 @@ class Connection(H11Protocol):
         # No cycle but one that is over: a head has begun.
         is_waiting = self.cycle is None or self.cycle.response_complete
         if not is_waiting:
-            self._on_time()
-        elif self._late is None:
-            self._late = self.loop.call_later(HEAD_S, self._give_up)
+            self._cancel_timer()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_S, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
-        self._on_time()
+        self._cancel_timer()
         super().connection_lost(exc)
 
     def _are_too_many(self) -> bool:
         """Return whether its address has more connections than one may have."""
         if self.client and self.client[0] in self.config.app.state.access.rules.trusted_proxies:  # type: ignore[union-attr]
             return False
-        return sum(getattr(one, "_whence", "") == self._whence for one in self.connections) > MOST_OF_AN_ADDRESS
+        return (
+            sum(getattr(connection, "_address", "") == self._address for connection in self.connections)
+            > MOST_OF_AN_ADDRESS
+        )
 
-    def _on_time(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _cancel_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _give_up(self) -> None:
-        self._late = None
+        self._head_timer = None
         if self.cycle is None or self.cycle.response_complete:
             self.transport.abort()
 
@@ -233,7 +236,7 @@ def check_keys(host: str, access: Access | None) -> None:
         raise CannotListen(message)
 
 
-def _parsed(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _parse_host(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     try:
         return ipaddress.ip_address(DEFAULT_HOST if host == "localhost" else host.strip("[]"))
     except ValueError as error:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from hypergrid.core.settings import Settings
 from hypergrid.execution.planning.cost_trials import operations_a_second, touching_s_a_byte
-from hypergrid.interpolation.kernels.threads import cores
+from hypergrid.interpolation.kernels.threads import count_cores
 from hypergrid.interpolation.warm import warm
 from hypergrid.query import open_archive
 from queries.jobs.job_history import FILE as JOURNAL
@@ -24,7 +24,7 @@ from queries.standing.service import StandingQueries
 from queries.web.app import create_app
 from queries.web.auth.access import Access
 from queries.web.commands import access_of, audit_of, state_folder, written_folders
-from queries.web.freed_memory import freed_memory_given_back
+from queries.web.freed_memory import return_freed_memory
 from queries.web.middleware.logs import RequestLog
 from queries.web.server import is_loopback, serve
 
@@ -70,7 +70,7 @@ def serve_archive(
         warming = threading.Thread(target=_warm, name="warm", daemon=True)
         warming.start()
         warming.join(WARMED_S)
-        with freed_memory_given_back():
+        with return_freed_memory():
             serve(web, settings.host, settings.port, on_ready=on_ready)
 
 
@@ -92,29 +92,30 @@ def application(archive: Path, settings: Settings, *, saved: Path | None = None)
     standing, journal, damage = None, None, dict[str, str]()
     with ExitStack() as held:
         if not settings.read_only:
-            keep_closed(access)
+            keep_access_closed(access)
             # First: it refuses a second server of the archive, which must not close the queries of the first in the
             # journal.
             standing = held.enter_context(StandingQueries(opened, settings, clock=time.time_ns))
             standing.start()
-            journal, damage = opened_journal(folder / JOURNAL, now_ns=time.time_ns())
+            journal, damage = open_journal(folder / JOURNAL, now_ns=time.time_ns())
         rows = damaged_rows(access, standing, journal)
         for name, what in rows.items():
             _LOG.error("%s: %s", name, what)
         damage |= rows
         runner = Runner(
-            opened, workers=settings.workers or cores(), capacity=settings.queue, allowed_bytes=settings.allowed_bytes,
-            allowed_s=settings.seconds, result_bytes=settings.kept_bytes, journal=journal,
+            opened, workers=settings.workers or count_cores(), capacity=settings.queue,
+            allowed_bytes=settings.allowed_bytes, allowed_s=settings.seconds, result_bytes=settings.kept_bytes,
+            journal=journal,
         )  # fmt: skip
         yield create_app(
             runner, catalogue, standing=standing, access=access,
             audit=None if settings.read_only else audit_of(opened.path, settings),
             folders=folders, damage=damage,
-            tell=[RequestLog(settings.requests_log).served] if settings.requests_log else (),
+            notify=[RequestLog(settings.requests_log).write_entry] if settings.requests_log else (),
         )  # fmt: skip
 
 
-def keep_closed(access: Access) -> None:
+def keep_access_closed(access: Access) -> None:
     """Give an installation that has keys its marker, also where their file is damaged.
 
     Raises
@@ -136,7 +137,7 @@ def keep_closed(access: Access) -> None:
                 _LOG.warning("access control stays on only as long as %s is there: %s", store.path, error)
 
 
-def opened_journal(path: Path, *, now_ns: int) -> tuple[Journal | None, dict[str, str]]:
+def open_journal(path: Path, *, now_ns: int) -> tuple[Journal | None, dict[str, str]]:
     """Return the file of jobs, or None and what is wrong with it: queries are answered without."""
     try:
         return Journal(path, now_ns=now_ns), {}
@@ -150,6 +151,6 @@ def damaged_rows(access: Access, standing: StandingQueries | None, journal: Jour
     files = [
         (store.path.name, rows)
         for store in (access.store, None if standing is None else standing.store, journal)
-        if store is not None and (rows := store.damaged())
+        if store is not None and (rows := store.list_damaged())
     ]
     return {name: f"damaged, and left out: {', '.join(rows[:10])}; see 'hypergrid check'" for name, rows in files}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import hypergrid as hg
 from hypergrid.core.errors import HyperGridError
 from hypergrid.perspective import question_from_json
-from hypergrid.perspective.build.data_sources import pinned
+from hypergrid.perspective.build.data_sources import pin_snapshot
 from hypergrid.query import OpenArchive, Query
 from tests.support.networks import PACES, knows_ground, random_array, random_layers
 from tests.support.strategies import documents
@@ -49,7 +49,7 @@ def build_query(archive: OpenArchive, entry: dict[str, Any]) -> Query:
     document, number = entry["document"], entry["seed"]
     array, _ = random_array(number, variable=document["variable"], pace=entry["pace"])
     query = hg.base(array, layers=random_layers(number))
-    return replace(query, question=pinned(question_from_json(document), str(query.question.snapshot)))
+    return replace(query, question=pin_snapshot(question_from_json(document), str(query.question.snapshot)))
 
 
 def summarise(result: xr.Dataset) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import hypergrid as hg
-from hypergrid.archive import Archive, Care
+from hypergrid.archive import Archive, RetentionPolicy
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.units import Variable
 
@@ -54,11 +54,11 @@ class Sizes:
 
 
 CASES = {"all": Sizes(), "short": Sizes(commits_a_month=60)}
-CARE = Care(keep_s=0.0, every=128, most=60, least_s=0.0)
+CARE = RetentionPolicy(keep_s=0.0, every=128, max_snapshots=60, least_s=0.0)
 """As an archive of a commit a minute is kept: the snapshots of the last hour."""
 
 
-def measure(sizes: Sizes | str, tell: Callable[[str, float], None], *, pairs: int = REPEATS) -> dict[str, Any]:
+def measure(sizes: Sizes | str, notify: Callable[[str, float], None], *, pairs: int = REPEATS) -> dict[str, Any]:
     """Return, for each month, most files and bytes, bytes a reading, seconds of commits, and seconds of queries.
 
     Parameters
@@ -79,11 +79,11 @@ def measure(sizes: Sizes | str, tell: Callable[[str, float], None], *, pairs: in
                 commits.append(writer.commit())
                 if number % SAMPLED == 0:
                     held.append(_held(folder))
-                tell("year of minute commits", (month + number / sizes.commits_a_month) / MONTHS)
+                notify("year of minute commits", (month + number / sizes.commits_a_month) / MONTHS)
             months.append(_month(folder, sizes, month, commits, held, pairs))
             if not month:
                 shutil.copytree(folder, Path(scratch) / "first")
-        tell("year of minute commits", 1.0)
+        notify("year of minute commits", 1.0)
         whole = not list(Archive.open(folder).check(grace_s=3600.0))
         # In turns, so that both see the same machine.
         queries = [
@@ -137,12 +137,12 @@ class _Year:
         late = rng.random(len(index)) < sizes.late
         again = rng.random(len(index)) < sizes.replaced
         hour = max(1, 60 // sizes.slices_a_commit)
-        self.late[name].append(new.take(late))
+        self.late[name].append(new.take_rows(late))
         due = [self.late[name].pop(0)] if len(self.late[name]) > hour else []
-        corrected = new.take(again & ~late)
+        corrected = new.take_rows(again & ~late)
         other = Readings(series, corrected.index, corrected.time_ns, corrected.value + 1.0, corrected.flag,
                          corrected.arrival_ns + 1)  # fmt: skip
-        return [new.take(~late), *due, other]
+        return [new.take_rows(~late), *due, other]
 
 
 def _held(folder: Path) -> tuple[int, int]:

@@ -29,7 +29,7 @@ def measure(
     case: str = "all",
     *,
     pairs: int = 5,
-    tell: Tell = lambda _stage, _done: None,
+    notify: Tell = lambda _stage, _done: None,
     quick: bool = False,
     slices: int = SLICES,
 ) -> dict[str, Any]:
@@ -56,10 +56,10 @@ def measure(
         with tempfile.TemporaryDirectory() as folder:
             Network(Path(folder) / "archive", count).create(slices)
             for number in range(servers):
-                tell("cold start", (place + number / servers) / len(chosen))
+                notify("cold start", (place + number / servers) / len(chosen))
                 rows.append(_row(Path(folder) / "archive", Path(folder) / f"state-{number}", seconds))
         parts[name] = {"stations": count, "rows": rows}
-    tell("cold start", 1.0)
+    notify("cold start", 1.0)
     return {"machine": machine(), "pairs": pairs, "parts": parts}
 
 

@@ -66,7 +66,7 @@ PLAIN: Final[Mapping[str, Callable[[Floats, Integers, int], Floats]]] = {
 
 
 def measure(
-    case: str = "simulated", *, pairs: int = 1, tell: Tell = lambda _stage, _done: None, gauges: int = 200,
+    case: str = "simulated", *, pairs: int = 1, notify: Tell = lambda _stage, _done: None, gauges: int = 200,
     days: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the scores of increments, or the disagreements on shared data.
@@ -83,7 +83,7 @@ def measure(
         How many simulated gauges, and for how many days each; None: for years, as each was drawn.
     """
     if case == "shared":
-        return {"case": "shared data", "files": _shared(tell)}
+        return {"case": "shared data", "files": _shared(notify)}
     seeds = GAUGES[case][:gauges]
     scored = partial(_scored, days=days, weather=case == "weather")
     scores: dict[tuple[str, str], list[Score]] = {}
@@ -95,12 +95,12 @@ def measure(
             pool = stack.enter_context(ProcessPoolExecutor(PROCESSES))
             each = pool.map(scored, seeds)
         for number, (kind, own, days_missed, expected) in enumerate(each):
-            tell(case, number / len(seeds))
+            notify(case, number / len(seeds))
             judged += days_missed
             ideals.append(expected)
             for name, held in own.items():
                 scores.setdefault((name, kind), []).append(held)
-    tell(case, 1.0)
+    notify(case, 1.0)
     rows = []
     for name in ("declared", "undeclared", *PLAIN):
         both = [each for (method, _), held in scores.items() if method == name for each in held]
@@ -127,10 +127,10 @@ def _scored(seed: int, *, days: int | None, weather: bool) -> tuple[str, dict[st
     max_gap_ns = max(HOUR_NS, 3 * one.interval_s * 10**9)
     grown = {name: plain(one.value, one.time_ns, max_gap_ns) for name, plain in PLAIN.items()}
     declared = _ours(one, max_gap_ns, declared=True)
-    grown["declared"] = declared.grown
-    grown["undeclared"] = _ours(one, max_gap_ns, declared=False).grown
+    grown["declared"] = declared.growth
+    grown["undeclared"] = _ours(one, max_gap_ns, declared=False).growth
     scores = {name: score(one, own) for name, own in grown.items()}
-    best = ideal(one, by_day(one, declared.grown), weather=weather)
+    best = ideal(one, by_day(one, declared.growth), weather=weather)
     return one.kind, scores, missed(one, declared, weather=weather), best
 
 
@@ -159,13 +159,13 @@ def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _shared(tell: Tell) -> list[dict[str, Any]]:
+def _shared(notify: Tell) -> list[dict[str, Any]]:
     """Return by file what it grew by, plainly and here, what its falls were, and the days that differ."""
     rows = []
     files = sorted((SHARED / "sensorscope_gsb").glob("stbernard-meteo-*.txt"))
     files += sorted((SHARED / "sensorscope_davos").glob("station_*.csv"))
     for number, path in enumerate(files):
-        tell("shared", number / len(files))
+        notify("shared", number / len(files))
         held = _davos(path) if path.suffix == ".csv" else _gsb(path)
         if held is not None:
             rows.append({"file": path.name, **_compared(*held)})
@@ -182,7 +182,7 @@ def _compared(at_ns: Integers, shown: Floats) -> dict[str, Any]:
     found = increments(shown, at_ns, np.zeros(len(shown)), HOUR_NS)
     day = at_ns // (24 * HOUR_NS)
     first = int(day[0])
-    sums = [np.bincount(day - first, np.nan_to_num(each)) for each in (found.grown, plain)]
+    sums = [np.bincount(day - first, np.nan_to_num(each)) for each in (found.growth, plain)]
     differ = np.flatnonzero(np.abs(sums[0] - sums[1]) > 1e-6)
     falls = {name: int(np.count_nonzero(found.kind == kind)) for kind, name in KINDS.items()}
     listed = [
@@ -191,7 +191,7 @@ def _compared(at_ns: Integers, shown: Floats) -> dict[str, Any]:
     return {
         "readings": len(shown),
         "plain_mm": float(np.nansum(plain)),
-        "here_mm": float(np.nansum(found.grown)),
+        "here_mm": float(np.nansum(found.growth)),
         "query_mm": float(np.nansum(whole["value"].to_numpy())),
         "done": ", ".join(f"{count} {name}" for name, count in falls.items() if count) or "nothing",
         "days_that_differ": "; ".join(listed) or "none",

@@ -45,7 +45,7 @@ CASES = (*PARTS, "engine", "growing", "all")
 
 
 def measure(
-    case: str = "all", *, pairs: int = 5, tell: Tell = lambda _stage, _done: None, sizes: Sizes | None = None
+    case: str = "all", *, pairs: int = 5, notify: Tell = lambda _stage, _done: None, sizes: Sizes | None = None
 ) -> dict[str, Any]:
     """Return the figures by part, with the differences of what is compared.
 
@@ -71,12 +71,12 @@ def measure(
     }
     wanted = [name for name in PARTS if case in (name, "all")]
     if wanted:
-        with sample(sizes, tell) as made:
-            result["parts"] |= {name: PARTS[name](made, pairs, tell) for name in wanted}
+        with sample(sizes, notify) as made:
+            result["parts"] |= {name: PARTS[name](made, pairs, notify) for name in wanted}
     if case in ("engine", "all"):
-        result["parts"]["engine"] = hypergrid_engine.measure(sizes.engine, pairs, tell)
+        result["parts"]["engine"] = hypergrid_engine.measure(sizes.engine, pairs, notify)
     if case in ("growing", "all"):
-        result["parts"]["growing"] = hypergrid_growing.measure(sizes.growth, pairs, tell)
+        result["parts"]["growing"] = hypergrid_growing.measure(sizes.growth, pairs, notify)
     return result
 
 

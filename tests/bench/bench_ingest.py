@@ -14,8 +14,8 @@ Part = Callable[[int, int, Tell], dict[str, Any]]
 
 PARTS: Mapping[str, Part] = {
     "batch": ingest_batch.measure,
-    "stream": lambda _, _pairs, tell: ingest_stream.measure(ingest_stream.Sizes(), tell),
-    "year": lambda _, pairs, tell: bench_archive_year.measure("all", tell, pairs=pairs),
+    "stream": lambda _, _pairs, notify: ingest_stream.measure(ingest_stream.Sizes(), notify),
+    "year": lambda _, pairs, notify: bench_archive_year.measure("all", notify, pairs=pairs),
 }
 """What is measured, of values, pairs, and who is told how far it is."""
 
@@ -33,7 +33,7 @@ def measure(
     case: str = "all",
     *,
     pairs: int = 5,
-    tell: Tell = lambda _stage, _done: None,
+    notify: Tell = lambda _stage, _done: None,
     values: int = ingest_batch.VALUES,
 ) -> dict[str, Any]:
     """Return what was measured by case.
@@ -48,7 +48,7 @@ def measure(
         Of the generated files of the case batch.
     """
     chosen = PARTS if case == "all" else {case: PARTS[case]}
-    return {"machine": machine(), **{name: part(values, pairs, tell) for name, part in chosen.items()}}
+    return {"machine": machine(), **{name: part(values, pairs, notify) for name, part in chosen.items()}}
 
 
 def tables(measured: Mapping[str, Any]) -> list[Table]:

@@ -36,7 +36,7 @@ SHARE_OF_PRODUCT = 0.5
 
 
 def measure(
-    case: str = "all", *, pairs: int = 5, tell: Tell = lambda _stage, _done: None, sizes: Mapping[str, Case] = SIZES
+    case: str = "all", *, pairs: int = 5, notify: Tell = lambda _stage, _done: None, sizes: Mapping[str, Case] = SIZES
 ) -> dict[str, Any]:
     """Return figures, agreement with the peer, and growth.
 
@@ -61,15 +61,15 @@ def measure(
         if case in (name, "all"):
             size = sizes[name]
             readings = network(size)
-            figures = works(size, readings, pairs, tell)
+            figures = works(size, readings, pairs, notify)
             result["cases"][name] = {
                 "case": size.describe(),
                 "masks": masks(readings),
                 "figures": [figure.to_json() for figure in figures],
-                "differences": agreement(size, readings, tell=tell),
+                "differences": agreement(size, readings, notify=notify),
             }
     if case in ("growth", "all"):
-        result["growth"] = kriging_growth.measure(tell=tell)
+        result["growth"] = kriging_growth.measure(notify=notify)
     return result
 
 
@@ -89,7 +89,7 @@ def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list
     return shown
 
 
-def _ref(case: Case, readings: xr.DataArray, pairs: int, tell: Tell) -> list[Figure]:
+def _ref(case: Case, readings: xr.DataArray, pairs: int, notify: Tell) -> list[Figure]:
     evaluate = kernel(case, readings)
     works: Works = {
         "all slices": lambda _: all_slices(case, readings),
@@ -98,13 +98,13 @@ def _ref(case: Case, readings: xr.DataArray, pairs: int, tell: Tell) -> list[Fig
         "peer": lambda _: [peer_slice(case, readings, number) for number in range(case.slices)],
     }
     goals = {"all slices": 30.0, "time mean": 60.0, "kernel": 300.0}
-    warm, cold = _warm_and_cold(works, pairs, tell=tell, stage="ref")
+    warm, cold = _warm_and_cold(works, pairs, notify=notify, stage="ref")
     figures = [faster(f"{name}, warm", warm[name], warm["peer"], goal=goal) for name, goal in goals.items()]
     figures += [faster(f"{name}, cold weights", cold[name], cold["peer"]) for name in goals]
     return figures + _first_calls(case, ("all_slices", "time_mean"), warm["peer"])
 
 
-def _mid(case: Case, readings: xr.DataArray, pairs: int, tell: Tell) -> list[Figure]:
+def _mid(case: Case, readings: xr.DataArray, pairs: int, notify: Tell) -> list[Figure]:
     peers = _peers(case, readings)
     quick: Works = {
         "all slices": lambda _: all_slices(case, readings),
@@ -121,10 +121,10 @@ def _mid(case: Case, readings: xr.DataArray, pairs: int, tell: Tell) -> list[Fig
     }
     cold: Works = {f"{name}, cold": _forgetful(quick[name]) for name in ("all slices", "time mean")}
     one, two = case.output_bytes, 2 * case.output_bytes
-    timed = interleaved(quick, pairs, tell=tell, stage="mid, warm", warm_up=True, held_bytes=one)
-    timed |= interleaved(cold, pairs, tell=tell, stage="mid, cold weights", held_bytes=one)
-    timed |= interleaved(slow, pairs, tell=tell, stage="mid, variances and k nearest", warm_up=True, held_bytes=two)
-    timed |= interleaved(_after_idle(case, readings), pairs, tell=tell, stage="mid, after a rest")
+    timed = interleaved(quick, pairs, notify=notify, stage="mid, warm", warm_up=True, held_bytes=one)
+    timed |= interleaved(cold, pairs, notify=notify, stage="mid, cold weights", held_bytes=one)
+    timed |= interleaved(slow, pairs, notify=notify, stage="mid, variances and k nearest", warm_up=True, held_bytes=two)
+    timed |= interleaved(_after_idle(case, readings), pairs, notify=notify, stage="mid, after a rest")
     seconds = _scaled(case, timed)
     values, share = seconds["all slices"], "product of the same matrices / all slices"
     told = _extrapolated(case)
@@ -164,14 +164,14 @@ def _mid(case: Case, readings: xr.DataArray, pairs: int, tell: Tell) -> list[Fig
     ]  # fmt: skip
 
 
-def _big(case: Case, readings: xr.DataArray, pairs: int, tell: Tell) -> list[Figure]:
+def _big(case: Case, readings: xr.DataArray, pairs: int, notify: Tell) -> list[Figure]:
     works: Works = {
         "k nearest": lambda _: all_slices(case, readings, neighbours=case.neighbours),
         "all stations": lambda _: all_slices(case, readings),
         "peer, k nearest": _peers(case, readings)["peer, k nearest"],
     }
     goals = {"k nearest": 25.0, "all stations": 40.0}
-    warm, cold = (_scaled(case, part) for part in _warm_and_cold(works, pairs, tell=tell, stage="big"))
+    warm, cold = (_scaled(case, part) for part in _warm_and_cold(works, pairs, notify=notify, stage="big"))
     told = _extrapolated(case)
     figures = []
     for state, seconds in (("warm", warm), ("cold weights", cold)):
@@ -221,10 +221,10 @@ def _products(case: Case) -> Works:
     return {"product": lambda _: left @ right, "product, old memory": lambda _: np.matmul(left, right, out=kept)}
 
 
-def _warm_and_cold(works: Works, pairs: int, *, tell: Tell, stage: str) -> tuple[Timings, Timings]:
+def _warm_and_cold(works: Works, pairs: int, *, notify: Tell, stage: str) -> tuple[Timings, Timings]:
     forgetful = {name: work if name.startswith("peer") else _forgetful(work) for name, work in works.items()}
-    cold = interleaved(forgetful, pairs, tell=tell, stage=f"{stage}, cold weights", warm_up=True)
-    return interleaved(works, pairs, tell=tell, stage=f"{stage}, warm", warm_up=True), cold
+    cold = interleaved(forgetful, pairs, notify=notify, stage=f"{stage}, cold weights", warm_up=True)
+    return interleaved(works, pairs, notify=notify, stage=f"{stage}, warm", warm_up=True), cold
 
 
 def _after_idle(case: Case, readings: xr.DataArray) -> Works:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.execution.orders.lattice import lattice_of
-from hypergrid.execution.orders.orders import WALK, order_of
-from hypergrid.execution.orders.walk import Walking
+from hypergrid.execution.orders.lattice import make_lattice
+from hypergrid.execution.orders.orders import WALK, make_order
+from hypergrid.execution.orders.walk import WalkSettings
 from hypergrid.query import Query
 from tests.bench.hypergrid_cases import Sample, Sizes, sample
 from tests.bench.hypergrid_walk import pair
@@ -81,17 +81,17 @@ class Curve:
 
 def served(query: Query, slices: Floats, order: str, seed: int) -> NDArray[np.intp]:
     """Return the cells of a picture in the order in which the engine computes them, from its values by `whole`."""
-    lattice = lattice_of(query.plan().surface)
-    serving, found = order_of(order, lattice, Walking(seed=seed)), []
-    while len(cells := serving.next(lattice.cells)):
-        serving.tell(cells, slices.reshape(len(slices), -1)[:, cells])
+    lattice = make_lattice(query.plan().surface)
+    serving, found = make_order(order, lattice, WalkSettings(seed=seed)), []
+    while len(cells := serving.next_cells(lattice.cells)):
+        serving.add_values(cells, slices.reshape(len(slices), -1)[:, cells])
         found.append(cells)
     return np.concatenate(found)
 
 
 def whole(query: Query) -> Floats:
     """Return all cells in rows and columns, shape (time cells of a map or 1, rows, columns)."""
-    lattice = lattice_of(query.plan().surface)
+    lattice = make_lattice(query.plan().surface)
     return query.compute()["value"].to_numpy().reshape(-1, lattice.rows, lattice.columns)
 
 
@@ -125,7 +125,7 @@ def measure(
     case: str = "all",
     *,
     pairs: int = 5,
-    tell: Tell = lambda _stage, _done: None,
+    notify: Tell = lambda _stage, _done: None,
     sizes: Sizes | None = None,
     names: tuple[str, ...] = tuple(PICTURES),
     walks: int = WALKS,
@@ -147,11 +147,11 @@ def measure(
     """
     sizes = sizes or Sizes()
     found: list[Curve] = []
-    with sample(sizes, tell) as network:
+    with sample(sizes, notify) as network:
         for number, name in enumerate(names):
-            tell("draw the pictures", number / len(names))
+            notify("draw the pictures", number / len(names))
             found += curves(name, PICTURES[name](network), walks=walks)
-        tell("draw the pictures", 1.0)
+        notify("draw the pictures", 1.0)
     return {
         "case": case,
         "network": sizes.describe(),

@@ -50,7 +50,7 @@ def measure(
     case: str = "all",
     *,
     pairs: int = 5,
-    tell: Tell = lambda _stage, _done: None,
+    notify: Tell = lambda _stage, _done: None,
     quick: bool = False,
     minutes: float | None = None,
 ) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def measure(
     return {
         "machine": machine(),
         "pairs": pairs,
-        "parts": {name: {"rows": part(tell, pairs, quick, shown)} for name, part in parts.items()},
+        "parts": {name: {"rows": part(notify, pairs, quick, shown)} for name, part in parts.items()},
     }
 
 
@@ -119,7 +119,7 @@ def api_alone_s(here: Served, document: Mapping[str, Any]) -> float:
     return time.perf_counter() - begun
 
 
-def _first(tell: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001 - of a table of parts
+def _first(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001 - of a table of parts
     cells, servers, asked = (40, 1, 2) if quick else (CELLS, SERVERS, max(pairs, 2))
     # Of the three days of Q1 the one in the repository is too little.
     changes = {"clip": {"time": ["2007-10-01", "2007-10-02"]}} if quick else {}
@@ -129,12 +129,12 @@ def _first(tell: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[st
             with tempfile.TemporaryDirectory() as state, serving(archive, Path(state)) as here:
                 runs = []
                 for number in range(asked):
-                    tell("first", tell_done / (servers * asked))
+                    notify("first", tell_done / (servers * asked))
                     runs.append(press_run(browser, here.address, q1(number, cells=cells, **changes)))
                     tell_done += 1
             fresh.append(runs[0])
             later += runs[1:]
-    tell("first", 1.0)
+    notify("first", 1.0)
     rows = []
     for name, some in (("the first question to a server", fresh), ("later ones", later)):
         frames = [next(one for one in run.requests if one[0].endswith("/frame")) for run in some]
@@ -153,14 +153,14 @@ def _first(tell: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[st
     return rows
 
 
-def _sharpens(tell: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
+def _sharpens(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
     alone, runs = [], []
     with sample(quick=quick) as archive, chromium() as browser:
         with tempfile.TemporaryDirectory() as state, serving(archive, Path(state)) as here:
             # What is compiled, read and measured once is of neither.
             api_alone_s(here, _longer(0, quick=quick))
             for number in range(1, 2 if quick else pairs + 1):
-                tell("sharpens", (number - 1) / pairs)
+                notify("sharpens", (number - 1) / pairs)
                 asks: list[Callable[[], object]] = [
                     lambda at=2 * number: alone.append(api_alone_s(here, _longer(at, quick=quick))),
                     lambda at=2 * number + 1: runs.append(press_run(browser, here.address, _longer(at, quick=quick))),
@@ -168,7 +168,7 @@ def _sharpens(tell: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict
                 # Each comes first in every other pair.
                 for ask in asks if number % 2 else reversed(asks):
                     ask()
-    tell("sharpens", 1.0)
+    notify("sharpens", 1.0)
     totals = [run.total_s for run in runs]
     ratios = [total / one for total, one in zip(totals, alone, strict=True)]
     redraws = [run.before_complete for run in runs]
@@ -182,24 +182,26 @@ def _sharpens(tell: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict
     return [row]
 
 
-def _open(tell: Tell, _pairs: int, quick: bool, minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
+def _open(notify: Tell, _pairs: int, quick: bool, minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
     slices = 90 if quick else 2160
     with served(slices=slices, standing=4 if quick else 20, fed_s=60 * minutes + 600) as here, devtools() as browser:
-        rows = kept_open(here, browser, minutes=minutes, told=lambda now, _held: tell("open", min(now / minutes, 1.0)))
+        rows = kept_open(
+            here, browser, minutes=minutes, told=lambda now, _held: notify("open", min(now / minutes, 1.0))
+        )
     return [row | {"less than 20 %": row["growth %"] < 100 * MOST_GROWTH} for row in rows]
 
 
-def _many(tell: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
+def _many(notify: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
     few, more, rounds = (250, 500, 1) if quick else (STATIONS, MORE_STATIONS, pairs)
     with chromium() as browser:
         seen = openings(
             browser, few, days=1 if quick else 3, rounds=rounds, names=tuple(USES),
-            told=lambda share: tell("many", 0.8 * share),
+            told=lambda share: notify("many", 0.8 * share),
         )  # fmt: skip
         larger = openings(
-            browser, more, days=1, rounds=1, names=("stations",), told=lambda share: tell("many", 0.8 + 0.2 * share)
+            browser, more, days=1, rounds=1, names=("stations",), told=lambda share: notify("many", 0.8 + 0.2 * share)
         )
-    tell("many", 1.0)
+    notify("many", 1.0)
     rows = [_usable(f"{name}, {few:,} stations", some) for name, some in seen.items()]
     for row in rows:
         row["kept"] = row["usable s"]["most"] <= USABLE_S

@@ -32,7 +32,7 @@ from hypergrid.core.units import KNOWN_VARIABLES
 from ingest.deployment.quality_overrides import default_tests
 from ingest.job import ingest
 from ingest.quality.flagging import places_of
-from ingest.quality.run_tests import Judged, judge
+from ingest.quality.run_tests import FlagResult, judge
 from station_data.generate import generate
 from tests.bench import quality_scores
 from tests.bench.quality_networks import DAILY, SHAPES
@@ -70,7 +70,7 @@ SMET_COLUMNS = {
 
 
 def measure(
-    case: str = "all", *, pairs: int = 1, tell: Tell = lambda _stage, _done: None, seeds: Iterable[int] = HELD_OUT,
+    case: str = "all", *, pairs: int = 1, notify: Tell = lambda _stage, _done: None, seeds: Iterable[int] = HELD_OUT,
     days: int = 28,
 ) -> dict[str, Any]:  # fmt: skip
     """Return precision and recall, false alarms, and the values that are judged in a second.
@@ -89,23 +89,23 @@ def measure(
     measured: dict[str, Any] = {"case": f"sample network, 24 stations, {days} days; default tests"}
     if case in ("all", "truth"):
         measured["seeds"] = list(seeds)
-        measured["truth"] = _truth(list(measured["seeds"]), days, tell)
+        measured["truth"] = _truth(list(measured["seeds"]), days, notify)
     if case in ("all", "false-alarms"):
         measured["false_alarms"] = _false_alarms() if IMIS.is_dir() else None
     if case in ("all", "speed"):
-        measured["speed"] = _speed(days, pairs, tell)
+        measured["speed"] = _speed(days, pairs, notify)
     if case in SIMULATED:
-        measured = _simulated(case, tell)
+        measured = _simulated(case, notify)
     return measured
 
 
-def _simulated(case: str, tell: Tell) -> dict[str, Any]:
+def _simulated(case: str, notify: Tell) -> dict[str, Any]:
     """Measure a case on simulated networks, in parts by all processors."""
     held_out, years = quality_scores.HELD_OUT, quality_scores.HELD_OUT_YEARS
     if case == "shifts":
         networks = [*SHAPES, DAILY]
-        found = _in_parts([partial(quality_scores.shifts, held_out, each=40, shapes=[one]) for one in networks], tell)
-        parts = _in_parts([partial(quality_scores.false_shifts, years, shapes=[one]) for one in networks], tell)
+        found = _in_parts([partial(quality_scores.shifts, held_out, each=40, shapes=[one]) for one in networks], notify)
+        parts = _in_parts([partial(quality_scores.false_shifts, years, shapes=[one]) for one in networks], notify)
         false = [part[0] for part in parts]
         return {
             "case": f"simulated networks; shifts of seeds {held_out}, false ones of {years}",
@@ -113,17 +113,21 @@ def _simulated(case: str, tell: Tell) -> dict[str, Any]:
             "false_shifts": [*false, quality_scores.all_networks(false)],
         }
     if case == "zeros":
-        rows = _in_parts([partial(quality_scores.zeros, held_out, kinds=[one]) for one in quality_scores.GAUGES], tell)
+        rows = _in_parts(
+            [partial(quality_scores.zeros, held_out, kinds=[one]) for one in quality_scores.GAUGES], notify
+        )
         return {"case": f"simulated gauges; seeds {held_out}", "zeros": [row for part in rows for row in part]}
     seeds = quality_scores.HELD_OUT_EVENTS
-    halves = _in_parts([partial(quality_scores.events, seeds, kinds=[kind]) for kind in ("cloudburst", "front")], tell)
+    halves = _in_parts(
+        [partial(quality_scores.events, seeds, kinds=[kind]) for kind in ("cloudburst", "front")], notify
+    )
     return {
         "case": f"simulated events, default tests; seeds {seeds[0]} to {seeds[-1]}",
         "events": [row for part in halves for row in part],
     }
 
 
-def _in_parts(parts: Sequence[Callable[[], T]], tell: Tell) -> list[T]:
+def _in_parts(parts: Sequence[Callable[[], T]], notify: Tell) -> list[T]:
     """Return what each part measured, by two processes where there are several."""
     if len(parts) == 1:
         return [parts[0]()]
@@ -131,9 +135,9 @@ def _in_parts(parts: Sequence[Callable[[], T]], tell: Tell) -> list[T]:
         waiting = [pool.submit(part) for part in parts]
         found = []
         for done, one in enumerate(waiting):
-            tell("parts", done / len(waiting))
+            notify("parts", done / len(waiting))
             found.append(one.result())
-    tell("parts", 1.0)
+    notify("parts", 1.0)
     return found
 
 
@@ -183,9 +187,9 @@ def _network(folder: Path, seed: int, days: int) -> tuple[Archive, list[dict[str
         return Archive.open(folder / "archive"), list(csv.DictReader(lines)), report.warnings
 
 
-def _truth(seeds: list[int], days: int, tell: Tell) -> list[dict[str, Any]]:
+def _truth(seeds: list[int], days: int, notify: Tell) -> list[dict[str, Any]]:
     tally = _Tally()
-    for one in _in_parts([partial(_tallied, seed, days) for seed in seeds], tell):
+    for one in _in_parts([partial(_tallied, seed, days) for seed in seeds], notify):
         tally.include(one)
     return tally.rows()
 
@@ -319,7 +323,7 @@ def _false_alarms() -> dict[str, Any]:
     return {"stations": len(stations), "station_months": months, "rows": rows}
 
 
-def _bad(judged: Judged) -> int:
+def _bad(judged: FlagResult) -> int:
     return int(((judged.flag == SUSPECT) | (judged.flag == FAIL)).sum())
 
 
@@ -358,23 +362,23 @@ def _together(parts: list[tuple[Series, NDArray[np.int64], NDArray[np.float64]]]
     index = np.repeat(np.arange(len(parts), dtype=np.int32), [len(stamps) for _, stamps, _ in parts])
     stamps, values = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
     flag = np.where(np.isnan(values), MISSING, NOT_EVALUATED).astype(np.uint8)
-    return Readings(tuple(part[0] for part in parts), index, stamps, values, flag, stamps).ordered()
+    return Readings(tuple(part[0] for part in parts), index, stamps, values, flag, stamps).sort_rows()
 
 
-def _speed(days: int, pairs: int, tell: Tell) -> list[dict[str, Any]]:
+def _speed(days: int, pairs: int, notify: Tell) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         archive, _, _ = _network(Path(folder), HELD_OUT[0], days)
         readings = {name: archive.read(name) for name in archive.variables}
         rows, spent, judged = [], 0.0, 0
         for done, (name, given) in enumerate(readings.items()):
-            tell("speed", done / len(readings))
+            notify("speed", done / len(readings))
             tests, places = default_tests(archive.variable(name)), places_of(given.series, archive.stations)
             flag = np.where(np.isnan(given.value), MISSING, NOT_EVALUATED).astype(np.uint8)
             fresh = replace(given, flag=flag)
             best = min(_seconds(partial(judge, fresh, tests, places, readings)) for _ in range(pairs))
             rows.append(_pace(name, len(given), best))
             spent, judged = spent + best, judged + len(given)
-        tell("speed", 1.0)
+        notify("speed", 1.0)
         return [*rows, _pace("all", judged, spent)]
 
 

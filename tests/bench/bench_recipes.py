@@ -78,7 +78,7 @@ def measure(
     case: str = "all",
     *,
     pairs: int = 1,
-    tell: Tell = lambda _stage, _done: None,
+    notify: Tell = lambda _stage, _done: None,
     days: int = DAYS,
     replicates: int = REPLICATES,
 ) -> dict[str, Any]:
@@ -98,13 +98,13 @@ def measure(
         How many networks are simulated a case.
     """
     if case in JUDGED:
-        return measure_judged(case, replicates=replicates, tell=tell)
-    judged = {each: measure_judged(each, replicates=replicates, tell=tell) for each in JUDGED if case == "all"}
+        return measure_judged(case, replicates=replicates, notify=notify)
+    judged = {each: measure_judged(each, replicates=replicates, notify=notify) for each in JUDGED if case == "all"}
     with tempfile.TemporaryDirectory() as folder:
-        archive = _archive(Path(folder), days, tell)
+        archive = _archive(Path(folder), days, notify)
         late = _late(Path(folder) / "stations" / "faults.csv")
         chosen = list(SETUPS) if case == "all" else [case]
-        rows = [row for name in chosen for row in _variable(archive, name, late, tell)]
+        rows = [row for name in chosen for row in _variable(archive, name, late, notify)]
     return {
         "case": f"sample network, {days} days from {START}, 10-minute cells, 23 x 23 cells",
         "truth": "closed form at the middle of each cell, mean over the 10 minutes",
@@ -131,13 +131,13 @@ def _text(value: object) -> str:
     return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _archive(folder: Path, days: int, tell: Tell) -> OpenArchive:
-    tell("make the sample network", 0.0)
+def _archive(folder: Path, days: int, notify: Tell) -> OpenArchive:
+    notify("make the sample network", 0.0)
     generate(folder / "stations", start=START, days=days, formats=("sensorscope",))
     ingest([folder / "stations"], folder / "archive", engine="inprocess", now_ns=NOW_NS)
     layer = read_raster(write_terrain(folder / "terrain.tif"), name="elevation", unit="m")
     Archive.open(folder / "archive").add_layer(layer, now_ns=NOW_NS)
-    tell("make the sample network", 1.0)
+    notify("make the sample network", 1.0)
     return hg.open(folder / "archive")
 
 
@@ -147,9 +147,9 @@ def _late(ledger: Path) -> list[str]:
         return [fault["station"] for fault in csv.DictReader(lines) if fault["kind"] == "timezone"]
 
 
-def _variable(archive: OpenArchive, name: str, late: list[str], tell: Tell) -> list[dict[str, Any]]:
+def _variable(archive: OpenArchive, name: str, late: list[str], notify: Tell) -> list[dict[str, Any]]:
     setup = SETUPS[name]
-    tell(name, 0.0)
+    notify(name, 0.0)
     sound = [station for station in archive.stations if station not in late]
     cleaned = archive[name].select(station=sound).convert("valid_range", low=setup.low, high=setup.high)
     aligned = cleaned.aggregate(setup.aggregate, time="10min")
@@ -158,7 +158,7 @@ def _variable(archive: OpenArchive, name: str, late: list[str], tell: Tell) -> l
     plain = recipe * np.nan
     if setup.plain:
         plain, _ = _errors(aligned.interpolate("ordinary_kriging", grid=on, variogram="fit"), name, setup)
-    tell(name, 1.0)
+    notify(name, 1.0)
     ends = [(BANDS_M[0], BANDS_M[-1]), *zip(BANDS_M[:-1], BANDS_M[1:], strict=True)]
     return [_row(name, band, heights, plain, recipe) for band in ends]
 

@@ -85,7 +85,7 @@ CASES: Final[Mapping[str, Sizes]] = {
 }
 
 
-def measure(sizes: Sizes | str, tell: Callable[[str, float], None], *, pairs: int = 1) -> dict[str, Any]:
+def measure(sizes: Sizes | str, notify: Callable[[str, float], None], *, pairs: int = 1) -> dict[str, Any]:
     """Return seconds and readings a second of each run, and whether all ended in the same flags and surfaces.
 
     Parameters
@@ -98,24 +98,24 @@ def measure(sizes: Sizes | str, tell: Callable[[str, float], None], *, pairs: in
     sizes = CASES[sizes] if isinstance(sizes, str) else sizes
     with tempfile.TemporaryDirectory(prefix="hypergrid-reprocess-") as scratch:
         folder = Path(scratch)
-        tell("make the archive", 0.0)
+        notify("make the archive", 0.0)
         made = make_archive(folder / "made", days=sizes.days, stations=sizes.stations)
-        tell("make the archive", 1.0)
+        notify("make the archive", 1.0)
         (folder / "new.toml").write_text(DEPLOYMENT)
         (folder / "daily.json").write_text(json.dumps(sizes.query))
-        tell("in this process", 0.0)
+        notify("in this process", 0.0)
         expected, alone = _in_process(folder, sizes)
-        tell("in this process", 1.0)
+        notify("in this process", 1.0)
         runs = []
         for cores in sizes.cores:
             name = f"{cores} core{'s' if cores > 1 else ''}"
-            tell(name, 0.0)
+            notify(name, 0.0)
             found = [_undisturbed(folder, cores, sizes.part, expected) for _ in range(pairs)]
             runs.append(min(found, key=lambda one: float(one["command_s"])))
-            tell(name, 1.0)
-        tell("killed twice", 0.0)
+            notify(name, 1.0)
+        notify("killed twice", 0.0)
         killed = _killed(folder, sizes.part, expected)
-        tell("killed twice", 1.0)
+        notify("killed twice", 1.0)
         return {
             "sizes": asdict(sizes),
             "readings": made.readings(VARIABLE),

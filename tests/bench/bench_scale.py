@@ -28,7 +28,7 @@ def measure(
     case: str = "needed",
     *,
     pairs: int = 3,
-    tell: Tell = lambda _stage, _done: None,
+    notify: Tell = lambda _stage, _done: None,
     scale: Scale | None = None,
     folder: Path | None = None,
 ) -> dict[str, Any]:
@@ -54,10 +54,10 @@ def measure(
     for number, name in enumerate(names):
         found = []
         for run in range(pairs):
-            tell(name, (number + run / pairs) / len(names))
+            notify(name, (number + run / pairs) / len(names))
             found.append(taken(name, folder, scale))
         rows.append(_row(name, found))
-    tell("done", 1.0)
+    notify("done", 1.0)
     sizes = f"{scale.stations:,} stations to {scale.side} x {scale.side} cells; {scale.readings:,} readings"
     return {"case": sizes, "pairs": pairs, "machine": machine(), "queries": rows}
 

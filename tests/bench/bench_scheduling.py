@@ -24,7 +24,7 @@ def measure(
     case: str = "all",
     *,
     pairs: int = 5,  # noqa: ARG001 - no medians here
-    tell: Tell = lambda _stage, _done: None,
+    notify: Tell = lambda _stage, _done: None,
     sizes: Sizes | None = None,
     quick: bool = False,
 ) -> dict[str, Any]:
@@ -47,21 +47,21 @@ def measure(
     parts: dict[str, Any] = {}
     shapes: list[dict[str, Any]] = []
     if case in ("optimum", "all"):
-        parts["optimum"] = scheduling_optimum.measure(sizes, tell)
+        parts["optimum"] = scheduling_optimum.measure(sizes, notify)
     if case in ("u", "all"):
-        for figure, scores in figures.u_scores(sizes, tell).items():
+        for figure, scores in figures.u_scores(sizes, notify).items():
             us = figures.DD_US if figure == "4.6" else figures.PD_US
             parts[figure] = {"title": f"Figure {figure}: coefficient u", "rows": figures.table(scores, us, "u")}
     if case in ("batching", "all"):
-        batching = figures.batching_scores(sizes, tell)
+        batching = figures.batching_scores(sizes, notify)
         rows = figures.table(batching, figures.BATCHINGS, "batching")
         parts["4.8"] = {"title": "Figure 4.8: tuple batching", "rows": rows}
         shapes += scheduling_shapes.of_batching(batching)
     if case in ("overheads", "all"):
-        rows = figures.table(figures.overhead_scores(sizes, tell), figures.OVERHEADS, "of the assumed cost")
+        rows = figures.table(figures.overhead_scores(sizes, notify), figures.OVERHEADS, "of the assumed cost")
         parts["4.8, costs"] = {"title": "Figure 4.8 by the cost of scheduling, which is assumed", "rows": rows}
     if case in ("sweeps", "all"):
-        swept = figures.sweep_scores(sizes, tell)
+        swept = figures.sweep_scores(sizes, notify)
         for name, by_late in swept.items():
             sweep = SWEEPS[name].cut(sizes.values)
             title = f"Figure {name}: {sweep.title}" if name[0].isdigit() else sweep.title.capitalize()
@@ -74,11 +74,11 @@ def measure(
         shapes += hybrid.pop("shapes")
         parts["hybrid"] = {"title": "Hybrid: regret against the best single strategy, late dropped by all", **hybrid}
     if case in ("updates", "all"):
-        updates = figures.update_scores(sizes, tell)
+        updates = figures.update_scores(sizes, notify)
         rows = figures.table(updates, (*CLASSES, *ALSO), "updates of")
         parts["5.13"] = {"title": "Figures 5.13 and 5.14: updates of a query for one of the base", "rows": rows}
         shapes += scheduling_shapes.of_updates(updates)
-        as_live = figures.update_scores(sizes, tell, profits="weights")
+        as_live = figures.update_scores(sizes, notify, profits="weights")
         rows = figures.table(as_live, (*CLASSES, *ALSO), "updates of")
         title = "Figures 5.13 and 5.14 with weights as profits, as the live runner has them, in place of tokens"
         parts["5.13, as live"] = {"title": title, "rows": rows}

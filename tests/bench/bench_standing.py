@@ -22,7 +22,7 @@ def measure(
     case: str = "all",
     *,
     pairs: int = 5,
-    tell: Tell = lambda _stage, _done: None,
+    notify: Tell = lambda _stage, _done: None,
     **sizes: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
     """Return the figures by part.
@@ -42,7 +42,7 @@ def measure(
     return {
         "machine": machine(),
         "pairs": pairs,
-        "parts": {name: part(pairs, tell, **sizes) for name, part in chosen.items()},
+        "parts": {name: part(pairs, notify, **sizes) for name, part in chosen.items()},
     }
 
 

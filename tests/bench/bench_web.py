@@ -42,7 +42,7 @@ def measure(
     case: str = "all",
     *,
     pairs: int = 5,
-    tell: Tell = lambda _stage, _done: None,
+    notify: Tell = lambda _stage, _done: None,
     quick: bool = False,
     slices: int = 2160,
 ) -> dict[str, Any]:
@@ -65,28 +65,28 @@ def measure(
     found: dict[str, Any] = {}
     if parts:
         with served(slices=slices) as here:
-            found |= {name: {"rows": part(here, tell, quick)} for name, part in parts.items()}
+            found |= {name: {"rows": part(here, notify, quick)} for name, part in parts.items()}
     if case in ("fair", "all"):
         with served(slices=slices, fed_s=1200.0, keys=ASKERS + 1) as here:
-            found["fair"] = {"rows": fair(here, tell, 2 if quick else pairs, quick=quick)}
+            found["fair"] = {"rows": fair(here, notify, 2 if quick else pairs, quick=quick)}
     if case in ("fair-stream", "all"):
-        found["fair-stream"] = {"rows": fair_stream(tell, quick)}
+        found["fair-stream"] = {"rows": fair_stream(notify, quick)}
     if case in ("box", "all"):
         rounds, count = (1, 20) if quick else (pairs, BOX_REQUESTS)
-        found["box"] = {"rows": boxes(rounds=rounds, count=count, told=lambda share: tell("box", share))}
-        tell("box", 1.0)
+        found["box"] = {"rows": boxes(rounds=rounds, count=count, told=lambda share: notify("box", share))}
+        notify("box", 1.0)
     return {"machine": machine(), "pairs": pairs, "parts": found}
 
 
-def _latest(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - of a table of parts
-    tell("latest", 0.0)
+def _latest(here: Served, notify: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - of a table of parts
+    notify("latest", 0.0)
     rows = [_at(here, RATE, 4.0 if quick else 120.0)]
     for number, rate in enumerate(RATES[:2] if quick else RATES):
-        tell("latest", (number + 1) / (len(RATES) + 1))
+        notify("latest", (number + 1) / (len(RATES) + 1))
         rows.append(_at(here, float(rate), 3.0 if quick else 15.0))
         if rows[-1]["p99 s"] > P99_S or rows[-1]["errors"]:
             break
-    tell("latest", 1.0)
+    notify("latest", 1.0)
     return rows
 
 
@@ -102,8 +102,8 @@ def _at(here: Served, rate: float, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _queries(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - of a table of parts
-    tell("queries", 0.0)
+def _queries(here: Served, notify: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - of a table of parts
+    notify("queries", 0.0)
     count = QUERIES // 4 if quick else QUERIES
     before, held = here.standing(), here.peak_bytes()
     begun = time.monotonic()
@@ -115,7 +115,7 @@ def _queries(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # 
         time.sleep(0.5)
         jobs = here.client.get("/api/v1/queries").json()
         states = {job["id"]: job["state"] for job in jobs if job["id"] in taken and job["ended"] is not None}
-        tell("queries", len(states) / max(len(taken), 1))
+        notify("queries", len(states) / max(len(taken), 1))
     took_s = time.monotonic() - begun
     done = sum(state == "done" for state in states.values())
     row = {
@@ -127,11 +127,11 @@ def _queries(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # 
     return [row]
 
 
-def _positions(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - as the others
+def _positions(here: Served, notify: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - as the others
     pairs, shares, one_s, all_s = 5 if quick else 25, [], [], []
     lon, lat = np.random.default_rng(1).random((2, POSITIONS))
     for pair in range(pairs + 1):
-        tell("positions", pair / (pairs + 1))
+        notify("positions", pair / (pairs + 1))
         # Each is of positions that nobody asked for before: nothing of it is kept.
         lots = [(7.177 + 0.004 * lon[:count] + pair * 1e-6, 45.867 + 0.004 * lat[:count]) for count in (1, POSITIONS)]
         points = [", ".join(f"({x:.7f} {y:.7f})" for x, y in zip(*lot, strict=True)) for lot in lots]
@@ -140,7 +140,7 @@ def _positions(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  
             one_s.append(seconds[0])
             all_s.append(seconds[1])
             shares.append(seconds[1] / seconds[0])
-    tell("positions", 1.0)
+    notify("positions", 1.0)
     return [
         {
             "positions": POSITIONS, "pairs": pairs, "one, median s": float(np.median(one_s)),

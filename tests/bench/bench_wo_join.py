@@ -17,11 +17,11 @@ Part = Callable[[Sizes, int, Tell], dict[str, Any]]
 Table = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
 
 PARTS: Mapping[str, Part] = {
-    "buffers": lambda sizes, _, tell: wo_join_buffers.measure(sizes, tell),
-    "accuracy": lambda sizes, _, tell: wo_join_accuracy.accuracy(sizes, tell),
-    "window": lambda sizes, _, tell: wo_join_accuracy.windows(sizes, tell),
-    **({"strategies": lambda sizes, _, tell: wo_join_strategies.measure(sizes, tell)} if spills() else {}),
-    "table-5.4": lambda sizes, _, tell: wo_join_settings.measure(sizes, tell),
+    "buffers": lambda sizes, _, notify: wo_join_buffers.measure(sizes, notify),
+    "accuracy": lambda sizes, _, notify: wo_join_accuracy.accuracy(sizes, notify),
+    "window": lambda sizes, _, notify: wo_join_accuracy.windows(sizes, notify),
+    **({"strategies": lambda sizes, _, notify: wo_join_strategies.measure(sizes, notify)} if spills() else {}),
+    "table-5.4": lambda sizes, _, notify: wo_join_settings.measure(sizes, notify),
     "speed": wo_join_speed.measure,
 }
 """What is measured, in the order of the thesis; strategies where joins can spill to disk."""
@@ -48,7 +48,7 @@ SHOWN = {
 
 
 def measure(
-    case: str = "all", *, pairs: int = 5, tell: Tell = lambda _stage, _done: None, sizes: Sizes | None = None
+    case: str = "all", *, pairs: int = 5, notify: Tell = lambda _stage, _done: None, sizes: Sizes | None = None
 ) -> dict[str, Any]:
     """Return the figures by part.
 
@@ -68,7 +68,7 @@ def measure(
         "machine": machine(),
         "peers": {name: version(name) for name in ("pandas", "pyspark")},
         "pairs": pairs,
-        "parts": {name: part(sizes, pairs, tell) for name, part in PARTS.items() if case in (name, "all")},
+        "parts": {name: part(sizes, pairs, notify) for name, part in PARTS.items() if case in (name, "all")},
     }
 
 

@@ -87,7 +87,7 @@ class Window:
 
 def missed(gauge: Gauge, found: Increments, *, weather: bool = False) -> list[Missed]:
     """Return the days beyond what is allowed, each judged by its readings."""
-    days = by_day(gauge, found.grown)
+    days = by_day(gauge, found.growth)
     judge = _weighing if gauge.kind == "weighing" else _tipping
     rows = []
     for day in np.flatnonzero(beyond(days.fallen, days.found) & days.judged).tolist():
@@ -173,7 +173,7 @@ def _weighing(
     number = (gauge.time_ns - start) // DAY_NS
     near = np.abs(number - day) <= 1
     fell = np.diff(gauge.fallen, prepend=gauge.fallen[0]) * mm
-    alike = np.where(np.isfinite(found.grown) & (number == day), found.grown * mm, fell)
+    alike = np.where(np.isfinite(found.growth) & (number == day), found.growth * mm, fell)
     emptied = np.diff((gauge.value - gauge.fallen) * mm, prepend=np.inf) < -EMPTIED_MM
     emptied[0] = False
     # Drift goes by the ticks of the gauge's own clock.
@@ -205,7 +205,7 @@ def _tipping(
     odd = np.isin(found.kind, (ROLLOVER, FELL)) | (held & ~np.roll(held, 1)) | ((found.kind == RESET) & ~due)
     left_out = due & (found.kind != RESET)
     # What is shown must follow from what was found, up to one tip; readings around dropouts are none of it.
-    apart = np.abs(tips - found.grown / gauge.resolution) > TIPS_APART
+    apart = np.abs(tips - found.growth / gauge.resolution) > TIPS_APART
     odd |= apart & (found.kind == GROWN) & ~np.roll(held, 1) & ~left_out
     truth, twin = int(events.sum()), int((odd | left_out)[own].sum())
     if twin > truth:

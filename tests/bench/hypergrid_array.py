@@ -18,7 +18,7 @@ LIMIT = 1e-8
 """Greatest difference of the surfaces that is allowed [the variable's unit]."""
 
 
-def measure(sample: Sample, pairs: int, tell: Tell) -> dict[str, Any]:
+def measure(sample: Sample, pairs: int, notify: Tell) -> dict[str, Any]:
     """Return the figures, and how far the surfaces are apart.
 
     Both sides answer from files at every call: here the archive is opened and read, there the CSV files; both hold all
@@ -29,7 +29,7 @@ def measure(sample: Sample, pairs: int, tell: Tell) -> dict[str, Any]:
     differences = []
     for name in QUERIES:
         works, found = _works(sample, name)
-        seconds = interleaved(works, pairs, tell=tell, stage=f"figure 5.3, {name}", warm_up=True)
+        seconds = interleaved(works, pairs, notify=notify, stage=f"figure 5.3, {name}", warm_up=True)
         figures += _figures(name, seconds)
         ours, theirs = found["hypergrid"], found["script"]
         same_gaps = bool(np.array_equal(np.isfinite(ours), np.isfinite(theirs)))

@@ -88,13 +88,13 @@ class Sample:
 
 
 @contextmanager
-def sample(sizes: Sizes, tell: Tell) -> Iterator[Sample]:
+def sample(sizes: Sizes, notify: Tell) -> Iterator[Sample]:
     """Make the sample network, and bring it into an archive, for as long as it is needed."""
     with TemporaryDirectory() as folder:
         stations, archive = Path(folder) / "stations", Path(folder) / "archive"
-        tell("make the sample network", 0.0)
+        notify("make the sample network", 0.0)
         generate(stations, start=sizes.start, days=sizes.days)
-        tell("make the sample network", 0.5)
+        notify("make the sample network", 0.5)
         ingest(
             [stations / "sensorscope"],
             archive,
@@ -102,7 +102,7 @@ def sample(sizes: Sizes, tell: Tell) -> Iterator[Sample]:
             engine="inprocess",
             now_ns=NOW_NS,
         )
-        tell("make the sample network", 1.0)
+        notify("make the sample network", 1.0)
         yield Sample(stations, archive, sizes)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.core.parameters import bind
-from hypergrid.execution.running.buffer_pool import empty
+from hypergrid.execution.running.buffer_pool import allocate
 from hypergrid.interpolation import Field, Targets
 from hypergrid.interpolation.methods.registry import METHODS
 from hypergrid.interpolation.points.points import Stations
@@ -41,7 +41,7 @@ LIMIT = 1e-9
 Work = Callable[[], Floats]
 
 
-def measure(sizes: Engine, pairs: int, tell: Tell) -> dict[str, Any]:
+def measure(sizes: Engine, pairs: int, notify: Tell) -> dict[str, Any]:
     """Return how many times longer the engine takes than the bare kernels, and how far their values are apart."""
     case = Case("engine", sizes.stations, sizes.side, sizes.slices, cell_m=100.0, range_m=5000.0, burst_slices=33.0)
     readings = every_two_minutes(case)
@@ -61,7 +61,7 @@ def measure(sizes: Engine, pairs: int, tell: Tell) -> dict[str, Any]:
         differences.append({"name": name, "greatest": greatest, "goal": LIMIT, "met": greatest <= LIMIT})
         works = {"engine": _untold(engine), "bare": _untold(kernels)}
         seconds = interleaved(
-            works, pairs, tell=tell, stage=f"engine: {name}", warm_up=True, held_bytes=case.output_bytes
+            works, pairs, notify=notify, stage=f"engine: {name}", warm_up=True, held_bytes=case.output_bytes
         )
         figures.append(slower(name, seconds["engine"], seconds["bare"], what="engine / bare kernels", goal=GOAL))
     return {"case": case.describe(), "figures": [figure.to_json() for figure in figures], "differences": differences}
@@ -123,8 +123,8 @@ class Bare:
 
     def kriged(self, readings: Floats) -> Floats:
         """Return every slice, shape (slices, cells)."""
-        out = empty((self._case.slices, len(self._cells_m)))
-        return self.field(readings).at(Targets(self._cells_m), out=out)
+        out = allocate((self._case.slices, len(self._cells_m)))
+        return self.field(readings).estimate(Targets(self._cells_m), out=out)
 
     def hourly(self, readings: Floats) -> Floats:
         """Return the greatest value of each hour, shape (hours, cells)."""
@@ -134,5 +134,5 @@ class Bare:
         for first in range(0, len(self._cells_m), PIECE):
             piece = slice(first, first + PIECE)
             # The last hour may be cut off.
-            hours[:, piece] = np.maximum.reduceat(field.at(Targets(self._cells_m[piece])), starts, axis=0)
+            hours[:, piece] = np.maximum.reduceat(field.estimate(Targets(self._cells_m[piece])), starts, axis=0)
         return hours

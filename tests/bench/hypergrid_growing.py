@@ -74,7 +74,7 @@ class Growths:
         return Station(f"s{number}", f"Station {number}", (Position(None, lon, lat, 2400.0),))
 
 
-def measure(sizes: Growth, pairs: int, tell: Tell) -> dict[str, Any]:
+def measure(sizes: Growth, pairs: int, notify: Tell) -> dict[str, Any]:
     """Return the time of an update over that of computing anew, both after one slice more, and how far they differ.
 
     The goal is for Q5 as it is. Kriged from all stations its means commute, and all of it is one product of two
@@ -82,7 +82,7 @@ def measure(sizes: Growth, pairs: int, tell: Tell) -> dict[str, Any]:
     """
     figures, differences = [], []
     for name, everybody in (("Q5", False), ("Q5 from all stations", True)):
-        updates, anew, greatest, cells = _rounds(sizes, pairs, tell, name, everybody=everybody)
+        updates, anew, greatest, cells = _rounds(sizes, pairs, notify, name, everybody=everybody)
         figures.append(
             slower(
                 f"{name}, one slice more on {sizes.slices:,}: {cells} time cells touched", updates, anew,
@@ -100,7 +100,7 @@ def measure(sizes: Growth, pairs: int, tell: Tell) -> dict[str, Any]:
 
 
 def _rounds(
-    sizes: Growth, pairs: int, tell: Tell, name: str, *, everybody: bool
+    sizes: Growth, pairs: int, notify: Tell, name: str, *, everybody: bool
 ) -> tuple[list[float], list[float], float, str]:
     """Return seconds of updates and of computing anew, how far they differ, and how many time cells an update has."""
     updates, anew, greatest, cells = [], [], 0.0, set()
@@ -108,7 +108,7 @@ def _rounds(
         growths = Growths(Path(folder) / "archive", sizes)
         growing = hg.Growing(growths.query(everybody=everybody), allowed_bytes=sizes.allowed_bytes)
         for number in range(pairs + 1):
-            tell(f"one slice more, {name}", number / (pairs + 1))
+            notify(f"one slice more, {name}", number / (pairs + 1))
             growths.add(1)
             made: dict[str, Any] = {}
 
@@ -131,5 +131,5 @@ def _rounds(
                 updates.append(update_s)
                 anew.append(anew_s)
             del made, kept, update, compute
-        tell(f"one slice more, {name}", 1.0)
+        notify(f"one slice more, {name}", 1.0)
     return updates, anew, greatest, "/".join(map(str, sorted(cells)))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import hypergrid as hg
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import Surface
-from hypergrid.perspective.build.build import selected
+from hypergrid.perspective.build.build import select_ranges
 from hypergrid.rewrite import RULES, Rule, rewrite
 from hypergrid.topology import Grid
 from tests.bench.hypergrid_cases import Sample
@@ -21,7 +21,7 @@ LIMIT = 1e-9
 """Greatest difference that rewriting may make [the variable's unit]."""
 
 
-def measure(sample: Sample, pairs: int, tell: Tell) -> dict[str, Any]:
+def measure(sample: Sample, pairs: int, notify: Tell) -> dict[str, Any]:
     """Return the figures of each query by the rules that fire, and the greatest difference that they make."""
     figures: list[Figure] = []
     differences = []
@@ -30,7 +30,7 @@ def measure(sample: Sample, pairs: int, tell: Tell) -> dict[str, Any]:
         surface = archive.query(document).surface()
         choices = chosen(surface)
         works, found = _works(surface, choices)
-        seconds = interleaved(works, pairs, tell=tell, stage=f"figure 5.4, {name}", warm_up=True)
+        seconds = interleaved(works, pairs, notify=notify, stage=f"figure 5.4, {name}", warm_up=True)
         figures += [
             faster(f"{name}, {label}", seconds[label], seconds["as written"], what=RATIO)
             for label in choices
@@ -106,5 +106,5 @@ def evaluated(surface: Surface, rules: tuple[Rule, ...]) -> Floats:
     clip = plan.rewritten.surface.clip
     if clip.is_open:
         return values
-    times, within = selected(plan.surface.topology, clip)
+    times, within = select_ranges(plan.surface.topology, clip)
     return values[times, *within]

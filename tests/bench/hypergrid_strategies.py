@@ -36,7 +36,7 @@ LIMIT = 1e-9
 """Greatest difference between strategies that is allowed [the variable's unit]."""
 
 
-def measure(sample: Sample, pairs: int, tell: Tell) -> dict[str, Any]:
+def measure(sample: Sample, pairs: int, notify: Tell) -> dict[str, Any]:
     """Return what buffers are worth, and the total and mean response time of every hybrid-k of Q1 and Q5."""
     archive = hg.open(sample.archive)
     asked = {"Q1": sample.query("q1"), "Q5": sample.query("q5")}
@@ -47,10 +47,10 @@ def measure(sample: Sample, pairs: int, tell: Tell) -> dict[str, Any]:
     figures: list[Figure] = []
     apart: dict[str, float] = {}
     for name, surface in surfaces.items():
-        more, apart[f"{name}, buffered"] = buffers(name, surface, pairs, tell)
+        more, apart[f"{name}, buffered"] = buffers(name, surface, pairs, notify)
         figures += more
     for name in asked:
-        more, apart[f"{name}, every k"] = hybrids(name, surfaces[name], pairs, tell)
+        more, apart[f"{name}, every k"] = hybrids(name, surfaces[name], pairs, notify)
         figures += more
     return {
         "figures": [figure.to_json() for figure in figures],
@@ -76,7 +76,7 @@ def larger(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "steps": [cleaning, alignment, {**interpolation, "grid": {**grid, "shape": shape}}, window]}
 
 
-def buffers(name: str, surface: Surface, pairs: int, tell: Tell) -> tuple[list[Figure], float]:
+def buffers(name: str, surface: Surface, pairs: int, notify: Tell) -> tuple[list[Figure], float]:
     """Return how many times faster bottom-up is with what it keeps, in boxes of one time cell, and what that changes.
 
     Two things are kept from box to box: cells that a later box asks for again, in buffers, and the neighbours and
@@ -89,7 +89,7 @@ def buffers(name: str, surface: Surface, pairs: int, tell: Tell) -> tuple[list[F
         "weights": bottom_up(surface, buffered=False),
         "nothing": bottom_up(surface, buffered=False, keeps_weights=False),
     }
-    seconds, _, greatest = _timed(plans, pairs, tell, f"figure 5.5, {name}")
+    seconds, _, greatest = _timed(plans, pairs, notify, f"figure 5.5, {name}")
     overlaps = plans["kept"].surface.topology.time.count > 1
     figures = [
         faster(
@@ -109,7 +109,7 @@ def buffers(name: str, surface: Surface, pairs: int, tell: Tell) -> tuple[list[F
 def interpolated(plan: Plan) -> int:
     """Return how many cells a run interpolates, those that it does again included."""
     *_, last = run(plan, watched=False)
-    maps = [item for item in plan.surface.chain() if isinstance(item.operator, Interpolate)]
+    maps = [item for item in plan.surface.list_chain() if isinstance(item.operator, Interpolate)]
     return sum(last.outcome.work[item.token] for item in maps)
 
 
@@ -118,14 +118,14 @@ def bottom_up(surface: Surface, *, buffered: bool, keeps_weights: bool = True) -
     plan = make_plan(surface, strategy="bottom_up", rules=NOT_COMMUTING)
     here = plan.surface
     chosen = Strategy(0, len(path(here)), "bottom_up", buffered=buffered, keeps_weights=keeps_weights)
-    return replace(plan, block_cells=here.topology.space.count, block_times=1, chosen=chosen)
+    return replace(plan, block_cells=here.topology.space.count, block_times=1, strategy_choice=chosen)
 
 
-def hybrids(name: str, surface: Surface, pairs: int, tell: Tell) -> tuple[list[Figure], float]:
+def hybrids(name: str, surface: Surface, pairs: int, notify: Tell) -> tuple[list[Figure], float]:
     """Return total and mean response time of every k, in the blocks of a watched answer, and of the planned k."""
     most = len(path(make_plan(surface).surface))
     plans = {f"hybrid-{k}": make_plan(surface, refining=True, strategy=k) for k in range(most + 1)}
-    totals, responses, greatest = _timed(plans, pairs, tell, f"figures 5.6 and 5.7, {name}")
+    totals, responses, greatest = _timed(plans, pairs, notify, f"figures 5.6 and 5.7, {name}")
     # The same whatever costs are.
     planned = f"hybrid-{make_plan(surface, refining=True).strategy.k}"
     best = min(responses, key=lambda label: statistics.median(responses[label]))
@@ -143,7 +143,7 @@ def hybrids(name: str, surface: Surface, pairs: int, tell: Tell) -> tuple[list[F
     return figures, greatest
 
 
-def _timed(plans: Mapping[str, Plan], pairs: int, tell: Tell, stage: str) -> tuple[Timings, Timings, float]:
+def _timed(plans: Mapping[str, Plan], pairs: int, notify: Tell, stage: str) -> tuple[Timings, Timings, float]:
     """Return seconds in all, mean response times [s], and the greatest difference of the values from the first plan's.
 
     The difference is infinite where not the same cells are missing.
@@ -161,7 +161,7 @@ def _timed(plans: Mapping[str, Plan], pairs: int, tell: Tell, stage: str) -> tup
         return compute
 
     works = {label: work(label, plan) for label, plan in plans.items()}
-    seconds = interleaved(works, pairs, tell=tell, stage=stage, warm_up=True)
+    seconds = interleaved(works, pairs, notify=notify, stage=stage, warm_up=True)
     first, *others = found.values()
     if any((np.isnan(one) != np.isnan(first)).any() for one in others):
         return seconds, responses, float("inf")

@@ -35,20 +35,20 @@ def pair(sample: Sample) -> dict[str, Query]:
     }
 
 
-def measure(sample: Sample, pairs: int, tell: Tell) -> dict[str, Any]:
+def measure(sample: Sample, pairs: int, notify: Tell) -> dict[str, Any]:
     """Return the time of the walk beside that of the whole, and the correlations of the pictures by order."""
     figures: list[Figure] = []
     differences = []
     correlations = []
     for name, query in pair(sample).items():
         stage = f"figures 5.8 to 5.10, {name}"
-        tell(stage, 0.0)
+        notify(stage, 0.0)
         for order, found in judge(query, sample.sizes.seeds).items():
             goal = GOAL if (name, order) == ("radiation", "walk") else None
             met = None if goal is None else found["median"] >= goal
             correlations.append({"name": name, "order": order, **found, "goal": goal, "met": met})
         cells = round(FRACTION * query.plan().cells)
-        seconds = interleaved(_works(query, cells), pairs, tell=tell, stage=stage, warm_up=True)
+        seconds = interleaved(_works(query, cells), pairs, notify=notify, stage=stage, warm_up=True)
         figures.append(faster(f"{name}, time of the walk", seconds["walk"], seconds["whole"], what="whole / walk"))
         differences.append(_completed(name, query))
     return {

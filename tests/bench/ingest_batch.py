@@ -35,23 +35,23 @@ NOT_COUNTED: Final = ("start Spark", "stop Spark")
 
 
 def measure(
-    values: int, pairs: int, tell: Tell, *, peer_values: int = PEER_VALUES, engine: Engine = "spark"
+    values: int, pairs: int, notify: Tell, *, peer_values: int = PEER_VALUES, engine: Engine = "spark"
 ) -> dict[str, Any]:
     """Return rates, stages and memory with the tests and without, and the ratio to pandas."""
     with tempfile.TemporaryDirectory(prefix="bench-ingest-") as scratch:
         folder = Path(scratch)
-        tell("write the files", 0.0)
+        notify("write the files", 0.0)
         files = write_files(folder / "files", values)
-        tell("write the files", 1.0)
+        notify("write the files", 1.0)
         runs = {}
         for place, tests in enumerate((True, False)):
-            tell("ingest", place / 2)
+            notify("ingest", place / 2)
             runs["with tests" if tests else "without tests"] = _ours(
                 files.folder, folder / "archive", engine, tests=tests
             )
-        tell("ingest", 1.0)
+        notify("ingest", 1.0)
         few = files if values <= peer_values else write_files(folder / "few", peer_values)
-        compared = _compared(few, folder, engine, pairs, tell)
+        compared = _compared(few, folder, engine, pairs, notify)
     rate = runs["with tests"]["values_a_second"]
     memory = runs["with tests"]["memory"]
     return {
@@ -91,13 +91,13 @@ def _ours(files: Path, archive: Path, engine: Engine, *, tests: bool) -> dict[st
     }
 
 
-def _compared(files: Files, folder: Path, engine: Engine, pairs: int, tell: Tell) -> dict[str, Any]:
+def _compared(files: Files, folder: Path, engine: Engine, pairs: int, notify: Tell) -> dict[str, Any]:
     """Run ours and pandas in turns; return medians, ranges and ratios."""
     compared: dict[str, Any] = {"values": files.values, "pairs": pairs}
     for place, tests in enumerate((True, False)):
         ours, theirs, told = [], [], {}
         for pair in range(pairs):
-            tell("beside pandas", (place + pair / pairs) / 2)
+            notify("beside pandas", (place + pair / pairs) / 2)
             ours.append(_ours(files.folder, folder / "few-archive", engine, tests=tests)["values_a_second"])
             asked = (files.folder, folder / "few.zarr", _word(tests=tests))
             told, memory = _process("tests.bench.ingest_pandas", *asked)
@@ -110,7 +110,7 @@ def _compared(files: Files, folder: Path, engine: Engine, pairs: int, tell: Tell
             "pandas_flagged": told["flagged"],
             "pandas_bytes": memory["python_sum_bytes"],
         }
-    tell("beside pandas", 1.0)
+    notify("beside pandas", 1.0)
     return compared
 
 

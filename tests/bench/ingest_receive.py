@@ -28,7 +28,7 @@ def message(number: int) -> tuple[str, bytes]:
     return f"net/{number % 24}/up", json.dumps(content).encode()
 
 
-def measure(count: int, tell: Callable[[str], None]) -> dict[str, object]:
+def measure(count: int, notify: Callable[[str], None]) -> dict[str, object]:
     """Return messages a second received and synchronised, and bytes a message in the spool.
 
     The messages wait at the broker, so that neither it nor the publisher is what is measured.
@@ -55,13 +55,13 @@ def measure(count: int, tell: Callable[[str], None]) -> dict[str, object]:
         "groups": groups,
         "bytes_a_message": round(size / count, 1),
     }
-    tell(f"{result['messages_per_s']:,} messages a second received and synchronised, in {groups} groups")
+    notify(f"{result['messages_per_s']:,} messages a second received and synchronised, in {groups} groups")
     return result
 
 
 def _receive(running: RunningBroker, spool: Spool, until: Callable[[MqttSource], None]) -> None:
     broker = Broker("127.0.0.1", running.port)
-    source = MqttSource(broker, FEEDS, spool, client_id="bench", tell=lambda _: None, environment={})
+    source = MqttSource(broker, FEEDS, spool, client_id="bench", notify=lambda _: None, environment={})
     source.start()
     wait_until(lambda: source.statistics().connected)
     time.sleep(0.2)

@@ -21,18 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive
-from ingest.batch.archive_session import held
+from ingest.batch.archive_session import locked_archive
 from ingest.deployment.arrivals import read_arrivals
 from ingest.deployment.deployment_file import load
 from ingest.deployment.versions import deploy
 from ingest.formats.sensorscope import COLUMNS
-from ingest.sources.spool import MESSAGE, Record, Spool, durable, frames
+from ingest.sources.spool import MESSAGE, Spool, SpoolRecord, durable, frames
 from ingest.streaming.assembler import Assembler
-from ingest.streaming.row_batch import Arrived, Clock
-from ingest.streaming.spool_decoder import expected, parse_records
-from ingest.streaming.status import Status
+from ingest.streaming.row_batch import ClockTicks, RowBatch
+from ingest.streaming.spool_decoder import expected_origins, parse_records
+from ingest.streaming.status import StreamStatus
 from ingest.streaming.stream_commit import DEPLOYMENTS, STREAM, ledger_of, stream_id
-from ingest.streaming_service import Following, stream
+from ingest.streaming_service import StreamOptions, stream
 from station_data import network
 from station_data.generate import generate
 from tests.bench.ingest_watermark import closed_slices, compare, settings
@@ -111,7 +111,7 @@ interval_s = {slice_s}
 def made(folder: Path, deployment: Path) -> Path:
     """Make the archive of a deployment, in a folder; return its place."""
     archive = folder / "archive"
-    with held(archive, load(deployment), now_ns=1, on_wait=lambda: None):
+    with locked_archive(archive, load(deployment), now_ns=1, on_wait=lambda: None):
         pass
     return archive
 
@@ -119,9 +119,9 @@ def made(folder: Path, deployment: Path) -> Path:
 def _spooled(archive: Path, sent: Iterable[tuple[int, str, bytes]], *, at_once: int = 500) -> int:
     count = 0
     with Spool.open(archive / "spool") as spool:
-        part: list[Record] = []
+        part: list[SpoolRecord] = []
         for arrival_ns, station, payload in sent:
-            part.append(Record(arrival_ns, "net", f"pass/{station}/up", payload, -1))
+            part.append(SpoolRecord(arrival_ns, "net", f"pass/{station}/up", payload, -1))
             count += 1
             if len(part) == at_once:
                 spool.append(part)
@@ -132,10 +132,10 @@ def _spooled(archive: Path, sent: Iterable[tuple[int, str, bytes]], *, at_once: 
     return count
 
 
-def _arrived(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Path) -> Arrived:
+def _arrived(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Path) -> RowBatch:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         with Spool.open(Path(scratch)) as spool:
-            spool.append(Record(when, "net", f"pass/{station}/up", payload, -1) for when, station, payload in sent)
+            spool.append(SpoolRecord(when, "net", f"pass/{station}/up", payload, -1) for when, station, payload in sent)
             last = spool.flush()
         return parse_records(frames(Path(scratch), 0, last), load(deployment))[0].rows
 
@@ -148,10 +148,10 @@ def closing(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Pa
     """
     rows = _arrived(sent, folder, deployment)
     described = load(deployment)
-    assembler = Assembler(SLICE_S, IDLE_S, expected=expected(described, described.name))
+    assembler = Assembler(SLICE_S, IDLE_S, expected=expected_origins(described, described.name))
     peak, steps, parts = 0, [], []
     for part in np.array_split(np.arange(len(rows)), max(1, len(rows) // 200)):
-        parts.append(assembler.take(rows.take(part), Clock.nothing()))
+        parts.append(assembler.process(rows.take(part), ClockTicks.empty()))
         peak = max(peak, len(assembler))
         steps.append(len(assembler))
     closed, whole, of = closed_slices(rows, parts, assembler.slice_ns)
@@ -177,17 +177,17 @@ def closing(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Pa
 
 
 def beside_a_watermark(
-    sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Path, sizes: Sizes, tell: Tell
+    sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Path, sizes: Sizes, notify: Tell
 ) -> dict[str, Any]:
     """Hold the sample network's messages, and table 5.4's settings, our way and behind a watermark of Spark."""
     rows, described = _arrived(sent, folder, deployment), load(deployment)
 
     def new() -> Assembler:
-        return Assembler(SLICE_S, IDLE_S, expected=expected(described, described.name))
+        return Assembler(SLICE_S, IDLE_S, expected=expected_origins(described, described.name))
 
     beside = compare(rows, new, batches=sizes.held_batches, at_once=len(described.stations))
     own = {"setting": "sample network", "lag": "its own", **beside}
-    return {"rows": [own, *settings(sizes.held_slices, sizes.held_batches, tell)]}
+    return {"rows": [own, *settings(sizes.held_slices, sizes.held_batches, notify)]}
 
 
 def steady(sent: Sequence[tuple[int, str, bytes]], folder: Path, sizes: Sizes) -> dict[str, Any]:
@@ -198,13 +198,13 @@ def steady(sent: Sequence[tuple[int, str, bytes]], folder: Path, sizes: Sizes) -
     count = _spooled(archive, sent)
     marks: list[tuple[float, int]] = []
 
-    def note(status: Status) -> None:
+    def note(status: StreamStatus) -> None:
         if not marks or status.batches > marks[-1][1]:
             marks.append((time.perf_counter(), status.batches))
             readings.append(status.ledger.came)
 
     readings: list[int] = []
-    report = stream(archive, Following(deployment, until_idle=True, batch_bytes=sizes.batch_bytes), on_status=note)
+    report = stream(archive, StreamOptions(deployment, until_idle=True, batch_bytes=sizes.batch_bytes), on_status=note)
     warm = next((place for place, (_, batches) in enumerate(marks) if batches >= 2), 0)
     seconds = marks[-1][0] - marks[warm][0]
     return {
@@ -239,7 +239,7 @@ def visible(folder: Path, sizes: Sizes) -> dict[str, Any]:
     timer = threading.Timer(learn_s + sizes.visible_s, stopping.set)
     for one in (writer, watcher, timer):
         one.start()
-    report = stream(archive, Following(deployment, trigger_s=1.0), stopping=stopping)
+    report = stream(archive, StreamOptions(deployment, trigger_s=1.0), stopping=stopping)
     writer.join()
     watcher.join()
     seconds = np.concatenate(delays) if delays else np.full(1, np.nan)
@@ -292,7 +292,7 @@ def report_readings(
                 mine = order[(phase[order] >= tenth) & (phase[order] < tenth + 1)]
                 now_ns = round(due * NS) if due < now else time.time_ns()
                 spool.append(
-                    Record(now_ns, "net", f"pass/{one}/up", json.dumps(_said(one, now_ns)).encode(), -1)
+                    SpoolRecord(now_ns, "net", f"pass/{one}/up", json.dumps(_said(one, now_ns)).encode(), -1)
                     for one in (first + mine).tolist()
                 )
                 spool.flush()
@@ -386,7 +386,7 @@ def _wait(true: Callable[[], bool], within_s: float) -> None:
         time.sleep(0.5)
 
 
-def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
+def measure(sizes: Sizes, notify: Tell) -> dict[str, Any]:
     """Return what was measured of each part."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -395,13 +395,13 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
         found: dict[str, Any] = {}
         parts: tuple[tuple[str, Callable[[], dict[str, Any]]], ...] = (
             ("closing", lambda: closing(few, folder, deployment_file(folder))),
-            ("watermark", lambda: beside_a_watermark(few, folder, deployment_file(folder), sizes, tell)),
+            ("watermark", lambda: beside_a_watermark(few, folder, deployment_file(folder), sizes, notify)),
             ("broker", lambda: through_a_broker(few, folder / "broker", sizes)),
             ("steady", lambda: steady(sent[: sizes.steady], folder / "steady", sizes)),
             ("visible", lambda: visible(folder / "visible", sizes)),
         )
         for place, (part, run) in enumerate(parts):
-            tell(part, place / len(parts))
+            notify(part, place / len(parts))
             found[part] = run()
         return found
 

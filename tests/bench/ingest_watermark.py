@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from hypergrid.core.times import SECOND_NS
 from hypergrid.wo_join import WoJoin
-from ingest.streaming.assembler import Assembler, LetGo
-from ingest.streaming.row_batch import Arrived, Clock
+from ingest.streaming.assembler import Assembler, EmittedRows
+from ingest.streaming.row_batch import ClockTicks, RowBatch
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_spark import STATE_IN_HEAP, bench_session
 from tests.support.streams.arrivals import Arrivals
@@ -57,7 +57,7 @@ class Held:
     """Share of them that closed in a batch after one in which a later slice did."""
 
 
-def compare(rows: Arrived, new: Callable[[], Assembler], *, batches: int, at_once: int) -> dict[str, Any]:
+def compare(rows: RowBatch, new: Callable[[], Assembler], *, batches: int, at_once: int) -> dict[str, Any]:
     """Hold the same rows both ways, in order of arrival.
 
     Parameters
@@ -91,7 +91,7 @@ def compare(rows: Arrived, new: Callable[[], Assembler], *, batches: int, at_onc
     }
 
 
-def by_slice(rows: Arrived, new: Callable[[], Assembler], parts: Sequence[NDArray[np.intp]]) -> dict[str, Any]:
+def by_slice(rows: RowBatch, new: Callable[[], Assembler], parts: Sequence[NDArray[np.intp]]) -> dict[str, Any]:
     """Hold rows in small batches, as the stream does and in order of time, beside the watermark for either.
 
     Each watermark is the least by which as many slices are whole as with the join that it stands beside.
@@ -124,7 +124,7 @@ def _numbers(parts: Sequence[NDArray[np.intp]]) -> Integers:
     return np.repeat(np.arange(len(parts)), [len(part) for part in parts])
 
 
-def arrived(load: Arrivals) -> Arrived:
+def arrived(load: Arrivals) -> RowBatch:
     """Return the tuples of a load as rows of stations, one reading each; a key is the number of a slice."""
     count = len(load)
     numbers, ones = np.arange(1, count + 1), np.full(count, -1)
@@ -132,17 +132,17 @@ def arrived(load: Arrivals) -> Arrived:
     origins = tuple(("net", str(stream)) for stream in range(load.streams))
     time_ns = EPOCH_S * SECOND_NS + load.key * round(SLICE_S * SECOND_NS)
     return replace(
-        Arrived.nothing(origins), seq=numbers, came_ns=came_ns, arrival_ns=came_ns, time_ns=time_ns,
+        RowBatch.empty(origins), seq=numbers, came_ns=came_ns, arrival_ns=came_ns, time_ns=time_ns,
         origin=load.stream.astype(np.int32), counter=ones, stops=numbers, column=np.zeros(count, np.int32),
         value=np.zeros(count), flag=np.ones(count, np.uint8),
     )  # fmt: skip
 
 
-def settings(slices: int, batches: int, tell: Tell) -> list[dict[str, Any]]:
+def settings(slices: int, batches: int, notify: Tell) -> list[dict[str, Any]]:
     """Return a row for each setting of table 5.4, static and moving lags, of 23 stations."""
     rows = []
     for done, (about, load) in _loads(slices):
-        tell("table 5.4 beside Spark's watermark", done)
+        notify("table 5.4 beside Spark's watermark", done)
         given = arrived(load)
         rows.append({**about, **compare(given, partial(_new, given), batches=batches, at_once=load.streams)})
     return rows
@@ -157,14 +157,14 @@ def _loads(slices: int) -> Iterator[tuple[float, tuple[dict[str, str], Arrivals]
         yield place / len(cases), ({"setting": name, "lag": lag}, load)
 
 
-def _new(given: Arrived) -> Assembler:
+def _new(given: RowBatch) -> Assembler:
     return Assembler(SLICE_S, expected=given.origins)
 
 
-def _ours(rows: Arrived, assembler: Assembler, parts: Sequence[NDArray[np.intp]], *, sized: bool = True) -> Held:
+def _ours(rows: RowBatch, assembler: Assembler, parts: Sequence[NDArray[np.intp]], *, sized: bool = True) -> Held:
     held, size, took = [], [], []
     for part in parts:
-        took.append(assembler.take(rows.take(part), Clock.nothing()))
+        took.append(assembler.process(rows.take(part), ClockTicks.empty()))
         held.append(len(assembler))
         size.append(len(assembler.to_bytes()) if sized else 0)
     closed, whole, _ = closed_slices(rows, took, assembler.slice_ns)
@@ -174,7 +174,7 @@ def _ours(rows: Arrived, assembler: Assembler, parts: Sequence[NDArray[np.intp]]
     )
 
 
-def _behind(took: Sequence[LetGo], assembler: Assembler) -> int:
+def _behind(took: Sequence[EmittedRows], assembler: Assembler) -> int:
     """Return how many slices closed in a batch after one in which a later slice did."""
     greatest, behind = -(2**62), 0
     for part in took:
@@ -185,7 +185,7 @@ def _behind(took: Sequence[LetGo], assembler: Assembler) -> int:
 
 
 def closed_slices(
-    rows: Arrived, took: Sequence[LetGo], slice_ns: int
+    rows: RowBatch, took: Sequence[EmittedRows], slice_ns: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.intp]]:
     """Return which slices closed, and were whole at first, shape (k,), and which of them what is let go is of, (e,).
 

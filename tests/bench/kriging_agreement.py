@@ -24,17 +24,17 @@ SAMPLE = 300
 """Cells that are compared then."""
 
 
-def agreement(case: Case, readings: xr.DataArray, *, tell: Tell) -> list[dict[str, Any]]:
+def agreement(case: Case, readings: xr.DataArray, *, notify: Tell) -> list[dict[str, Any]]:
     """Return the greatest differences by what was compared."""
     chosen = np.unique(np.linspace(0, case.slices - 1, SLICES).round().astype(int))
-    tell(f"{case.name}: differences", 0.0)
+    notify(f"{case.name}: differences", 0.0)
     found = _sampled(case, readings, chosen) if _is_large(case) else _whole(case, readings, chosen)
     if case.neighbours is not None:
-        tell(f"{case.name}: differences", 0.5)
+        notify(f"{case.name}: differences", 0.5)
         local = all_slices(case, readings, neighbours=case.neighbours)
         theirs = [peer_slice(case, readings, int(one), neighbours=case.neighbours)[0] for one in chosen]
         found[f"k = {case.neighbours} nearest"] = _greatest(local[chosen], np.stack(theirs))
-    tell(f"{case.name}: differences", 1.0)
+    notify(f"{case.name}: differences", 1.0)
     slices = ", ".join(map(str, chosen))
     return [
         {"name": name, "slices": slices, "greatest": value, "goal": LIMIT, "met": value <= LIMIT}

@@ -99,7 +99,7 @@ def interleaved(
     works: Mapping[str, Callable[[int], object]],
     rounds: int,
     *,
-    tell: Tell,
+    notify: Tell,
     stage: str,
     warm_up: bool = False,
     held_bytes: int = 0,
@@ -124,13 +124,13 @@ def interleaved(
     first = -1 if warm_up else 0
     steps = (rounds - first) * len(works)
     for done, (number, name) in enumerate((n, name) for n in range(first, rounds) for name in works):
-        tell(stage, done / steps)
+        notify(stage, done / steps)
         if held_bytes:
             settle(held_bytes)
         taken = seconds_of(works[name], number)
         if number >= 0:
             seconds[name].append(taken)
-    tell(stage, 1.0)
+    notify(stage, 1.0)
     return seconds
 
 

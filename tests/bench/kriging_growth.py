@@ -31,7 +31,7 @@ BASES = (("all stations", ALL, ("slices", "cells")), ("k nearest", LOCAL, ("slic
 
 
 def measure(
-    *, tell: Tell, bases: tuple[tuple[str, Case, tuple[str, ...]], ...] = BASES, doublings: int = DOUBLINGS
+    *, notify: Tell, bases: tuple[tuple[str, Case, tuple[str, ...]], ...] = BASES, doublings: int = DOUBLINGS
 ) -> list[dict[str, Any]]:
     """Return a row for each quantity that was doubled: sizes, seconds, the exponent, its goal."""
     rows = []
@@ -40,11 +40,11 @@ def measure(
             stage = f"growth: {label}, {quantity}"
             sizes, seconds = [], []
             for step in range(doublings + 1):
-                tell(stage, (2**step - 1) / 2 ** (doublings + 1))
+                notify(stage, (2**step - 1) / 2 ** (doublings + 1))
                 case = _doubled(base, quantity, step)
                 sizes.append({"slices": case.slices, "cells": case.side**2, "stations": case.stations}[quantity])
                 seconds.append(_best(case))
-            tell(stage, 1.0)
+            notify(stage, 1.0)
             exponent = fitted_exponent(sizes, seconds)
             rows.append({
                 "method": label, "doubled": quantity, "fixed": _fixed(base, quantity), "sizes": sizes,

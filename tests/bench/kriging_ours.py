@@ -61,7 +61,7 @@ def kernel(case: Case, readings: xr.DataArray) -> Work:
     stations = Stations(places, tuple(map(str, range(case.stations))))
     y, x = np.meshgrid(case.centres_m, case.centres_m, indexing="ij")
     targets = Targets(np.stack([x.ravel(), y.ravel()], axis=1))
-    return lambda: row.prepare(stations, values, given).at(targets)
+    return lambda: row.prepare(stations, values, given).estimate(targets)
 
 
 def forget() -> None:

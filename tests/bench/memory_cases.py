@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import hypergrid as hg
-from hypergrid.execution import streamed_plan
+from hypergrid.execution import make_streamed_plan
 from hypergrid.interpolation import warm
 from hypergrid.query import Query
 from tests.bench.kriging_cases import Case, network
@@ -94,7 +94,7 @@ def _answer(chosen: MemoryCase, query: Query, store: Path) -> tuple[int, object]
     """Answer a query; return what its plan projected and the result, held as long as the caller holds it."""
     if chosen.allowed_bytes is None:
         return query.plan().projected_bytes, query.compute()
-    projected = streamed_plan(query.surface(), chosen.allowed_bytes)[0].projected_bytes
+    projected = make_streamed_plan(query.surface(), chosen.allowed_bytes)[0].projected_bytes
     return projected, query.to_zarr(store, allowed_bytes=chosen.allowed_bytes)
 
 

@@ -101,7 +101,7 @@ class _Levels:
         found = np.zeros((len(value), stop - begin), np.bool_)
         for number in range(begin // length, (stop - 1) // length + 1):
             term = self._learned(number, begin)
-            part = term.shifted(blocks, self.places, begin)
+            part = term.find_shifts(blocks, self.places, begin)
             low, high = max(begin, number * length), min(stop, (number + 1) * length)
             found[:, low - begin : high - begin] = part[:, low - number * length : high - number * length]
         return begin, np.isfinite(value[:, begin - self.first :]), found
@@ -112,7 +112,7 @@ class _Levels:
         if changed - term.begin < term_blocks(self._settings.memory_days):
             return term
         if number not in self._known:
-            term.shifted(self._blocks, self.places, term.begin)
+            term.find_shifts(self._blocks, self.places, term.begin)
             self._known[number] = term
         return deepcopy(self._known[number])
 
@@ -137,7 +137,7 @@ def _coverage(levels: _Levels, shift: Shift) -> tuple[float, float, float]:
 
 
 def shifts(
-    seeds: Iterable[int], *, tell: Tell = lambda _s, _d: None, each: int = 10, sizes: Iterable[float] = SIZES,
+    seeds: Iterable[int], *, notify: Tell = lambda _s, _d: None, each: int = 10, sizes: Iterable[float] = SIZES,
     shapes: Iterable[Shape] = (*SHAPES, DAILY),
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return, by network and size of shift, how many are found within a day, and shares that are suspect.
@@ -151,7 +151,7 @@ def shifts(
         spreads = [one.network.spread() for one in made]
         within = 7.0 if shape.interval_s >= 86_400 else 1.0
         for number, size in enumerate(sizes):
-            tell("shifts", (place + number / len(sizes)) / len(shapes))
+            notify("shifts", (place + number / len(sizes)) / len(shapes))
             found, shares = 0, []
             for n in range(each):
                 levels, spread = made[n % len(made)], spreads[n % len(made)]
@@ -182,12 +182,12 @@ def alarms_of(
 
 
 def false_shifts(
-    seeds: Iterable[int], *, tell: Tell = lambda _s, _d: None, shapes: Iterable[Shape] = SHAPES, days: int = 365
+    seeds: Iterable[int], *, notify: Tell = lambda _s, _d: None, shapes: Iterable[Shape] = SHAPES, days: int = 365
 ) -> list[dict[str, Any]]:
     """Return, by network, station-years without any fault and the alarms of the test of shifts on them."""
     rows, shapes, seeds = [], list(shapes), list(seeds)
     for place, shape in enumerate(shapes):
-        tell("false shifts", place / len(shapes))
+        notify("false shifts", place / len(shapes))
         years, alarms, readings_flagged = 0.0, 0, 0
         for seed in seeds:
             network = station_years(shape, seed + 5000, days=days)
@@ -218,7 +218,7 @@ GAUGES: Final = (
 
 
 def zeros(
-    seeds: Iterable[int], *, tell: Tell = lambda _s, _d: None, each: int = 10, days: int = 150,
+    seeds: Iterable[int], *, notify: Tell = lambda _s, _d: None, each: int = 10, days: int = 150,
     kinds: Iterable[tuple[str, str]] = GAUGES,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return, by rain that a blocked gauge misses, how many are found; and what is found on gauges that are sound."""
@@ -229,7 +229,7 @@ def zeros(
         tally = {bound: [0, 0] for bound in (0.0, 5.0, 10.0, 20.0, 40.0)}
         false, years, inside, flagged = 0, 0.0, 0, 0
         for done, seed in enumerate(seeds):
-            tell(f"zeros, {name}", done / len(seeds))
+            notify(f"zeros, {name}", done / len(seeds))
             clean = rain(shape, seed, days=days)
             rng = np.random.default_rng([seed, 43])
             value = clean.value.copy()
@@ -268,13 +268,13 @@ def zeros(
 
 
 def events(
-    seeds: Iterable[int], *, tell: Tell = lambda _s, _d: None, kinds: Iterable[str] = ("cloudburst", "front")
+    seeds: Iterable[int], *, notify: Tell = lambda _s, _d: None, kinds: Iterable[str] = ("cloudburst", "front")
 ) -> list[dict[str, Any]]:
     """Return, by kind of event and variable, what readings of true events lose their flag 1 to which tests."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     seeds, kinds = list(seeds), list(kinds)
     for done, seed in enumerate(seeds):
-        tell("events", done / len(seeds))
+        notify("events", done / len(seeds))
         for kind in kinds:
             one = event(kind, seed)
             for network in one.networks:

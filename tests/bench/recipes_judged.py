@@ -107,18 +107,20 @@ def _scores(sums: Floats) -> tuple[Floats, Floats, Floats]:
     return plain, recipe, np.abs(recipe) - np.abs(plain)
 
 
-def simulated(replicates: int = REPLICATES, *, cases: Sequence[str] = (), tell: Tell = lambda *_: None) -> list[Judged]:
+def simulated(
+    replicates: int = REPLICATES, *, cases: Sequence[str] = (), notify: Tell = lambda *_: None
+) -> list[Judged]:
     """Return the comparison on simulated networks, a row a case."""
     found = []
     for case in cases or recipes_simulated.CASES:
         name, unit = recipes_simulated.CASES[case]
-        tell(case, 0.0)
+        notify(case, 0.0)
         draws = []
         for network in recipes_simulated.networks(case, replicates):
             readings = {each: network.query(each, _unit(each, unit, name)) for each in network.values}
             plain, recipe = _both(readings, name, recipes_simulated.grid())
             draws.append((network.truth, plain, recipe))
-        tell(case, 1.0)
+        notify(case, 1.0)
         found.append(judged("simulated", case, unit, draws))
     return found
 
@@ -137,7 +139,7 @@ def _both(readings: Mapping[str, Query], name: str, grid: hg.Grid) -> tuple[Floa
     return plain["value"].to_numpy(), recipe["value"].to_numpy()
 
 
-def real(*, cases: Sequence[str] = (), stations: int | None = None, tell: Tell = lambda *_: None) -> list[Judged]:
+def real(*, cases: Sequence[str] = (), stations: int | None = None, notify: Tell = lambda *_: None) -> list[Judged]:
     """Return the comparison on real stations, each left out in turn; a row a variable.
 
     Parameters
@@ -151,20 +153,20 @@ def real(*, cases: Sequence[str] = (), stations: int | None = None, tell: Tell =
     with xr.open_dataset(REAL) as data:
         for name in cases or REAL_CASES:
             column, unit, other = REAL_CASES[name]
-            tell(f"real {name}", 0.0)
+            notify(f"real {name}", 0.0)
             columns = {name: (column, unit)}
             if other:
                 columns["air_temperature" if other == "ta" else "wind_direction"] = (
                     other, "degC" if other == "ta" else "degree",
                 )  # fmt: skip
             draws = _left_out(data, name, columns, stations)
-            tell(f"real {name}", 1.0)
+            notify(f"real {name}", 1.0)
             found.append(judged("real stations", name, unit, draws))
     return found
 
 
 def _left_out(
-    data: xr.Dataset, name: str, columns: Mapping[str, tuple[str, str]], most: int | None
+    data: xr.Dataset, name: str, columns: Mapping[str, tuple[str, str]], maximum: int | None
 ) -> list[tuple[Floats, Floats, Floats]]:
     values = {each: data[c].transpose("time", "station").to_numpy()[::EVERY] for each, (c, _) in columns.items()}
     place = {each: _fixed(data[each]) for each in ("lon", "lat", "height")}
@@ -173,7 +175,7 @@ def _left_out(
     kept &= np.isfinite(place["height"]) & np.all([np.isfinite(part).any(axis=0) for part in values.values()], axis=0)
     numbers = np.flatnonzero(kept)
     draws = []
-    for out in numbers[:most]:
+    for out in numbers[:maximum]:
         others = numbers[numbers != out]
         readings = {
             each: _query(data, each, columns[each][1], part, place, others, int(out)) for each, part in values.items()
@@ -223,11 +225,11 @@ def _query(
     return hg.base(array, layers={"elevation": level})
 
 
-def measure_judged(case: str, *, replicates: int = REPLICATES, tell: Tell = lambda *_: None) -> dict[str, Any]:
+def measure_judged(case: str, *, replicates: int = REPLICATES, notify: Tell = lambda *_: None) -> dict[str, Any]:
     """Return the comparison of all recipes: `simulated`, or `real` where the data are there."""
     if case == "real" and not REAL.exists():
         return {"case": f"{case}: the real data set {REAL.parent.name} is absent", "judged": []}
-    rows = simulated(replicates, tell=tell) if case == "simulated" else real(tell=tell)
+    rows = simulated(replicates, notify=notify) if case == "simulated" else real(notify=notify)
     return {
         "case": f"recipes beside plain kriging, {case}",
         "allowed_standard_errors": ALLOWED,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from queries.scheduling.batching import Batching, Intelligent
 from queries.scheduling.strategies import make_strategy
-from queries.scheduling.strategy import Strategy
+from queries.scheduling.strategy import SchedulingStrategy
 from station_data.arrivals import arrival_times
 from tests.support.scheduling.arrivals import b_model, replayed
 from tests.support.scheduling.graphs import STREAMS, random_graph
@@ -105,8 +105,8 @@ def sample_arrivals(stream: int) -> NDArray[np.float64]:
 
 
 def quality(
-    seed: int, point: Point, strategy: str | Strategy, *, late: Late, sizes: Sizes, batching: Batching | None = None,
-    overheads: Overheads | None = None,
+    seed: int, point: Point, strategy: str | SchedulingStrategy, *, late: Late, sizes: Sizes, batching: Batching | None
+    = None, overheads: Overheads | None = None,
 ) -> Quality:  # fmt: skip
     """Return what one strategy earns of one seed's streams."""
     made = make_strategy(strategy) if isinstance(strategy, str) else strategy
@@ -124,11 +124,11 @@ class Sweep:
     """What varies."""
     points: Mapping[float, Point]
 
-    def cut(self, most: int | None) -> "Sweep":
+    def cut(self, maximum: int | None) -> "Sweep":
         """Return it with so many values at most, the first and the last among them."""
-        if most is None or most >= len(self.points):
+        if maximum is None or maximum >= len(self.points):
             return self
-        kept = np.unique(np.linspace(0, len(self.points) - 1, most).round().astype(int))
+        kept = np.unique(np.linspace(0, len(self.points) - 1, maximum).round().astype(int))
         values = list(self.points)
         return Sweep(self.title, self.what, {values[place]: self.points[values[place]] for place in kept})
 

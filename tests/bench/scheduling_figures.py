@@ -10,7 +10,7 @@ from scipy.stats import t as student
 from queries.scheduling.batching import Batching, FixedInterval, FixedLength, Intelligent, Single
 from queries.scheduling.fragmentation import Rule
 from queries.scheduling.ordered import Ordered
-from queries.scheduling.strategies import deadline_dominant, make_strategy, profit_dominant
+from queries.scheduling.strategies import make_deadline_dominant, make_profit_dominant, make_strategy
 from tests.bench.kriging_figures import Tell
 from tests.bench.scheduling_cases import DROPPING, LATE, OURS, SWEEPS, THESIS, Late, Point, Sizes, Sweep, quality
 from tests.support.scheduling.graphs import STREAMS
@@ -38,14 +38,14 @@ def interval(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, floa
     return mean - half, mean + half
 
 
-def sweep_scores(sizes: Sizes, tell: Tell) -> dict[str, dict[Late, dict[str, Scores]]]:
+def sweep_scores(sizes: Sizes, notify: Tell) -> dict[str, dict[Late, dict[str, Scores]]]:
     """Return the QoS of every strategy at every value of figures 4.9 to 4.13 and of the replay, by what is late."""
     found: dict[str, dict[Late, dict[str, Scores]]] = {}
     for done, (name, whole) in enumerate(SWEEPS.items()):
         sweep = whole.cut(sizes.values)
         found[name] = {late: {} for late in LATE}
         for number, strategy in enumerate((*THESIS, *OURS)):
-            tell("figures 4.9 to 4.13", (done + number / len((*THESIS, *OURS))) / len(SWEEPS))
+            notify("figures 4.9 to 4.13", (done + number / len((*THESIS, *OURS))) / len(SWEEPS))
             for late in LATE:
                 # Those that remove what is late do so in both.
                 found[name][late][strategy] = (
@@ -61,7 +61,7 @@ def sweep_scores(sizes: Sizes, tell: Tell) -> dict[str, dict[Late, dict[str, Sco
                         ]
                     )
                 )
-    tell("figures 4.9 to 4.13", 1.0)
+    notify("figures 4.9 to 4.13", 1.0)
     return found
 
 
@@ -75,12 +75,14 @@ def _scores(sweep: Sweep, strategy: str, late: Late, sizes: Sizes) -> Scores:
     )
 
 
-def u_scores(sizes: Sizes, tell: Tell) -> dict[str, dict[str, Scores]]:
+def u_scores(sizes: Sizes, notify: Tell) -> dict[str, dict[str, Scores]]:
     """Return the QoS of figures 4.6 and 4.7 by the coefficient u."""
     found: dict[str, dict[str, Scores]] = {}
     rules: dict[str, Rule] = {"basic": "jobs", "opt-profit": "fragments"}
-    for done, (figure, us, order) in enumerate((("4.6", DD_US, deadline_dominant), ("4.7", PD_US, profit_dominant))):
-        tell("figures 4.6 and 4.7", done / 2)
+    for done, (figure, us, order) in enumerate(
+        (("4.6", DD_US, make_deadline_dominant), ("4.7", PD_US, make_profit_dominant))
+    ):
+        notify("figures 4.6 and 4.7", done / 2)
         ending = "+dd" if figure == "4.6" else "+pd"
         found[figure] = {
             f"{name}{ending}": np.array(
@@ -96,15 +98,15 @@ def u_scores(sizes: Sizes, tell: Tell) -> dict[str, dict[str, Scores]]:
             )
             for name, rule in rules.items()
         }
-    tell("figures 4.6 and 4.7", 1.0)
+    notify("figures 4.6 and 4.7", 1.0)
     return found
 
 
-def batching_scores(sizes: Sizes, tell: Tell) -> dict[str, Scores]:
+def batching_scores(sizes: Sizes, notify: Tell) -> dict[str, Scores]:
     """Return the QoS of figure 4.8 for each strategy, by `BATCHINGS`; batches of fixed size are as long as ours."""
     found: dict[str, Scores] = {}
     for done, strategy in enumerate(THESIS[1:]):
-        tell("figure 4.8", done / len(THESIS[1:]))
+        notify("figure 4.8", done / len(THESIS[1:]))
         scores: dict[str, list[float]] = {name: [] for name in BATCHINGS}
         for seed in range(sizes.seeds):
             ours = quality(seed, Point(), strategy, late=LATE[0], sizes=sizes)
@@ -120,16 +122,16 @@ def batching_scores(sizes: Sizes, tell: Tell) -> dict[str, Scores]:
                     quality(seed, Point(), strategy, late=LATE[0], sizes=sizes, batching=batching).score
                 )
         found[strategy] = np.array([scores[name] for name in BATCHINGS])
-    tell("figure 4.8", 1.0)
+    notify("figure 4.8", 1.0)
     return found
 
 
-def overhead_scores(sizes: Sizes, tell: Tell) -> dict[str, Scores]:
+def overhead_scores(sizes: Sizes, notify: Tell) -> dict[str, Scores]:
     """Return the QoS without batching and with intelligent batches, by `OVERHEADS`, of each strategy."""
     found: dict[str, Scores] = {}
     assumed = Overheads()
     for done, strategy in enumerate(THESIS[1:]):
-        tell("figure 4.8, by the cost of scheduling", done / len(THESIS[1:]))
+        notify("figure 4.8, by the cost of scheduling", done / len(THESIS[1:]))
         for name, batching in (("none", Single), ("intelligent", Intelligent)):
             found[f"{strategy}, {name}"] = np.array(
                 [
@@ -143,16 +145,16 @@ def overhead_scores(sizes: Sizes, tell: Tell) -> dict[str, Scores]:
                     for share in OVERHEADS
                 ]
             )  # fmt: skip
-    tell("figure 4.8, by the cost of scheduling", 1.0)
+    notify("figure 4.8, by the cost of scheduling", 1.0)
     return found
 
 
-def update_scores(sizes: Sizes, tell: Tell, *, profits: Profits = "tokens") -> dict[str, Scores]:
+def update_scores(sizes: Sizes, notify: Tell, *, profits: Profits = "tokens") -> dict[str, Scores]:
     """Return update frequencies of alerts, users and the archive, their weighted sum and the token score, by seed."""
     found: dict[str, Scores] = {}
     names = ("round-robin", "basic", "opt-profit", "hybrid")
     for done, name in enumerate(names):
-        tell("figures 5.13 and 5.14", done / len(names))
+        notify("figures 5.13 and 5.14", done / len(names))
         rows = []
         for seed in range(sizes.seeds):
             standing = random_standing(np.random.default_rng([seed, 5]))
@@ -161,7 +163,7 @@ def update_scores(sizes: Sizes, tell: Tell, *, profits: Profits = "tokens") -> d
             )
             rows.append([*(updates.frequency[kind] for kind in CLASSES), updates.weighted, updates.score])
         found[name] = np.array(rows).T
-    tell("figures 5.13 and 5.14", 1.0)
+    notify("figures 5.13 and 5.14", 1.0)
     return found
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from queries.scheduling.fragmentation import horn, printed
+from queries.scheduling.fragmentation import find_horn_fragments, find_printed_fragments
 from tests.bench.kriging_figures import Tell
 from tests.bench.scheduling_cases import Sizes
 from tests.queries.scheduling.trees import best_by_programme, earned_by, random_tree
@@ -13,7 +13,7 @@ MOST_JOBS = 9
 ROUNDING = 1e-7
 
 
-def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
+def measure(sizes: Sizes, notify: Tell) -> dict[str, Any]:
     """Return how many schedules of random trees earn less than the linear programme with precedence.
 
     At a random time, and at some time at all, where Horn's rule is the optimum: between the ends of fragments both
@@ -23,12 +23,15 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
     sometime = {"horn": 0, "printed": 0}
     for seed in range(sizes.trees):
         if not seed % 100:
-            tell("linear programme", seed / sizes.trees)
+            notify("linear programme", seed / sizes.trees)
         rng = np.random.default_rng(seed)
-        parents, costs, profits = random_tree(rng, most=MOST_JOBS)
+        parents, costs, profits = random_tree(rng, maximum=MOST_JOBS)
         time_s = float(rng.uniform(0, sum(costs)))
         best = best_by_programme(parents, costs, profits, time_s)
-        fragments = {name: rule(parents, costs, profits)[0] for name, rule in (("horn", horn), ("printed", printed))}
+        fragments = {
+            name: rule(parents, costs, profits)[0]
+            for name, rule in (("horn", find_horn_fragments), ("printed", find_printed_fragments))
+        }
         ends = np.unique(
             np.concatenate([np.cumsum([sum(costs[job] for job in one) for one in each]) for each in fragments.values()])
         )
@@ -40,7 +43,7 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
             )
             if missing > ROUNDING * max(best, 1.0):
                 short[name].append(missing / best)
-    tell("linear programme", 1.0)
+    notify("linear programme", 1.0)
     rows = [
         {
             "rule": name,

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 import hypergrid as hg
 from queries.standing.service import StandingQueries
-from queries.standing.statistics import Update
+from queries.standing.statistics import StandingUpdate
 from tests.bench.kriging_figures import Tell
 from tests.bench.standing_network import KINDS, SLICE_S, Network, documents, feed
 
@@ -30,13 +30,13 @@ TRIES = 3
 SCHEDULING = 0.02
 
 
-def measure(_pairs: int, tell: Tell, *, queries: int = 200, slices: int = 60) -> dict[str, Any]:
+def measure(_pairs: int, notify: Tell, *, queries: int = 200, slices: int = 60) -> dict[str, Any]:
     """Return how fresh each class was, at a load of a half and at an overload of 1.5."""
     rows = []
     for load in (0.5, 1.5):
-        tell(f"live, load {load:g}", 0.0)
+        notify(f"live, load {load:g}", 0.0)
         rows.append(_run(load, queries, slices))
-        tell(f"live, load {load:g}", 1.0)
+        notify(f"live, load {load:g}", 1.0)
     return {"rows": rows, "slices": slices}
 
 
@@ -57,7 +57,7 @@ def _run(load: float, queries: int, slices: int) -> dict[str, Any]:
         network.add()
         standing.runner.settle()
         before = standing.statistics()
-        updates: list[Update] = []
+        updates: list[StandingUpdate] = []
         standing.runner.listen(updates.append)
         standing.start()
         began_s, spent_s = time.monotonic(), time.process_time()
@@ -152,7 +152,7 @@ def _bound(standing: StandingQueries, listed: list[dict[str, Any]], *, capacity_
     A query is updated in a share f of the slices, a step runs in a share g of them, no less than any query that needs
     it; all steps together take no more time than there is (fractions allowed, so this is above what can be reached).
     """
-    known = standing.runner._standing
+    known = standing.runner._states
     names = {name: tuple(step.token for step in one.steps) for name, one in known.items()}
     steps = list(dict.fromkeys(step for listed_ in names.values() for step in listed_))
     costs = np.array([standing.runner._graph.cost(step).seconds for step in steps])

@@ -16,7 +16,7 @@ GOAL = 1.3
 SIDE = 40
 
 
-def measure(pairs: int, tell: Tell, *, queries: int = 200, templates: int = 20, side: int = SIDE) -> dict[str, Any]:
+def measure(pairs: int, notify: Tell, *, queries: int = 200, templates: int = 20, side: int = SIDE) -> dict[str, Any]:
     """Return the time on the processor that a slice costs with both sets of queries, alternately, a median of pairs.
 
     All that the runner does for a slice is counted: what it touches, computing, judging, and what is written down.
@@ -38,7 +38,7 @@ def measure(pairs: int, tell: Tell, *, queries: int = 200, templates: int = 20, 
         for number in range(pairs + 1):
             network.add()
             for name, one in standing.items():
-                tell(f"{len(sets[name])} standing queries", number / (pairs + 1))
+                notify(f"{len(sets[name])} standing queries", number / (pairs + 1))
                 begun = time.process_time()
                 one.runner.settle()
                 if number:

@@ -37,7 +37,7 @@ def test_wet_days_of_a_gauge_that_evaporates_by_day() -> None:
     one = gauge(5029)
     own = increments(
         one.value, one.time_ns, np.zeros(len(one.value)), HOUR_NS, resolution=one.resolution, rollover=one.rollover
-    ).grown
+    ).growth
     held = score(one, own)
     assert held.wet_days > 100
     assert held.wet_within >= 0.9 * held.wet_days

@@ -27,10 +27,10 @@ def quiet(_stage: str, _done: float) -> None:
     """Hear nothing."""
 
 
-@pytest.mark.parametrize(("name", "fewest", "most"), [("ref", 35, 45), ("mid", 650, 750), ("big", 50, 50)])
-def test_gaps_are_as_the_case_says(name: str, fewest: int, most: int) -> None:
+@pytest.mark.parametrize(("name", "fewest", "maximum"), [("ref", 35, 45), ("mid", 650, 750), ("big", 50, 50)])
+def test_gaps_are_as_the_case_says(name: str, fewest: int, maximum: int) -> None:
     readings = network(CASES[name])
-    assert fewest <= masks(readings) <= most
+    assert fewest <= masks(readings) <= maximum
     silent = np.isnan(readings.to_numpy())
     assert 0.09 < silent.mean() < 0.11
     changes = np.count_nonzero(silent[1:] != silent[:-1])
@@ -42,14 +42,14 @@ def test_gaps_are_as_the_case_says(name: str, fewest: int, most: int) -> None:
 @pytest.mark.parametrize("name", ["ref", "mid", "big"])
 def test_estimates_agree_with_the_peer(name: str) -> None:
     case = SMALL[name]
-    found = agreement(case, network(case), tell=quiet)
+    found = agreement(case, network(case), notify=quiet)
     assert all(row["met"] and row["greatest"] <= 1e-10 for row in found)
     assert ("k = 6 nearest" in {row["name"] for row in found}) == (name != "ref")
 
 
 def test_a_large_case_is_compared_at_some_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.bench.kriging_agreement.MOST_PRODUCTS", 0)
-    found = agreement(SMALL["big"], network(SMALL["big"]), tell=quiet)
+    found = agreement(SMALL["big"], network(SMALL["big"]), notify=quiet)
     assert [row["name"] for row in found] == ["all stations, 300 cells", "k = 6 nearest"]
     assert all(row["met"] for row in found)
 
@@ -109,7 +109,7 @@ def test_a_ratio_is_the_median_of_the_pairs_and_not_the_ratio_of_the_medians() -
 def test_works_are_timed_in_turn() -> None:
     called: list[tuple[str, int]] = []
     works = {name: lambda number, name=name: called.append((name, number)) for name in "ab"}
-    seconds = interleaved(works, 2, tell=quiet, stage="", warm_up=True)
+    seconds = interleaved(works, 2, notify=quiet, stage="", warm_up=True)
     assert called == [("a", -1), ("b", -1), ("a", 0), ("b", 0), ("a", 1), ("b", 1)]
     assert {name: len(row) for name, row in seconds.items()} == {"a": 2, "b": 2}
 
@@ -130,7 +130,7 @@ def test_growth_is_fitted_through_the_logarithms() -> None:
 def test_growth_doubles_one_size_at_a_time() -> None:
     base = Case("growth", 12, 8, 4, cell_m=100.0, range_m=500.0, burst_slices=5.0)
     rows = kriging_growth.measure(
-        tell=quiet, bases=(("all stations", base, ("slices", "cells", "stations")),), doublings=2
+        notify=quiet, bases=(("all stations", base, ("slices", "cells", "stations")),), doublings=2
     )
     assert [row["sizes"] for row in rows] == [[4, 8, 16], [64, 121, 256], [12, 24, 48]]
     assert [row["fixed"] for row in rows] == ["12 stations, 64 cells", "12 stations, 4 slices", "64 cells, 4 slices"]

@@ -12,7 +12,7 @@ import pytest
 
 import viz
 from hypergrid.query import Query
-from queries.jobs.run import Run
+from queries.jobs.run import QueryRun
 from queries.jobs.runner import Runner
 from queries.jobs.worker import answer
 from tests.bench.bench_orders import CASES, NAMES, PICTURES, SHARES, Curve, measure, served, tables, told, whole
@@ -35,7 +35,7 @@ def curves(measured: dict[str, Any]) -> dict[tuple[str, str], Curve]:
 
 def test_the_default_of_engine_server_and_page_is_the_order_with_the_smallest_errors(measured: dict[str, Any]) -> None:
     best = min(measured["off"], key=measured["off"].__getitem__)
-    for function in (Query.refine, answer, Runner.submit, Run):
+    for function in (Query.refine, answer, Runner.submit, QueryRun):
         assert inspect.signature(function).parameters["order"].default == best, function
     page = (Path(viz.__file__).parent / "pages" / "explore.js").read_text()
     offered = re.search(r"const ORDERS = \[(.*)\];", page)

@@ -7,7 +7,7 @@ from tests.bench.bench_recipes import BANDS_M, CASES, JUDGED, SETUPS, measure, t
 
 def test_errors_by_band_of_elevation() -> None:
     told: list[str] = []
-    measured = measure("air_temperature", days=1, tell=lambda stage, _done: told.append(stage))
+    measured = measure("air_temperature", days=1, notify=lambda stage, _done: told.append(stage))
     rows = measured["errors"]
     assert [row["elevation_m"] for row in rows][:2] == ["2380 to 2520", "2380 to 2400"]
     assert len(rows) == len(BANDS_M)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hypergrid.wo_join import Known, Matches, WoJoin
+from hypergrid.wo_join import KnownParameters, Matches, WoJoin
 from tests.bench import (
     bench_wo_join,
     wo_join_cases,
@@ -65,7 +65,7 @@ def test_true_parameters_are_those_of_the_definitions(seed: int) -> None:
 def test_with_true_parameters_nothing_is_lost(policy: Any) -> None:  # noqa: ANN401 - a name of a policy
     for seed in range(4):
         arrivals = lagging(seed)
-        known: Known = wo_join_cases.parameters(arrivals).known()
+        known: KnownParameters = wo_join_cases.parameters(arrivals).known()
         matches: Matches = wo_join_cases.pushed(WoJoin(3, policy=policy, known=known), arrivals)
         assert len(matches) == count_results(arrivals)
 
@@ -145,7 +145,7 @@ def test_waiting_counts_from_the_last_tuple_that_contributes() -> None:
     nanoseconds = np.array([0, 1, 2, 5, 6]) * 10**9
     stream, key = np.array([0, 1, 0, 1, 0], np.int32), np.array([1, 1, 2, 2, 3])
     arrivals = Arrivals(2, stream, key, np.zeros(5), nanoseconds)
-    join = WoJoin(2, form="assembling", known=Known(disorder=(0, 0)))
+    join = WoJoin(2, form="assembling", known=KnownParameters(disorder=(0, 0)))
     found = wo_join_settings.follow(join, arrivals, 2, 3)
     # Slice 1 is whole at 1 s, and closed at 5 s, when both streams are beyond it.
     assert found.waited_s.tolist() == [4.0]

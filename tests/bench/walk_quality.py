@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import hypergrid as hg
 from hypergrid.execution import ORDERS
 from hypergrid.execution.orders.estimate import complete
-from hypergrid.execution.orders.orders import Known
+from hypergrid.execution.orders.orders import FixedOrder
 from hypergrid.query import Query
 from station_data.clock import numbers_between, sample_times
 from station_data.generate import DEFAULT_DAYS, DEFAULT_SEED, DEFAULT_START, DEFAULT_STATIONS
@@ -83,7 +83,7 @@ def judge(query: Query, seeds: int, fraction: float = FRACTION) -> dict[str, Any
     full = hours.reshape(-1, 24)
     count = round(fraction * full.size)
     found: dict[str, list[float]] = {"walk": [], "uniform": [], "coarse_to_fine_shifted": []}
-    rows, columns = np.divmod(Known(ORDERS["coarse_to_fine"](full.shape)).next(count), full.shape[1])
+    rows, columns = np.divmod(FixedOrder(ORDERS["coarse_to_fine"](full.shape)).next_cells(count), full.shape[1])
     for seed in range(seeds):
         picture, cells = walked(query, seed, fraction)
         if cells != count:
@@ -97,7 +97,7 @@ def judge(query: Query, seeds: int, fraction: float = FRACTION) -> dict[str, Any
         shifted = (rows + down) % full.shape[0] * full.shape[1] + (columns + across) % full.shape[1]
         found["coarse_to_fine_shifted"].append(correlation(completed(full, shifted), full))
     for order in ("raster", "coarse_to_fine"):
-        found[order] = [correlation(completed(full, Known(ORDERS[order](full.shape)).next(count)), full)]
+        found[order] = [correlation(completed(full, FixedOrder(ORDERS[order](full.shape)).next_cells(count)), full)]
     return {
         order: {"median": float(np.median(one)), "least": min(one), "greatest": max(one), "mean": float(np.mean(one))}
         for order, one in found.items()

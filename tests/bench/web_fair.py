@@ -132,15 +132,15 @@ def small_row(answers: Answers, requests: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def fair(here: Served, tell: Tell, pairs: int, *, quick: bool) -> list[dict[str, Any]]:
+def fair(here: Served, notify: Tell, pairs: int, *, quick: bool) -> list[dict[str, Any]]:
     """Return what small requests and alerts wait while each key but the last has a large query, and pairs of one."""
-    tell("fair", 0.0)
+    notify("fair", 0.0)
     *keys, small = here.keys
     requests = 40 if quick else SMALL_REQUESTS
     # Compiled, and planned once.
     small_requests(here, 3, small)
     paired = _paired(here, keys[0], small, pairs, PAIRED | {"cells": 120} if quick else PAIRED)
-    tell("fair", 0.5)
+    notify("fair", 0.5)
     _stand(here)
     with _alerts_followed(here) as alerts, large_queries(here, keys) as large, ThreadPoolExecutor(1) as pool:
         before, begun_ns = here.standing(), time.time_ns()
@@ -162,7 +162,7 @@ def fair(here: Served, tell: Tell, pairs: int, *, quick: bool) -> list[dict[str,
         "longest block s": longest_block_s, "standing evaluations": evaluations,
         **paired, "peak MiB": here.peak_bytes() / 2**20,
     }  # fmt: skip
-    tell("fair", 1.0)
+    notify("fair", 1.0)
     return [row]
 
 

@@ -77,9 +77,9 @@ def is_kept(idle: Lag, loaded: Lag) -> bool:
     return loaded.growth <= LAG_GROWTH and loaded.median_s <= LAG_SHARE * idle.median_s
 
 
-def fair_stream(tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - as the other parts
+def fair_stream(notify: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - as the other parts
     """Return the lag of a stream while the server has nothing to do, and with a large query of each of ten keys."""
-    tell("fair-stream", 0.0)
+    notify("fair-stream", 0.0)
     settled_s, idle_s, loaded_s = (5.0, 20.0, 30.0) if quick else (SETTLED_S, IDLE_S, LOADED_S)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -91,10 +91,10 @@ def fair_stream(tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT00
             *keys, small = here.keys
             wait(lambda: bool(seen) and float(seen[-1][1].min()) < FRESH_S, "no reading was seen", seconds=BEGUN_S)
             time.sleep(settled_s)
-            tell("fair-stream", 0.5)
+            notify("fair-stream", 0.5)
             idle_at_s = time.monotonic()
             time.sleep(idle_s)
-            tell("fair-stream", 0.7)
+            notify("fair-stream", 0.7)
             with large_queries(here, keys) as large:
                 loaded_at_s = time.monotonic()
                 requests = round(loaded_s * SMALL_PER_S)
@@ -110,7 +110,7 @@ def fair_stream(tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT00
         "lag, p99 s": loaded.p99_s, "lag, growth s/s": loaded.growth,
         "lag / lag idle, medians": loaded.median_s / idle.median_s, "lag kept": is_kept(idle, loaded),
     }  # fmt: skip
-    tell("fair-stream", 1.0)
+    notify("fair-stream", 1.0)
     return [row]
 
 

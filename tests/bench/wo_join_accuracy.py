@@ -39,11 +39,11 @@ GOALS: dict[tuple[str, str], float] = {
 """Shares of the results, means over the loads; monitored, the thesis's least of 99.2 to 99.6 %, which are means too."""
 
 
-def accuracy(sizes: Sizes, tell: Tell) -> dict[str, Any]:
+def accuracy(sizes: Sizes, notify: Tell) -> dict[str, Any]:
     """Return what share of the results each query gives by each policy, with parameters known and monitored."""
     rows = []
     for done, number in enumerate(NUMBERS):
-        tell("accuracy", done / len(NUMBERS))
+        notify("accuracy", done / len(NUMBERS))
         shares: dict[tuple[str, str], list[float]] = {}
         for seed in range(sizes.seeds):
             arrivals = query_arrivals(number, seed, sizes)
@@ -70,11 +70,11 @@ def accuracy(sizes: Sizes, tell: Tell) -> dict[str, Any]:
             }
             for (policy, told), each in shares.items()
         ]
-    tell("accuracy", 1.0)
+    notify("accuracy", 1.0)
     return {"rows": rows, "seeds": sizes.seeds}
 
 
-def windows(sizes: Sizes, tell: Tell) -> dict[str, Any]:
+def windows(sizes: Sizes, notify: Tell) -> dict[str, Any]:
     """Return what all joins of each query hold, beside the smallest fixed windows that give as many results.
 
     Windows of so many tuples of one size for all streams, or each of its own, and of one time; savings are told against
@@ -82,7 +82,7 @@ def windows(sizes: Sizes, tell: Tell) -> dict[str, Any]:
     """
     rows: list[dict[str, Any]] = []
     for done, number in enumerate(NUMBERS):
-        tell("fixed windows", done / len(NUMBERS))
+        notify("fixed windows", done / len(NUMBERS))
         found: dict[str, list[list[float]]] = {policy: [] for policy in POLICIES}
         for seed in range(sizes.seeds):
             fed = inputs(number, query_arrivals(number, seed, sizes))
@@ -107,7 +107,7 @@ def windows(sizes: Sizes, tell: Tell) -> dict[str, Any]:
                     "saving each": plain(1 - held / count_each),
                 }
             )
-    tell("fixed windows", 1.0)
+    notify("fixed windows", 1.0)
     return {"rows": rows, "seeds": sizes.seeds}
 
 

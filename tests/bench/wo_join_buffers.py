@@ -66,7 +66,7 @@ def course(number: Number, seed: int, sizes: Sizes) -> Course:
                 told = pipeline.joins[stage.output].statistics().streams
                 curves[policy][:, at] = [one.held for one in told]
                 if policy == "published":
-                    bounds = pipeline.predicted_bounds()[stage.output]
+                    bounds = pipeline.predict_bounds()[stage.output]
                     curves["predicted"][:, at] = np.where(np.isfinite(bounds), bounds, np.nan)
     curves["predicted, known"] = known_bounds(fed, starts)
     return Course(starts, {name: curves[name] for name in CURVES}, stage.inputs)
@@ -95,12 +95,12 @@ def known_bounds(arrivals: Arrivals, starts: Floats) -> Floats:
     return np.asarray(np.maximum(1, factors[:, None] + reaches.max(axis=1)), np.float64)
 
 
-def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
+def measure(sizes: Sizes, notify: Tell) -> dict[str, Any]:
     """Return the means of each phase over all seeds, and the course of the first seed."""
     rows, courses = [], {}
     numbers: tuple[Number, ...] = (1, 2, 3)
     for done, number in enumerate(numbers):
-        tell("buffers over time", done / len(numbers))
+        notify("buffers over time", done / len(numbers))
         found = [course(number, seed, sizes) for seed in range(sizes.seeds)]
         courses[f"query {number}"] = {
             "streams": found[0].streams,
@@ -113,7 +113,7 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
             for phase in PHASES
             if any(((one.starts_s >= PHASES[phase][0]) & (one.starts_s < PHASES[phase][1])).any() for one in found)
         ]
-    tell("buffers over time", 1.0)
+    notify("buffers over time", 1.0)
     return {"rows": rows, "courses": courses, "seeds": sizes.seeds}
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.wo_join import Known, Pipeline, WoJoin
+from hypergrid.wo_join import KnownParameters, Pipeline, WoJoin
 from hypergrid.wo_join.pipeline import QUERY_1, QUERY_2, QUERY_3, Stage
 from tests.support.streams.arrivals import Arrivals
 from tests.support.streams.generator import places_back
@@ -109,9 +109,9 @@ class Parameters:
     """Greatest lag from each stream (row) to each other (column), and what comes in bursts beyond the mean rates
     [tuples], shape (n, n)."""
 
-    def known(self) -> Known:
+    def known(self) -> KnownParameters:
         """Return it as a join is told it: with this every result is found."""
-        return Known(
+        return KnownParameters(
             scrambling_factor=tuple(self.scrambling_factor.tolist()),
             rate_hz=tuple(self.counts.astype(float).tolist()),
             lag=tuple(map(tuple, self.lag.tolist())),
@@ -147,7 +147,7 @@ def parameters(arrivals: Arrivals) -> Parameters:
     return Parameters(factors, disorder, counts, lag)
 
 
-def known_of(number: Number, arrivals: Arrivals) -> dict[str, Known]:
+def known_of(number: Number, arrivals: Arrivals) -> dict[str, KnownParameters]:
     """Return the true parameters of what each join of a query is fed, by its output."""
     return {name: parameters(fed).known() for name, fed in inputs(number, arrivals).items()}
 

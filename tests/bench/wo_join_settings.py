@@ -105,7 +105,7 @@ def alone_us(join: WoJoin, arrivals: Arrivals, singles: int) -> tuple[float, flo
     return float(np.median(taken)), float(np.quantile(taken, 0.99))
 
 
-def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
+def measure(sizes: Sizes, notify: Tell) -> dict[str, Any]:
     """Return a row for each setting, kind of lag and policy.
 
     Pairs of numbers are a median and the 99th percentile: of how long results wait after their last tuple, how long
@@ -114,7 +114,7 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
     cases = [(name, moving) for name in SETTINGS for moving in (False, True) if SETTINGS[name][1] > 0 or not moving]
     rows = []
     for done, (setting, moving) in enumerate(cases):
-        tell("table 5.4", done / (len(cases) + 1))
+        notify("table 5.4", done / (len(cases) + 1))
         loads = [
             station_load(setting, moving=moving, streams=sizes.stations, keys=sizes.slices, seed=seed)
             for seed in range(sizes.seeds)
@@ -122,7 +122,7 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
         rows += _of_all(setting, "moving" if moving else "static" if SETTINGS[setting][1] > 0 else "none", loads, sizes)
     sources = (Source(20, regular=True),) * sizes.stations
     rows += _of_all(ALIKE, "none", [Load(sources, keys=sizes.slices, seed=seed) for seed in range(sizes.seeds)], sizes)
-    tell("table 5.4", 1.0)
+    notify("table 5.4", 1.0)
     about = {"slices": sizes.slices, "stations": sizes.stations, "beginning": BEGINNING, "seeds": sizes.seeds}
     return {"rows": rows, **about}
 

@@ -32,18 +32,18 @@ def stations(streams: int, tuples: int) -> Arrivals:
     return Load((Source(FACTOR, 1, 0.02, regular=True),) * streams, keys=keys).arrivals()
 
 
-def measure(sizes: Sizes, pairs: int, tell: Tell) -> dict[str, Any]:
+def measure(sizes: Sizes, pairs: int, notify: Tell) -> dict[str, Any]:
     """Return throughputs, ratios to the peers, and whether all found the same."""
     figures, agreeing, rows = [], [], []
     for streams, goal in GOALS.items():
         arrivals = stations(streams, sizes.tuples)
-        timed = _timed(arrivals, pairs, tell, f"{streams}-way join")
+        timed = _timed(arrivals, pairs, notify, f"{streams}-way join")
         figures.append(_rate(f"{streams}-way, tuples/s through push", len(arrivals), timed, goal))
-        more, agrees = _beside(stations(streams, sizes.at_rest), pairs, tell)
+        more, agrees = _beside(stations(streams, sizes.at_rest), pairs, notify)
         figures, agreeing = figures + more, agreeing + agrees
-    tell("Spark's join", 0.0)
-    ours, theirs, agrees_too = _beside_spark(sizes, pairs, tell)
-    tell("Spark's join", 1.0)
+    notify("Spark's join", 0.0)
+    ours, theirs, agrees_too = _beside_spark(sizes, pairs, notify)
+    notify("Spark's join", 1.0)
     rows.append(theirs)
     return {
         "figures": [figure.to_json() for figure in figures + ours],
@@ -61,8 +61,8 @@ def through(arrivals: Arrivals) -> int:
     return found + len(join.finish())
 
 
-def _timed(arrivals: Arrivals, pairs: int, tell: Tell, stage: str) -> list[float]:
-    return interleaved({"push": lambda _: through(arrivals)}, pairs, tell=tell, stage=stage, warm_up=True)["push"]
+def _timed(arrivals: Arrivals, pairs: int, notify: Tell, stage: str) -> list[float]:
+    return interleaved({"push": lambda _: through(arrivals)}, pairs, notify=notify, stage=stage, warm_up=True)["push"]
 
 
 def _rate(name: str, tuples: int, seconds: list[float], goal: float) -> Figure:
@@ -72,19 +72,19 @@ def _rate(name: str, tuples: int, seconds: list[float], goal: float) -> Figure:
     )
 
 
-def _beside(arrivals: Arrivals, pairs: int, tell: Tell) -> tuple[list[Figure], list[dict[str, Any]]]:
+def _beside(arrivals: Arrivals, pairs: int, notify: Tell) -> tuple[list[Figure], list[dict[str, Any]]]:
     """Compare with peers that join all at once what lies there: on one core, and where they can on all."""
     tables, name, cores = columns(arrivals), f"{arrivals.streams}-way", cores_here()
     ours: dict[str, Work] = {"push": lambda _: through(arrivals)}
     peers = {peer: make(tables, 1) for peer, make in installed().items()}
     found = {peer: join() for peer, join in peers.items()}
     works = ours | {peer: lambda _, join=join: join() for peer, join in peers.items()}  # type: ignore[misc]
-    times = interleaved(works, pairs, tell=tell, stage=f"{name}, at rest", warm_up=True)
+    times = interleaved(works, pairs, notify=notify, stage=f"{name}, at rest", warm_up=True)
     figures = [_at_rest(arrivals, peer, "one core", times) for peer in peers]
     wide = {peer: make(tables, cores) for peer, make in installed().items() if peer in PARALLEL and cores > 1}
     if wide:
         works = ours | {peer: lambda _, join=join: join() for peer, join in wide.items()}  # type: ignore[misc]
-        times = interleaved(works, pairs, tell=tell, stage=f"{name}, at rest on {cores} cores", warm_up=True)
+        times = interleaved(works, pairs, notify=notify, stage=f"{name}, at rest on {cores} cores", warm_up=True)
         figures += [_at_rest(arrivals, peer, f"{cores} cores", times) for peer in wide]
     results, mine = count_results(arrivals), through(arrivals)
     return figures, [
@@ -103,11 +103,11 @@ def _near(name: str, mine: int, its: int, results: int) -> dict[str, Any]:
     return {"name": name, "here": mine, "there": its, "of": results, "met": 0.995 * results <= mine <= results}
 
 
-def _beside_spark(sizes: Sizes, pairs: int, tell: Tell) -> tuple[list[Figure], dict[str, Any], list[dict[str, Any]]]:
+def _beside_spark(sizes: Sizes, pairs: int, notify: Tell) -> tuple[list[Figure], dict[str, Any], list[dict[str, Any]]]:
     """Compare with Spark's join of two streams, in batches of the same tuples."""
     arrivals = stations(2, sizes.spark)
     its = wo_join_spark.measure(arrivals, wo_join_spark.watermark(arrivals), sizes.spark_batch)
-    seconds = _timed(arrivals, pairs, tell, "2-way join")
+    seconds = _timed(arrivals, pairs, notify, "2-way join")
     join, held, found, total = WoJoin(2), [], 0, 0.0
     for start in range(0, len(arrivals), sizes.spark_batch):
         matches = pushed(join, arrivals.take(slice(start, start + sizes.spark_batch)))

@@ -33,7 +33,7 @@ def spills() -> bool:
     return "spill_folder" in inspect.signature(WoJoin).parameters
 
 
-def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
+def measure(sizes: Sizes, notify: Tell) -> dict[str, Any]:
     """Return what the joins of each query hold in memory and on disk, and how long results wait, by strategy."""
     rows: list[dict[str, Any]] = []
     courses: dict[str, Any] = {}
@@ -41,7 +41,7 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
         # Loops that are not compiled yet are compiled here, and not where pushes are timed.
         followed(query_arrivals(1, 0, replace(sizes, until_s=2.0)), strategy)
     for done, number in enumerate(NUMBERS):
-        tell("strategies", done / len(NUMBERS))
+        notify("strategies", done / len(NUMBERS))
         fed = [inputs(number, query_arrivals(number, seed, sizes)) for seed in range(sizes.seeds)]
         for strategy in STRATEGIES:
             each = [[followed(one, strategy) for one in joins.values()] for joins in fed]
@@ -68,7 +68,7 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
                     "met": mean(shares) >= LEAST_SHARE,
                 }
             )
-    tell("strategies", 1.0)
+    notify("strategies", 1.0)
     return {"rows": rows, "courses": {"S3": courses}, "seeds": sizes.seeds}
 
 

@@ -10,7 +10,7 @@ import hypergrid as hg
 from hypergrid.archive.arrays import stream_log
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution.planning import plan_graph
-from hypergrid.execution.planning.measured import Table
+from hypergrid.execution.planning.measured import MeasurementTable
 from tests.browser.pages import SMALL, data, eventually, press_until, run, show
 
 pytestmark = pytest.mark.browser
@@ -35,7 +35,7 @@ def test_the_plan_of_a_query_is_a_graph(opened: Page) -> None:
 
 def test_a_plan_that_was_never_computed_says_so(opened: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     # Whatever other tests computed in this process.
-    monkeypatch.setattr(plan_graph, "TABLE", Table())
+    monkeypatch.setattr(plan_graph, "MEASUREMENTS", MeasurementTable())
     show(opened, "Engine")
     opened.get_by_label("Plan of").select_option("saved:q4")
     expect(opened.get_by_role("img", name="A plan of 5")).to_contain_text("not computed here yet")
@@ -90,7 +90,7 @@ def told(archive: hg.OpenArchive, ago_s: float, **more: object) -> None:
         "at_ns": at_ns, "readings_per_s": 40.5, "behind": 3, "batches": 9, "came": 4321, "held": 900, "late": 2,
         "slices": 70, "last_slice_ns": last_ns, "joins": {"a": join, "b": {**join, "held": 11, "lag": 21.0}},
     }  # fmt: skip
-    stream_log.append(archive.store.path, {**record, **more})
+    stream_log.append_record(archive.store.path, {**record, **more})
 
 
 @pytest.fixture

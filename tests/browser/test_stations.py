@@ -95,7 +95,7 @@ def test_readings_with_their_flags_by_mouse(opened: Page, archive: hg.OpenArchiv
     expect(opened.locator("#caption-station")).to_contain_text(f"readings of {variable}")
     readings = archive.store.read(variable)
     mine = [place for place, series in enumerate(readings.series) if series.station == station]
-    of = readings.take(readings.index == mine[0])
+    of = readings.take_rows(readings.index == mine[0])
     bad = (of.flag == SUSPECT) | (of.flag == FAIL)
     assert bad.any(), "the sample network has flagged readings"
     assert data(opened, "points", "value", "picture-station") == of.value[bad].tolist()

@@ -11,17 +11,17 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from hypergrid.archive import Archive, Care
+from hypergrid.archive import Archive, RetentionPolicy
 from hypergrid.archive.disk.checksums import read_checked, write_checked
 from hypergrid.core.errors import HyperGridError
 from hypergrid.execution import Outcome
 from hypergrid.formats.partitioned import load_piece, save_piece
 from hypergrid.layers.layer import Layer
-from ingest.deployment.versions import deploy, deployments
+from ingest.deployment.versions import deploy, read_versions
 from ingest.job import ingest
 from ingest.sources.raw_files import read_back
 from ingest.sources.spool import durable, frames, segments
-from ingest.streaming.restart import ANEW
+from ingest.streaming.restart import RESTART_FILE
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, STREAM
 from queries.standing.notifications import webhook_secret
 from tests.hypergrid.cli.test_archive_commands import run
@@ -68,7 +68,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     opened = Archive.open(archive)
     opened.cite()
     opened.add_layer(Layer("slope", np.arange(4.0), np.arange(3.0), np.ones((3, 4)), "degree"), now_ns=1)
-    opened.latest().maintain(Care(keep_s=3600.0))
+    opened.latest().maintain(RetentionPolicy(keep_s=3600.0))
     _put_beside(archive)
     return archive
 
@@ -84,7 +84,7 @@ def _put_beside(archive: Path) -> None:
     webhook_secret(archive / "standing")
     (archive / "server" / "hypergrid.pid").write_text("1")
     (archive / STREAM / "progress.jsonl").write_text('{"at_ns": 1}\n')
-    write_checked(archive / STREAM / ANEW, {"stream": "", "upto": 3})
+    write_checked(archive / STREAM / RESTART_FILE, {"stream": "", "upto": 3})
     offsets = archive / STREAM / CHECKPOINT / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "7").write_bytes(b"v1\n{}\n9")
@@ -128,8 +128,8 @@ READS: Final[dict[str, Callable[[Path], Any]]] = {
     "cited": _cited,
     "raw": _raw,
     "spool": _spool,
-    "deployments": lambda archive: [one.text for one in deployments(archive / STREAM / DEPLOYMENTS)],
-    "note": lambda archive: read_checked(archive / STREAM / ANEW),
+    "deployments": lambda archive: [one.text for one in read_versions(archive / STREAM / DEPLOYMENTS)],
+    "note": lambda archive: read_checked(archive / STREAM / RESTART_FILE),
     "piece": lambda archive: load_piece(archive / "reprocess" / "run" / "000000000.npz").value.tolist(),
     "keys": lambda archive: read_keys(archive / "server" / "keys.sqlite"),
     "jobs": lambda archive: read_jobs(archive / "server" / "jobs.sqlite"),

@@ -58,7 +58,7 @@ def test_add_list_replace_and_remove(archive: Path, tmp_path: Path) -> None:
     assert summary["rows"] < 120
     held = hg.open(archive).layers["elevation"]
     assert held.token == summary["token"]
-    known = held.at([(one.lon, one.lat) for one in stations()])
+    known = held.sample([(one.lon, one.lat) for one in stations()])
     np.testing.assert_allclose(known[np.isfinite(known)], [
         one.elevation_m for one, here in zip(stations(), known, strict=True) if np.isfinite(here)
     ], rtol=0, atol=0.13)  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hypergrid as hg
-from hypergrid.archive import CARE, Archive
+from hypergrid.archive import DEFAULT_RETENTION, Archive
 from hypergrid.archive.disk.retention import maintain
 from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Readings
@@ -42,7 +42,14 @@ def _warmer(stored: Readings) -> Readings:
 def _two_hours_later(archive: OpenArchive) -> None:
     """Maintain the archive as the next committer would, two hours from now, with nothing shortened."""
     store = archive.store
-    done = maintain(store.path, store.place, store.sums, "main", now=datetime.now(UTC) + timedelta(hours=2), care=CARE)
+    done = maintain(
+        store.path,
+        store.storage,
+        store.sums,
+        "main",
+        now=datetime.now(UTC) + timedelta(hours=2),
+        care=DEFAULT_RETENTION,
+    )
     assert done.held_by == ()
 
 
@@ -64,7 +71,7 @@ def test_what_the_command_line_writes_is_computed_again_after_its_snapshot_would
         status, _, _ = command("query", _asked(archive, tmp_path), "--archive", archive.path, "-o", out)
         assert status == 0
     assert archive.store.cited == (archive.snapshot,)
-    assert len(archive.store.place.open().list_tags()) == 1
+    assert len(archive.store.storage.open().list_tags()) == 1
     _amend(archive, _warmer)
     _two_hours_later(archive)
     status, text, _ = command("query", "--again", out, "--archive", archive.path)
@@ -180,7 +187,7 @@ def test_formats_that_name_no_snapshot_cite_none(tmp_path: Path) -> None:
 
 def test_snapshots_that_results_cite_are_bounded_and_those_cited_by_hand_are_not(tmp_path: Path) -> None:
     archive = _opened(tmp_path / "archive")
-    care = replace(CARE, results=3)
+    care = replace(DEFAULT_RETENTION, results=3)
     snapshots = []
     for number in range(6):
         _amend(archive, _warmer, now_ns=LATER_NS + number)
@@ -193,7 +200,7 @@ def test_snapshots_that_results_cite_are_bounded_and_those_cited_by_hand_are_not
     opened = Archive.open(archive.path)
     # Two by hand, which a result need not cite once more, and the newest three of four by results.
     assert set(opened.cited) == {*snapshots[:2], *snapshots[-3:]}
-    assert len(opened.place.open().list_tags()) == 5
+    assert len(opened.storage.open().list_tags()) == 5
     _, text, _ = command("snapshots", archive.path, "--json")
     by = {row["snapshot"]: (row["cited"], row["by"]) for row in json.loads(text)}
     assert [by[one] for one in snapshots[:3]] == [(True, "hand"), (True, "hand"), (False, "")]

@@ -22,10 +22,10 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery
 from hypergrid.execution import make_plan, run
 from hypergrid.execution.planning.strategy import path
 from hypergrid.perspective import Surface, question_from_json
-from hypergrid.perspective.build.data_sources import pinned
+from hypergrid.perspective.build.data_sources import pin_snapshot
 from hypergrid.perspective.functions.merges import MERGES
 from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
-from hypergrid.perspective.spec.query_spec import Question
+from hypergrid.perspective.spec.query_spec import QuerySpec
 from hypergrid.query import OpenArchive, Query
 from hypergrid.rewrite import RULES
 from hypergrid.topology import Bands, Bins, Grid, Instants, Periodic, Regular, SeriesAxis, ZoneCells
@@ -106,7 +106,7 @@ def array_query(asked: Asked) -> tuple[Query, dict[str, Feed]]:
     pace, seed, document = asked
     array, feeds = random_array(seed, variable=document["variable"], pace=pace)
     query = hg.base(array, layers=random_layers(seed))
-    return replace(query, question=pinned(question_from_json(document), str(query.question.snapshot))), feeds
+    return replace(query, question=pin_snapshot(question_from_json(document), str(query.question.snapshot))), feeds
 
 
 def check(query: Query, feeds: dict[str, Feed], *, in_all_ways: bool = False) -> None:
@@ -145,7 +145,7 @@ def check(query: Query, feeds: dict[str, Feed], *, in_all_ways: bool = False) ->
     for k, places, times, buffered in strategies(surface, in_all_ways=in_all_ways):
         plan = make_plan(surface, strategy=k)
         in_boxes = replace(
-            plan, block_cells=places, block_times=times, chosen=replace(plan.strategy, buffered=buffered)
+            plan, block_cells=places, block_times=times, strategy_choice=replace(plan.strategy, buffered=buffered)
         )
         outcome, what = list(run(in_boxes))[-1].outcome, f"k = {k}, boxes of {places} x {times}, buffered {buffered}"
         same(outcome.value, expected.value, what, is_direction=is_direction)
@@ -153,7 +153,7 @@ def check(query: Query, feeds: dict[str, Feed], *, in_all_ways: bool = False) ->
         same(np.broadcast_to(outcome.possible, outcome.value.shape), expected.possible, what)
 
 
-def has_variance(question: Question) -> bool:
+def has_variance(question: QuerySpec) -> bool:
     """Return whether a question ends with kriging, around nothing that is fitted."""
     last = question.steps[-1] if question.steps else None
     return last is not None and "kriging" in last.name and dict(last.params).get("trend") != "lapse_rate"
@@ -191,7 +191,7 @@ def answerable(query: Query) -> Query:
     return query
 
 
-def drawn(question: Question) -> Iterator[str]:
+def drawn(question: QuerySpec) -> Iterator[str]:
     """Yield the operators of a question and the names of its time cells."""
     kinds = {str(spec.json): name for name, spec in NAMED.items()}
     for step in question.steps:
@@ -210,7 +210,7 @@ def drawn(question: Question) -> Iterator[str]:
 
 def axes(query: Query) -> Iterator[str]:
     """Yield the kinds of axes and of intervals below a surface."""
-    for here in query.surface().perspective.chain():
+    for here in query.surface().perspective.list_chain():
         time = here.topology.time
         yield f"axis: {type(time).__name__}, {type(here.topology.space).__name__}"
         if isinstance(time, Regular) and time.step != time.length:

@@ -7,7 +7,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.core.errors import InvalidUnit
-from hypergrid.core.units import as_cf, check_unit, convert, difference_of, parse_number
+from hypergrid.core.units import check_unit, convert, difference_of, parse_number, to_cf
 from hypergrid.perspective.functions.aggregate_formulas import rate_unit, squared_unit
 from hypergrid.query import Query
 from queries.standing.conditions import Rate
@@ -55,16 +55,16 @@ def test_results_carry_units_that_udunits_knows() -> None:
         .attrs["units"]
         == "K"
     )
-    assert as_cf("delta_degF day") == "degR day"
+    assert to_cf("delta_degF day") == "degR day"
 
 
 def test_rates_of_change_are_differences_in_every_unit_of_temperature() -> None:
     for unit, expected in (("degC", 2.0), ("°C", 2.0), ("degF", 3.6), ("K", 2.0)):
-        settled = Rate(above="2 K", below=None, clear=None, per_ns=3600 * 10**9, over_ns=None).settled(unit)
+        settled = Rate(above="2 K", below=None, clear=None, per_ns=3600 * 10**9, over_ns=None).convert_levels(unit)
         assert settled.above == pytest.approx(expected), unit
 
 
 def test_a_parameter_that_is_a_temperature_takes_no_difference() -> None:
     with pytest.raises(InvalidUnit, match="a difference of temperatures is not a temperature; give it in K"):
-        parse_number("5 delta_degF", "degC", who="low")
-    assert parse_number("9 delta_degF", "delta_degC", who="step") == pytest.approx(5.0)
+        parse_number("5 delta_degF", "degC", label="low")
+    assert parse_number("9 delta_degF", "delta_degC", label="step") == pytest.approx(5.0)

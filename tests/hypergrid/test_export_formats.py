@@ -15,7 +15,7 @@ from rasterio.io import MemoryFile
 
 import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.formats.covjson import ucum
+from hypergrid.formats.covjson import to_ucum
 from hypergrid.formats.results import to_bytes, write
 from tests.judges import judge_cf
 from tests.support.networks import random_archive, random_array
@@ -120,7 +120,7 @@ def test_places_are_a_collection_of_series(results: dict[str, xr.Dataset], kind:
     ],
 )
 def test_units_are_written_as_ucum_has_them(unit: str, code: str) -> None:
-    assert ucum(unit) == code
+    assert to_ucum(unit) == code
 
 
 @pytest.mark.parametrize(("kind", "bands"), [("map", 10), ("levels", 10)])

@@ -200,7 +200,7 @@ def test_units_that_are_none_are_refused(unit: str) -> None:
      ("5 K", "K", 5.0)],
 )  # fmt: skip
 def test_numbers_are_read_with_their_units(given: object, unit: str, expected: float) -> None:
-    assert parse_number(given, unit, who="low") == pytest.approx(expected)
+    assert parse_number(given, unit, label="low") == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_numbers_are_read_with_their_units(given: object, unit: str, expected: f
 )  # fmt: skip
 def test_what_is_no_number_is_refused_by_name(given: object, unit: str) -> None:
     with pytest.raises(InvalidUnit, match="low"):
-        parse_number(given, unit, who="low")
+        parse_number(given, unit, label="low")
 
 
 def test_parameters_are_bound() -> None:

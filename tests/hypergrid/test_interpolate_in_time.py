@@ -208,7 +208,7 @@ def test_a_clip_keeps_the_readings_around_it(tmp_path: Path, method: str) -> Non
     mean = query.aggregate("mean", time="all").clip(time=clip).compute()
     assert mean["value"].to_numpy() == pytest.approx(np.mean(list(whole.values())))
     assert mean["count"].to_numpy().tolist() == [[10]]
-    bases = query.clip(time=clip).plan().surface.bases()
+    bases = query.clip(time=clip).plan().surface.list_bases()
     window = bases[0].operator.window  # type: ignore[union-attr]
     assert window.stop_ns - window.start_ns < 2 * 3600 * SECOND_NS, "and no more is read than may matter"
 

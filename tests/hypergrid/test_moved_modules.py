@@ -21,6 +21,15 @@ def test_scripts_import_the_join_as_before(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(WoJoin(2).push([0, 1], [1, 1], [0.0, 0.0])) == 1
 
 
+@pytest.mark.parametrize(
+    ("former", "name"), [("Known", "KnownParameters"), ("Late", "LateTuples"), ("Statistics", "JoinStatistics")]
+)
+def test_a_former_name_gives_the_class_with_a_warning(former: str, name: str) -> None:
+    module = importlib.import_module("hypergrid.wo_join")
+    with pytest.warns(DeprecationWarning, match=name):
+        assert getattr(module, former) is getattr(module, name)
+
+
 def test_other_paths_are_unknown() -> None:
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("hypergrid.nowhere")

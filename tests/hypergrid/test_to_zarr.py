@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.results.block_shapes import streamed_plan
-from hypergrid.execution.results.zarr_sink import INCOMPLETE, _rectangles, start_store
+from hypergrid.execution.results.block_shapes import make_streamed_plan
+from hypergrid.execution.results.zarr_sink import INCOMPLETE, _split_rectangles, start_store
 from hypergrid.query import Query
 from tests.support.networks import random_archive
 
@@ -88,7 +88,9 @@ def test_a_store_is_what_compute_gives(
     query = QUERIES[name]()
     if cells is not None:
         # Blocks of three rows, of parts of a row, and of single cells.
-        monkeypatch.setattr("hypergrid.execution.results.block_shapes._greatest", lambda _fits, most: min(cells, most))
+        monkeypatch.setattr(
+            "hypergrid.execution.results.block_shapes._find_greatest", lambda _fits, maximum: min(cells, maximum)
+        )
     told: list[float] = []
     missing = query.to_zarr(tmp_path / "out.zarr", progress=told.append)
     found, expected = opened(tmp_path / "out.zarr"), query.compute()
@@ -127,7 +129,7 @@ def test_a_range_of_cells_is_cut_into_rectangles(sizes: list[int], data: st.Data
     written = np.full(shape, -1)
     first = data.draw(st.integers(0, written.size - 1))
     stop = data.draw(st.integers(first + 1, written.size))
-    parts = list(_rectangles(first, stop, shape))
+    parts = list(_split_rectangles(first, stop, shape))
     for rectangle, part in parts:
         written[rectangle] = np.arange(first, stop)[part].reshape(written[rectangle].shape)
     expected = np.full(written.size, -1)
@@ -141,7 +143,7 @@ def test_a_range_of_cells_is_cut_into_rectangles(sizes: list[int], data: st.Data
 def test_blocks_are_whole_chunks_and_fit(slices: int, rows: int, columns: int, power: int) -> None:
     query = kriged(network(slices), (rows, columns))
     try:
-        plan, chunks = streamed_plan(query.surface(), 2**power)
+        plan, chunks = make_streamed_plan(query.surface(), 2**power)
     except TooLarge:
         # The smallest block has the stations' readings beside it, and chunks.
         assert power < 26, "refused although there is room"
@@ -171,7 +173,9 @@ def test_a_run_that_is_stopped_leaves_a_store_that_says_so_and_is_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query, target = kriged(network(50)), tmp_path / "out.zarr"
-    monkeypatch.setattr("hypergrid.execution.results.block_shapes._greatest", lambda _fits, most: min(11, most))
+    monkeypatch.setattr(
+        "hypergrid.execution.results.block_shapes._find_greatest", lambda _fits, maximum: min(11, maximum)
+    )
 
     def stop(fraction: float) -> None:
         if fraction > 0.5:
@@ -216,7 +220,7 @@ def test_a_plan_that_does_not_fit_leaves_what_is_there(tmp_path: Path) -> None:
 
 def test_blocks_of_some_time_cells_come_to_their_place(tmp_path: Path) -> None:
     query = kriged(network(10))
-    plan, chunks = streamed_plan(query.surface(), None)
+    plan, chunks = make_streamed_plan(query.surface(), None)
     outcome = start_store(tmp_path / "out.zarr", query.question, plan, chunks)
     everything, places = np.arange(10 * 77, dtype=float).reshape(10, 77), np.arange(77)
     for times in (np.arange(4), np.arange(4, 10)):

@@ -102,7 +102,7 @@ def everything(folder: Path) -> Told:
 
 
 @pytest.fixture
-def tell() -> Callable[[Path], Told]:
+def summarise() -> Callable[[Path], Told]:
     return everything
 
 

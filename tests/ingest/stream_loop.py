@@ -4,15 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hypergrid.archive import Archive
-from ingest.batch.archive_session import held
+from ingest.batch.archive_session import locked_archive
 from ingest.deployment.deployment_file import Deployment, load
 from ingest.job import ingest
-from ingest.sources.spool import END, Record, Spool, durable, reach, segments
+from ingest.sources.spool import END, Spool, SpoolRecord, durable, reach, segments
 from ingest.streaming.assembler import Assembler
-from ingest.streaming.micro_batch import GroupBatch, advance
-from ingest.streaming.spool_decoder import expected as expected_in
-from ingest.streaming.spool_decoder import groups_of, merged, parse_span
-from ingest.streaming.stream_commit import Committed, Ledger, commit
+from ingest.streaming.micro_batch import MicroBatch, assemble_batch
+from ingest.streaming.spool_decoder import expected_origins as expected_in
+from ingest.streaming.spool_decoder import groups_of, merge_pieces, parse_span
+from ingest.streaming.stream_commit import CommitResult, Ledger, commit
 from tests.ingest.streamed import SAMPLE, Message, everything, write_deployment
 
 
@@ -29,7 +29,7 @@ class Loop:
         self.after = listed[0][0] - 1 if listed else 0
         self.number = 0
 
-    def step(self, *, upto: int, is_lost: Callable[[int], bool] = lambda _: False) -> Committed:
+    def step(self, *, upto: int, is_lost: Callable[[int], bool] = lambda _: False) -> CommitResult:
         """Take a batch; where it is lost, it is taken again from the states before."""
         spool = self.archive / "spool"
         end = min(upto, reach(spool, self.after, most_bytes=self.batch_bytes))
@@ -50,11 +50,13 @@ class Loop:
                     if state is None
                     else Assembler.from_bytes(state)
                 )
-                batch = advance(
-                    assembler, merged([one for one in pieces if one.group == group]), [n for n, _ in segments(spool)]
+                batch = assemble_batch(
+                    assembler,
+                    merge_pieces([one for one in pieces if one.group == group]),
+                    [n for n, _ in segments(spool)],
                 )
                 self.states[group] = assembler.to_bytes()
-                found.append(GroupBatch.from_bytes(batch.to_bytes()))
+                found.append(MicroBatch.from_bytes(batch.to_bytes()))
             if is_lost(2 * attempt):
                 continue
             done = commit(
@@ -77,7 +79,7 @@ class Loop:
 
 def made(folder: Path, *, more: str = "") -> tuple[Path, Deployment]:
     deployment = load(write_deployment(folder, arrivals=False, more=more))
-    with held(folder / "archive", deployment, now_ns=1, on_wait=lambda: None):
+    with locked_archive(folder / "archive", deployment, now_ns=1, on_wait=lambda: None):
         pass
     return folder / "archive", deployment
 
@@ -94,4 +96,4 @@ def expected(folder: Path, sent: list[Message]) -> dict[tuple[object, ...], tupl
 
 def end(archive: Path) -> None:
     with Spool.open(archive / "spool") as spool:
-        spool.append([Record(2 * 10**18, kind=END)])
+        spool.append([SpoolRecord(2 * 10**18, kind=END)])

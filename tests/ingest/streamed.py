@@ -14,17 +14,17 @@ import numpy as np
 from hypergrid.archive import Archive
 from ingest.deployment.arrivals import read_arrivals
 from ingest.formats.sensorscope import COLUMNS
-from ingest.sources.spool import Record, Spool
+from ingest.sources.spool import Spool, SpoolRecord
 
 SAMPLE = Path(__file__).resolve().parents[2] / "station_data" / "sample"
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
 import sys
 from pathlib import Path
-from ingest.streaming_service import Following, stream
+from ingest.streaming_service import StreamOptions, stream
 def told(status):
     print(status.batches, flush=True)
-how = Following(Path(sys.argv[2]), until_idle=True, batch_bytes=int(sys.argv[3]))
+how = StreamOptions(Path(sys.argv[2]), until_idle=True, batch_bytes=int(sys.argv[3]))
 report = stream(Path(sys.argv[1]), how, on_status=told, on_warning=lambda text: print(text, file=sys.stderr))
 print("done", report.ledger.describe(), report.restarts, flush=True)
 """
@@ -73,7 +73,7 @@ def write_spool(folder: Path, sent: Sequence[Message], *, at_once: int = 100, se
         for start in range(0, len(sent), at_once):
             part = sent[start : start + at_once]
             spool.append(
-                Record(one.arrival_ns, "sensorscope", f"pass/{one.station}/up", one.payload, -1) for one in part
+                SpoolRecord(one.arrival_ns, "sensorscope", f"pass/{one.station}/up", one.payload, -1) for one in part
             )
             spool.flush()
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import hypergrid as hg
 from hypergrid.cli.main import app, main
 from hypergrid.core.errors import InvalidDeployment, InvalidQuery
-from ingest.batch.deployment_template import proposed
+from ingest.batch.deployment_template import propose_deployment
 from ingest.batch.dry_run import dry_run
 from ingest.deployment.deployment_file import load
 from ingest.job import ingest
@@ -93,7 +93,7 @@ def test_a_proposal_leaves_lines_for_what_is_known_of_a_gauge(tmp_path: Path) ->
     run = dry_run([tmp_path / "in"])
     assert run.to_dict()["sources"][0]["columns"][0]["counter"] == {"resolution": None, "rollover": None}
     path = tmp_path / "start.toml"
-    text = proposed(run)
+    text = propose_deployment(run)
     hint = text[text.index("# rain_meter counts") :].split("\n\n")[0].splitlines()
     # The comment is a declaration that works, once its first marks are gone and a number stands there.
     lines = [line.removeprefix("# ").replace("# resolution = ", "resolution = 0.2") for line in hint[1:]]

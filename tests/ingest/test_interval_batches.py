@@ -10,8 +10,8 @@ from hypergrid.archive import Archive
 from hypergrid.core.flags import FAIL, GOOD, SUSPECT, TESTS
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.units import KNOWN_VARIABLES, Variable
-from ingest.deployment.quality_overrides import Quality
-from ingest.quality.flagging import Inspector
+from ingest.deployment.quality_overrides import QualityOverrides
+from ingest.quality.flagging import QualityFlagger
 from ingest.reprocess.reflag import run_quality
 
 STEP_NS = 600 * 10**9
@@ -83,7 +83,7 @@ def _stored(path: Path, variable: Variable, parts: list[Readings]) -> tuple[NDAr
     with archive.commit(batch="all", message="", now_ns=1) as writer:
         writer.stations(list(STATIONS.values()))
         for part in parts:
-            Inspector(Quality(), STATIONS, 600.0).store(writer, variable, part, lambda _: None)
+            QualityFlagger(QualityOverrides(), STATIONS, 600.0).store(writer, variable, part, lambda _: None)
     return _flags(path, variable)
 
 
@@ -99,7 +99,7 @@ def test_the_pieces_in_which_readings_come_change_no_flag(tmp_path: Path, variab
     whole = make()  # type: ignore[operator]
     flag, tests = _stored(tmp_path / "whole", variable, [whole])
     part = (whole.time_ns - START_NS) // (37 * 3600 * 10**9)
-    pieces = [whole.take(part == number) for number in np.unique(part)]
+    pieces = [whole.take_rows(part == number) for number in np.unique(part)]
     small = _stored(tmp_path / "small", variable, pieces)
     np.testing.assert_array_equal(small[0], flag)
     np.testing.assert_array_equal(small[1], tests)

@@ -59,14 +59,14 @@ def test_every_reading_arrives_with_its_exact_time(network: Path, tmp_path: Path
         assert read_back(tmp_path / "a" / "raw", entry.sha256) == (network / entry.name).read_bytes()
 
 
-def test_a_second_ingest_commits_nothing(network: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
+def test_a_second_ingest_commits_nothing(network: Path, tmp_path: Path, now_ns: int, summarise: Tell) -> None:
     first = ingest([network], tmp_path / "a", now_ns=now_ns)
-    told = tell(tmp_path / "a")
+    told = summarise(tmp_path / "a")
     shutil.copy(network / "pass-1.txt", network / "same-content.txt")
     second = ingest([network], tmp_path / "a", now_ns=now_ns + 1)
     assert (second.snapshot, second.files, second.files_skipped, second.rows) == (None, 0, 4, 0)
     assert Archive.open(tmp_path / "a").snapshot == first.snapshot
-    assert tell(tmp_path / "a") == told
+    assert summarise(tmp_path / "a") == told
 
 
 def test_a_file_that_grew_adds_its_new_rows(
@@ -230,14 +230,14 @@ def test_lines_of_rejects_count_from_the_start_of_the_file(
 
 
 def test_small_pieces_make_the_same_archive(
-    network: Path, tmp_path: Path, now_ns: int, monkeypatch: pytest.MonkeyPatch, tell: Tell
+    network: Path, tmp_path: Path, now_ns: int, monkeypatch: pytest.MonkeyPatch, summarise: Tell
 ) -> None:
     (network / "pass-10.txt").write_bytes((network / "pass-1.txt").read_bytes().replace(b" 5", b" 6"))
     ingest([network], tmp_path / "whole", now_ns=now_ns)
     monkeypatch.setattr(ingest_module(), "CHUNK_BYTES", 3000)
     monkeypatch.setattr(ingest_module(), "VALUES_AT_ONCE", 700)
     ingest([network], tmp_path / "pieces", now_ns=now_ns)
-    assert tell(tmp_path / "pieces") == tell(tmp_path / "whole")
+    assert summarise(tmp_path / "pieces") == summarise(tmp_path / "whole")
     superseded = Archive.open(tmp_path / "whole").read("air_temperature", superseded=True)
     assert len(superseded) > 0
 
@@ -332,10 +332,10 @@ def test_a_column_that_no_file_has_is_told(tmp_path: Path, now_ns: int) -> None:
 
 @pytest.mark.parametrize("where", ["stage", "store", "has_changed"])
 def test_an_interruption_leaves_the_archive_as_it_was(
-    network: Path, tmp_path: Path, now_ns: int, where: str, monkeypatch: pytest.MonkeyPatch, tell: Tell
+    network: Path, tmp_path: Path, now_ns: int, where: str, monkeypatch: pytest.MonkeyPatch, summarise: Tell
 ) -> None:
     ingest([network / "pass-1.txt"], tmp_path / "a", now_ns=now_ns)
-    before = tell(tmp_path / "a")
+    before = summarise(tmp_path / "a")
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -344,7 +344,7 @@ def test_an_interruption_leaves_the_archive_as_it_was(
         patch.setattr(ingest_module(), where, interrupt)
         with pytest.raises(KeyboardInterrupt):
             ingest([network], tmp_path / "a", now_ns=now_ns)
-    assert tell(tmp_path / "a") == before
+    assert summarise(tmp_path / "a") == before
     assert [path.name for path in (tmp_path / "a" / "staging").iterdir()] == ["lock"]
     assert ingest([network], tmp_path / "a", now_ns=now_ns).stored == 2 * 200 * 9
 

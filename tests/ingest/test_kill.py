@@ -43,12 +43,12 @@ def run_and_kill(network: Path, archive: Path, now_ns: int, engine: Engine, afte
 
 
 def prove(
-    network: Path, folder: Path, now_ns: int, tell: Tell, *, engine: Engine, moments: list[float], least: int
+    network: Path, folder: Path, now_ns: int, summarise: Tell, *, engine: Engine, moments: list[float], minimum: int
 ) -> None:
     """Kill a run at each of the moments (fractions of an undisturbed run), run again, and compare."""
     killed, duration_s = run_and_kill(network, folder / "undisturbed", now_ns, engine, 300.0)
     assert not killed
-    expected = tell(folder / "undisturbed")
+    expected = summarise(folder / "undisturbed")
     alive = 0
     for place, moment in enumerate(moments):
         archive = folder / f"killed-{place}"
@@ -61,10 +61,10 @@ def prove(
         report = ingest([network], archive, now_ns=now_ns, engine="inprocess")
         # All or nothing: what was committed needs nothing more, what was not needs everything.
         assert (report.snapshot is None) == committed
-        assert tell(archive) == expected
+        assert summarise(archive) == expected
         assert [path.name for path in (archive / "staging").iterdir()] == ["lock"]
         assert not list((archive / "raw").glob("*/.partial-*"))
-    assert alive >= least
+    assert alive >= minimum
 
 
 @pytest.fixture
@@ -76,23 +76,25 @@ def larger(network: Path, make_text: Callable[..., bytes]) -> Path:
     return network
 
 
-@pytest.mark.parametrize(("every", "least"), [(2, 3), (1, 5)])
-def test_ten_random_moments(every: int, least: int, larger: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
+@pytest.mark.parametrize(("every", "minimum"), [(2, 3), (1, 5)])
+def test_ten_random_moments(
+    every: int, minimum: int, larger: Path, tmp_path: Path, now_ns: int, summarise: Tell
+) -> None:
     chosen = random.Random(2007)
     moments = [(place + chosen.random()) / 10 for place in range(10)][::every]
-    prove(larger, tmp_path, now_ns, tell, engine="inprocess", moments=moments, least=least)
+    prove(larger, tmp_path, now_ns, summarise, engine="inprocess", moments=moments, minimum=minimum)
 
 
 @pytest.mark.parametrize("moments", [[0.5], [0.5, 0.75]])
-def test_on_spark(moments: list[float], larger: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
-    prove(larger, tmp_path, now_ns, tell, engine="spark", moments=moments, least=1)
+def test_on_spark(moments: list[float], larger: Path, tmp_path: Path, now_ns: int, summarise: Tell) -> None:
+    prove(larger, tmp_path, now_ns, summarise, engine="spark", moments=moments, minimum=1)
 
 
-def test_in_an_s3_store(larger: Path, tmp_path: Path, now_ns: int, tell: Tell, s3: S3Server) -> None:
+def test_in_an_s3_store(larger: Path, tmp_path: Path, now_ns: int, summarise: Tell, s3: S3Server) -> None:
     place = s3.place()
     with (larger / "deployment.toml").open("a") as deployment:
         deployment.write(table(place))
-    prove(larger, tmp_path, now_ns, tell, engine="inprocess", moments=[0.3, 0.5, 0.7, 0.9], least=2)
+    prove(larger, tmp_path, now_ns, summarise, engine="inprocess", moments=[0.3, 0.5, 0.7, 0.9], minimum=2)
     # Each archive has its objects, and what was killed before it had any left none.
     stores = [Archive.open(marker.parent).store for marker in tmp_path.glob("*/hypergrid.json")]
     assert len(stores) == 5
@@ -102,7 +104,7 @@ def test_in_an_s3_store(larger: Path, tmp_path: Path, now_ns: int, tell: Tell, s
 
 
 @pytest.mark.soak
-def test_ten_random_moments_on_spark(larger: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
+def test_ten_random_moments_on_spark(larger: Path, tmp_path: Path, now_ns: int, summarise: Tell) -> None:
     chosen = random.Random(2008)
     moments = [(place + chosen.random()) / 10 for place in range(10)]
-    prove(larger, tmp_path, now_ns, tell, engine="spark", moments=moments, least=5)
+    prove(larger, tmp_path, now_ns, summarise, engine="spark", moments=moments, minimum=5)

@@ -26,18 +26,18 @@ def asking(network: Path, s3: S3Server) -> Path:
     return path
 
 
-def test_a_batch_is_that_of_a_folder(network: Path, asking: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
+def test_a_batch_is_that_of_a_folder(network: Path, asking: Path, tmp_path: Path, now_ns: int, summarise: Tell) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     ingest([network], here, now_ns=now_ns)
     ingest([network], there, deployment=asking, now_ns=now_ns)
-    assert tell(there) == tell(here)
+    assert summarise(there) == summarise(here)
     assert not (there / "store").exists()
     # The archive knows by itself where it is, and a file that came is known as well.
     assert ingest([network], there, now_ns=now_ns).snapshot is None
     (network / "pass-1.txt").write_bytes((network / "pass-1.txt").read_bytes().replace(b"NaN", b"1.5"))
     for folder in (here, there):
         assert ingest([network], folder, now_ns=now_ns + 1).snapshot is not None
-    assert tell(there) == tell(here)
+    assert summarise(there) == summarise(here)
 
 
 def test_another_place_than_the_archives_is_refused(
@@ -104,7 +104,7 @@ def test_the_command_tells_in_a_line_what_keeps_it(
 
 
 def test_a_description_that_was_wrong_is_mended_there_as_well(
-    network: Path, asking: Path, tmp_path: Path, now_ns: int, tell: Tell
+    network: Path, asking: Path, tmp_path: Path, now_ns: int, summarise: Tell
 ) -> None:
     wrong = asking.read_text().replace('wind_speed", unit = "m s-1"', 'wind_speed", unit = "km/h"')
     (network / "deployment.toml").write_text(wrong)

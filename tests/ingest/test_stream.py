@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from hypergrid.archive import Archive, StoreError
 from hypergrid.archive.arrays import stream_log
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.cli.main import app, main
 from hypergrid.core.errors import (
     ArchiveConflict,
@@ -30,38 +30,38 @@ from hypergrid.core.errors import (
     StoreUnavailable,
 )
 from ingest import streaming_service as stream_module
-from ingest.batch.archive_session import held
+from ingest.batch.archive_session import locked_archive
 from ingest.deployment.deployment_file import load
-from ingest.deployment.versions import deploy, deployments, parted, reading
+from ingest.deployment.versions import deploy, read_versions, split_by_version, version_at
 from ingest.job import ingest
 from ingest.repair.examiners import check_parts
 from ingest.streaming.assembler import Assembler
-from ingest.streaming.metrics import StreamMetrics, exposed
-from ingest.streaming.micro_batch import advance
-from ingest.streaming.row_batch import Arrived, Clock
-from ingest.streaming.spool_decoder import Piece, merged, parse_span
-from ingest.streaming.status import Status
+from ingest.streaming.metrics import StreamMetrics, serve_metrics
+from ingest.streaming.micro_batch import assemble_batch
+from ingest.streaming.row_batch import ClockTicks, RowBatch
+from ingest.streaming.spool_decoder import DecodedPiece, merge_pieces, parse_span
+from ingest.streaming.status import StreamStatus
 from ingest.streaming.stream_commit import Ledger, commit
 from ingest.streaming_service import (
-    Following,
+    StreamOptions,
     StreamReport,
-    _alone,
     _end_jvm,
+    _exclusive_stream,
     _Leaving,
-    _Progress,
-    _Run,
-    _started,
+    _start_time,
+    _StreamProgress,
+    _StreamRun,
     stream,
 )
 from tests.ingest.brokers import RunningBroker, publish
 from tests.ingest.streamed import SAMPLE, everything, messages, write_deployment, write_spool
 
-_NO_CLOCK = Clock(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+_NO_CLOCK = ClockTicks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
 def test_a_stream_needs_a_deployment(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="needs --deployment FILE"):
-        stream(tmp_path / "archive", Following())
+        stream(tmp_path / "archive", StreamOptions())
     assert not (tmp_path / "archive").exists()
     done = CliRunner().invoke(app, ["stream", str(tmp_path / "archive")])
     assert isinstance(done.exception, NotFound)
@@ -69,15 +69,15 @@ def test_a_stream_needs_a_deployment(tmp_path: Path) -> None:
 
 def test_one_stream_an_archive_and_of_its_network(tmp_path: Path) -> None:
     deployment, archive = write_deployment(tmp_path, arrivals=False), tmp_path / "archive"
-    with held(archive, load(deployment), now_ns=1, on_wait=lambda: None):
+    with locked_archive(archive, load(deployment), now_ns=1, on_wait=lambda: None):
         pass
     other = tmp_path / "other.toml"
     other.write_text(deployment.read_text().replace('name = "pass"', 'name = "other"', 1))
     with pytest.raises(ArchiveConflict, match="network 'pass'"):
-        stream(archive, Following(other, until_idle=True))
+        stream(archive, StreamOptions(other, until_idle=True))
     (archive / "stream").mkdir(exist_ok=True)
-    with exclusive(archive / "stream" / "lock"), pytest.raises(ArchiveConflict, match="another stream"):
-        stream(archive, Following(deployment, until_idle=True))
+    with wait_for_lock(archive / "stream" / "lock"), pytest.raises(ArchiveConflict, match="another stream"):
+        stream(archive, StreamOptions(deployment, until_idle=True))
 
 
 def test_deployments_read_the_records_that_came_under_them(tmp_path: Path) -> None:
@@ -87,22 +87,22 @@ def test_deployments_read_the_records_that_came_under_them(tmp_path: Path) -> No
     assert not deploy(journal, path, first=20), "the same again is no other"
     path.write_text(path.read_text() + "\n[stream]\nidle_s = 7\n")
     assert deploy(journal, path, first=101)
-    found = deployments(journal)
+    found = read_versions(journal)
     assert [one.first for one in found] == [10, 101]
     # What came before the first is read by it.
-    assert [(a, b, one.stream.idle_s) for a, b, one in parted(found, 0, 300)] == [
+    assert [(a, b, one.stream.idle_s) for a, b, one in split_by_version(found, 0, 300)] == [
         (0, 9, None),
         (9, 100, None),
         (100, 300, 7.0),
     ]
-    assert reading(found, 100).stream.idle_s is None
-    assert reading(found, 101).stream.idle_s == 7.0
+    assert version_at(found, 100).stream.idle_s is None
+    assert version_at(found, 101).stream.idle_s == 7.0
     with pytest.raises(NotFound, match="no deployment yet"):
-        reading([], 1)
+        version_at([], 1)
     path.write_text("[[feed]]\n")
     with pytest.raises(InvalidDeployment):
         deploy(journal, path, first=400)
-    assert len(deployments(journal)) == 2
+    assert len(read_versions(journal)) == 2
 
 
 def test_keys_of_the_stream_are_checked(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_keys_of_the_stream_are_checked(tmp_path: Path) -> None:
 
 
 def test_the_status_is_a_line() -> None:
-    status = Status(Ledger(came=9, held=4, stored=5, late=1), 1234.5, 1_190_246_400_000_000_000, 7, 3)
+    status = StreamStatus(Ledger(came=9, held=4, stored=5, late=1), 1234.5, 1_190_246_400_000_000_000, 7, 3)
     assert status.describe() == (
         "1,234 readings/s, 4 held, 1 rows late, last slice closed 2007-09-20T00:00Z, 7 records behind"
     )
@@ -121,12 +121,12 @@ def test_the_status_is_a_line() -> None:
 
 def test_figures_of_a_stream_for_prometheus(tmp_path: Path) -> None:
     metrics = StreamMetrics(tmp_path)
-    with exposed(metrics, 0) as port:
+    with serve_metrics(metrics, 0) as port:
         before = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
-        metrics.take(Status(Ledger(came=9, held=4, stored=5, late=1), 1234.5, 1_190_246_400_000_000_000, 7, 3))
+        metrics.update(StreamStatus(Ledger(came=9, held=4, stored=5, late=1), 1234.5, 1_190_246_400_000_000_000, 7, 3))
         after = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
         with pytest.raises(CannotListen, match=f"port {port}: .*choose another with --metrics-port"):
-            exposed(metrics, port).__enter__()
+            serve_metrics(metrics, port).__enter__()
     assert "hypergrid_disk_free_bytes" in before
     assert "hypergrid_stream" not in before
     for line in (
@@ -194,7 +194,7 @@ def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Pat
     (damaged,) = check_parts(archive, Archive.open(archive), lambda _name, _done: None)
     assert damaged.where == f"stream/checkpoint/offsets/{offset.name}"
     # What both runs told of themselves, for those who watch.
-    told = stream_log.read(archive)
+    told = stream_log.read_records(archive)
     assert sum(one.get("ended", False) for one in told) == 2
     assert told[-1]["ended"]
     assert told[-1]["came"] == ledger["came"]
@@ -248,11 +248,11 @@ def test_sighup_of_its_process_alone_ends_a_stream_and_what_it_started(tmp_path:
 
 
 def test_a_batch_that_comes_while_the_query_is_stopped_is_refused_and_no_failure(tmp_path: Path) -> None:
-    progress = _Progress(tmp_path, lambda: 1)
+    progress = _StreamProgress(tmp_path, lambda: 1)
     with progress.busy:
         progress.leaving.set()
     with pytest.raises(match="comes again"):
-        progress.take("id", 0, [])
+        progress.commit_batch("id", 0, [])
     assert progress.failure is None
 
 
@@ -261,7 +261,7 @@ class _LateBatch:
 
     pid = None
 
-    def begin(self, folder: Path, take: Callable[..., None], **_: object) -> None:
+    def start(self, folder: Path, take: Callable[..., None], **_: object) -> None:
         self._take = take
 
     def is_active(self) -> bool:
@@ -282,14 +282,16 @@ def test_a_stream_that_is_told_to_stop_does_not_wait_for_who_waits_for_it(tmp_pa
     (tmp_path / "stream").mkdir()
     stopping = threading.Event()
     stopping.set()
-    run = _Run(tmp_path, Following(), _Progress(tmp_path, lambda: 1), stopping, lambda _: None, lambda _: None)
-    run._follower = _LateBatch()  # type: ignore[assignment]
-    assert run._followed(10.0)
+    run = _StreamRun(
+        tmp_path, StreamOptions(), _StreamProgress(tmp_path, lambda: 1), stopping, lambda _: None, lambda _: None
+    )
+    run._job = _LateBatch()  # type: ignore[assignment]
+    assert run._follow_query(10.0)
 
 
 def test_a_dead_process_that_nobody_asks_for_is_not_waited_for(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        started = _started(child.pid)
+        started = _start_time(child.pid)
         assert started is not None
         (tmp_path / "jvm").write_text(f"{child.pid} {started}")
         # It becomes a zombie, as it is asked for by `wait` only.
@@ -304,7 +306,11 @@ def test_of_two_starts_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "stream").mkdir()
     # As where both have looked whether the lock is free before either took it.
     monkeypatch.setattr("ingest.streaming_service.is_free", lambda _: True, raising=False)
-    with _alone(tmp_path), pytest.raises(ArchiveConflict, match="another stream"), _alone(tmp_path):
+    with (
+        _exclusive_stream(tmp_path),
+        pytest.raises(ArchiveConflict, match="another stream"),
+        _exclusive_stream(tmp_path),
+    ):
         pass
 
 
@@ -312,11 +318,11 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment, told = write_deployment(tmp_path, arrivals=False), list[str]()
-    with held(tmp_path / "archive", load(deployment), now_ns=1, on_wait=lambda: None):
+    with locked_archive(tmp_path / "archive", load(deployment), now_ns=1, on_wait=lambda: None):
         pass
     write_spool(tmp_path / "archive" / "spool", messages(("1",), until_h=1.0))
     pieces = parse_span(tmp_path / "archive" / "spool", 0, 9, load(deployment))
-    batch = advance(Assembler(60.0), merged(pieces), [1])
+    batch = assemble_batch(Assembler(60.0), merge_pieces(pieces), [1])
     deploy(tmp_path / "archive" / "stream" / "deployments", deployment, first=1)
     # The S3-compatible store of an archive is waited for as the disk is.
     troubles: list[Exception] = [StoreUnavailable("gone"), StoreError("no space"), OSError(errno.ENOSPC, "no space")]
@@ -328,8 +334,8 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_told_once(
 
     monkeypatch.setattr("ingest.streaming_service.commit", full)
     monkeypatch.setattr("ingest.streaming_service.PAUSE_S", 0.01)
-    progress = _Progress(tmp_path / "archive", lambda: 1, on_warning=told.append)
-    progress.take("id", 0, [batch])
+    progress = _StreamProgress(tmp_path / "archive", lambda: 1, on_warning=told.append)
+    progress.commit_batch("id", 0, [batch])
     assert (progress.batches, progress.failure) == (1, None)
     assert progress.ledger.came == batch.counts.readings > 0
     assert [("cannot be written" in text, "can be written again" in text) for text in told] == [
@@ -345,12 +351,12 @@ def test_a_full_disk_keeps_no_stream_from_being_stopped(tmp_path: Path, monkeypa
         raise trouble
 
     monkeypatch.setattr("ingest.streaming_service.Archive.open", full)
-    monkeypatch.setattr("ingest.streaming_service.reading", lambda *_: None)
-    progress = _Progress(tmp_path, lambda: 1)
+    monkeypatch.setattr("ingest.streaming_service.version_at", lambda *_: None)
+    progress = _StreamProgress(tmp_path, lambda: 1)
     monkeypatch.setattr(progress, "on_warning", lambda _: progress.leaving.set())
-    group = advance(Assembler(60.0), Piece("n", Arrived.nothing(), _NO_CLOCK), [1])
+    group = assemble_batch(Assembler(60.0), DecodedPiece("n", RowBatch.empty(), _NO_CLOCK), [1])
     with pytest.raises(_Leaving):
-        progress.take("id", 0, [group])
+        progress.commit_batch("id", 0, [group])
 
 
 def test_what_the_store_cannot_do_is_no_traceback(
@@ -383,8 +389,10 @@ def test_a_receiver_that_ends_again_and_again_is_told_once_and_started_less_and_
     give_time(stream_module, monotonic=lambda: clock[0])
     deployment = write_deployment(tmp_path, arrivals=False)
     deploy(tmp_path / "stream" / "deployments", deployment, first=1)
-    how = Following(watch=tmp_path)
-    run = _Run(tmp_path, how, _Progress(tmp_path, lambda: 1), threading.Event(), lambda _: None, told.append)
+    how = StreamOptions(watch=tmp_path)
+    run = _StreamRun(
+        tmp_path, how, _StreamProgress(tmp_path, lambda: 1), threading.Event(), lambda _: None, told.append
+    )
     run._receive()
     while clock[0] < 200.0:
         assert not run._is_received()
@@ -396,11 +404,11 @@ def test_a_receiver_that_ends_again_and_again_is_told_once_and_started_less_and_
 
 def test_an_edit_that_only_the_receiver_cannot_use_is_told_and_the_one_before_stays(tmp_path: Path) -> None:
     deployment, told = write_deployment(tmp_path, arrivals=False), list[str]()
-    with held(tmp_path / "archive", load(deployment), now_ns=1, on_wait=lambda: None):
+    with locked_archive(tmp_path / "archive", load(deployment), now_ns=1, on_wait=lambda: None):
         pass
-    how = Following(deployment, mqtt="mqtt://host")
-    run = _Run(
-        tmp_path / "archive", how, _Progress(tmp_path, lambda: 1), threading.Event(), lambda _: None, told.append
+    how = StreamOptions(deployment, mqtt="mqtt://host")
+    run = _StreamRun(
+        tmp_path / "archive", how, _StreamProgress(tmp_path, lambda: 1), threading.Event(), lambda _: None, told.append
     )
     assert run.deploy()
     before = deployment.read_text()
@@ -413,4 +421,4 @@ def test_an_edit_that_only_the_receiver_cannot_use_is_told_and_the_one_before_st
         with pytest.raises(InvalidDeployment):
             run.deploy()
     assert ["the one before it stays" in text for text in told] == [True, True]
-    assert [one.text for one in deployments(tmp_path / "archive" / "stream" / "deployments")] == [before]
+    assert [one.text for one in read_versions(tmp_path / "archive" / "stream" / "deployments")] == [before]

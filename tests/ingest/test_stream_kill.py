@@ -12,7 +12,7 @@ import pytest
 
 from hypergrid.archive import Archive
 from hypergrid.archive.durability.backup import back_up, restore
-from ingest.batch.archive_session import held
+from ingest.batch.archive_session import locked_archive
 from ingest.deployment.deployment_file import load
 from ingest.job import ingest
 from ingest.sources.spool import durable, segments
@@ -37,7 +37,7 @@ def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float,
     write_deployment(folder / "files", arrivals=True)
     ingest([folder / "files"], folder / "expected", now_ns=1, engine="inprocess")
     deployment, archive = write_deployment(folder, arrivals=False), folder / "archive"
-    with held(archive, load(deployment), now_ns=1, on_wait=lambda: None):
+    with locked_archive(archive, load(deployment), now_ns=1, on_wait=lambda: None):
         pass
     killed = 0
     bounds = np.linspace(0, len(sent), len(kills) + 2).astype(int).tolist()

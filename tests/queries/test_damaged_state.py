@@ -16,7 +16,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.archive.disk.row_checksums import DamagedState, find_damage, read_line, tables_of
+from hypergrid.archive.disk.row_checksums import DamagedState, find_damage, list_tables, parse_checked_line
 from hypergrid.core.errors import NotFound
 from hypergrid.core.settings import Settings
 from queries.jobs.job_history import LOST, Journal
@@ -27,8 +27,8 @@ from queries.standing.repository import (
     Alert,
     CatalogueDamaged,
     CatalogueUnavailable,
-    Found,
-    Progress,
+    EvaluationProgress,
+    EvaluationResult,
     StandingStore,
 )
 from queries.standing.service import StandingQueries
@@ -37,7 +37,7 @@ from queries.web.auth.access import Access
 from queries.web.auth.audit import Audit
 from queries.web.auth.keys import BadKey, KeysDamaged, KeyStore
 from queries.web.preflight import check
-from queries.web.serving import damaged_rows, opened_journal
+from queries.web.serving import damaged_rows, open_journal
 
 NOW_NS = 1_700_000_000 * 10**9
 FLIPS = 400
@@ -73,15 +73,15 @@ def write_jobs(path: Path) -> None:
             outline=SimpleNamespace(cells=100 + number), state="done", started_ns=NOW_NS, ended_ns=NOW_NS + 9,
             error=None,
         )  # fmt: skip
-        journal.asked(job)  # type: ignore[arg-type]
-        journal.ended(job)  # type: ignore[arg-type]
+        journal.record_job(job)  # type: ignore[arg-type]
+        journal.record_end(job)  # type: ignore[arg-type]
     journal.close()
 
 
 def read_jobs(path: Path) -> Values:
     journal = Journal(path, now_ns=NOW_NS + 50)
     try:
-        found = {job.id: job for job in journal.noted()}
+        found = {job.id: job for job in journal.list_records()}
         return found | {f"find {number}": journal.find(f"job-{number}") for number in range(6)}
     finally:
         journal.close()
@@ -98,9 +98,15 @@ def write_standing(path: Path) -> None:
             },
             settings=None,
         )  # fmt: skip
-        store.add(definition, Progress("S1", NOW_NS), now_ns=NOW_NS)
+        store.add(definition, EvaluationProgress("S1", NOW_NS), now_ns=NOW_NS)
         body = {"place": "here", "text": f"cold {number}"}
-        store.keep([Found(name, Progress("S2", NOW_NS, NOW_NS), ((Alert(name, "raised", body, NOW_NS), None),))])
+        store.keep(
+            [
+                EvaluationResult(
+                    name, EvaluationProgress("S2", NOW_NS, NOW_NS), ((Alert(name, "raised", body, NOW_NS), None),)
+                )
+            ]
+        )
     store.pause("frost-1", paused=True)
     store.close()
 
@@ -110,9 +116,9 @@ def read_standing(path: Path) -> Values:
     try:
         found: Values = {f"query {one.name}": one for one in store.entries()}
         found |= {f"alert {one.number}": one for one in store.alerts()}
-        found |= {f"letter {number}": str(target) for number, target in store.letters()}
+        found |= {f"letter {number}": str(target) for number, target in store.list_waiting()}
         found |= {f"{one.name} {one.number}": one for n in range(4) for one in store.alerts(name=f"frost-{n}")}
-        waiting = [one for n in range(4) for one in store.undelivered(f"frost-{n}", limit=9)]
+        waiting = [one for n in range(4) for one in store.list_undelivered(f"frost-{n}", limit=9)]
         return found | {f"undelivered {one['number']}": one for one in waiting}
     finally:
         store.close()
@@ -121,11 +127,11 @@ def read_standing(path: Path) -> Values:
 def write_audit(path: Path) -> None:
     audit = Audit(path)
     for number in range(20):
-        audit.note(now_ns=NOW_NS + number, who=f"alice ({number})", what="POST /api/v1/standing", status=201)
+        audit.note(now_ns=NOW_NS + number, label=f"alice ({number})", what="POST /api/v1/standing", status=201)
 
 
 def read_audit(path: Path) -> Values:
-    contents = filter(None, map(read_line, path.read_bytes().split(b"\n")))
+    contents = filter(None, map(parse_checked_line, path.read_bytes().split(b"\n")))
     return {content["who"]: content for content in contents}
 
 
@@ -233,7 +239,7 @@ def as_before(file: File, new: Path, old: Path) -> None:
         for statement in OLDER[file.name]:
             db.execute(statement)
         db.execute("ATTACH ? AS new", (str(new),))
-        for table in tables_of(db):
+        for table in list_tables(db):
             columns = ", ".join(row[1] for row in db.execute(f"PRAGMA main.table_info({table})"))
             db.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM new.{table} ORDER BY rowid")
         db.execute("PRAGMA user_version = 1")
@@ -249,7 +255,7 @@ def test_a_file_of_an_older_program_gets_checksums_when_it_is_opened(file: File,
     assert file.read(old) == file.read(new)
     with closing(sqlite3.connect(old)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (2,)
-        for table in tables_of(db):
+        for table in list_tables(db):
             sums = [text for (text,) in db.execute(f"SELECT checksum FROM {table}")]
             assert sums
             assert all(len(text) == 8 for text in sums)
@@ -264,7 +270,7 @@ def test_a_file_of_an_older_program_gets_checksums_when_it_is_opened(file: File,
 def test_lines_of_an_older_program_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_text('{"time": "2026-01-01T00:00Z", "who": "before", "what": "keys create"}\n')
-    Audit(path).note(now_ns=NOW_NS, who="after", what="keys revoke")
+    Audit(path).note(now_ns=NOW_NS, label="after", what="keys revoke")
     assert list(read_audit(path)) == ["before", "after"]
     assert json.loads(path.read_text().splitlines()[1])["what"] == "keys revoke"
     assert list(find_damage(path)) == []
@@ -289,14 +295,14 @@ def test_a_damaged_row_gets_no_new_checksum(tmp_path: Path) -> None:
     write_standing(path)
     damage(path, b"0 degC", b"9 degC")
     store = StandingStore(path)
-    assert len(store.damaged()) == 4
+    assert len(store.list_damaged()) == 4
     with pytest.raises(CatalogueDamaged, match="'frost-0' is damaged in .*standing.sqlite.*make it anew"):
         store.pause("frost-0", paused=True)
     with pytest.raises(CatalogueDamaged):
         store.entry("frost-0")
     assert store.entries() == []
     store.remove("frost-0")
-    assert len(store.damaged()) == 3
+    assert len(store.list_damaged()) == 3
     store.close()
 
 
@@ -306,9 +312,9 @@ def test_a_letter_of_a_damaged_alert_is_not_sent(tmp_path: Path) -> None:
     damage(path, b"cold 2", b"gold 2")
     store = StandingStore(path)
     assert [one.number for one in store.alerts()] == [1, 2, 4]
-    sent = [store.sending(number) for number, _ in store.letters()]
+    sent = [store.mark_sending(number) for number, _ in store.list_waiting()]
     assert [None if one is None else one.alert.number for one in sent] == [1, 2, None, 4]
-    assert store.post() == {"refused": 1, "sending": 3}
+    assert store.count_messages() == {"refused": 1, "sending": 3}
     store.close()
 
 
@@ -320,8 +326,8 @@ def test_a_damaged_job_does_not_keep_the_others_from_ending(tmp_path: Path) -> N
     damage(path, b"job-4", b"job-$")
     with closing(Journal(path, now_ns=NOW_NS)) as journal:
         assert journal.lost == 2
-        assert journal.damaged() == ["row 5 of jobs"]
-        assert [(one.id, one.error) for one in journal.noted()][:2] == [("job-5", LOST), ("job-3", LOST)]
+        assert journal.list_damaged() == ["row 5 of jobs"]
+        assert [(one.id, one.error) for one in journal.list_records()][:2] == [("job-5", LOST), ("job-3", LOST)]
 
 
 def test_access_stays_on_when_all_keys_are_damaged(tmp_path: Path) -> None:
@@ -330,7 +336,7 @@ def test_access_stays_on_when_all_keys_are_damaged(tmp_path: Path) -> None:
         text = store.create("alice", "admin", now_ns=NOW_NS)[1]
     damage(path, b"admin", b"adlin")
     with closing(KeyStore(path)) as store:
-        assert (store.exist, store.keys(), store.damaged()) == (True, [], ["row 1 of keys"])
+        assert (store.exist, store.keys(), store.list_damaged()) == (True, [], ["row 1 of keys"])
         with pytest.raises(BadKey, match="not known"):
             store.check(text, NOW_NS)
 
@@ -358,7 +364,7 @@ def test_a_server_answers_without_its_file_of_jobs_and_says_so(
 ) -> None:
     path = tmp_path / "jobs.sqlite"
     path.write_bytes(b"no database at all" * 100)
-    journal, found = opened_journal(path, now_ns=NOW_NS)
+    journal, found = open_journal(path, now_ns=NOW_NS)
     assert journal is None
     app = create_app(make_runner(archive, journal=journal), Catalogue(archive), damage=found)
     client = TestClient(app, base_url="http://127.0.0.1")
@@ -374,9 +380,9 @@ def test_a_file_of_jobs_that_fails_later_hides_old_jobs_alone(
     write_jobs(tmp_path / "jobs.sqlite")
     journal = Journal(tmp_path / "jobs.sqlite", now_ns=NOW_NS)
     runner = make_runner(archive, journal=journal)
-    assert len(runner.past()) == 6
+    assert len(runner.list_past_jobs()) == 6
     journal._db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
-    assert runner.past() == []
+    assert runner.list_past_jobs() == []
     with pytest.raises(NotFound):
         runner.job("job-1")
     journal.close()
@@ -389,7 +395,7 @@ def test_serve_check_names_damaged_state(tmp_path: Path, archive: hg.OpenArchive
     assert found["state"].is_fine
     damage(tmp_path / "keys.sqlite", b"key-3", b"key#3")
     found = {one.what: one for one in check(archive.path, settings, None, now_ns=NOW_NS)}
-    assert (found["state"].is_fine, "keys.sqlite: row 4 of keys" in found["state"].told) == (False, True)
+    assert (found["state"].is_fine, "keys.sqlite: row 4 of keys" in found["state"].message) == (False, True)
 
 
 def test_damaged_rows_are_told_by_file(tmp_path: Path, archive: hg.OpenArchive) -> None:

@@ -16,12 +16,12 @@ def test_between_its_cells_it_is_the_terrain_and_every_station_stands_on_it(tmp_
     layer = read_raster(write_terrain(tmp_path / "terrain.tif"), name="elevation")
     assert (layer.values.shape, layer.unit) == ((240, 240), "m")
     network = stations(100)
-    found = layer.at([(one.lon, one.lat) for one in network])
+    found = layer.sample([(one.lon, one.lat) for one in network])
     np.testing.assert_allclose(found, [one.elevation_m for one in network], rtol=0, atol=0.13)
     west, south, east, north = layer.bounds
     places = np.random.default_rng(4).uniform((west, south), (east, north), (5000, 2))
     inner = ((places > np.array([west, south]) + 2e-4) & (places < np.array([east, north]) - 2e-4)).all(axis=1)
-    error = layer.at(places)[inner] - elevation(places[inner, 0], places[inner, 1])
+    error = layer.sample(places)[inner] - elevation(places[inner, 0], places[inner, 1])
     assert np.abs(error).max() < 0.1
 
 

@@ -47,12 +47,12 @@ def around(
     present: Sequence[tuple[Point, float]],
     point: Point,
     variogram: Mapping[str, object],
-    most: int,
+    maximum: int,
     radius_m: float = math.inf,
 ) -> Estimate:
     """Return the estimate at one point by simple kriging: what differs from a known mean, by covariances."""
     sill = float(str(variogram["psill"])) + float(str(variogram.get("nugget", 0.0)))
-    near = [present[i] for i in nearest(present, point, most, radius_m)]
+    near = [present[i] for i in nearest(present, point, maximum, radius_m)]
     if not near:
         return Estimate(math.nan, math.nan, 0)
     places = [place for place, _ in near]
@@ -68,7 +68,7 @@ def estimate(
     present: Sequence[tuple[Point, float]],
     point: Point,
     variogram: Mapping[str, object],
-    most: int,
+    maximum: int,
     radius_m: float = math.inf,
     rises_m: Sequence[float] | None = None,
 ) -> Estimate:
@@ -85,7 +85,7 @@ def estimate(
     rises_m
         How much higher than the point each of these stations is [m]: the mean is linear in height, not constant.
     """
-    near = nearest(present, point, most, radius_m)
+    near = nearest(present, point, maximum, radius_m)
     functions = [[1.0] if rises_m is None else [1.0, rises_m[i] / 100] for i in near]
     count, more = len(near), 1 if rises_m is None else 2
     if count < more:
@@ -102,7 +102,7 @@ def estimate(
     return Estimate(value, math.fsum(float(a) * float(b) for a, b in zip(solved, side, strict=True)), count)
 
 
-def nearest(present: Sequence[tuple[Point, float]], point: Point, most: int, radius_m: float) -> list[int]:
+def nearest(present: Sequence[tuple[Point, float]], point: Point, maximum: int, radius_m: float) -> list[int]:
     """Return which stations are the nearest ones of a point, nearest first."""
     by_distance = sorted((math.dist(place, point), i) for i, (place, _) in enumerate(present))
-    return [i for distance, i in by_distance[:most] if distance <= radius_m]
+    return [i for distance, i in by_distance[:maximum] if distance <= radius_m]

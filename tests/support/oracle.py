@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from hypergrid.core.readings import Series
 from hypergrid.core.times import parse_duration, parse_instant
 from hypergrid.core.tokens import token
-from hypergrid.perspective.spec.query_spec import Question, Step
+from hypergrid.perspective.spec.query_spec import QuerySpec, Step
 from hypergrid.topology import grid, quanta
 from tests.support.counter_oracle import increments
 from tests.support.feeds import Feed, Row, Sensor
@@ -109,7 +109,7 @@ class Answer:
         self.possible.append([possible for _, _, possible in line])
 
 
-def answer(question: Question, feeds: Mapping[str, Feed]) -> Answer:
+def answer(question: QuerySpec, feeds: Mapping[str, Feed]) -> Answer:
     """Return what a question's surface holds, by the book (design section 4).
 
     Parameters
@@ -141,7 +141,7 @@ def answer(question: Question, feeds: Mapping[str, Feed]) -> Answer:
     return here
 
 
-def _selected(question: Question, feeds: Mapping[str, Feed]) -> Feed:
+def _selected(question: QuerySpec, feeds: Mapping[str, Feed]) -> Feed:
     stations, feed = dict(question.select).get("station"), feeds[question.variable]
     return feed if stations is None else feed.at((stations,) if isinstance(stations, str) else stations)
 
@@ -150,13 +150,13 @@ def _inside(corner: int, bounds: Sequence[int] | None) -> bool:
     return bounds is None or bounds[0] <= corner < bounds[1]
 
 
-def _ends_over_all(question: Question) -> bool:
+def _ends_over_all(question: QuerySpec) -> bool:
     for number in range(len(question.steps) - 1, -1, -1):
         step = question.steps[number]
         if step.op == "aggregate" and "time" in dict(step.cells):
             return _is_of_all(dict(step.cells)["time"])
         if step.op == "merge":
-            before = Question(question.variable, question.steps[:number])
+            before = QuerySpec(question.variable, question.steps[:number])
             alike = [other for other in step.others if not _is_normal(other, before)]
             return all(map(_ends_over_all, [before, *alike]))
     return False
@@ -166,14 +166,14 @@ def _is_of_all(spec: object) -> bool:
     return spec == "all" or spec in PERIODIC or (isinstance(spec, Mapping) and "periodic" in spec)
 
 
-def _last_time_cells(question: Question) -> object:
+def _last_time_cells(question: QuerySpec) -> object:
     for step in reversed(question.steps):
         if _in_time_cells(step) or (step.op == "aggregate" and "time" in dict(step.cells)):
             return None if _in_time_cells(step) else dict(step.cells)["time"]
     return None
 
 
-def _is_normal(other: Question, before: Question) -> bool:
+def _is_normal(other: QuerySpec, before: QuerySpec) -> bool:
     """Return whether a source of a merge is a climatology: over all of time, or cells that come again, as it alone."""
     cells, own = _last_time_cells(other), _last_time_cells(before)
     alike = cells == own or (_is_of_all(cells) and _is_of_all(own) and "all" not in (cells, own)
@@ -194,18 +194,18 @@ def _blocks_in_spring(spec: str) -> list[tuple[Block, ...]]:
     return [cell.blocks for cell in found.cells]
 
 
-def _window(question: Question) -> Block | None:
+def _window(question: QuerySpec) -> Block | None:
     clip = dict(question.clip)
     return (parse_instant(clip["time"][0]), parse_instant(clip["time"][1])) if "time" in clip else None
 
 
-def _looks_back_at_cells(question: Question, feed: Feed) -> bool:
+def _looks_back_at_cells(question: QuerySpec, feed: Feed) -> bool:
     """Return whether a counter is taken of cells: then also those before the clip are made."""
     changing = [step for step in question.steps if step.op in ("aggregate", "interpolate")]
     return any(step.name == COUNTER for step in (changing if feed.slice_ns is None else changing[1:]))
 
 
-def _chain(question: Question, feeds: Mapping[str, Feed], window: Block | None, *, bounded: bool) -> Answer:
+def _chain(question: QuerySpec, feeds: Mapping[str, Feed], window: Block | None, *, bounded: bool) -> Answer:
     feed = _selected(question, feeds)
     start, stop = feed.extent
     last_in_time = max((number for number, step in enumerate(question.steps) if _in_time_cells(step)), default=-1)
@@ -232,7 +232,7 @@ def _chain(question: Question, feeds: Mapping[str, Feed], window: Block | None, 
         elif step.op == "interpolate":
             here = _interpolate(step, _in_cells(here, feed), feed)
         else:
-            here, before = _in_cells(here, feed), Question(question.variable, question.steps[:number])
+            here, before = _in_cells(here, feed), QuerySpec(question.variable, question.steps[:number])
             others = []
             for other in step.others:
                 is_normal, own = _is_normal(other, before), _window(other)
@@ -579,7 +579,7 @@ def _merge(step: Step, sources: list[Answer]) -> Answer:
     return result
 
 
-def _is_weighted(question: Question) -> bool:
+def _is_weighted(question: QuerySpec) -> bool:
     """Return whether its zeros may be sums of terms that cancel."""
     return any(
         step.op == "interpolate" or step.name in CANCELLING or any(map(_is_weighted, step.others))

@@ -258,15 +258,15 @@ def _rate(trend: Any, heights_m: Sequence[float], values: Sequence[float]) -> fl
 
 
 def _at(
-    method: str, given: Mapping[str, Any], present: Sequence[tuple[Point, float]], point: Point, most: int,
+    method: str, given: Mapping[str, Any], present: Sequence[tuple[Point, float]], point: Point, maximum: int,
     rises_m: Sequence[float] | None,
 ) -> Estimate:  # fmt: skip
     radius_m = given.get("radius_m", math.inf)
     if method == "simple_kriging":
-        return around(given["mean"], present, point, given["variogram"], most, radius_m)
+        return around(given["mean"], present, point, given["variogram"], maximum, radius_m)
     if "kriging" in method:
-        return estimate(present, point, given["variogram"], most, radius_m, rises_m)
-    near = [(math.dist(present[i][0], point), present[i][1]) for i in nearest(present, point, most, radius_m)]
+        return estimate(present, point, given["variogram"], maximum, radius_m, rises_m)
+    near = [(math.dist(present[i][0], point), present[i][1]) for i in nearest(present, point, maximum, radius_m)]
     if not near:
         return Estimate(math.nan, math.nan, 0)
     here = [value for distance, value in near if distance <= COINCIDENT_M]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import Surface
-from hypergrid.perspective.build.build import selected
+from hypergrid.perspective.build.build import select_ranges
 from hypergrid.rewrite import Rule
 from hypergrid.rewrite.push_clip import push_clip
 
@@ -27,7 +27,7 @@ def after_rules(
     if is_clipped:
         return arrays
     topology = surface.perspective.topology
-    times, space = selected(topology, surface.clip)
+    times, space = select_ranges(topology, surface.clip)
 
     def clipped(array: NDArray[Any]) -> NDArray[Any]:
         taken = array.reshape(topology.shape)[times, *space]

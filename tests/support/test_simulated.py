@@ -170,7 +170,7 @@ def test_opt_profit_earns_what_the_best_order_of_a_burst_does() -> None:
     # All comes at once, and all expires at once: the linear programme with precedence is the optimum.
     rng = np.random.default_rng(7)
     shape = random_graph(rng, queries=20, operators=32).shapes([400] * STREAMS, work_s=40.0)[0]
-    fragments = shape.cut("fragments").pieces
+    fragments = shape.cut("fragments").fragments
     source = stream(shape, [0.0] * 400, 5.0)
     left_s, best = 5.0, 0.0
     for piece in fragments:
@@ -184,17 +184,17 @@ def test_opt_profit_earns_what_the_best_order_of_a_burst_does() -> None:
 def test_a_token_grows_while_its_query_waits_and_is_credited_once() -> None:
     tokens = Tokens({"p": 10.0, "q": 2.0})
     for _ in range(3):
-        tokens.updated(["p", "q"])
-    assert tokens.saved("p") == pytest.approx(10 + 9 + 8.1)
+        tokens.offer(["p", "q"])
+    assert tokens.saved_tokens("p") == pytest.approx(10 + 9 + 8.1)
     assert tokens.credit("p") == pytest.approx(27.1)
     assert tokens.credit("p") == 0.0
-    assert tokens.stale() == {"q": pytest.approx(2 + 1.8 + 1.62)}
+    assert tokens.stale_queries() == {"q": pytest.approx(2 + 1.8 + 1.62)}
     assert tokens.score == pytest.approx(27.1 / 36)
     for _ in range(500):
-        tokens.updated(["q"])
-    assert tokens.saved("q") == pytest.approx(20.0)
+        tokens.offer(["q"])
+    assert tokens.saved_tokens("q") == pytest.approx(20.0)
     tokens.forget("q")
-    assert not tokens.stale()
+    assert not tokens.stale_queries()
 
 
 def test_with_time_enough_every_query_is_updated_with_its_base() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from viz.figures import (
     PALETTES,
-    Extent,
+    MapExtent,
     Scale,
     Words,
     day_by_hour_figure,
@@ -20,7 +20,7 @@ from viz.figures import (
 )
 
 WORDS = Words("air_temperature", "air_temperature", "degC")
-PASS = Extent(7.1769, 7.1833, 45.8669, 45.8733, geographic=True)
+PASS = MapExtent(7.1769, 7.1833, 45.8669, 45.8733, geographic=True)
 
 
 def models(item: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -53,7 +53,7 @@ def test_a_map_has_what_the_page_fills() -> None:
 def test_a_degree_of_longitude_is_drawn_shorter_by_the_cosine_of_latitude() -> None:
     root = map_figure(PASS, WORDS, theme="light", width=900)["doc"]["roots"][0]["attributes"]
     assert root["frame_height"] / root["frame_width"] == pytest.approx(1 / math.cos(math.radians(45.8701)), rel=0.01)
-    square = map_figure(Extent(0, 1000, 0, 1000, geographic=False), WORDS, theme="light", width=900)
+    square = map_figure(MapExtent(0, 1000, 0, 1000, geographic=False), WORDS, theme="light", width=900)
     attributes = square["doc"]["roots"][0]["attributes"]
     assert attributes["frame_height"] == attributes["frame_width"]
 
@@ -62,7 +62,7 @@ def test_axes_name_what_they_show() -> None:
     text = str(map_figure(PASS, WORDS, theme="light", width=900))
     assert "lon [degree]" in text
     assert "lat [degree]" in text
-    assert "x [m]" in str(map_figure(Extent(0, 10, 0, 10, geographic=False), WORDS, theme="light", width=900))
+    assert "x [m]" in str(map_figure(MapExtent(0, 10, 0, 10, geographic=False), WORDS, theme="light", width=900))
     assert "air_temperature [degC]" in str(lines_figure(WORDS, theme="light", width=900))
     assert "hour of day [UTC]" in str(day_by_hour_figure(WORDS, theme="light", width=900))
 
@@ -82,7 +82,7 @@ def test_themes_differ() -> None:
 @pytest.mark.parametrize("edges", [(1, 1, 0, 1), (0, 1, 2, 1), (0, math.nan, 0, 1), (0, math.inf, 0, 1)])
 def test_edges_that_make_no_map_are_refused(edges: tuple[float, float, float, float]) -> None:
     with pytest.raises(ValueError, match="west < east"):
-        Extent(*edges, geographic=True)
+        MapExtent(*edges, geographic=True)
 
 
 def luminance(colour: str) -> float:
@@ -109,8 +109,8 @@ def test_colours_are_by_what_a_field_is(scale: Scale) -> None:
     assert scale == "sequential" or days == list(PALETTES[scale])
 
 
-@pytest.mark.parametrize("extent", [PASS, Extent(5, 11, 45.8, 47.8, geographic=True)])
-def test_the_map_for_a_region_keeps_proportions_and_shows_all(extent: Extent) -> None:
+@pytest.mark.parametrize("extent", [PASS, MapExtent(5, 11, 45.8, 47.8, geographic=True)])
+def test_the_map_for_a_region_keeps_proportions_and_shows_all(extent: MapExtent) -> None:
     item = region_figure(extent, WORDS, theme="light", width=460)
     root = item["doc"]["roots"][0]["attributes"]
     ranges = [root[name]["attributes"] for name in ("x_range", "y_range")]

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive.arrays.cells import CHUNK_SERIES, Slices
-from hypergrid.archive.arrays.reader import bands, read
-from hypergrid.archive.arrays.variable_group import Extent, VariableGroup, hull
+from hypergrid.archive.arrays.reader import iterate_bands, read
+from hypergrid.archive.arrays.variable_group import Extent, VariableGroup, join_extents
 from hypergrid.core.readings import Readings, concatenate
 from hypergrid.core.times import Window
 
 
-def known_by(current: Readings, superseded: Readings, as_of_ns: int) -> tuple[Readings, Readings]:
+def split_known(current: Readings, superseded: Readings, as_of_ns: int) -> tuple[Readings, Readings]:
     """Return what would be current and what superseded if only what had arrived by an instant were known.
 
     Parameters
@@ -31,50 +31,50 @@ def known_by(current: Readings, superseded: Readings, as_of_ns: int) -> tuple[Re
     -------
     Both ordered by series, then time.
     """
-    earlier = superseded.take(superseded.arrival_ns <= as_of_ns)
-    latest = current.take(current.arrival_ns <= as_of_ns)
+    earlier = superseded.take_rows(superseded.arrival_ns <= as_of_ns)
+    latest = current.take_rows(current.arrival_ns <= as_of_ns)
     if not len(earlier):
-        return latest.ordered(), earlier
+        return latest.sort_rows(), earlier
     # The sort keeps the order of equal keys, so the versions of a reading stand together, oldest first.
-    versions = concatenate([earlier, latest]).ordered()
-    same_key = _equal(versions.index) & _equal(versions.time_ns)
+    versions = concatenate([earlier, latest]).sort_rows()
+    same_key = _mark_equal(versions.index) & _mark_equal(versions.time_ns)
     nothing = np.isnan(versions.value)
-    same_value = _equal(versions.value) | (nothing[1:] & nothing[:-1])
+    same_value = _mark_equal(versions.value) | (nothing[1:] & nothing[:-1])
     # Where what lay between two equal versions had not arrived, the second one would have been a duplicate.
-    repeats = same_key & same_value & _equal(versions.flag)
+    repeats = same_key & same_value & _mark_equal(versions.flag)
     if repeats.any():
-        versions = versions.take(np.r_[True, ~repeats])
-        same_key = _equal(versions.index) & _equal(versions.time_ns)
+        versions = versions.take_rows(np.r_[True, ~repeats])
+        same_key = _mark_equal(versions.index) & _mark_equal(versions.time_ns)
     is_last = np.r_[~same_key, True]
-    return versions.take(is_last), versions.take(~is_last)
+    return versions.take_rows(is_last), versions.take_rows(~is_last)
 
 
-def _equal(column: NDArray[np.generic]) -> NDArray[np.bool_]:
+def _mark_equal(column: NDArray[np.generic]) -> NDArray[np.bool_]:
     equal: NDArray[np.bool_] = column[1:] == column[:-1]
     return equal
 
 
-def extent_by(source: VariableGroup, slices: Slices, as_of_ns: int) -> Extent | None:
+def find_extent(source: VariableGroup, slices: Slices, as_of_ns: int) -> Extent | None:
     """Return the first and the last slice that held a reading at an instant; None where none did."""
     if source.extent is None:
         return None
-    found: Extent | None = None
+    extent: Extent | None = None
     if len(source.side):
         time_ns, arrival_ns = source.side.read("time_ns", "arrival_ns")
         stamps = slices.index(time_ns[arrival_ns <= as_of_ns])
-        found = (int(stamps.min()), int(stamps.max())) if len(stamps) else None
-    runs = list(bands(source, source.extent[0], source.extent[1] + 1))
-    for some in (runs, reversed(runs)):
+        extent = (int(stamps.min()), int(stamps.max())) if len(stamps) else None
+    runs = list(iterate_bands(source, source.extent[0], source.extent[1] + 1))
+    for ordered_runs in (runs, reversed(runs)):
         # From each end only as far as the first cells that had arrived.
-        for rows in some:
-            inside = _arrived_rows(source, slices, rows, as_of_ns)
+        for rows in ordered_runs:
+            inside = _find_arrived_rows(source, slices, rows, as_of_ns)
             if len(inside):
-                found = hull(found, (rows.start + int(inside[0]), rows.start + int(inside[-1])))
+                extent = join_extents(extent, (rows.start + int(inside[0]), rows.start + int(inside[-1])))
                 break
-    return found
+    return extent
 
 
-def _arrived_rows(source: VariableGroup, slices: Slices, rows: slice, as_of_ns: int) -> NDArray[np.intp]:
+def _find_arrived_rows(source: VariableGroup, slices: Slices, rows: slice, as_of_ns: int) -> NDArray[np.intp]:
     """Return which slices of a block hold a reading that had arrived."""
     any_of = np.zeros(rows.stop - rows.start, np.bool_)
     starts_ns = slices.starts_ns(np.arange(rows.start, rows.stop))[:, None]
@@ -84,17 +84,17 @@ def _arrived_rows(source: VariableGroup, slices: Slices, rows: slice, as_of_ns: 
     return np.flatnonzero(any_of)
 
 
-def counts_by(source: VariableGroup, slices: Slices, as_of_ns: int) -> dict[str, int]:
+def count_as_of(source: VariableGroup, slices: Slices, as_of_ns: int) -> dict[str, int]:
     """Return the number of readings, of those without a value, of superseded ones, and of slices, at an instant."""
     total = dict.fromkeys(("readings", "missing", "superseded", "slices"), 0)
     if source.extent is None:
         return total
-    for rows in bands(source, source.extent[0], source.extent[1] + 1):
+    for rows in iterate_bands(source, source.extent[0], source.extent[1] + 1):
         window = Window(slices.start_ns(rows.start), slices.start_ns(rows.stop))
         current, superseded = (
             read(source, slices, window=window, series=None, superseded=replaced) for replaced in (False, True)
         )
-        known, before = known_by(current, superseded, as_of_ns)
+        known, before = split_known(current, superseded, as_of_ns)
         total["readings"] += len(known)
         total["missing"] += int(np.isnan(known.value).sum())
         total["superseded"] += len(before)

@@ -39,7 +39,7 @@ def decode_variable(content: Json) -> Variable:
 
 def encode_series(series: Sequence[Series]) -> Json:
     """Return series as JSON, a list a property: long lists of records repeat the names of their fields."""
-    return {name: [getattr(one, name) for one in series] for name in _SERIES_FIELDS}
+    return {name: [getattr(sensor_series, name) for sensor_series in series] for name in _SERIES_FIELDS}
 
 
 def decode_series(variable: str, content: Json) -> tuple[Series, ...]:
@@ -58,7 +58,9 @@ def encode_station(station: Station) -> Json:
 
 def decode_station(content: Json) -> Station:
     """Return the station that `encode_station` wrote."""
-    return Station(content["id"], content["name"], tuple(_decode_position(one) for one in content["positions"]))
+    return Station(
+        content["id"], content["name"], tuple(_decode_position(position) for position in content["positions"])
+    )
 
 
 def _encode_position(position: Position) -> Json:
@@ -66,8 +68,8 @@ def _encode_position(position: Position) -> Json:
 
 
 def _decode_position(content: Json) -> Position:
-    place = {name: math.nan if value is None else value for name, value in content.items() if name != "from_ns"}
-    return Position(from_ns=content["from_ns"], **place)
+    coordinates = {name: math.nan if value is None else value for name, value in content.items() if name != "from_ns"}
+    return Position(from_ns=content["from_ns"], **coordinates)
 
 
 def _is_nan(value: object) -> bool:
@@ -85,10 +87,12 @@ def extend_stations(stored: Mapping[str, Json], given: Iterable[Station]) -> dic
         new = encode_station(station)
         old = result.get(station.id, {"name": "", "positions": []})
         places: dict[int | None, Json] = {}
-        for one in (*old["positions"], *new["positions"]):
-            known = {name: value for name, value in one.items() if value is not None}
-            places[one["from_ns"]] = {**places.get(one["from_ns"], one), **known}
-        ordered = sorted(places.values(), key=lambda one: -math.inf if one["from_ns"] is None else one["from_ns"])
+        for station_json in (*old["positions"], *new["positions"]):
+            known = {name: value for name, value in station_json.items() if value is not None}
+            places[station_json["from_ns"]] = {**places.get(station_json["from_ns"], station_json), **known}
+        ordered = sorted(
+            places.values(), key=lambda position: -math.inf if position["from_ns"] is None else position["from_ns"]
+        )
         # Who declares no name says the id instead.
         name = old["name"] if new["name"] in ("", station.id) else new["name"]
         result[station.id] = {"id": station.id, "name": name or new["name"], "positions": ordered}

@@ -9,7 +9,7 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.archive.arrays.table import CODECS
-from hypergrid.archive.disk.concurrent_io import blocks, create_arrays, readable
+from hypergrid.archive.disk.concurrent_io import create_arrays, name_damaged_chunks, read_blocks
 from hypergrid.core.errors import InvalidTime
 from hypergrid.core.flags import TESTS as FLAG_TESTS
 from hypergrid.core.times import format_instant, parse_instant
@@ -95,7 +95,7 @@ class Tile:
     tests: NDArray[np.uint16]
     """Tests that set the flag, a bit each."""
 
-    def take(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> "Tile":
+    def take_cells(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> "Tile":
         """Return a copy of n cells; each array has the shape (n,)."""
         return Tile(
             self.value[row, column],
@@ -114,7 +114,7 @@ class Judgements:
     tests: NDArray[np.uint16]
 
 
-class Cells:
+class CellArrays:
     """The arrays of a variable on disk, of the shape (slices, series): four, and `TESTS` where a test set a flag.
 
     Their extent in time is all that can be stored; chunks that hold no reading are not written.
@@ -146,21 +146,21 @@ class Cells:
         """Return a block; without `tests`, which few ask for, its `tests` are zeros that were not read."""
         wanted = [self._arrays[name] for name in ARRAYS]
         if tests and self.has_tests:
-            return Tile(*blocks([*wanted, self._arrays[TESTS]], rows, columns))
-        found = blocks(wanted, rows, columns)
-        value, flag, offset, delay = found
+            return Tile(*read_blocks([*wanted, self._arrays[TESTS]], rows, columns))
+        columns_read = read_blocks(wanted, rows, columns)
+        value, flag, offset, delay = columns_read
         return Tile(value, flag, offset, delay, np.zeros(value.shape, np.uint16))
 
     def read_flags(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
         """Return the flags of a block alone."""
-        return blocks([self._arrays["flag"]], rows, columns)[0]
+        return read_blocks([self._arrays["flag"]], rows, columns)[0]
 
     def read_judgements(self, rows: slice, columns: slice) -> "Judgements":
         """Return the flags of a block, and the tests that set them."""
         if not self.has_tests:
             flag = self.read_flags(rows, columns)
             return Judgements(flag, np.zeros(flag.shape, np.uint16))
-        return Judgements(*blocks([self._arrays["flag"], self._arrays[TESTS]], rows, columns))
+        return Judgements(*read_blocks([self._arrays["flag"], self._arrays[TESTS]], rows, columns))
 
     def write_judgements(self, rows: slice, columns: slice, judged: "Judgements") -> None:
         """Write the flags of a block and the tests that set them; it may end within a chunk."""
@@ -177,7 +177,7 @@ class Cells:
 
     def _write(self, name: str, rows: slice, columns: slice, values: NDArray[Any]) -> None:
         array = self._arrays[name]
-        with readable([array], rows, columns):
+        with name_damaged_chunks([array], rows, columns):
             array[rows, columns] = values
 
     def write_flags(self, rows: slice, columns: slice, tile: Tile) -> None:
@@ -217,31 +217,31 @@ def create_tests(group: zarr.Group, *, slices: int, series: int) -> zarr.Array[A
     )
 
 
-def empty_tile(shape: tuple[int, int]) -> Tile:
+def make_empty_tile(shape: tuple[int, int]) -> Tile:
     """Return a block of empty cells."""
     value, flag, offset, delay = (np.full(shape, fill, dtype) for dtype, fill in ARRAYS.values())
     return Tile(value, flag, offset, delay, np.zeros(shape, np.uint16))
 
 
-def distinct(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+def unique_numbers(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """Return whole numbers ascending and each once; by marks where they lie close together, as those of a block do."""
     if not len(numbers):
         return np.empty(0, np.int64)
-    least = int(numbers.min())
-    span = int(numbers.max()) - least + 1
+    lowest = int(numbers.min())
+    span = int(numbers.max()) - lowest + 1
     if span > 4 * len(numbers):
         return np.unique(numbers).astype(np.int64)
     marks = np.zeros(span, np.bool_)
-    marks[numbers - least] = True
-    return np.flatnonzero(marks) + least
+    marks[numbers - lowest] = True
+    return np.flatnonzero(marks) + lowest
 
 
-def consecutive(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def split_consecutive(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Return ascending whole numbers as runs in which each is one more than the one before."""
     return np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1) if len(numbers) else []
 
 
-def touched_blocks(
+def iterate_blocks(
     row: NDArray[np.int64], column: NDArray[np.int64], shape: tuple[int, int]
 ) -> Iterator[tuple[slice, slice, NDArray[np.intp]]]:
     """Yield the blocks of whole chunks that hold the given cells, with which of the cells lie in each.

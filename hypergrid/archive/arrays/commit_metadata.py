@@ -11,15 +11,15 @@ from hypergrid.archive.arrays.records import Snapshot
 
 def read_snapshot(info: icechunk.SnapshotInfo) -> Snapshot | None:
     """Return the record of a commit; None for Icechunk's own first snapshot, before the archive had its tables."""
-    metadata = _in_order(info.metadata)
+    metadata = _sort_content(info.metadata)
     if "time_ns" not in metadata:
         return None
     return Snapshot(info.id, int(metadata.pop("time_ns")), info.message, MappingProxyType(metadata))
 
 
-def _in_order(content: Any) -> Any:  # noqa: ANN401 - as of JSON
+def _sort_content(content: Any) -> Any:  # noqa: ANN401 - as of JSON
     """Return metadata sorted by key: Icechunk gives them in an order that differs from process to process."""
-    return {key: _in_order(content[key]) for key in sorted(content)} if isinstance(content, Mapping) else content
+    return {key: _sort_content(content[key]) for key in sorted(content)} if isinstance(content, Mapping) else content
 
 
 def commit_metadata(now_ns: int, content: dict[str, object]) -> dict[str, object]:

@@ -23,7 +23,7 @@ _NAMED: Final = 8
 
 
 @contextmanager
-def chunks_explained(path: Path, layout: Callable[[], tuple[Root, Slices]]) -> Iterator[None]:
+def name_damaged_chunks(path: Path, layout: Callable[[], tuple[Root, Slices]]) -> Iterator[None]:
     """Turn the error about damaged chunks into one that names what they held.
 
     Parameters
@@ -57,7 +57,7 @@ def describe_chunk(chunk: DamagedChunk, root: Root, slices: Slices) -> str:
         when = _times_of_rows(chunk.block[0], variable)
         return f"{array} of readings beside the slices of {name}{when}"
     rows, columns = chunk.block
-    stations = list(dict.fromkeys(one.station for one in variable.series[columns]))
+    stations = list(dict.fromkeys(item.station for item in variable.series[columns]))
     more = f" and {len(stations) - _NAMED} more" if len(stations) > _NAMED else ""
     when = _span(slices.start_ns(rows.start), slices.start_ns(rows.stop))
     return f"{array} of {name}{when}, stations {', '.join(stations[:_NAMED])}{more}"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hypergrid.archive.arrays.attributes import Json, node_name
 from hypergrid.archive.arrays.table import CODECS
-from hypergrid.archive.disk.concurrent_io import blocks
+from hypergrid.archive.disk.concurrent_io import read_blocks
 from hypergrid.core.errors import InvalidLayer, NotFound
 from hypergrid.layers.layer import Layer
 
@@ -69,17 +69,17 @@ class Layers(Mapping[str, Layer]):
         self, root: zarr.Group, explained: Callable[[], AbstractContextManager[None]] = lambda: nullcontext()
     ) -> None:
         self._root = root
-        self._explained = explained
+        self._translate_errors = explained
         self._read: dict[str, Layer] = {}
         self.entries: Mapping[str, LayerEntry] = read_entries(root)
         """What is known of each, without reading it."""
 
     def __getitem__(self, name: str) -> Layer:
         if name not in self.entries:
-            raise unknown_layer(name, self.entries)
+            raise make_unknown_layer(name, self.entries)
         if name not in self._read:
-            with self._explained():
-                self._read[name] = _load(self._root, name, self.entries[name])
+            with self._translate_errors():
+                self._read[name] = _load_layer(self._root, name, self.entries[name])
         return self._read[name]
 
     def __contains__(self, name: object) -> bool:
@@ -100,10 +100,10 @@ class Layers(Mapping[str, Layer]):
         return f"Layers({', '.join(self.entries)})"
 
 
-def unknown_layer(name: object, existing: Mapping[str, Any]) -> NotFound:
+def make_unknown_layer(name: object, existing: Mapping[str, Any]) -> NotFound:
     """Return the error of a name that no layer of an archive has."""
-    found = NotFound.among("layer", name, existing)
-    return NotFound(f"{found}; add one with 'hypergrid layers add FILE --archive DIR --name {name}'")
+    not_found = NotFound.among("layer", name, existing)
+    return NotFound(f"{not_found}; add one with 'hypergrid layers add FILE --archive DIR --name {name}'")
 
 
 def read_entries(root: zarr.Group) -> dict[str, LayerEntry]:
@@ -129,7 +129,7 @@ def write_layer(root: zarr.Group, layer: Layer) -> LayerChange:
     if change.changed:
         group = root.require_group(GROUP).create_group(node_name(layer.name), overwrite=True)
         for name, dimensions in _DIMENSIONS.items():
-            _write(group, name, getattr(layer, name), dimensions)
+            _write_array(group, name, getattr(layer, name), dimensions)
         _write_entries(root, {**entries, layer.name: change.entry})
     return change
 
@@ -144,7 +144,7 @@ def remove_layer(root: zarr.Group, name: str) -> LayerEntry:
     """
     entries = read_entries(root)
     if name not in entries:
-        raise unknown_layer(name, entries)
+        raise make_unknown_layer(name, entries)
     del root[f"{GROUP}/{node_name(name)}"]
     _write_entries(root, {key: entry for key, entry in entries.items() if key != name})
     return entries[name]
@@ -155,7 +155,7 @@ def _write_entries(root: zarr.Group, entries: Mapping[str, LayerEntry]) -> None:
     root.attrs[GROUP] = content
 
 
-def _write(group: zarr.Group, name: str, values: NDArray[np.float64], dimensions: tuple[str, ...]) -> None:
+def _write_array(group: zarr.Group, name: str, values: NDArray[np.float64], dimensions: tuple[str, ...]) -> None:
     # Rasters are of 32 bits as a rule: where nothing is lost, their values take half the space.
     short = values.astype(np.float32)
     kept = short if name == "values" and np.array_equal(short, values, equal_nan=True) else values
@@ -167,12 +167,12 @@ def _write(group: zarr.Group, name: str, values: NDArray[np.float64], dimensions
     array[:] = kept
 
 
-def _load(root: zarr.Group, name: str, entry: LayerEntry) -> Layer:
+def _load_layer(root: zarr.Group, name: str, entry: LayerEntry) -> Layer:
     group = root[f"{GROUP}/{node_name(name)}"]
     assert isinstance(group, zarr.Group)
     arrays = {}
     for key in _DIMENSIONS:
         array = group[key]
         assert isinstance(array, zarr.Array)
-        (arrays[key],) = blocks([array])
+        (arrays[key],) = read_blocks([array])
     return Layer(name, arrays["x"], arrays["y"], arrays["values"], entry.unit, description=entry.description)

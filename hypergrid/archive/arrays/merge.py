@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hypergrid.archive.arrays.cells import Tile
 from hypergrid.core.flags import ABSENT, MISSING
-from hypergrid.core.readings import Readings, concatenate, same_values
+from hypergrid.core.readings import Readings, concatenate, equal_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class SideRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class MergeOutcome:
     """What `merge` did, and what is to be added to the side table."""
 
     tile_changed: bool
@@ -69,11 +69,13 @@ def collapse(readings: Readings) -> tuple[Readings, int]:
 
     Equal keys keep their order: of two, the later one will replace the earlier.
     """
-    ordered = readings.ordered()
-    repeats = ordered.repeats() & _same(ordered.value[1:], ordered.flag[1:], ordered.value[:-1], ordered.flag[:-1])
+    ordered = readings.sort_rows()
+    repeats = ordered.mark_repeats() & _mark_same(
+        ordered.value[1:], ordered.flag[1:], ordered.value[:-1], ordered.flag[:-1]
+    )
     if not repeats.any():
         return ordered, 0
-    return ordered.take(np.r_[True, ~repeats]), int(np.count_nonzero(repeats))
+    return ordered.take_rows(np.r_[True, ~repeats]), int(np.count_nonzero(repeats))
 
 
 def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
@@ -84,7 +86,7 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
     column: NDArray[np.int64],
     start_ns: NDArray[np.int64],
     side: Callable[[], SideRows],
-) -> Outcome:
+) -> MergeOutcome:
     """Put readings into a block of cells, which is changed, and say what belongs beside it.
 
     Parameters
@@ -101,11 +103,11 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
         Gives the side table's rows of the variable; asked only where a cell holds another stamp.
     """
     opening = np.ones(len(given), np.bool_)
-    opening[1:] = ~given.repeats()
+    opening[1:] = ~given.mark_repeats()
     first = np.flatnonzero(opening)
     last = np.r_[first[1:], len(given)] - 1
     if len(first) < len(given):
-        newest = given.take(last)
+        newest = given.take_rows(last)
         row, column, start_ns = row[first], column[first], start_ns[first]
     else:
         newest = given
@@ -113,10 +115,10 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
     opens = np.ones(len(row), np.bool_)
     opens[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1])
     if not tile.flag[row, column].any():
-        return _into_empty(tile, given, newest, last, row, column, start_ns, opens)
+        return _fill_empty(tile, given, newest, last, row, column, start_ns, opens)
 
     # Is there a reading with this stamp, and where?
-    old = tile.take(row, column)
+    old = tile.take_cells(row, column)
     occupied = old.flag != ABSENT
     in_cell = occupied & (old.offset_ns == newest.time_ns - start_ns)
     asked = np.flatnonzero(occupied & ~in_cell)
@@ -125,10 +127,10 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
     position[asked] = beside.find(newest.index[asked], newest.time_ns[asked])
     in_side = position >= 0
     old.value[in_side], old.flag[in_side] = beside.value[position[in_side]], beside.flag[position[in_side]]
-    found = in_cell | in_side
+    is_stored = in_cell | in_side
 
     # The first of each key may repeat what is stored; then it is dropped, and where nothing follows, nothing happens.
-    repeats = found & _same(given.value[first], given.flag[first], old.value, old.flag)
+    repeats = is_stored & _mark_same(given.value[first], given.flag[first], old.value, old.flag)
     changes = ~(repeats & (first == last))
     passing = np.ones(len(given), np.bool_)
     passing[last] = False
@@ -139,7 +141,7 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
     to_cell = replaced_cell | fills
     to_side = changes & ~to_cell
 
-    replaced = newest.take(replaced_cell)
+    replaced = newest.take_rows(replaced_cell)
     displaced = Readings(
         given.series,
         replaced.index,
@@ -149,22 +151,22 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
         replaced.time_ns + old.delay_ns[replaced_cell],
         old.tests[replaced_cell],
     )
-    _fill(tile, newest.take(to_cell), row[to_cell], column[to_cell], start_ns[to_cell])
+    _fill_cells(tile, newest.take_rows(to_cell), row[to_cell], column[to_cell], start_ns[to_cell])
     gone = old.flag[replaced_cell | replaced_side]
-    return Outcome(
+    return MergeOutcome(
         tile_changed=bool(to_cell.any()),
-        side_superseded=_join(displaced, given.take(passing)),
-        side_current=newest.take(to_side),
+        side_superseded=_join_readings(displaced, given.take_rows(passing)),
+        side_current=newest.take_rows(to_side),
         side_replaced=beside.row[position[replaced_side]],
         stored=int(np.count_nonzero(fills)),
         duplicates=int(np.count_nonzero(repeats)),
         missing=int(np.count_nonzero(newest.flag[changes] == MISSING)) - int(np.count_nonzero(gone == MISSING)),
-        touched=newest.take(changes),
-        replaces=found[changes],
+        touched=newest.take_rows(changes),
+        replaces=is_stored[changes],
     )
 
 
-def _into_empty(
+def _fill_empty(
     tile: Tile,
     given: Readings,
     newest: Readings,
@@ -173,17 +175,17 @@ def _into_empty(
     column: NDArray[np.int64],
     start_ns: NDArray[np.int64],
     opens: NDArray[np.bool_],
-) -> Outcome:
+) -> MergeOutcome:
     """Put readings into cells of which none holds any, as most of a first ingest are: half the work of `merge`."""
     passing = np.ones(len(given), np.bool_)
     passing[last] = False
     whole = bool(opens.all())
     chosen = slice(None) if whole else opens
-    _fill(tile, newest if whole else newest.take(opens), row[chosen], column[chosen], start_ns[chosen])
-    return Outcome(
+    _fill_cells(tile, newest if whole else newest.take_rows(opens), row[chosen], column[chosen], start_ns[chosen])
+    return MergeOutcome(
         tile_changed=len(newest) > 0,
-        side_superseded=given.take(passing),
-        side_current=newest.take(~opens),
+        side_superseded=given.take_rows(passing),
+        side_current=newest.take_rows(~opens),
         side_replaced=np.empty(0, np.intp),
         stored=int(np.count_nonzero(opens)),
         duplicates=0,
@@ -193,7 +195,7 @@ def _into_empty(
     )
 
 
-def _fill(
+def _fill_cells(
     tile: Tile, readings: Readings, row: NDArray[np.int64], column: NDArray[np.int64], start_ns: NDArray[np.int64]
 ) -> None:
     # By one number a cell, which is found once for all arrays.
@@ -208,12 +210,12 @@ def _fill(
         np.put(tile.tests, cell, 0)
 
 
-def _same(
+def _mark_same(
     value: NDArray[np.float64], flag: NDArray[np.uint8], other_value: NDArray[np.float64], other_flag: NDArray[np.uint8]
 ) -> NDArray[np.bool_]:
-    same: NDArray[np.bool_] = same_values(value, other_value) & (flag == other_flag)
+    same: NDArray[np.bool_] = equal_values(value, other_value) & (flag == other_flag)
     return same
 
 
-def _join(earlier: Readings, later: Readings) -> Readings:
+def _join_readings(earlier: Readings, later: Readings) -> Readings:
     return concatenate([earlier, later])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.archive.arrays.cells import CHUNK_SERIES, CHUNK_SLICES, RUN_CHUNKS, Slices, consecutive
+from hypergrid.archive.arrays.cells import CHUNK_SERIES, CHUNK_SLICES, RUN_CHUNKS, Slices, split_consecutive
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Readings, concatenate
@@ -22,12 +22,12 @@ def read(
     tests: bool = False,
 ) -> Readings:
     """Return what `Archive.read` says."""
-    wanted = _wanted(source, series)
+    wanted = _mask_series(source, series)
     side = source.side_readings(superseded=superseded, tests=tests, window=window)
-    parts = [side.take(_within(side.time_ns, window) & wanted[side.index])]
+    parts = [side.take_rows(_mask_window(side.time_ns, window) & wanted[side.index])]
     if not superseded:
         parts += _read_cells(source, slices, window, wanted, tests=tests)
-    return concatenate(parts).ordered()
+    return concatenate(parts).sort_rows()
 
 
 def count_slices(source: VariableGroup) -> int:
@@ -38,7 +38,7 @@ def count_slices(source: VariableGroup) -> int:
     columns = slice(0, len(source.series))
     return sum(
         int(np.count_nonzero(source.cells.read_flags(rows, columns).any(axis=1)))
-        for rows in bands(source, first, last + 1)
+        for rows in iterate_bands(source, first, last + 1)
     )
 
 
@@ -49,7 +49,7 @@ def count_cells(
     window: Window | None,
     series: NDArray[np.intp] | None,
     flags: tuple[int, ...],
-    most: float,
+    maximum: float,
 ) -> int:
     """Return how many cells hold a reading, in slices that lie within the window, counted until they exceed `most`."""
     if source.extent is None:
@@ -59,16 +59,16 @@ def count_cells(
         # The first slice that begins in the window, and the one that its end lies in or begins with.
         start = max(start, slices.position(window.start_ns - 1) + 1)
         stop = min(stop, slices.position(window.stop_ns))
-    wanted, count = _wanted(source, series), 0
-    for rows, columns in _blocks(source, start, stop, wanted):
+    wanted, count = _mask_series(source, series), 0
+    for rows, columns in _iterate_blocks(source, start, stop, wanted):
         held = source.cells.read_flags(rows, columns)[:, wanted[columns]]
         count += int(np.count_nonzero(np.isin(held, flags) if flags else held))
-        if count > most:
+        if count > maximum:
             break
     return count
 
 
-def _wanted(source: VariableGroup, series: NDArray[np.intp] | None) -> NDArray[np.bool_]:
+def _mask_series(source: VariableGroup, series: NDArray[np.intp] | None) -> NDArray[np.bool_]:
     count = len(source.series)
     if series is None:
         return np.ones(count, np.bool_)
@@ -82,7 +82,7 @@ def _wanted(source: VariableGroup, series: NDArray[np.intp] | None) -> NDArray[n
     return wanted
 
 
-def _within(time_ns: NDArray[np.int64], window: Window | None) -> NDArray[np.bool_]:
+def _mask_window(time_ns: NDArray[np.int64], window: Window | None) -> NDArray[np.bool_]:
     return np.ones(len(time_ns), np.bool_) if window is None else window.holds(time_ns)
 
 
@@ -95,27 +95,29 @@ def _read_cells(
     if window is not None:
         start = max(start, slices.position(window.start_ns))
         stop = min(stop, slices.position(window.stop_ns - 1) + 1)
-    for rows, columns in _blocks(source, start, stop, wanted):
-        found = _read_block(source, slices, rows, columns, wanted, tests=tests)
-        yield found if window is None else found.take(_within(found.time_ns, window))
+    for rows, columns in _iterate_blocks(source, start, stop, wanted):
+        readings = _read_block(source, slices, rows, columns, wanted, tests=tests)
+        yield readings if window is None else readings.take_rows(_mask_window(readings.time_ns, window))
 
 
-def _blocks(source: VariableGroup, start: int, stop: int, wanted: NDArray[np.bool_]) -> Iterator[tuple[slice, slice]]:
+def _iterate_blocks(
+    source: VariableGroup, start: int, stop: int, wanted: NDArray[np.bool_]
+) -> Iterator[tuple[slice, slice]]:
     """Yield the slices and the series of each block that may hold wanted cells, from a slice to another."""
     for left in range(0, len(wanted), CHUNK_SERIES):
         columns = slice(left, min(left + CHUNK_SERIES, len(wanted)))
         if wanted[columns].any():
-            for rows in bands(source, start, stop):
+            for rows in iterate_bands(source, start, stop):
                 yield rows, columns
 
 
-def bands(source: VariableGroup, start: int, stop: int, most: int = RUN_CHUNKS) -> Iterator[slice]:
+def iterate_bands(source: VariableGroup, start: int, stop: int, maximum: int = RUN_CHUNKS) -> Iterator[slice]:
     """Yield the slices from start to stop as far as their chunks hold readings, in runs of at most `most` chunks."""
     chunks = source.chunks
-    for run in consecutive(chunks[(chunks >= start // CHUNK_SLICES) & (chunks * CHUNK_SLICES < stop)]):
-        for first in range(0, len(run), most):
-            some = run[first : first + most]
-            yield slice(max(start, int(some[0]) * CHUNK_SLICES), min(stop, (int(some[-1]) + 1) * CHUNK_SLICES))
+    for run in split_consecutive(chunks[(chunks >= start // CHUNK_SLICES) & (chunks * CHUNK_SLICES < stop)]):
+        for first in range(0, len(run), maximum):
+            band = run[first : first + maximum]
+            yield slice(max(start, int(band[0]) * CHUNK_SLICES), min(stop, (int(band[-1]) + 1) * CHUNK_SLICES))
 
 
 def _read_block(

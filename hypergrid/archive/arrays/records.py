@@ -95,7 +95,7 @@ class FileEntry:
 
 
 @dataclass
-class Gone:
+class LostRecords:
     """What commits had told that main no longer has, as their snapshots are not whole."""
 
     is_any: bool = False
@@ -107,7 +107,7 @@ class Gone:
 
 
 @dataclass(frozen=True)
-class Mended:
+class Repair:
     """Something that was mended, or could not be."""
 
     where: str

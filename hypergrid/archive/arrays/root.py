@@ -9,7 +9,7 @@ import zarr
 
 from hypergrid.archive.arrays.attributes import Json
 from hypergrid.archive.arrays.records import FileEntry, Reject
-from hypergrid.archive.arrays.table import Table
+from hypergrid.archive.arrays.table import ColumnTable
 from hypergrid.core.errors import NotFound
 
 _RECORDS: Final[dict[str, type[Reject] | type[FileEntry]]] = {"rejects": Reject, "files": FileEntry}
@@ -33,8 +33,8 @@ class Root:
         group.update_attributes({"stations": {}, "variables": []})
         for name, record in _RECORDS.items():
             kinds = {field.name: "text" if field.type is str else "int64" for field in fields(record)}
-            Table.create(group, name, columns=kinds)
-        Table.create(group, _BATCHES, columns=_KEY_COLUMNS)
+            ColumnTable.create(group, name, columns=kinds)
+        ColumnTable.create(group, _BATCHES, columns=_KEY_COLUMNS)
         return cls(group)
 
     @property
@@ -98,59 +98,59 @@ class Root:
         """Append records to "rejects" or "files"; return how many."""
         if records:
             names = [field.name for field in fields(_RECORDS[table])]
-            self._table(table).append({name: [getattr(one, name) for one in records] for name in names})
+            self._open_table(table).append({name: [getattr(record, name) for record in records] for name in names})
         return len(records)
 
     def rejects(self) -> list[Reject]:
         """Return all rejects, in the order of their commits."""
-        return [Reject(*row) for row in self._rows("rejects")]
+        return [Reject(*row) for row in self._read_rows("rejects")]
 
     def files(self) -> list[FileEntry]:
         """Return all files, in the order of their commits."""
-        return [FileEntry(*row) for row in self._rows("files")]
+        return [FileEntry(*row) for row in self._read_rows("files")]
 
     def has_batch(self, batch: str) -> bool:
         """Return whether a commit carried this batch id."""
         high, low = _batch_key(batch)
-        highs, lows = self._table(_BATCHES).read("high", "low")
+        highs, lows = self._open_table(_BATCHES).read("high", "low")
         return bool(((highs == high) & (lows == low)).any())
 
     def add_batch(self, batch: str) -> None:
         """Remember a batch id; 16 bytes of its hash, so that a year of commits each minute stays at 8 MB."""
         high, low = _batch_key(batch)
-        self._table(_BATCHES).append({"high": [high], "low": [low]})
+        self._open_table(_BATCHES).append({"high": [high], "low": [low]})
 
-    def rows_of(self, name: str) -> int:
+    def count_rows(self, name: str) -> int:
         """Return how many rows a table has."""
-        return len(self._table(name))
+        return len(self._open_table(name))
 
     def replace_table(self, name: str, older: "Root | None") -> tuple[int, int]:
         """Put a table of another snapshot, or an empty one, in the place of a damaged one; return the rows of both."""
-        damaged = self._table(name)
+        damaged = self._open_table(name)
         kinds, before = damaged.columns, len(damaged)
-        kept = None if older is None else older._table(name)
+        kept = None if older is None else older._open_table(name)
         columns: dict[str, Any] = {} if kept is None else {
             column: kept.read_text(column) if kind == "text" else kept.read(column)[0] for column, kind in kinds.items()
         }  # fmt: skip
         del self.group[name]
-        table = Table.create(self.group, name, columns=kinds)
+        table = ColumnTable.create(self.group, name, columns=kinds)
         if kept is None:
             return 0, before
         table.append(columns)
         return len(kept), before
 
-    def _rows(self, name: str) -> list[tuple[Any, ...]]:
-        table = self._table(name)
+    def _read_rows(self, name: str) -> list[tuple[Any, ...]]:
+        table = self._open_table(name)
         columns = [
             table.read_text(field.name) if field.type is str else table.read(field.name)[0].tolist()
             for field in fields(_RECORDS[name])
         ]
         return list(zip(*columns, strict=True))
 
-    def _table(self, name: str) -> Table:
+    def _open_table(self, name: str) -> ColumnTable:
         group = self.group[name]
         assert isinstance(group, zarr.Group)
-        return Table(group)
+        return ColumnTable(group)
 
 
 def _batch_key(batch: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 FILE: Final = Path("stream") / "progress.jsonl"
 """Within the folder of an archive."""
-MOST_BYTES: Final = 4 << 20
+MAX_BYTES: Final = 4 << 20
 """Of the file; the older half goes then [bytes]."""
 SHOWN_BYTES: Final = 512 << 10
 """What is read, from its end: about an hour [bytes]."""
@@ -18,7 +18,7 @@ SHOWN_BYTES: Final = 512 << 10
 Record = dict[str, Any]
 
 
-def append(archive: Path, record: Mapping[str, Any]) -> None:
+def append_record(archive: Path, record: Mapping[str, Any]) -> None:
     """Add a record, which has `at_ns`, to the log of an archive; one process at a time.
 
     Raises
@@ -31,14 +31,14 @@ def append(archive: Path, record: Mapping[str, Any]) -> None:
     with path.open("ab") as file:
         file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
         size = file.tell()
-    if size > MOST_BYTES:
-        kept = path.read_bytes()[-MOST_BYTES // 2 :].partition(b"\n")[2]
+    if size > MAX_BYTES:
+        kept = path.read_bytes()[-MAX_BYTES // 2 :].partition(b"\n")[2]
         draft = path.with_suffix(".draft")
         draft.write_bytes(kept)
         draft.replace(path)
 
 
-def read(archive: Path) -> list[Record]:
+def read_records(archive: Path) -> list[Record]:
     """Return the newest records of an archive, oldest first; none where nothing was streamed into it."""
     try:
         with (archive / FILE).open("rb") as file:
@@ -49,13 +49,13 @@ def read(archive: Path) -> list[Record]:
         return []
     lines = text.split(b"\n")
     # The first may begin within a line, the last may not be whole yet.
-    parsed = map(_parsed, lines[1 if size > SHOWN_BYTES else 0 :])
-    return [one for one in parsed if one is not None]
+    parsed = map(_parse_record, lines[1 if size > SHOWN_BYTES else 0 :])
+    return [record for record in parsed if record is not None]
 
 
-def _parsed(line: bytes) -> Record | None:
+def _parse_record(line: bytes) -> Record | None:
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("at_ns"), int) else None
+    return record if isinstance(record, dict) and isinstance(record.get("at_ns"), int) else None

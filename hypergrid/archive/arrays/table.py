@@ -9,7 +9,13 @@ import zarr
 from numpy.typing import ArrayLike, NDArray
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from hypergrid.archive.disk.concurrent_io import blocks, create_arrays, extend, nodes, readable
+from hypergrid.archive.disk.concurrent_io import (
+    create_arrays,
+    extend_arrays,
+    name_damaged_chunks,
+    open_nodes,
+    read_blocks,
+)
 
 CODECS: Final = (BloscCodec(cname="zstd", clevel=1, shuffle="shuffle"), Crc32cCodec())
 """Of every chunk: compressed, and with a checksum at its end.
@@ -22,7 +28,7 @@ _TEXT: Final = "text"
 _END: Final = "_end"
 
 
-class Table:
+class ColumnTable:
     """Columns of numbers or of text; rows are only added, but for marks and flags (`set`).
 
     A column of text is one array of UTF-8 bytes and one of the positions where the rows end in it, because Zarr has no
@@ -35,28 +41,28 @@ class Table:
         self._arrays: dict[str, zarr.Array[Any]] = dict(opened)
 
     @classmethod
-    def create(cls, parent: zarr.Group, name: str, *, columns: Mapping[str, str]) -> "Table":
+    def create(cls, parent: zarr.Group, name: str, *, columns: Mapping[str, str]) -> "ColumnTable":
         """Make an empty table; `columns` gives the NumPy type of each, or "text"."""
         group = parent.create_group(name, attributes={"columns": dict(columns)})
         arrays: dict[str, dict[str, Any]] = {}
         for column, kind in columns.items():
             if kind == _TEXT:
-                content, ends = _names(column, kind)
-                arrays |= {content: _empty("uint8", _CHUNK_BYTES), ends: _empty("int64", CHUNK_ROWS)}
+                content, ends = _array_names(column, kind)
+                arrays |= {content: _make_empty("uint8", _CHUNK_BYTES), ends: _make_empty("int64", CHUNK_ROWS)}
             else:
-                arrays[column] = _empty(kind, CHUNK_ROWS)
+                arrays[column] = _make_empty(kind, CHUNK_ROWS)
         create_arrays(group, arrays)
         return cls(group)
 
     def __len__(self) -> int:
         """Return the number of rows."""
         name, kind = next(iter(self._columns.items()))
-        return int(self._array(name + _END if kind == _TEXT else name).shape[0])
+        return int(self._get_array(name + _END if kind == _TEXT else name).shape[0])
 
     def append(self, columns: Mapping[str, ArrayLike | Sequence[str]]) -> None:
         """Add rows; every column of the table is given, all of one length."""
         added: dict[str, NDArray[Any]] = {}
-        self._open([name for column, kind in self._columns.items() for name in _names(column, kind)])
+        self._open_arrays([name for column, kind in self._columns.items() for name in _array_names(column, kind)])
         for name, kind in self._columns.items():
             if kind == _TEXT:
                 encoded = [text.encode(errors="surrogatepass") for text in columns[name]]  # type: ignore[union-attr]
@@ -65,12 +71,12 @@ class Table:
                 added[name + _END] = int(self._arrays[name].shape[0]) + ends
             else:
                 added[name] = np.asarray(columns[name], kind)
-        extend([self._arrays[name] for name in added], list(added.values()))
+        extend_arrays([self._arrays[name] for name in added], list(added.values()))
 
     def read(self, *names: str, rows: slice = slice(None)) -> list[NDArray[Any]]:
         """Return columns of numbers, each of shape (rows,); only some `rows`, where they are given."""
-        self._open(names)
-        return blocks([self._arrays[name] for name in names], rows)
+        self._open_arrays(names)
+        return read_blocks([self._arrays[name] for name in names], rows)
 
     def read_text(self, name: str) -> list[str]:
         """Return a column of text."""
@@ -79,10 +85,10 @@ class Table:
         starts = [0, *ends][: len(ends)]
         return [text[start:end].decode(errors="surrogatepass") for start, end in zip(starts, ends, strict=True)]
 
-    def set(self, name: str, rows: NDArray[np.intp], values: ArrayLike) -> None:
+    def set_values(self, name: str, rows: NDArray[np.intp], values: ArrayLike) -> None:
         """Set a column of numbers in the given rows."""
-        array = self._array(name)
-        with readable([array]):
+        array = self._get_array(name)
+        with name_damaged_chunks([array]):
             array.set_orthogonal_selection((rows,), values)
 
     @property
@@ -90,35 +96,35 @@ class Table:
         """The NumPy type of each column, or "text"."""
         return dict(self._columns)
 
-    def has(self, name: str) -> bool:
+    def has_column(self, name: str) -> bool:
         """Return whether there is such a column."""
         return name in self._columns
 
     def add_column(self, name: str, kind: str) -> None:
         """Add a column of numbers; it is 0 in the rows that are there."""
         rows = len(self)
-        create_arrays(self._group, {name: _empty(kind, CHUNK_ROWS)})
+        create_arrays(self._group, {name: _make_empty(kind, CHUNK_ROWS)})
         self._columns[name] = kind
         self._group.attrs["columns"] = dict(self._columns)
-        self._array(name).resize((rows,))
+        self._get_array(name).resize((rows,))
 
-    def _open(self, names: Sequence[str]) -> None:
+    def _open_arrays(self, names: Sequence[str]) -> None:
         missing = [name for name in names if name not in self._arrays]
         if not missing:
             return
-        for name, array in zip(missing, nodes(self._group, missing), strict=True):
+        for name, array in zip(missing, open_nodes(self._group, missing), strict=True):
             assert isinstance(array, zarr.Array)
             self._arrays[name] = array
 
-    def _array(self, name: str) -> zarr.Array[Any]:
-        self._open([name])
+    def _get_array(self, name: str) -> zarr.Array[Any]:
+        self._open_arrays([name])
         return self._arrays[name]
 
 
-def _names(column: str, kind: str) -> tuple[str, ...]:
+def _array_names(column: str, kind: str) -> tuple[str, ...]:
     """Return the names of the arrays of a column."""
     return (column, column + _END) if kind == _TEXT else (column,)
 
 
-def _empty(dtype: str, chunk: int) -> dict[str, Any]:
+def _make_empty(dtype: str, chunk: int) -> dict[str, Any]:
     return {"shape": (0,), "chunks": (chunk,), "dtype": dtype, "compressors": CODECS}

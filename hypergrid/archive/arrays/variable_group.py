@@ -20,16 +20,16 @@ from hypergrid.archive.arrays.cells import (
     ARRAYS,
     CHUNK_SLICES,
     TESTS,
-    Cells,
+    CellArrays,
     Slices,
-    consecutive,
     create_cells,
     create_tests,
-    distinct,
+    split_consecutive,
+    unique_numbers,
 )
 from hypergrid.archive.arrays.merge import SideRows
-from hypergrid.archive.arrays.table import CHUNK_ROWS, Table
-from hypergrid.archive.disk.concurrent_io import nodes
+from hypergrid.archive.arrays.table import CHUNK_ROWS, ColumnTable
+from hypergrid.archive.disk.concurrent_io import open_nodes
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import Window
 from hypergrid.core.units import Variable
@@ -81,7 +81,7 @@ class VariableGroup:
         """Make the group of a new variable."""
         group = root.require_group(GROUP).create_group(node_name(variable.name))
         create_cells(group, slices=slices.count, unit=variable.unit)
-        Table.create(group, _SIDE, columns=_SIDE_COLUMNS)
+        ColumnTable.create(group, _SIDE, columns=_SIDE_COLUMNS)
         created = cls(group, variable, (), None, np.empty(0, np.int64), 0, 0, 0, spans=_NO_SPANS)
         created.save()
         return created
@@ -98,7 +98,7 @@ class VariableGroup:
             decode_variable(content["variable"]),
             decode_series(name, content["series"]),
             None if extent is None else (extent[0], extent[1]),
-            _expand(content["chunks"]),
+            _expand_runs(content["chunks"]),
             counts["readings"],
             counts["missing"],
             counts["superseded"],
@@ -107,24 +107,24 @@ class VariableGroup:
         )
 
     @property
-    def cells(self) -> Cells:
+    def cells(self) -> CellArrays:
         """The cells."""
-        return self._opened[0]
+        return self._nodes[0]
 
     @property
-    def side(self) -> Table:
+    def side(self) -> ColumnTable:
         """The side table."""
-        return self._opened[1]
+        return self._nodes[1]
 
     @cached_property
-    def _opened(self) -> tuple[Cells, Table]:
+    def _nodes(self) -> tuple[CellArrays, ColumnTable]:
         """The nodes below, which only who reads or writes readings needs."""
         first = next(iter(_SIDE_COLUMNS))
         names = [*ARRAYS, *([TESTS] if self.tested else [])]
-        side, column, *arrays = nodes(self.group, [_SIDE, f"{_SIDE}/{first}", *names])
+        side, column, *arrays = open_nodes(self.group, [_SIDE, f"{_SIDE}/{first}", *names])
         assert isinstance(side, zarr.Group)
         assert isinstance(column, zarr.Array)
-        return Cells(dict(zip(names, arrays, strict=True))), Table(side, {first: column})
+        return CellArrays(dict(zip(names, arrays, strict=True))), ColumnTable(side, {first: column})
 
     def keep_tests(self) -> None:
         """Make room for the tests that set flags, if there is none; older archives have none, nor have new ones."""
@@ -133,7 +133,7 @@ class VariableGroup:
             create_tests(self.group, slices=slices, series=series)
             self.side.add_column(_TESTS, "uint16")
             self.tested = True
-            del self._opened
+            del self._nodes
 
     def save(self) -> None:
         """Write what belongs into the group's attributes."""
@@ -141,7 +141,7 @@ class VariableGroup:
             "variable": encode_variable(self.variable),
             "series": encode_series(self.series),
             "extent": None if self.extent is None else list(self.extent),
-            "chunks": [[int(run[0]), int(run[-1]) + 1] for run in consecutive(self.chunks)],
+            "chunks": [[int(run[0]), int(run[-1]) + 1] for run in split_consecutive(self.chunks)],
             "counts": {"readings": self.readings, "missing": self.missing, "superseded": self.superseded},
             "tested": self.tested,
         }
@@ -152,8 +152,8 @@ class VariableGroup:
 
     def occupy(self, slice_index: NDArray[np.int64]) -> None:
         """Let the extent and the chunks include these slices, at least one."""
-        self.extent = hull(self.extent, (int(slice_index.min()), int(slice_index.max())))
-        self.chunks = np.union1d(self.chunks, distinct(slice_index // CHUNK_SLICES))
+        self.extent = join_extents(self.extent, (int(slice_index.min()), int(slice_index.max())))
+        self.chunks = np.union1d(self.chunks, unique_numbers(slice_index // CHUNK_SLICES))
 
     def side_readings(self, *, superseded: bool, tests: bool = False, window: Window | None = None) -> Readings:
         """Return the side table's readings that are superseded, or those that are not, in the order of the table.
@@ -165,7 +165,7 @@ class VariableGroup:
         if tests and not bits:
             bits = [np.zeros(len(series), np.uint16)]
         rows = (replaced == 1) == superseded
-        return Readings(self.series, *(one[rows] for one in (series, time_ns, value, flag, arrival_ns, *bits)))
+        return Readings(self.series, *(column[rows] for column in (series, time_ns, value, flag, arrival_ns, *bits)))
 
     def side_rows(self, window: Window | None = None) -> SideRows:
         """Return the side table's rows that are not superseded; with a window at least those within it."""
@@ -181,7 +181,8 @@ class VariableGroup:
         if window is not None and self.spans is not None:
             chunks = chunks[(self.spans[:, 0] < window.stop_ns) & (self.spans[:, 1] >= window.start_ns)]
         runs = [
-            slice(int(run[0]) * CHUNK_ROWS, min((int(run[-1]) + 1) * CHUNK_ROWS, count)) for run in consecutive(chunks)
+            slice(int(run[0]) * CHUNK_ROWS, min((int(run[-1]) + 1) * CHUNK_ROWS, count))
+            for run in split_consecutive(chunks)
         ]
         if not runs:
             kinds = {**_SIDE_COLUMNS, _TESTS: "uint16"}
@@ -189,21 +190,21 @@ class VariableGroup:
         parts = [[np.arange(run.start, run.stop), *self.side.read(*names, rows=run)] for run in runs]
         return parts[0] if len(parts) == 1 else [np.concatenate(column) for column in zip(*parts, strict=True)]
 
-    def side_tests(self, rows: NDArray[np.intp] | None = None) -> NDArray[np.uint16]:
+    def read_side_tests(self, rows: NDArray[np.intp] | None = None) -> NDArray[np.uint16]:
         """Return the tests that set the flags of some rows of the side table, or of all."""
         if rows is None:
             return self.side.read(_TESTS)[0] if self.tested else np.zeros(len(self.side), np.uint16)
         if not self.tested or not len(rows):
             return np.zeros(len(rows), np.uint16)
         first = int(rows.min())
-        found = self.side.read(_TESTS, rows=slice(first, int(rows.max()) + 1))[0]
-        chosen: NDArray[np.uint16] = found[rows - first]
+        bits = self.side.read(_TESTS, rows=slice(first, int(rows.max()) + 1))[0]
+        chosen: NDArray[np.uint16] = bits[rows - first]
         return chosen
 
     def add_side(self, readings: Readings, *, superseded: bool) -> None:
         """Append readings to the side table."""
         if len(readings):
-            self._span(readings.time_ns)
+            self._extend_spans(readings.time_ns)
             self.side.append(
                 {
                     "series": readings.index,
@@ -225,18 +226,19 @@ class VariableGroup:
             if rows.any():
                 part = self.side.read(*kinds, rows=slice(first, first + len(rows)))
                 columns = {
-                    name: np.concatenate([columns[name], one[rows]]) for name, one in zip(kinds, part, strict=True)
+                    name: np.concatenate([columns[name], column[rows]])
+                    for name, column in zip(kinds, part, strict=True)
                 }
         del self.group[_SIDE]
-        self.spans = _spans(0, columns["time_ns"])
-        Table.create(self.group, _SIDE, columns=kinds).append(columns)
-        del self._opened
+        self.spans = _find_spans(0, columns["time_ns"])
+        ColumnTable.create(self.group, _SIDE, columns=kinds).append(columns)
+        del self._nodes
 
-    def _span(self, time_ns: NDArray[np.int64]) -> None:
+    def _extend_spans(self, time_ns: NDArray[np.int64]) -> None:
         """Note the stamps of rows that are about to be appended."""
         before = len(self.side)
-        spans = _spans(0, self.side.read("time_ns")[0]) if self.spans is None else self.spans
-        added = _spans(before, time_ns)
+        spans = _find_spans(0, self.side.read("time_ns")[0]) if self.spans is None else self.spans
+        added = _find_spans(before, time_ns)
         if before % CHUNK_ROWS:
             last, first = spans[-1], added[0]
             spans[-1] = min(last[0], first[0]), max(last[1], first[1])
@@ -244,13 +246,13 @@ class VariableGroup:
         self.spans = np.concatenate([spans, added])
 
 
-def holds(spans: NDArray[np.int64], time_ns: NDArray[np.int64]) -> bool:
+def are_within_spans(spans: NDArray[np.int64], time_ns: NDArray[np.int64]) -> bool:
     """Return whether the stamps of a side table lie where its spans say."""
-    true = _spans(0, time_ns)
+    true = _find_spans(0, time_ns)
     return spans.shape == true.shape and bool((spans[:, 0] <= true[:, 0]).all() and (spans[:, 1] >= true[:, 1]).all())
 
 
-def _spans(before: int, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_spans(before: int, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the first and last of stamps that follow so many rows, for each chunk that they come into."""
     starts = [0, *range(CHUNK_ROWS - before % CHUNK_ROWS, len(time_ns), CHUNK_ROWS)] if len(time_ns) else []
     if not starts:
@@ -261,10 +263,10 @@ def _spans(before: int, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
 _NO_SPANS: Final = np.empty((0, 2), np.int64)
 
 
-def hull(one: Extent | None, other: Extent) -> Extent:
+def join_extents(known: Extent | None, other: Extent) -> Extent:
     """Return the smallest extent that includes both."""
-    return other if one is None else (min(one[0], other[0]), max(one[1], other[1]))
+    return other if known is None else (min(known[0], other[0]), max(known[1], other[1]))
 
 
-def _expand(runs: list[list[int]]) -> NDArray[np.int64]:
+def _expand_runs(runs: list[list[int]]) -> NDArray[np.int64]:
     return np.concatenate([np.arange(start, stop) for start, stop in runs] or [np.empty(0, np.int64)])

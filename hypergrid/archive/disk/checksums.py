@@ -58,11 +58,11 @@ def checksum(data: bytes) -> str:
 
 def checksum_of_file(path: Path) -> tuple[str, int]:
     """Return the CRC-32C of a file, and its size [byte], in bounded memory."""
-    found, size = 0, 0
+    crc, size = 0, 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
-            found, size = google_crc32c.extend(found, block), size + len(block)
-    return f"{found:08x}", size
+            crc, size = google_crc32c.extend(crc, block), size + len(block)
+    return f"{crc:08x}", size
 
 
 def is_whole_chunk(data: bytes) -> bool:
@@ -73,7 +73,7 @@ def is_whole_chunk(data: bytes) -> bool:
 
 
 @dataclass(frozen=True)
-class Sum:
+class FileChecksum:
     """The checksum of a file."""
 
     name: str
@@ -89,18 +89,18 @@ class Sum:
             return False
 
 
-def sum_of(folder: Path, name: str) -> Sum:
+def compute_sum(folder: Path, name: str) -> FileChecksum:
     """Return the checksum of a file below a folder."""
-    return Sum(name, *checksum_of_file(folder / name))
+    return FileChecksum(name, *checksum_of_file(folder / name))
 
 
-def write_sums(path: Path, sums: Iterable[Sum]) -> None:
+def write_sums(path: Path, sums: Iterable[FileChecksum]) -> None:
     """Write checksums to a file, a line each and one for itself at the end; it is there whole or not at all."""
-    text = "".join(f"{one.crc} {one.size} {one.name}\n" for one in sums)
-    _swap(path, f"{text}{checksum(text.encode())}\n")
+    text = "".join(f"{file_sum.crc} {file_sum.size} {file_sum.name}\n" for file_sum in sums)
+    _swap_file(path, f"{text}{checksum(text.encode())}\n")
 
 
-def read_sums(path: Path, *, most: int | None = None) -> list[Sum]:
+def read_sums(path: Path, *, maximum: int | None = None) -> list[FileChecksum]:
     """Return what `write_sums` wrote, or the first so many, of which the first is that of the snapshot's own file.
 
     Raises
@@ -111,18 +111,18 @@ def read_sums(path: Path, *, most: int | None = None) -> list[Sum]:
     try:
         text = path.read_bytes().decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
-        raise _damaged(path, "cannot be read") from error
+        raise _damage_error(path, "cannot be read") from error
     body, tail = text[:-9], text[-9:]
     if tail != f"{checksum(body.encode())}\n":
-        raise _damaged(path, "is another than it was")
-    lines = body.splitlines() if most is None else body.split("\n", most)[:most]
+        raise _damage_error(path, "is another than it was")
+    lines = body.splitlines() if maximum is None else body.split("\n", maximum)[:maximum]
     rows = [line.split(" ", 2) for line in lines]
-    return [Sum(name, crc, int(size)) for crc, size, name in rows]
+    return [FileChecksum(name, crc, int(size)) for crc, size, name in rows]
 
 
 def write_checked(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON with its checksum to a file, which is there whole or not at all."""
-    _swap(path, _checked_text(content))
+    _swap_file(path, _format_checked(content))
 
 
 def read_checked(path: Path, *, by_hand: bool = False) -> dict[str, Any]:
@@ -139,19 +139,19 @@ def read_checked(path: Path, *, by_hand: bool = False) -> dict[str, Any]:
     try:
         content = json.loads(data)
     except ValueError as error:
-        raise _damaged(path, "is no JSON") from error
+        raise _damage_error(path, "is no JSON") from error
     if not isinstance(content, dict):
-        raise _damaged(path, "is no object of JSON")
-    told = content.pop(_KEY, None)
-    if data != _checked_text(content).encode() and not (told is None and by_hand):
-        raise _damaged(path, "is another than it was" + (_BY_HAND if by_hand else ""))
+        raise _damage_error(path, "is no object of JSON")
+    stored_crc = content.pop(_KEY, None)
+    if data != _format_checked(content).encode() and not (stored_crc is None and by_hand):
+        raise _damage_error(path, "is another than it was" + (_BY_HAND if by_hand else ""))
     return content
 
 
 def write_twice(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON with its checksum to a file, and to a spare beside it; both are on the disk before this returns."""
-    for one in (path, spare_of(path)):
-        _swap(one, _checked_text(content), durable=True)
+    for copy_path in (path, spare_path(path)):
+        _swap_file(copy_path, _format_checked(content), durable=True)
 
 
 def read_either(path: Path) -> dict[str, Any]:
@@ -166,43 +166,43 @@ def read_either(path: Path) -> dict[str, Any]:
         return read_checked(path, by_hand=True)
     except (OSError, DamagedArchive) as error:
         with suppress(OSError, DamagedArchive):
-            return read_checked(spare_of(path))
-        raise _damaged(path, "and its spare are others than they were") from error
+            return read_checked(spare_path(path))
+        raise _damage_error(path, "and its spare are others than they were") from error
 
 
-def spare_of(path: Path) -> Path:
+def spare_path(path: Path) -> Path:
     """Return the spare of a file that is written twice."""
     return path.with_suffix(".spare")
 
 
-def written_twice(folder: Path) -> list[Path]:
+def list_written_twice(folder: Path) -> list[Path]:
     """Return the files of a folder that `write_twice` wrote, also those of which the spare alone is left, by name."""
     return sorted({path.with_suffix(".json") for path in folder.glob("*") if path.suffix in (".json", ".spare")})
 
 
-def damaged_copies(path: Path) -> list[Path]:
+def find_damaged_copies(path: Path) -> list[Path]:
     """Return which of a file that is written twice, and its spare, is damaged; older files have no spare."""
-    found = []
-    for copy in (path, spare_of(path)):
+    damaged = []
+    for copy in (path, spare_path(path)):
         try:
             read_checked(copy, by_hand=copy == path)
         except FileNotFoundError:
-            found += [copy] if copy == path else []
+            damaged += [copy] if copy == path else []
         except (OSError, DamagedArchive):
-            found.append(copy)
-    spare = spare_of(path)
-    if not found and spare.exists() and read_checked(spare) != read_checked(path, by_hand=True):
+            damaged.append(copy)
+    spare = spare_path(path)
+    if not damaged and spare.exists() and read_checked(spare) != read_checked(path, by_hand=True):
         # Who wrote it anew was killed in between.
-        found.append(spare)
-    return found
+        damaged.append(spare)
+    return damaged
 
 
-def _checked_text(content: Mapping[str, Any]) -> str:
-    told = dict(content)
-    return json.dumps({**told, _KEY: checksum(json.dumps(told).encode())}, indent=1) + "\n"
+def _format_checked(content: Mapping[str, Any]) -> str:
+    body = dict(content)
+    return json.dumps({**body, _KEY: checksum(json.dumps(body).encode())}, indent=1) + "\n"
 
 
-def _swap(path: Path, text: str, *, durable: bool = False) -> None:
+def _swap_file(path: Path, text: str, *, durable: bool = False) -> None:
     scratch = path.with_name(f".{path.name}")
     with scratch.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -212,11 +212,11 @@ def _swap(path: Path, text: str, *, durable: bool = False) -> None:
     scratch.replace(path)
 
 
-def _damaged(path: Path, what: str) -> DamagedArchive:
+def _damage_error(path: Path, what: str) -> DamagedArchive:
     return DamagedArchive(f"{path} {what}; {_MEND}")
 
 
-def _id_of(name: str) -> bytes:
+def _parse_id(name: str) -> bytes:
     """Return the id of an object that Icechunk names: 96 bits, in Crockford's base 32."""
     number = 0
     for letter in name:
@@ -224,14 +224,14 @@ def _id_of(name: str) -> bytes:
     return (number >> (5 * len(name) - _ID_BITS)).to_bytes(_ID_BITS // 8, "big")
 
 
-def _plain_manifest(path: Path) -> bytes:
+def _read_manifest(path: Path) -> bytes:
     """Return the content of a manifest, in which each chunk stands with the bytes of its id."""
     with pa.CompressedInputStream(pa.BufferReader(path.read_bytes()[_HEAD_BYTES:]), "zstd") as packed:
         content: bytes = packed.read()
     return content
 
 
-class Sums:
+class SnapshotChecksums:
     """The checksums of an archive's snapshots, whose repository lies in its folder.
 
     A file is read and compared once by each such object, which lives as long as an opened repository: Icechunk keeps
@@ -241,15 +241,15 @@ class Sums:
     def __init__(self, folder: Path, store: Path) -> None:
         self.folder = folder / FOLDER
         self.store = store
-        self._verified: set[Sum] = set()
+        self._verified: set[FileChecksum] = set()
 
-    def write(self, repository: icechunk.Repository, snapshot: str, known: Iterable[Sum] = ()) -> None:
+    def write(self, repository: icechunk.Repository, snapshot: str, known: Iterable[FileChecksum] = ()) -> None:
         """Write down the checksums of a snapshot; those that are known, of files that never change, are kept."""
-        by_name = {one.name: one for one in known}
-        names = _names(repository, snapshot)
-        write_sums(self.folder / snapshot, [by_name.get(name) or sum_of(self.store, name) for name in names])
+        by_name = {file_sum.name: file_sum for file_sum in known}
+        names = _list_names(repository, snapshot)
+        write_sums(self.folder / snapshot, [by_name.get(name) or compute_sum(self.store, name) for name in names])
 
-    def objects(self, kind: str) -> list[Path]:
+    def list_objects(self, kind: str) -> list[Path]:
         """Return the files of a kind ("chunks", "snapshots"), but for what the driver was writing when it died."""
         return sorted(path for path in (self.store / kind).glob("*") if STAGED not in path.name)
 
@@ -257,9 +257,9 @@ class Sums:
         """Return whether any of some manifests names a chunk; true where one cannot be looked into."""
         if not chunk or not set(chunk) <= set(_LETTERS):
             return False
-        wanted = _id_of(chunk)
+        wanted = _parse_id(chunk)
         try:
-            return any(wanted in _plain_manifest(self.store / name) for name in manifests)
+            return any(wanted in _read_manifest(self.store / name) for name in manifests)
         except (OSError, pa.ArrowException):
             return True
 
@@ -270,12 +270,12 @@ class Sums:
         newest snapshot carry theirs.
         """
         self.folder.mkdir(exist_ok=True)
-        chunks = [path for path in self.objects("chunks") if not is_whole_chunk(path.read_bytes())]
-        bare = [sum_of(self.store, f"chunks/{path.name}") for path in chunks]
+        chunks = [path for path in self.list_objects("chunks") if not is_whole_chunk(path.read_bytes())]
+        bare = [compute_sum(self.store, f"chunks/{path.name}") for path in chunks]
         write_sums(self.folder / f"{_BARE}{of_layout}", bare)
-        together = sum_of(self.store, f"../{FOLDER}/{_BARE}{of_layout}")
-        for path in self.objects("snapshots"):
-            sums = [sum_of(self.store, name) for name in _names(repository, path.name)]
+        together = compute_sum(self.store, f"../{FOLDER}/{_BARE}{of_layout}")
+        for path in self.list_objects("snapshots"):
+            sums = [compute_sum(self.store, name) for name in _list_names(repository, path.name)]
             write_sums(self.folder / path.name, sums if path.name == newest else [*sums, together])
 
     def verify(self, snapshot: str) -> None:
@@ -286,34 +286,36 @@ class Sums:
         DamagedArchive
             One is not; the message names it.
         """
-        self._verify(snapshot, most=None)
+        self._verify(snapshot, maximum=None)
 
     def verify_alone(self, snapshot: str) -> None:
         """Return where the file of a snapshot, without its manifests, is what it was; errors as of `verify`."""
-        self._verify(snapshot, most=1)
+        self._verify(snapshot, maximum=1)
 
-    def _verify(self, snapshot: str, *, most: int | None) -> None:
-        wrong = self._wrong(snapshot, most)
+    def _verify(self, snapshot: str, *, maximum: int | None) -> None:
+        wrong = self._find_wrong(snapshot, maximum)
         if wrong and self.is_pending:
             # Snapshots are expiring, or their expiry was killed: the next commit writes down what it made of them.
-            wrong = [one for one in wrong if not one.name.startswith(_SNAPSHOT)]
+            wrong = [file_sum for file_sum in wrong if not file_sum.name.startswith(_SNAPSHOT)]
         elif wrong:
             # Once more, as an expiry may have ended meanwhile.
-            wrong = self._wrong(snapshot, most)
+            wrong = self._find_wrong(snapshot, maximum)
         if wrong:
-            raise _damaged(self.store / wrong[0].name, "is another than it was")
+            raise _damage_error(self.store / wrong[0].name, "is another than it was")
 
-    def _wrong(self, snapshot: str, most: int | None) -> list[Sum]:
+    def _find_wrong(self, snapshot: str, maximum: int | None) -> list[FileChecksum]:
         if not (self.store / _SNAPSHOT / snapshot).exists():
             # It expired, or is lost: Icechunk says so.
             return []
-        sums = [one for one in read_sums(self.folder / snapshot, most=most) if not self.is_log(one)]
-        sums += [bare for one in sums if _BARE in one.name for bare in read_sums(self.store / one.name)]
-        new = [one for one in sums if one not in self._verified]
-        wrong = [one for one in new if not one.fits(self.store)]
+        sums = [
+            file_sum for file_sum in read_sums(self.folder / snapshot, maximum=maximum) if not self.is_log(file_sum)
+        ]
+        sums += [bare for file_sum in sums if _BARE in file_sum.name for bare in read_sums(self.store / file_sum.name)]
+        new = [file_sum for file_sum in sums if file_sum not in self._verified]
+        wrong = [file_sum for file_sum in new if not file_sum.fits(self.store)]
         if len(self._verified) > _REMEMBERED:
             self._verified.clear()
-        self._verified.update(one for one in new if one not in wrong)
+        self._verified.update(file_sum for file_sum in new if file_sum not in wrong)
         return wrong
 
     @property
@@ -321,37 +323,37 @@ class Sums:
         """Whether snapshots are expiring, or their expiry was killed."""
         return (self.folder / PENDING).exists()
 
-    def damaged(self) -> Iterator[Path]:
+    def find_damaged(self) -> Iterator[Path]:
         """Yield the files that are not what they were, those with the checksums among them; each once."""
-        seen: set[Sum] = set()
-        for path in self.of_snapshots():
+        seen: set[FileChecksum] = set()
+        for path in self.list_snapshot_files():
             wrong: list[Path] = []
             try:
-                sums = [one for one in read_sums(path) if one not in seen]
+                sums = [file_sum for file_sum in read_sums(path) if file_sum not in seen]
             except DamagedArchive:
                 sums, wrong = [], [path]
             seen.update(sums)
-            wrong += [self.store / one.name for one in sums if not one.fits(self.store)]
+            wrong += [self.store / file_sum.name for file_sum in sums if not file_sum.fits(self.store)]
             snapshot = self.store / _SNAPSHOT / path.name
             if wrong and (not path.exists() or (self.is_pending and not snapshot.exists())):
                 # It expired meanwhile, or the maintenance that let it expire was killed.
                 continue
             if self.is_pending:
-                wrong = [one for one in wrong if one != snapshot]
+                wrong = [file_sum for file_sum in wrong if file_sum != snapshot]
             elif snapshot in wrong and read_sums(path)[0].fits(self.store):
                 wrong.remove(snapshot)
             yield from wrong
 
-    def damaged_references(self) -> Iterator[Path]:
+    def find_damaged_references(self) -> Iterator[Path]:
         """Yield the files of branches and tags that do not name a snapshot that is there, as Icechunk writes it."""
         for path in sorted((self.store / "refs").glob(f"*/{REFERENCE}")):
             if path.with_name(f"{REFERENCE}.deleted").exists():
                 continue
-            snapshot = self.named_by(path)
-            if snapshot is None or path.read_bytes() != reference_to(snapshot):
+            snapshot = self.find_named(path)
+            if snapshot is None or path.read_bytes() != format_reference(snapshot):
                 yield path
 
-    def named_by(self, reference: Path) -> str | None:
+    def find_named(self, reference: Path) -> str | None:
         """Return the snapshot that the file of a branch or a tag names; None where it names none that is there."""
         try:
             snapshot = str(json.loads(reference.read_text("ascii"))["snapshot"])
@@ -367,25 +369,25 @@ class Sums:
         DamagedArchive
             One does not; the message names its file.
         """
-        for path in self.damaged_references():
-            raise _damaged(path, "does not name a snapshot that is there")
+        for path in self.find_damaged_references():
+            raise _damage_error(path, "does not name a snapshot that is there")
 
     @staticmethod
-    def is_log(one: Sum) -> bool:
+    def is_log(file_sum: FileChecksum) -> bool:
         """Return whether a file is a log of what a commit touched, which nothing reads."""
-        return one.name.startswith(_LOG)
+        return file_sum.name.startswith(_LOG)
 
-    def all_known(self) -> Iterator[Sum]:
+    def iterate_known(self) -> Iterator[FileChecksum]:
         """Yield the checksums of all snapshots, as far as these can be read."""
-        for path in self.of_snapshots():
+        for path in self.list_snapshot_files():
             with suppress(DamagedArchive):
                 yield from read_sums(path)
 
-    def of(self, snapshot: str) -> list[Sum]:
+    def read_snapshot_sums(self, snapshot: str) -> list[FileChecksum]:
         """Return the checksums of the files that lead to a snapshot's chunks; errors as of `verify`."""
         return read_sums(self.folder / snapshot)
 
-    def bare_lists(self) -> list[Path]:
+    def find_bare_lists(self) -> list[Path]:
         """Return the files with the checksums of chunks that carry none."""
         return sorted(self.folder.glob(f"{_BARE}*"))
 
@@ -395,23 +397,23 @@ class Sums:
 
     def holds(self, name: str, data: bytes) -> bool:
         """Return whether a file of the repository that never changes is to hold these bytes."""
-        known = self._bare.get(name) if name.startswith("chunks/") else self._led.get(name)
+        known = self._bare_sums.get(name) if name.startswith("chunks/") else self._referenced_sums.get(name)
         if known is None:
             return name.startswith("chunks/") and is_whole_chunk(data)
         return (known.crc, known.size) == (checksum(data), len(data))
 
     @cached_property
-    def _led(self) -> dict[str, Sum]:
+    def _referenced_sums(self) -> dict[str, FileChecksum]:
         """Checksums of the files that lead to the chunks of all snapshots, by name."""
-        return {one.name: one for path in self.of_snapshots() for one in read_sums(path)}
+        return {file_sum.name: file_sum for path in self.list_snapshot_files() for file_sum in read_sums(path)}
 
     @cached_property
-    def _bare(self) -> dict[str, Sum]:
+    def _bare_sums(self) -> dict[str, FileChecksum]:
         """Checksums of chunks that carry none, by name."""
-        return {one.name: one for path in self.bare_lists() for one in read_sums(path)}
+        return {file_sum.name: file_sum for path in self.find_bare_lists() for file_sum in read_sums(path)}
 
     @contextmanager
-    def expiring(self) -> Iterator[None]:
+    def track_expiry(self) -> Iterator[None]:
         """Let snapshots expire inside the context, under the lock; what becomes of those that stay is written down.
 
         Raises
@@ -421,13 +423,13 @@ class Sums:
         """
         self.verify_references()
         if not self.is_pending:
-            for path in self.of_snapshots():
+            for path in self.list_snapshot_files():
                 self.verify_alone(path.name)
-        self.pend()
+        self.mark_pending()
         yield
         self.settle()
 
-    def pend(self) -> None:
+    def mark_pending(self) -> None:
         """Say that snapshots are about to change, until `settle`."""
         (self.folder / PENDING).touch()
 
@@ -435,7 +437,7 @@ class Sums:
         """Write down what an expiry made of the snapshots that it left, also one that was killed; under the lock."""
         if not self.is_pending:
             return
-        for path in self.of_snapshots():
+        for path in self.list_snapshot_files():
             if not (self.store / _SNAPSHOT / path.name).exists():
                 path.unlink()
                 continue
@@ -445,32 +447,32 @@ class Sums:
                 # Told by whoever opens the snapshot.
                 continue
             if not first.fits(self.store):
-                write_sums(path, [sum_of(self.store, first.name), *others])
-        for path in self.bare_lists():
+                write_sums(path, [compute_sum(self.store, first.name), *others])
+        for path in self.find_bare_lists():
             self._forget_removed(path)
         (self.folder / PENDING).unlink()
 
     def _forget_removed(self, bare: Path) -> None:
         """Take chunks that no snapshot needs any more out of those that carry no checksum."""
         before = read_sums(bare)
-        left = [one for one in before if (self.store / one.name).exists()]
+        left = [file_sum for file_sum in before if (self.store / file_sum.name).exists()]
         if len(left) == len(before):
             return
-        old = sum_of(self.store, f"../{FOLDER}/{bare.name}")
+        old = compute_sum(self.store, f"../{FOLDER}/{bare.name}")
         write_sums(bare, left)
-        new = sum_of(self.store, old.name)
-        for path in self.of_snapshots():
+        new = compute_sum(self.store, old.name)
+        for path in self.list_snapshot_files():
             sums = read_sums(path)
             if old in sums:
-                write_sums(path, [new if one == old else one for one in sums])
+                write_sums(path, [new if file_sum == old else file_sum for file_sum in sums])
 
-    def of_snapshots(self) -> list[Path]:
+    def list_snapshot_files(self) -> list[Path]:
         """Return the files with the checksums of each snapshot."""
         return sorted(path for path in self.folder.iterdir() if path.name.isalnum() and path.name.isupper())
 
 
 def commit_session(
-    sums: Sums | None,
+    sums: SnapshotChecksums | None,
     repository: icechunk.Repository,
     session: icechunk.Session,
     branch: str,
@@ -490,7 +492,7 @@ def commit_session(
         # Icechunk's own first snapshot.
         sums.write(repository, parent)
     try:
-        known = sums.of(parent)
+        known = sums.read_snapshot_sums(parent)
     except DamagedArchive:
         known = []
     sums.write(repository, snapshot, known)
@@ -498,14 +500,14 @@ def commit_session(
     return snapshot
 
 
-def reference_to(snapshot: str) -> bytes:
+def format_reference(snapshot: str) -> bytes:
     """Return what Icechunk writes into the file of a branch or a tag."""
     return json.dumps({"snapshot": snapshot}, separators=(",", ":")).encode()
 
 
-def _names(repository: icechunk.Repository, snapshot: str) -> list[str]:
+def _list_names(repository: icechunk.Repository, snapshot: str) -> list[str]:
     """Return the files that lead to the chunks of a snapshot, its own first."""
     content = json.loads(repository.inspect_snapshot(snapshot))
-    manifests = sorted(f"manifests/{one['id']}" for one in content["manifests"])
+    manifests = sorted(f"manifests/{manifest['id']}" for manifest in content["manifests"])
     logs = [f"{_LOG}{snapshot}"] if content.get("parent_id") else []
     return [f"{_SNAPSHOT}{snapshot}", *manifests, *logs]

@@ -31,7 +31,7 @@ class DamagedChunk:
 
     def __str__(self) -> str:
         """Name the array, and the rows."""
-        return f"{self.array}[{', '.join(f'{one.start}:{one.stop}' for one in self.block)}]"
+        return f"{self.array}[{', '.join(f'{part.start}:{part.stop}' for part in self.block)}]"
 
 
 class DamagedChunks(DamagedArchive):
@@ -43,18 +43,18 @@ class DamagedChunks(DamagedArchive):
 
 
 @contextmanager
-def readable(arrays: Sequence[zarr.Array[Any]], *block: slice) -> Iterator[None]:
+def name_damaged_chunks(arrays: Sequence[zarr.Array[Any]], *block: slice) -> Iterator[None]:
     """Turn what Zarr raises inside the context, where a block of arrays is read, into `DamagedChunks`."""
     try:
         yield
     except (ValueError, RuntimeError) as error:
-        found = [chunk for array in arrays for chunk in _damaged(array, block)]
-        if not found:
+        damaged_chunks = [chunk for array in arrays for chunk in _find_damaged(array, block)]
+        if not damaged_chunks:
             raise
-        raise DamagedChunks(found) from error
+        raise DamagedChunks(damaged_chunks) from error
 
 
-def _damaged(array: zarr.Array[Any], block: tuple[slice, ...]) -> Iterator[DamagedChunk]:
+def _find_damaged(array: zarr.Array[Any], block: tuple[slice, ...]) -> Iterator[DamagedChunk]:
     """Yield the chunks of a block that cannot be read, each by itself."""
     ranges = []
     whole = (slice(None),) * (array.ndim - len(block))
@@ -69,40 +69,42 @@ def _damaged(array: zarr.Array[Any], block: tuple[slice, ...]) -> Iterator[Damag
             yield DamagedChunk(array.path, chunk)
 
 
-def stored_chunks(array: zarr.Array[Any]) -> list[tuple[int, ...]]:
+def list_stored_chunks(array: zarr.Array[Any]) -> list[tuple[int, ...]]:
     """Return the chunks of an array that were ever written, by number along each dimension, in order."""
     store = array.store
     assert isinstance(store, icechunk.IcechunkStore)
 
     async def places() -> list[tuple[int, ...]]:
-        return [tuple(place) async for place in store.session.chunk_coordinates(f"/{array.path}")]
+        return [tuple(coordinate) async for coordinate in store.session.chunk_coordinates(f"/{array.path}")]
 
     return sorted(sync(places()))
 
 
-def nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zarr.Array[Any]]:
+def open_nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zarr.Array[Any]]:
     """Return the nodes of some paths below a group."""
     mode: AccessModeLiteral = "r" if group.store.read_only else "r+"
     whole = [f"{group.path}/{path}" for path in paths]
-    found = _together([zarr.api.asynchronous.open(store=group.store, path=path, mode=mode) for path in whole])
-    return [zarr.Group(node) if isinstance(node, zarr.AsyncGroup) else zarr.Array(node) for node in found]
+    opened_nodes = _run_concurrently(
+        [zarr.api.asynchronous.open(store=group.store, path=path, mode=mode) for path in whole]
+    )
+    return [zarr.Group(node) if isinstance(node, zarr.AsyncGroup) else zarr.Array(node) for node in opened_nodes]
 
 
 def create_arrays(group: zarr.Group, arrays: Mapping[str, Mapping[str, Any]]) -> None:
     """Make the arrays of some names below a group; each has the arguments of `zarr.create_array`."""
     prefix = f"{group.path}/" if group.path else ""
     make = zarr.api.asynchronous.create_array
-    _together([make(group.store, name=prefix + name, **asked) for name, asked in arrays.items()])
+    _run_concurrently([make(group.store, name=prefix + name, **asked) for name, asked in arrays.items()])
 
 
-def blocks(arrays: Sequence[zarr.Array[Any]], *block: slice) -> list[NDArray[Any]]:
+def read_blocks(arrays: Sequence[zarr.Array[Any]], *block: slice) -> list[NDArray[Any]]:
     """Return the same block of several arrays, a slice a dimension."""
-    with readable(arrays, *block):
-        found = _together([array.async_array.getitem(block) for array in arrays])
-    return [np.asarray(block) for block in found]
+    with name_damaged_chunks(arrays, *block):
+        contents = _run_concurrently([array.async_array.getitem(block) for array in arrays])
+    return [np.asarray(block) for block in contents]
 
 
-def extend(arrays: Sequence[zarr.Array[Any]], rows: Sequence[NDArray[Any]]) -> None:
+def extend_arrays(arrays: Sequence[zarr.Array[Any]], rows: Sequence[NDArray[Any]]) -> None:
     """Add rows at the end of arrays of one dimension."""
 
     async def added(array: zarr.AsyncArray[Any], rows: NDArray[Any]) -> None:
@@ -111,11 +113,11 @@ def extend(arrays: Sequence[zarr.Array[Any]], rows: Sequence[NDArray[Any]]) -> N
         await array.setitem(slice(stored, None), rows)
 
     pairs = zip(arrays, rows, strict=True)
-    with readable(arrays):
-        _together([added(array.async_array, rows) for array, rows in pairs if len(rows)])
+    with name_damaged_chunks(arrays):
+        _run_concurrently([added(array.async_array, rows) for array, rows in pairs if len(rows)])
 
 
-def _together(requests: Sequence[Awaitable[Answer]]) -> list[Answer]:
+def _run_concurrently(requests: Sequence[Awaitable[Answer]]) -> list[Answer]:
     async def answers() -> list[Answer]:
         return await asyncio.gather(*requests)
 

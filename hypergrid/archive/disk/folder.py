@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from hypergrid.archive.disk.checksums import FOLDER as CHECKSUMS
 from hypergrid.archive.disk.checksums import read_checked, write_checked
-from hypergrid.archive.disk.lock import exclusive
-from hypergrid.archive.disk.storage import S3Store, place_of
+from hypergrid.archive.disk.lock import wait_for_lock
+from hypergrid.archive.disk.storage import S3Store, open_storage
 from hypergrid.core.errors import (
     ArchiveConflict,
     DamagedArchive,
@@ -37,7 +37,7 @@ READABLE: Final = (2, VERSION)
 """Versions that it reads; it commits nothing to older ones, which `hypergrid upgrade` makes new."""
 
 
-def readable_layouts() -> str:
+def describe_readable_layouts() -> str:
     """Return the layouts that this program reads, as people are told of them."""
     return f"the layouts {' and '.join(map(str, READABLE))}"
 
@@ -115,7 +115,7 @@ def identity_of(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whateve
         needed = f"HyperGrid {content['program']} or newer" if content.get("program") else "the program that wrote it"
         message = (
             f"{path} is an archive of layout {version!r}; this program (HyperGrid {PROGRAM}) reads "
-            f"{readable_layouts()}; nothing was touched; use {needed}"
+            f"{describe_readable_layouts()}; nothing was touched; use {needed}"
         )
         raise NotAnArchive(message)
     unknown = sorted(content.keys() - {"program", *(field.name for field in fields(Identity))})
@@ -126,12 +126,12 @@ def identity_of(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whateve
     if not isinstance(name, str) or not isinstance(slice_ns, int) or slice_ns <= 0:
         message = f"{path} is no archive: {MARKER} lacks the name or the slice length; restore the file from a copy"
         raise NotAnArchive(message)
-    return Identity(name, slice_ns, _store(path, content.get("store")), version=version, id=content.get("id"))
+    return Identity(name, slice_ns, _parse_store(path, content.get("store")), version=version, id=content.get("id"))
 
 
-def _store(path: Path, told: Any) -> S3Store | None:  # noqa: ANN401 - whatever the file held
+def _parse_store(path: Path, settings: Any) -> S3Store | None:  # noqa: ANN401 - whatever the file held
     try:
-        store = None if told is None else S3Store(**told)
+        store = None if settings is None else S3Store(**settings)
     except (TypeError, AttributeError, InvalidDeployment) as error:
         message = f"{path} cannot be opened: 'store' in {MARKER} cannot be used: {error}; restore the file from a copy"
         raise NotAnArchive(message) from error
@@ -156,12 +156,12 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
         A file, or a folder that holds something else; it stays as it is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(path.parent):
+    with wait_for_lock(path.parent):
         for leftover in path.parent.iterdir():
-            if leftover.name.startswith(_hidden(path)):
-                _take_away(leftover)
+            if leftover.name.startswith(_hidden_name(path)):
+                _remove_hidden(leftover)
         _refuse_occupied(path)
-        building = Path(tempfile.mkdtemp(prefix=_hidden(path), dir=path.parent))
+        building = Path(tempfile.mkdtemp(prefix=_hidden_name(path), dir=path.parent))
         try:
             building.chmod(0o755)
             # First of all, for it tells the next creation what there is to remove elsewhere.
@@ -169,17 +169,17 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
             build(building)
             os.rename(building, path)
         except BaseException:
-            _take_away(building)
+            _remove_hidden(building)
             raise
 
 
 def write_identity(path: Path, identity: Identity) -> None:
     """Make a folder an archive, or give one another layout."""
-    told = marker_of(identity)
-    write_checked(path / MARKER, told)
+    marker = make_marker(identity)
+    write_checked(path / MARKER, marker)
     if identity.store is None:
         (path / SPARE).parent.mkdir(exist_ok=True)
-        write_checked(path / SPARE, told)
+        write_checked(path / SPARE, marker)
 
 
 def is_spare_whole(path: Path) -> bool:
@@ -207,17 +207,17 @@ def restore_marker(path: Path) -> None:
     write_checked(path / MARKER, content)
 
 
-def marker_of(identity: Identity) -> dict[str, Any]:
+def make_marker(identity: Identity) -> dict[str, Any]:
     """Return what a marker tells."""
-    told = {key: value for key, value in asdict(identity).items() if value is not None}
-    return {**told, "program": PROGRAM}
+    marker = {key: value for key, value in asdict(identity).items() if value is not None}
+    return {**marker, "program": PROGRAM}
 
 
-def _take_away(hidden: Path) -> None:
+def _remove_hidden(hidden: Path) -> None:
     """Remove a hidden folder and its values; where their store does not answer, both stay for the next creation."""
     with suppress(NotAnArchive):
         try:
-            place_of(hidden, read_identity(hidden).store).remove()
+            open_storage(hidden, read_identity(hidden).store).remove()
         except StoreUnavailable:
             return
     shutil.rmtree(hidden, ignore_errors=True)
@@ -225,11 +225,11 @@ def _take_away(hidden: Path) -> None:
 
 def remove_folder(path: Path) -> None:
     """Take an archive away, at once and whole; a process that dies meanwhile leaves what the next creation removes."""
-    with exclusive(path.parent):
-        leaving = Path(tempfile.mkdtemp(prefix=_hidden(path), dir=path.parent))
+    with wait_for_lock(path.parent):
+        leaving = Path(tempfile.mkdtemp(prefix=_hidden_name(path), dir=path.parent))
         os.rename(path, leaving)
         # Somebody may be writing into it yet; what stays is hidden, and goes with the next creation.
-        _take_away(leaving)
+        _remove_hidden(leaving)
 
 
 def synchronise(path: Path) -> None:
@@ -254,7 +254,7 @@ def synchronise(path: Path) -> None:
         os.close(descriptor)
 
 
-def _hidden(path: Path) -> str:
+def _hidden_name(path: Path) -> str:
     return f".{path.name}.creating-"
 
 

@@ -14,7 +14,7 @@ if sys.platform != "win32":
 
 
 @contextmanager
-def exclusive(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+def wait_for_lock(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold the lock of a folder or of a file (made where it is missing) inside the context; wait until it is free.
 
     On a read-only file system, which others may write to elsewhere, the lock is held of a file that is there.
@@ -32,7 +32,7 @@ def exclusive(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iter
         message = f"writing {path.parent} needs flock, which this system lacks; write archives on Linux or macOS"
         raise HyperGridError(message)
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
-    descriptor = _opened(path, flags)
+    descriptor = _open_file(path, flags)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,7 +41,7 @@ def exclusive(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iter
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         # Who held it may have removed the file: then this lock is nobody's, and the one that is there now counts.
         while not _is_at(path, descriptor):
-            renewed = _opened(path, flags)
+            renewed = _open_file(path, flags)
             os.close(descriptor)
             descriptor = renewed
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -51,7 +51,7 @@ def exclusive(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iter
 
 
 @contextmanager
-def alone(path: Path, holder: str) -> Iterator[None]:
+def try_lock(path: Path, holder: str) -> Iterator[None]:
     """Hold the lock of a file (made where it is missing) inside the context; refuse at once where somebody else does.
 
     What `holder` says of this process is written into the file, for those who are refused.
@@ -71,8 +71,8 @@ def alone(path: Path, holder: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            told = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
-            raise ArchiveConflict(told or "another process") from error
+            holder_text = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
+            raise ArchiveConflict(holder_text or "another process") from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, holder.encode(), 0)
         yield
@@ -94,7 +94,7 @@ def is_free(path: Path) -> bool:
     return True
 
 
-def _opened(path: Path, flags: int) -> int:
+def _open_file(path: Path, flags: int) -> int:
     try:
         return os.open(path, flags, 0o644)
     except OSError as error:

@@ -3,9 +3,9 @@
 Every commit leaves a snapshot, and the chunks and manifests that the next one replaces. Snapshots expire when another
 has been the newest for an hour; then what no snapshot uses is removed. Snapshots that are cited are tagged, and stay
 with all that they hold: those cited by hand until they are released, those that results cite as long as they are among
-the last `Care.results`, so that a query each minute does not keep every minute for ever. Tables and cells need no
-compaction: each commit writes the last chunk of a table anew, whole, and Icechunk keeps the places of an array's chunks
-in one manifest.
+the last `RetentionPolicy.results`, so that a query each minute does not keep every minute for ever. Tables and cells
+need no compaction: each commit writes the last chunk of a table anew, whole, and Icechunk keeps the places of an
+array's chunks in one manifest.
 
 It runs under the archive's lock, so that no commit is at work. A reader has that hour to finish with a snapshot after
 it was replaced. A process that dies meanwhile leaves litter, which the next maintenance removes.
@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import icechunk
 
-from hypergrid.archive.disk.checksums import Sums, read_checked, write_checked
+from hypergrid.archive.disk.checksums import SnapshotChecksums, read_checked, write_checked
 from hypergrid.archive.disk.lock import is_free
-from hypergrid.archive.disk.storage import Place
+from hypergrid.archive.disk.storage import Storage
 from hypergrid.core.errors import DamagedArchive
 
 MARKER: Final = "maintained.json"
@@ -41,14 +41,14 @@ _RESULT: Final = "result."
 
 
 @dataclass(frozen=True)
-class Care:
+class RetentionPolicy:
     """When an archive is maintained by those who commit, and what is kept."""
 
     keep_s: float = 3600.0
     """How long a snapshot can be read after another became the newest [s]."""
     every: int = 128
     """Commits after which a committer maintains the archive."""
-    most: int = 1024
+    max_snapshots: int = 1024
     """Snapshots that are kept where commits follow one another fast."""
     least_s: float = 300.0
     """Even then, how long a snapshot can be read after another became the newest [s]."""
@@ -56,12 +56,12 @@ class Care:
     """Snapshots that stay because results cite them; when there are more, the one that was cited first is let go."""
 
 
-CARE: Final = Care()
+DEFAULT_RETENTION: Final = RetentionPolicy()
 """What holds where nothing else is asked for."""
 
 
 @dataclass(frozen=True)
-class Maintained:
+class MaintenanceReport:
     """What a maintenance did."""
 
     snapshots_expired: int
@@ -73,111 +73,115 @@ class Maintained:
     """Branches that are at work, while which no snapshot expires."""
 
 
-def is_due(folder: Path, place: Place, care: Care) -> bool:
+def is_due(folder: Path, storage: Storage, care: RetentionPolicy) -> bool:
     """Return whether `care.every` snapshots were added since the last maintenance, whether or not it failed."""
     try:
-        left = int(_told(folder)["snapshots_left"])
+        left = int(_read_marker(folder)["snapshots_left"])
     except (ValueError, KeyError, TypeError):
         left = 0
-    return place.count_snapshots() - left >= care.every
+    return storage.count_snapshots() - left >= care.every
 
 
-def note_failure(folder: Path, place: Place, error: Exception) -> None:
+def note_failure(folder: Path, storage: Storage, error: Exception) -> None:
     """Note that a maintenance failed: the next is due after as many commits as if it had not."""
     what = " ".join(str(error).split())[:200] or type(error).__name__
-    _tell(folder, {"snapshots_left": place.count_snapshots(), "failed": what})
+    _write_marker(folder, {"snapshots_left": storage.count_snapshots(), "failed": what})
 
 
-def failure(folder: Path) -> str:
+def read_failure(folder: Path) -> str:
     """Return why the last maintenance failed; empty: it did not."""
-    return str(_told(folder).get("failed", ""))
+    return str(_read_marker(folder).get("failed", ""))
 
 
-def _told(folder: Path) -> dict[str, Any]:
+def _read_marker(folder: Path) -> dict[str, Any]:
     try:
         return read_checked(folder / MARKER)
     except (OSError, DamagedArchive):
         return {}
 
 
-def _tell(folder: Path, told: dict[str, Any]) -> None:
-    write_checked(folder / MARKER, told)
+def _write_marker(folder: Path, state: dict[str, Any]) -> None:
+    write_checked(folder / MARKER, state)
 
 
-def maintain(folder: Path, place: Place, sums: Sums | None, branch: str, *, now: datetime, care: Care) -> Maintained:
+def maintain(
+    folder: Path, storage: Storage, sums: SnapshotChecksums | None, branch: str, *, now: datetime, care: RetentionPolicy
+) -> MaintenanceReport:
     """Let snapshots expire, and remove what none uses; called under the lock.
 
     Parameters
     ----------
-    folder, place, sums
+    folder, storage, sums
         Folder of the archive, where its Icechunk repository lies, and the checksums of its snapshots, if it has some.
     branch
         The branch that commits go to. While there are others no snapshot expires.
     now
         The present by the clock that Icechunk reads.
     """
-    begun = time.monotonic()
+    started_s = time.monotonic()
     # Opened anew: what another process let expire is in the memory of an older one.
-    repository = place.open()
+    repository = storage.open()
     written = [info.written_at for info in repository.ancestry(branch=branch)]
-    cutoff = _cutoff(written, now, care)
+    cutoff = _find_cutoff(written, now, care)
     for name in repository.list_branches():
         # What a backup or an upgrade that was killed left.
         is_left = name.startswith(BACKING_UP) and is_free(folder / BACKUP_LOCK)
         if is_left or name.startswith(UPGRADING):
             repository.delete_branch(name)
     others = tuple(sorted(repository.list_branches() - {branch}))
-    with nullcontext() if sums is None else sums.expiring():
+    with nullcontext() if sums is None else sums.track_expiry():
         expired = 0 if others else len(repository.expire_snapshots(cutoff))
         # What is older and in no snapshot belongs to a commit that died, or to a snapshot that expired.
         before = max(cutoff, now - timedelta(seconds=care.keep_s))
         removed = repository.garbage_collect(now - timedelta(seconds=care.keep_s) if others else before)
     objects = removed.chunks_deleted + removed.manifests_deleted + removed.snapshots_deleted
     objects += removed.attributes_deleted + removed.transaction_logs_deleted
-    litter, size = place.sweep(before)
-    left, seconds = place.count_snapshots(), time.monotonic() - begun
-    done = Maintained(expired, objects + litter, removed.bytes_deleted + size, left, seconds, others)
-    _tell(folder, asdict(done))
+    litter, size = storage.sweep(before)
+    left, seconds = storage.count_snapshots(), time.monotonic() - started_s
+    done = MaintenanceReport(expired, objects + litter, removed.bytes_deleted + size, left, seconds, others)
+    _write_marker(folder, asdict(done))
     return done
 
 
-def _cutoff(written: list[datetime], now: datetime, care: Care) -> datetime:
+def _find_cutoff(written: list[datetime], now: datetime, care: RetentionPolicy) -> datetime:
     """Return the instant before which snapshots, newest first, expire: the oldest that may still be read stays."""
 
     def newest_at(instant: datetime) -> int:
-        return next((place for place, one in enumerate(written) if one <= instant), len(written) - 1)
+        return next((index for index, written_at in enumerate(written) if written_at <= instant), len(written) - 1)
 
     oldest = newest_at(now - timedelta(seconds=care.keep_s))
-    if oldest >= care.most:
-        oldest = min(oldest, max(care.most - 1, newest_at(now - timedelta(seconds=min(care.keep_s, care.least_s)))))
+    if oldest >= care.max_snapshots:
+        oldest = min(
+            oldest, max(care.max_snapshots - 1, newest_at(now - timedelta(seconds=min(care.keep_s, care.least_s))))
+        )
     return written[oldest]
 
 
 def cite(repository: icechunk.Repository, snapshot: str) -> None:
     """Tag a snapshot, so that it stays with all that it holds; called under the lock."""
-    if snapshot not in _by_hand(repository.list_tags()):
+    if snapshot not in _select_cited_by_hand(repository.list_tags()):
         # Never a name that was there before: a tag that was deleted cannot be made again.
         repository.create_tag(f"{_CITED}{snapshot}.{uuid.uuid4().hex}", snapshot)
 
 
-def cite_for_result(repository: icechunk.Repository, snapshot: str, *, most: int) -> None:
+def cite_for_result(repository: icechunk.Repository, snapshot: str, *, maximum: int) -> None:
     """Tag a snapshot that a result cites, and delete the oldest such tags beyond `most`; called under the lock.
 
     A snapshot that is cited already, by hand or by another result, gets no second tag.
     """
     tags = repository.list_tags()
-    if snapshot in _by_hand(tags) | _by_results(tags).keys():
+    if snapshot in _select_cited_by_hand(tags) | _select_cited_by_results(tags).keys():
         return
     repository.create_tag(f"{_RESULT}{snapshot}.{time.time_ns():020d}.{uuid.uuid4().hex}", snapshot)
-    oldest_first = sorted(_by_results(repository.list_tags()).values(), key=lambda tag: tag.split(".")[2])
-    for tag in oldest_first[: max(0, len(oldest_first) - most)]:
+    oldest_first = sorted(_select_cited_by_results(repository.list_tags()).values(), key=lambda tag: tag.split(".")[2])
+    for tag in oldest_first[: max(0, len(oldest_first) - maximum)]:
         repository.delete_tag(tag)
 
 
 def release(repository: icechunk.Repository, snapshot: str) -> bool:
     """Delete the tags of a snapshot that was cited; return whether there was one. It expires like any other."""
-    mine = (f"{_CITED}{snapshot}.", f"{_RESULT}{snapshot}.")
-    tags = [tag for tag in repository.list_tags() if tag.startswith(mine)]
+    prefixes = (f"{_CITED}{snapshot}.", f"{_RESULT}{snapshot}.")
+    tags = [tag for tag in repository.list_tags() if tag.startswith(prefixes)]
     for tag in tags:
         repository.delete_tag(tag)
     return bool(tags)
@@ -186,11 +190,13 @@ def release(repository: icechunk.Repository, snapshot: str) -> bool:
 def cited(repository: icechunk.Repository) -> dict[str, str]:
     """Return the snapshots that were cited: by their ids, "hand" or "result"."""
     tags = repository.list_tags()
-    by = dict.fromkeys(sorted(_by_results(tags)), "result") | dict.fromkeys(sorted(_by_hand(tags)), "hand")
+    by = dict.fromkeys(sorted(_select_cited_by_results(tags)), "result") | dict.fromkeys(
+        sorted(_select_cited_by_hand(tags)), "hand"
+    )
     return {snapshot: by[snapshot] for snapshot in sorted(by)}
 
 
-def snapshot_of_tag(tag: str) -> str | None:
+def parse_tag(tag: str) -> str | None:
     """Return the snapshot that a tag is of by its name; None: it is no tag of ours."""
     for start in (_CITED, _RESULT):
         if tag.startswith(start):
@@ -198,10 +204,10 @@ def snapshot_of_tag(tag: str) -> str | None:
     return None
 
 
-def _by_hand(tags: Set[str]) -> set[str]:
+def _select_cited_by_hand(tags: Set[str]) -> set[str]:
     return {tag.removeprefix(_CITED).rsplit(".", 1)[0] for tag in tags if tag.startswith(_CITED)}
 
 
-def _by_results(tags: Set[str]) -> dict[str, str]:
+def _select_cited_by_results(tags: Set[str]) -> dict[str, str]:
     """Return the tags of snapshots that results cite, by snapshot."""
     return {tag.split(".")[1]: tag for tag in tags if tag.startswith(_RESULT)}

@@ -71,8 +71,8 @@ def open_checked(db: sqlite3.Connection, schema: Schema) -> int:
     sqlite3.DatabaseError
         It is locked or cannot be written, or SQLite says how it is damaged.
     """
-    db.create_function(_FUNCTION, -1, _row_checksum, deterministic=True)
-    with _explained():
+    db.create_function(_FUNCTION, -1, _compute_row_checksum, deterministic=True)
+    with _translate_errors():
         _verify_structure(db)
         db.execute("PRAGMA journal_mode = WAL")
         _rebuild_indexes(db)
@@ -113,7 +113,7 @@ def require_content(path: Path) -> None:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Raise `Malformed` for errors that only a damaged file causes, and that do not look like it."""
     try:
         yield
@@ -142,14 +142,14 @@ def _prepare(db: sqlite3.Connection, schema: Schema) -> int:
         if db.in_transaction:
             db.execute("ROLLBACK")
     if version <= CHECKED_VERSION:
-        for table in tables_of(db):
-            _maintain(db, table)
+        for table in list_tables(db):
+            _create_triggers(db, table)
     return version
 
 
 def _verify_structure(db: sqlite3.Connection) -> None:
     """Raise `Malformed`, or what SQLite raises, where the structure of an open file is damaged."""
-    if (problem := _problem(db, "quick_check")) is not None:
+    if (problem := _find_problem(db, "quick_check")) is not None:
         raise Malformed(problem)
 
 
@@ -158,33 +158,33 @@ def _rebuild_indexes(db: sqlite3.Connection) -> None:
 
     The rows are what counts, as these have checksums.
     """
-    if (problem := _problem(db, "integrity_check")) is not None:
-        _LOG.warning("the indexes of %s are rebuilt: %s", _file_of(db), problem)
+    if (problem := _find_problem(db, "integrity_check")) is not None:
+        _LOG.warning("the indexes of %s are rebuilt: %s", _find_file(db), problem)
         db.execute("REINDEX")
 
 
-def _problem(db: sqlite3.Connection, pragma: str) -> str | None:
+def _find_problem(db: sqlite3.Connection, pragma: str) -> str | None:
     (result,) = db.execute(f"PRAGMA {pragma}(1)").fetchone()
     return None if result == "ok" else " ".join(str(result).split())[:_LONGEST_REPORT]
 
 
-def _file_of(db: sqlite3.Connection) -> str:
+def _find_file(db: sqlite3.Connection) -> str:
     return str(db.execute("PRAGMA database_list").fetchone()[2])
 
 
-def tables_of(db: sqlite3.Connection) -> list[str]:
+def list_tables(db: sqlite3.Connection) -> list[str]:
     """Return the names of the tables in a file, without SQLite's own."""
-    found = db.execute("PRAGMA main.table_list").fetchall()
-    return sorted(name for schema, name, *_ in found if schema == "main" and not name.startswith("sqlite_"))
+    rows = db.execute("PRAGMA main.table_list").fetchall()
+    return sorted(name for schema, name, *_ in rows if schema == "main" and not name.startswith("sqlite_"))
 
 
-def damaged_rows(db: sqlite3.Connection, table: str) -> list[int]:
+def find_damaged_rows(db: sqlite3.Connection, table: str) -> list[int]:
     """Return the rowids of the rows in a table that do not match their checksums."""
-    wanted = _checksum_sql(db, table)
+    wanted = _format_checksum_sql(db, table)
     return [row for (row,) in db.execute(f"SELECT rowid FROM main.{table} WHERE {COLUMN} IS NOT {wanted}")]
 
 
-def _row_checksum(table: str, *values: str | bytes | None) -> str:
+def _compute_row_checksum(table: str, *values: str | bytes | None) -> str:
     """Return the CRC-32C of a row, as eight hexadecimal digits; each value comes as its type and its bytes."""
     crc = google_crc32c.value(table.encode())
     for value in values:
@@ -193,25 +193,25 @@ def _row_checksum(table: str, *values: str | bytes | None) -> str:
     return f"{crc:08x}"
 
 
-def _columns(db: sqlite3.Connection, table: str) -> list[str]:
+def _list_columns(db: sqlite3.Connection, table: str) -> list[str]:
     """Return the columns that a checksum covers."""
     return [row[1] for row in db.execute(f"PRAGMA main.table_info({table})") if row[1] != COLUMN]
 
 
-def _checksum_sql(db: sqlite3.Connection, table: str, row: str = "") -> str:
+def _format_checksum_sql(db: sqlite3.Connection, table: str, row: str = "") -> str:
     """Return the SQL expression for the checksum of a row; `row` is "OLD." or "NEW." in a trigger.
 
     Text goes in as bytes: a flipped bit may leave what is no UTF-8, which must not fail the whole statement.
     """
-    columns = _columns(db, table)
+    columns = _list_columns(db, table)
     values = (f"typeof({row}{name}), CAST({row}{name} AS BLOB)" for name in columns)
     return f"{_FUNCTION}('{table}({', '.join(columns)})', {', '.join(values)})"
 
 
-def _maintain(db: sqlite3.Connection, table: str) -> None:
+def _create_triggers(db: sqlite3.Connection, table: str) -> None:
     """Create the view and the triggers of a table; they belong to this connection alone."""
-    columns = ", ".join(_columns(db, table))
-    new, old = _checksum_sql(db, table, "NEW."), _checksum_sql(db, table, "OLD.")
+    columns = ", ".join(_list_columns(db, table))
+    new, old = _format_checksum_sql(db, table, "NEW."), _format_checksum_sql(db, table, "OLD.")
     write = f"UPDATE {table} SET {COLUMN} = {new} WHERE rowid = NEW.rowid;"
     db.execute(f"CREATE TEMP TRIGGER {table}_added AFTER INSERT ON main.{table} BEGIN {write} END")
     db.execute(f"CREATE TEMP TRIGGER {table}_changed AFTER UPDATE OF {columns} ON main.{table} BEGIN {write} END")
@@ -221,7 +221,7 @@ def _maintain(db: sqlite3.Connection, table: str) -> None:
     )
     db.execute(
         f"CREATE TEMP VIEW valid_{table} AS SELECT rowid AS row_id, {columns} FROM main.{table} "
-        f"WHERE {COLUMN} IS {_checksum_sql(db, table)}"
+        f"WHERE {COLUMN} IS {_format_checksum_sql(db, table)}"
     )
 
 
@@ -232,9 +232,9 @@ def _upgrade(db: sqlite3.Connection, schema: Schema, version: int) -> None:
     else:
         for statement in schema.added:
             db.execute(statement)
-        for table in tables_of(db):
+        for table in list_tables(db):
             db.execute(f"ALTER TABLE {table} ADD COLUMN {COLUMN} TEXT NOT NULL DEFAULT ''")
-            db.execute(f"UPDATE {table} SET {COLUMN} = {_checksum_sql(db, table)}")
+            db.execute(f"UPDATE {table} SET {COLUMN} = {_format_checksum_sql(db, table)}")
     db.execute(f"PRAGMA user_version = {CHECKED_VERSION}")
 
 
@@ -242,27 +242,30 @@ def _compare_schema(db: sqlite3.Connection, schema: Schema) -> None:
     """Raise `Malformed` where a table or an index is not what the program creates."""
     with closing(sqlite3.connect(":memory:")) as wanted:
         schema.create(wanted)
-        for table in tables_of(wanted):
-            if _outline(db, table) != _outline(wanted, table):
+        for table in list_tables(wanted):
+            if _read_outline(db, table) != _read_outline(wanted, table):
                 message = f"the table {table!r} is missing, or its columns are not those that this program writes"
                 raise Malformed(message)
 
 
-def _outline(db: sqlite3.Connection, table: str) -> tuple[object, ...]:
+def _read_outline(db: sqlite3.Connection, table: str) -> tuple[object, ...]:
     indexes = [row[1:] for row in db.execute(f"PRAGMA main.index_list({table})")]
-    texts = [db.execute("SELECT sql FROM main.sqlite_schema WHERE name = ?", one[:1]).fetchone() for one in indexes]
+    texts = [
+        db.execute("SELECT sql FROM main.sqlite_schema WHERE name = ?", index_row[:1]).fetchone()
+        for index_row in indexes
+    ]
     columns = {tuple(row[1:]) for row in db.execute(f"PRAGMA main.table_info({table})")}
     return columns, sorted(zip(indexes, texts, strict=True))
 
 
-def checked_line(values: Mapping[str, Any]) -> str:
+def format_checked_line(values: Mapping[str, Any]) -> str:
     """Return a line of JSON that begins with the checksum of the rest."""
     rest = json.dumps(values, ensure_ascii=True)[1:]
     return f'{_LINE_START}{google_crc32c.value(rest.encode("ascii")):08x}", {rest}'
 
 
-def read_line(line: bytes) -> dict[str, Any] | None:
-    """Return what `checked_line` was given; None where the line is damaged.
+def parse_checked_line(line: bytes) -> dict[str, Any] | None:
+    """Return what `format_checked_line` was given; None where the line is damaged.
 
     A line without a checksum, from an older program, is accepted where it is JSON at all.
     """
@@ -288,34 +291,34 @@ def find_damage(path: Path) -> Iterator[tuple[str, str]]:
     if path.suffix in _NEVER_EMPTY and not path.stat().st_size:
         yield "", "is empty, as no program leaves it"
     elif path.suffix == ".sqlite":
-        yield from _damage_of_database(path)
+        yield from _find_database_damage(path)
     elif path.suffix == ".jsonl":
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if read_line(line.removesuffix(b"\n")) is None:
+                if parse_checked_line(line.removesuffix(b"\n")) is None:
                     yield f"line {number}", "does not match its checksum, or is no line of the log"
 
 
-def _damage_of_database(path: Path) -> Iterator[tuple[str, str]]:
+def _find_database_damage(path: Path) -> Iterator[tuple[str, str]]:
     try:
-        with _explained(), closing(_read_only(path)) as db:
+        with _translate_errors(), closing(_open_read_only(path)) as db:
             _verify_structure(db)
-            if (problem := _problem(db, "integrity_check")) is not None:
+            if (problem := _find_problem(db, "integrity_check")) is not None:
                 yield "indexes", f"do not match the rows, and are rebuilt when the file is next opened: {problem}"
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
-            for table in tables_of(db):
+            for table in list_tables(db):
                 has_checksums = any(row[1] == COLUMN for row in db.execute(f"PRAGMA main.table_info({table})"))
                 if has_checksums != (version >= CHECKED_VERSION):
                     yield f"table {table}", f"does not fit the version of the file, {version}"
-                for row in damaged_rows(db, table) if has_checksums else ():
+                for row in find_damaged_rows(db, table) if has_checksums else ():
                     yield f"row {row} of {table}", "does not match its checksum"
     except sqlite3.DatabaseError as error:
         yield "", f"cannot be read: {error}"
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
+def _open_read_only(path: Path) -> sqlite3.Connection:
     # Without a log no process has it open, and SQLite need not leave one behind.
     mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     db = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=30.0, isolation_level=None)
-    db.create_function(_FUNCTION, -1, _row_checksum, deterministic=True)
+    db.create_function(_FUNCTION, -1, _compute_row_checksum, deterministic=True)
     return db

@@ -100,7 +100,7 @@ class S3Store:
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
     @classmethod
-    def at(
+    def from_url(
         cls, url: str, *, endpoint: str | None = None, region: str | None = None, conditional: bool = True
     ) -> "S3Store":
         """Return the place that s3://BUCKET or s3://BUCKET/PREFIX names; errors as those of the class."""
@@ -117,7 +117,7 @@ class S3Store:
             self.bucket, self.prefix, self.endpoint
         )  # fmt: skip
 
-    def below(self, name: str) -> "S3Store":
+    def with_prefix(self, name: str) -> "S3Store":
         """Return the place under a name here."""
         prefix = f"{self.prefix}/{name}".lstrip("/")
         return S3Store(self.bucket, prefix, self.endpoint, self.region, self.conditional)
@@ -133,7 +133,7 @@ def _is_address(text: str) -> bool:
         return False
 
 
-class Place(Protocol):
+class Storage(Protocol):
     """Where a repository lies, and what Icechunk cannot do there."""
 
     @property
@@ -165,13 +165,13 @@ class Place(Protocol):
         """Remove the repository."""
         ...
 
-    def explained(self) -> AbstractContextManager[None]:
+    def translate_errors(self) -> AbstractContextManager[None]:
         """Turn errors of a store that does not answer, or refuses, into `StoreUnavailable`."""
         ...
 
 
 @dataclass(frozen=True)
-class InFolder:
+class LocalStorage:
     """In the folder of the archive."""
 
     folder: Path
@@ -213,7 +213,7 @@ class InFolder:
     def remove(self) -> None:
         """Do nothing: it goes with the folder."""
 
-    def explained(self) -> AbstractContextManager[None]:
+    def translate_errors(self) -> AbstractContextManager[None]:
         """Leave errors as they are."""
         return nullcontext()
 
@@ -222,7 +222,7 @@ class InFolder:
 
 
 @dataclass(frozen=True)
-class InBucket:
+class S3Storage:
     """In an S3-compatible store, below a prefix that is this archive's alone."""
 
     store: S3Store
@@ -240,13 +240,13 @@ class InBucket:
         StoreUnavailable
             The store does not answer, or refuses.
         """
-        with self.explained():
+        with self.translate_errors():
             made = icechunk.Repository.create(self._storage, self._settings)
             # Icechunk goes on in silence where a server does not take its requests to remove objects.
             made.create_branch(_PROBE, made.lookup_branch("main"))
             made.delete_branch(_PROBE)
             if _PROBE in made.list_branches():
-                raise self._unavailable(_NOT_REMOVED)
+                raise self._unavailable_error(_NOT_REMOVED)
         return made
 
     def open(self) -> icechunk.Repository:
@@ -254,12 +254,12 @@ class InBucket:
         # Icechunk itself tries ten times, whatever it is told (its client is made before it reads settings), and waits
         # for ever where a server takes a request and says nothing.
         self.reach()
-        with self.explained():
+        with self.translate_errors():
             return icechunk.Repository.open(self._storage, self._settings)
 
     def count_snapshots(self) -> int:
         """Return how many snapshots there are; errors as those of `create`."""
-        return len(self._listed("snapshots"))
+        return len(self._list_files("snapshots"))
 
     def sweep(self, before: datetime) -> tuple[int, int]:
         """Do nothing: an object is there as a whole, or not at all."""
@@ -267,7 +267,7 @@ class InBucket:
 
     def reach(self) -> None:
         """Return once the store has answered; errors as those of `create`."""
-        if self._listed("refs"):
+        if self._list_files("refs"):
             return
         try:
             there = self._files.get_file_info(self.store.bucket).type != fs.FileType.NotFound
@@ -275,26 +275,26 @@ class InBucket:
             # Who may list what is below a prefix need not be allowed to ask for the bucket.
             there = True
         if not there:
-            raise self._unavailable(_NO_BUCKET)
+            raise self._unavailable_error(_NO_BUCKET)
 
     def remove(self) -> None:
         """Remove all objects; errors as those of `create`."""
         try:
-            with self._told():
+            with self._translate_file_errors():
                 self._files.delete_dir(self._path)
         except StoreUnavailable:
             # Arrow makes an empty object for the folder above at last, which not all servers take.
-            if self._listed(""):
+            if self._list_files(""):
                 raise
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Turn errors of a store that does not answer, or refuses, into `StoreUnavailable`."""
         try:
             yield
         except icechunk.IcechunkError as error:
-            if _row(str(error)) is not None:
-                raise self._unavailable(str(error)) from error
+            if _find_row(str(error)) is not None:
+                raise self._unavailable_error(str(error)) from error
             # Where Icechunk does not say why, the store does.
             self.reach()
             raise
@@ -341,34 +341,34 @@ class InBucket:
     def _path(self) -> str:
         return f"{self.store.bucket}/{self.store.prefix}"
 
-    def _listed(self, name: str) -> list[fs.FileInfo]:
-        with self._told():
-            found: list[fs.FileInfo] = self._files.get_file_info(
+    def _list_files(self, name: str) -> list[fs.FileInfo]:
+        with self._translate_file_errors():
+            file_infos: list[fs.FileInfo] = self._files.get_file_info(
                 fs.FileSelector(f"{self._path}/{name}".rstrip("/"), allow_not_found=True)
             )
-        return found
+        return file_infos
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_file_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise self._unavailable(str(error)) from error
+            raise self._unavailable_error(str(error)) from error
 
-    def _unavailable(self, said: str) -> StoreUnavailable:
-        row = _row(said)
+    def _unavailable_error(self, reason: str) -> StoreUnavailable:
+        row = _find_row(reason)
         if row is _REFUSED and not any(os.environ.get(key) for key in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")):
             row = _NOBODY
-        came, remedy = row[1:] if row else (f"says {' '.join(said.split())[:200]!r}", "mend what it tells")
+        problem, remedy = row[1:] if row else (f"says {' '.join(reason.split())[:200]!r}", "mend what it tells")
         server = self.store.endpoint or "Amazon S3"
-        return StoreUnavailable(f"the values of the archive are needed at {self.where}; {server} {came}; {remedy}")
+        return StoreUnavailable(f"the values of the archive are needed at {self.where}; {server} {problem}; {remedy}")
 
 
-def _row(said: str) -> tuple[tuple[str, ...], str, str] | None:
-    words = re.sub(r"[\W_]", "", said).lower()
+def _find_row(reason: str) -> tuple[tuple[str, ...], str, str] | None:
+    words = re.sub(r"[\W_]", "", reason).lower()
     return next((row for row in _ROWS if any(code in words for code in row[0])), None)
 
 
-def place_of(folder: Path, store: S3Store | None) -> Place:
+def open_storage(folder: Path, store: S3Store | None) -> Storage:
     """Return where the values of the archive in a folder lie: in a store, or in the folder."""
-    return InFolder(folder) if store is None else InBucket(store)
+    return LocalStorage(folder) if store is None else S3Storage(store)

@@ -28,11 +28,11 @@ from hypergrid.archive.disk.checksums import (
     DEPLOYMENTS,
     PENDING,
     REFERENCE,
-    Sums,
+    SnapshotChecksums,
     checksum,
     checksum_of_file,
+    format_reference,
     read_checked,
-    reference_to,
     write_checked,
 )
 from hypergrid.archive.disk.checksums import FOLDER as CHECKSUMS
@@ -42,14 +42,14 @@ from hypergrid.archive.disk.folder import (
     Identity,
     create_folder,
     identity_of,
-    marker_of,
+    make_marker,
     read_identity,
     synchronise,
 )
-from hypergrid.archive.disk.lock import alone, exclusive
+from hypergrid.archive.disk.lock import try_lock, wait_for_lock
 from hypergrid.archive.disk.retention import BACKING_UP, BACKUP_LOCK
 from hypergrid.archive.disk.storage import STORE
-from hypergrid.archive.integrity import RAW, check_files, content_problem
+from hypergrid.archive.integrity import RAW, check_files, find_content_problem
 from hypergrid.archive.state_backup import (
     ACCESS_KEY,
     SCRATCH,
@@ -60,10 +60,10 @@ from hypergrid.archive.state_backup import (
     has_access_control,
     is_current,
     is_state_copy,
+    iterate_state_files,
     keep_access_control,
     prune_state,
     publish_state,
-    state_files,
 )
 from hypergrid.archive.state_backup import KEY as STATE_KEY
 from hypergrid.core.errors import ArchiveConflict, CannotBackUp, DamagedArchive, HyperGridError
@@ -115,7 +115,7 @@ class BackupReport:
 
 
 @dataclass
-class _Copied:
+class _CopyCounts:
     """What was copied so far."""
 
     files: int = 0
@@ -164,18 +164,18 @@ def back_up(
     OldLayout
         The archive has no checksums yet.
     """
-    begun = time.monotonic()
+    started_s = time.monotonic()
     archive, target = Archive.open(archive_path), Path(target).resolve()
-    _refuse(archive, target)
+    _refuse_target(archive, target)
     archive.require_newest()
-    with _explained(target), ExitStack() as stack:
+    with _translate_errors(target), ExitStack() as stack:
         target.mkdir(parents=True, exist_ok=True)
-        stack.enter_context(_only(target))
+        stack.enter_context(_lock_target(target))
         folders = {name: archive.path / name for name in STATE} | ({"server": server} if server else {})
         is_closed = has_access_control(folders["server"])
-        run = _Run(archive, target, progress, folders if with_server else None, is_closed=is_closed)
-        report = run.do(stack, now_ns)
-    return replace(report, seconds=round(time.monotonic() - begun, 3))
+        run = _BackupRun(archive, target, progress, folders if with_server else None, is_closed=is_closed)
+        report = run.run(stack, now_ns)
+    return replace(report, seconds=round(time.monotonic() - started_s, 3))
 
 
 def restore(
@@ -202,50 +202,50 @@ def restore(
     DamagedArchive
         A file of the backup is not what it was; nothing is restored.
     """
-    begun = time.monotonic()
+    started_s = time.monotonic()
     source, folder = Path(backup).resolve(), Path(target).resolve()
-    identity, told = read_backup(source)
-    state = told.get(STATE_KEY)
+    identity, content = read_backup(source)
+    state = content.get(STATE_KEY)
     if state is not None and secure is None:
         message = (
             f"{source} holds keys, which must be revoked when they are restored; use 'hypergrid restore', or give "
             "queries.backup.restored_state.secure_state as 'secure'"
         )
         raise CannotBackUp(message)
-    copied, notes = _Copied(), list[str]()
+    copied, notes = _CopyCounts(), list[str]()
 
     def build(building: Path) -> None:
         files = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_content(path, source)]
         for number, path in enumerate(files):
-            _copy(path, building / path.relative_to(source), copied)
+            _copy_file(path, building / path.relative_to(source), copied)
             progress("copy", (number + 1) / len(files))
-        for name, path in state_files(source, state) if state else ():
-            _copy(path, building / name, copied, private=True)
+        for name, path in iterate_state_files(source, state) if state else ():
+            _copy_file(path, building / name, copied, private=True)
         (building / LOCK).touch()
-        _settle(building, copied, progress)
+        _verify_copies(building, copied, progress)
         _verify_restored(building, source, progress)
-        if told.get(ACCESS_KEY):
+        if content.get(ACCESS_KEY):
             keep_access_control(building / "server")
         if state is not None and secure is not None:
             notes.extend(secure(building, state["made"]))
-        elif told.get(ACCESS_KEY):
+        elif content.get(ACCESS_KEY):
             notes.append(CLOSED)
         synchronise(building)
 
-    with _explained(folder):
+    with _translate_errors(folder):
         create_folder(folder, identity, build=build)
     return BackupReport(
         str(folder), str(source), Archive.open(folder).snapshot, copied.files, copied.size, 0, 0, 0, (),
-        round(time.monotonic() - begun, 3), tuple(state["files"]) if state else (), state["made"] if state else None,
-        tuple(notes),
+        round(time.monotonic() - started_s, 3), tuple(state["files"]) if state else (), state["made"] if state else
+        None, tuple(notes),
     )  # fmt: skip
 
 
 def _verify_restored(building: Path, source: Path, progress: Progress) -> None:
     for defect in check_files(building, progress):
-        raise _wrong(source, Path(defect.where))
+        raise _damage_error(source, Path(defect.where))
     for path in sorted((building / RAW).glob("*/*.zst")):
-        if problem := content_problem(path, path.stem):
+        if problem := find_content_problem(path, path.stem):
             message = f"{source / path.relative_to(building)} {problem}; nothing was restored; back up once more"
             raise DamagedArchive(message)
 
@@ -259,15 +259,15 @@ def read_backup(folder: Path) -> tuple[Identity, dict[str, Any]]:
         The folder is no backup.
     """
     try:
-        told = read_checked(folder / MARKER)
+        content = read_checked(folder / MARKER)
     except OSError as error:
         message = f"{folder} is no backup: it has no {MARKER}; give the folder that 'hypergrid backup' wrote"
         raise CannotBackUp(message) from error
-    return identity_of(folder, told["archive"]), told
+    return identity_of(folder, content["archive"]), content
 
 
 @dataclass
-class _Run:
+class _BackupRun:
     archive: Archive
     target: Path
     progress: Progress
@@ -275,43 +275,43 @@ class _Run:
     """Where the server's state lies; None: it is not asked for."""
     is_closed: bool = field(default=False, kw_only=True)
     """Whether access needs keys."""
-    copied: _Copied = field(default_factory=_Copied)
+    copied: _CopyCounts = field(default_factory=_CopyCounts)
     state: StateCopy | None = None
-    _led: Sequence[str] = ()
+    _referenced: Sequence[str] = ()
     """The manifests of the snapshots that are copied."""
 
-    def do(self, stack: ExitStack, now_ns: int) -> BackupReport:
+    def run(self, stack: ExitStack, now_ns: int) -> BackupReport:
         source = self.archive.path
-        self._spool()
+        self._copy_spool()
         # Before the snapshot is chosen: what standing queries have seen is in the backup, too.
-        self._state()
-        repository = stack.enter_context(_snapshots_kept(self.archive))
+        self._copy_state()
+        repository = stack.enter_context(_keep_snapshots(self.archive))
         head = repository.lookup_branch(BRANCH)
-        self.archive = self.archive.at(head)
-        references = _references(repository, head)
-        snapshots = self._snapshots(repository, references)
+        self.archive = self.archive.at_snapshot(head)
+        references = _list_references(repository, head)
+        snapshots = self._list_snapshots(repository, references)
         self._sums.verify_references()
         for snapshot in snapshots:
             self._sums.verify_alone(snapshot)
-        names = self._names(snapshots)
+        names = self._list_names(snapshots)
         for number, name in enumerate(names):
-            self._store_file(name)
+            self._copy_store_file(name)
             if number % 16 == 0:
                 self.progress("copy", number / len(names))
-        self._raw()
-        changed = self._new_and_changed(snapshots)
-        _settle(self.target, self.copied, self.progress)
+        self._copy_raw()
+        changed = self._copy_new_and_changed(snapshots)
+        _verify_copies(self.target, self.copied, self.progress)
         self._publish(references, changed, now_ns)
-        self._prune(set(names) | {f"snapshots/{one}" for one in snapshots}, snapshots)
+        self._prune(set(names) | {f"snapshots/{snapshot}" for snapshot in snapshots}, snapshots)
         copied, state = self.copied, self.state
-        told = read_backup(self.target)[1].get(STATE_KEY)
+        former_state = read_backup(self.target)[1].get(STATE_KEY)
         return BackupReport(
             str(source), str(self.target), head, copied.files, copied.size, copied.files_there, copied.size_there,
-            copied.removed, self._left_out(), 0.0, tuple(state.files if state else ()),
-            None if told is None else told["made"], tuple(state.warnings if state else ()),
+            copied.removed, self._list_left_out(), 0.0, tuple(state.files if state else ()),
+            None if former_state is None else former_state["made"], tuple(state.warnings if state else ()),
         )  # fmt: skip
 
-    def _left_out(self) -> tuple[str, ...]:
+    def _list_left_out(self) -> tuple[str, ...]:
         state = self.state
         known = _OURS if state is None else _OURS.union(STATE)
         names = (path.name for path in self.archive.path.iterdir() if not path.name.startswith("."))
@@ -319,28 +319,28 @@ class _Run:
         return tuple(sorted(beside if state is None else [*beside, *state.left_out]))
 
     @property
-    def _sums(self) -> Sums:
+    def _sums(self) -> SnapshotChecksums:
         assert self.archive.sums is not None
         return self.archive.sums
 
-    def _snapshots(self, repository: icechunk.Repository, references: dict[str, str]) -> list[str]:
+    def _list_snapshots(self, repository: icechunk.Repository, references: dict[str, str]) -> list[str]:
         """Return the snapshots of main and of those that are cited, and all before them."""
-        found: dict[str, None] = {}
+        snapshot_ids: dict[str, None] = {}
         for snapshot in references.values():
             for info in repository.ancestry(snapshot_id=snapshot):
-                if info.id in found:
+                if info.id in snapshot_ids:
                     break
-                found[info.id] = None
-        return list(found)
+                snapshot_ids[info.id] = None
+        return list(snapshot_ids)
 
-    def _names(self, snapshots: Sequence[str]) -> list[str]:
+    def _list_names(self, snapshots: Sequence[str]) -> list[str]:
         """Return the files of the repository that never change, chunks first; some may belong to a later commit."""
-        led = {one.name for snapshot in snapshots for one in self._sums.of(snapshot)}
-        self._led = sorted(name for name in led if name.startswith("manifests/"))
-        chunks = [f"chunks/{path.name}" for path in self._sums.objects("chunks")]
+        led = {entry.name for snapshot in snapshots for entry in self._sums.read_snapshot_sums(snapshot)}
+        self._referenced = sorted(name for name in led if name.startswith("manifests/"))
+        chunks = [f"chunks/{path.name}" for path in self._sums.list_objects("chunks")]
         return [*chunks, *sorted(name for name in led if not name.startswith(("snapshots/", "..", "chunks/")))]
 
-    def _store_file(self, name: str) -> None:
+    def _copy_store_file(self, name: str) -> None:
         path, copy = self._sums.store / name, self.target / STORE / name
         with suppress(FileNotFoundError):
             # What lost a bit there is copied again.
@@ -354,29 +354,29 @@ class _Run:
             if name.startswith(("chunks/", "transactions/")):
                 # Of a commit that died, removed meanwhile; or a log that nothing reads.
                 return
-            raise _wrong(self.archive.path, path.relative_to(self.archive.path)) from error
+            raise _damage_error(self.archive.path, path.relative_to(self.archive.path)) from error
         if not self._sums.holds(name, data):
-            if name.startswith("chunks/") and not self._sums.leads_to(self._led, path.name):
+            if name.startswith("chunks/") and not self._sums.leads_to(self._referenced, path.name):
                 # Half of it was written when a commit died; maintenance removes it.
                 return
-            raise _wrong(self.archive.path, path.relative_to(self.archive.path))
-        _write(data, copy, self.copied)
+            raise _damage_error(self.archive.path, path.relative_to(self.archive.path))
+        _write_file(data, copy, self.copied)
 
-    def _spool(self) -> None:
+    def _copy_spool(self) -> None:
         """Copy the spool: first up to which record it is on the disk, then segments, which reach at least there."""
         source = self.archive.path / _SPOOL
         shutil.rmtree(self.target / _NEW_SPOOL, ignore_errors=True)
         if (source / _DURABLE).exists():
-            _copy(source / _DURABLE, self.target / _NEW_SPOOL / _DURABLE, self.copied)
+            _copy_file(source / _DURABLE, self.target / _NEW_SPOOL / _DURABLE, self.copied)
             for path in sorted(source.glob("segment-*.spool")):
                 with suppress(FileNotFoundError):
-                    _copy(path, self.target / _NEW_SPOOL / path.name, self.copied)
+                    _copy_file(path, self.target / _NEW_SPOOL / path.name, self.copied)
         deployments = self.archive.path / DEPLOYMENTS
         for path in sorted(deployments.rglob("*")) if deployments.is_dir() else ():
             if path.is_file():
-                _copy(path, self.target / DEPLOYMENTS / path.relative_to(deployments), self.copied)
+                _copy_file(path, self.target / DEPLOYMENTS / path.relative_to(deployments), self.copied)
 
-    def _state(self) -> None:
+    def _copy_state(self) -> None:
         """Copy the server's state, where it is asked for and has changed."""
         if self.folders is None:
             return
@@ -396,29 +396,29 @@ class _Run:
         """What the marker tells of the state that an earlier run copied."""
         return read_backup(self.target)[1].get(STATE_KEY) if (self.target / MARKER).exists() else None
 
-    def _raw(self) -> None:
+    def _copy_raw(self) -> None:
         raw = self.archive.path / RAW
         paths = sorted(raw.glob("*/*.zst"))
         for number, path in enumerate(paths):
             copy = self.target / RAW / path.relative_to(raw)
             if not _is_there(path, copy, self.copied):
-                if problem := content_problem(path, path.stem):
+                if problem := find_content_problem(path, path.stem):
                     message = f"{path} {problem}; the former backup stays; replace it by a copy of the file as it came"
                     raise DamagedArchive(message)
-                _copy(path, copy, self.copied)
+                _copy_file(path, copy, self.copied)
             self.progress("raw copies", (number + 1) / len(paths))
 
-    def _new_and_changed(self, snapshots: Sequence[str]) -> list[tuple[Path, Path]]:
+    def _copy_new_and_changed(self, snapshots: Sequence[str]) -> list[tuple[Path, Path]]:
         """Copy new snapshots and checksums; return those that changed under their names, each with its place."""
         places = [(self._sums.folder / name, self.target / CHECKSUMS / name) for name in snapshots]
         places += [
             (self._sums.store / _SNAPSHOTS / name, self.target / STORE / _SNAPSHOTS / name) for name in snapshots
         ]
-        places += [(path, self.target / CHECKSUMS / path.name) for path in self._sums.bare_lists()]
+        places += [(path, self.target / CHECKSUMS / path.name) for path in self._sums.find_bare_lists()]
         changed = []
         for path, copy in places:
             if not copy.exists():
-                _copy(path, copy, self.copied)
+                _copy_file(path, copy, self.copied)
             elif copy.read_bytes() != path.read_bytes():
                 changed.append((path, copy))
         return changed
@@ -429,11 +429,11 @@ class _Run:
         pending = self.target / CHECKSUMS / PENDING
         pending.touch()
         for path, copy in changed:
-            _copy(path, copy, self.copied)
-        _settle(self.target, self.copied, self.progress)
+            _copy_file(path, copy, self.copied)
+        _verify_copies(self.target, self.copied, self.progress)
         folder = self.target / STORE / _REFERENCES
         for name, snapshot in references.items():
-            _write(reference_to(snapshot), folder / name / REFERENCE, self.copied)
+            _write_file(format_reference(snapshot), folder / name / REFERENCE, self.copied)
         for path in sorted(folder.iterdir()):
             if path.name not in references:
                 shutil.rmtree(path)
@@ -441,8 +441,8 @@ class _Run:
         if (self.target / _NEW_SPOOL).is_dir():
             shutil.rmtree(self.target / _SPOOL, ignore_errors=True)
             (self.target / _NEW_SPOOL).rename(self.target / _SPOOL)
-        told: dict[str, Any] = {
-            "archive": marker_of(read_identity(self.archive.path)),
+        content: dict[str, Any] = {
+            "archive": make_marker(read_identity(self.archive.path)),
             "snapshot": self.archive.snapshot,
             "made": format_instant(now_ns),
             "of": str(self.archive.path),
@@ -453,7 +453,7 @@ class _Run:
         state = self._former_state
         if self.state is not None:
             state = {"folder": self.state.folder, "made": format_instant(now_ns), "files": self.state.files}
-        write_checked(self.target / MARKER, told if state is None else {**told, STATE_KEY: state})
+        write_checked(self.target / MARKER, content if state is None else {**content, STATE_KEY: state})
         synchronise(self.target)
         self.copied.removed += prune_state(self.target, None if state is None else state["folder"])
 
@@ -465,14 +465,14 @@ class _Run:
                 if f"{kind}/{path.name}" not in names:
                     path.unlink()
                     self.copied.removed += 1
-        kept = {*snapshots, *(path.name for path in self._sums.bare_lists())}
+        kept = {*snapshots, *(path.name for path in self._sums.find_bare_lists())}
         for path in sorted((self.target / CHECKSUMS).iterdir()):
             if path.name not in kept:
                 path.unlink()
                 self.copied.removed += 1
 
 
-def _refuse(archive: Archive, target: Path) -> None:
+def _refuse_target(archive: Archive, target: Path) -> None:
     """Refuse what cannot be a target of a backup, before anything is done."""
     source = archive.path
     if archive.store is not None:
@@ -488,16 +488,18 @@ def _refuse(archive: Archive, target: Path) -> None:
         message = f"{target} is an archive itself; nothing was touched; give a new or an empty folder"
         raise CannotBackUp(message)
     if (target / MARKER).exists():
-        identity, told = read_backup(target)
+        identity, content = read_backup(target)
         if identity != read_identity(source):
-            message = f"{target} is a backup of {told['of']}, another archive; nothing was touched; give another folder"
+            message = (
+                f"{target} is a backup of {content['of']}, another archive; nothing was touched; give another folder"
+            )
             raise CannotBackUp(message)
-    elif target.exists() and any(path.name != _LOCK and not _is_ours(path, target) for path in _inside(target)):
+    elif target.exists() and any(path.name != _LOCK and not _is_ours(path, target) for path in _iterate_folder(target)):
         message = f"{target} holds something that is no backup; nothing was touched; give a new or an empty folder"
         raise CannotBackUp(message)
 
 
-def _inside(folder: Path) -> Iterator[Path]:
+def _iterate_folder(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         message = f"{folder} is no folder; nothing was touched; give a new or an empty folder"
         raise CannotBackUp(message)
@@ -511,10 +513,10 @@ def _is_ours(path: Path, target: Path) -> bool:
 
 
 @contextmanager
-def _only(target: Path) -> Iterator[None]:
+def _lock_target(target: Path) -> Iterator[None]:
     """Be the only backup into a folder."""
     try:
-        with alone(target / _LOCK, "another process"):
+        with try_lock(target / _LOCK, "another process"):
             yield
     except ArchiveConflict as error:
         message = f"another process backs up into {target}; wait until it is done"
@@ -522,12 +524,12 @@ def _only(target: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _snapshots_kept(archive: Archive) -> Iterator[icechunk.Repository]:
+def _keep_snapshots(archive: Archive) -> Iterator[icechunk.Repository]:
     """Keep snapshots from expiring inside the context, by a branch; of a folder that is only read nothing expires."""
-    repository, name = archive.place.open(), f"{BACKING_UP}{uuid4().hex[:12]}"
+    repository, name = archive.storage.open(), f"{BACKING_UP}{uuid4().hex[:12]}"
     with ExitStack() as stack:
         try:
-            stack.enter_context(alone(archive.path / _LOCK, "another process"))
+            stack.enter_context(try_lock(archive.path / _LOCK, "another process"))
         except ArchiveConflict as error:
             message = f"{archive.path} is being backed up by another process; wait until it is done"
             raise CannotBackUp(message) from error
@@ -535,7 +537,7 @@ def _snapshots_kept(archive: Archive) -> Iterator[icechunk.Repository]:
             # A read-only mount: what is copied is compared with its checksums all the same.
             yield repository
             return
-        with exclusive(archive.path / LOCK):
+        with wait_for_lock(archive.path / LOCK):
             if archive.sums is not None:
                 archive.sums.settle()
             for left in repository.list_branches():
@@ -543,19 +545,19 @@ def _snapshots_kept(archive: Archive) -> Iterator[icechunk.Repository]:
                     repository.delete_branch(left)
             repository.create_branch(name, repository.lookup_branch(BRANCH))
         try:
-            yield archive.place.open()
+            yield archive.storage.open()
         finally:
-            with exclusive(archive.path / LOCK):
+            with wait_for_lock(archive.path / LOCK):
                 repository.delete_branch(name)
 
 
-def _references(repository: icechunk.Repository, head: str) -> dict[str, str]:
+def _list_references(repository: icechunk.Repository, head: str) -> dict[str, str]:
     """Return the references that a backup has, and the snapshots that they name: main, and what is cited."""
     tags = {f"tag.{tag}": repository.lookup_tag(tag) for tag in sorted(repository.list_tags())}
     return {f"branch.{BRANCH}": head, **tags}
 
 
-def _is_there(path: Path, copy: Path, copied: _Copied) -> bool:
+def _is_there(path: Path, copy: Path, copied: _CopyCounts) -> bool:
     """Return whether a file that never changes was copied before; count it."""
     try:
         size = copy.stat().st_size
@@ -568,7 +570,7 @@ def _is_there(path: Path, copy: Path, copied: _Copied) -> bool:
     return is_there
 
 
-def _write(data: bytes, copy: Path, copied: _Copied) -> None:
+def _write_file(data: bytes, copy: Path, copied: _CopyCounts) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
     partial = copy.with_name(copy.name + _PARTIAL)
     partial.write_bytes(data)
@@ -578,7 +580,7 @@ def _write(data: bytes, copy: Path, copied: _Copied) -> None:
     copied.written.append((copy, checksum(data)))
 
 
-def _copy(path: Path, copy: Path, copied: _Copied, *, private: bool = False) -> None:
+def _copy_file(path: Path, copy: Path, copied: _CopyCounts, *, private: bool = False) -> None:
     """Copy a file of any size; a private one for its owner alone to read."""
     copy.parent.mkdir(parents=True, exist_ok=True)
     partial = copy.with_name(copy.name + _PARTIAL)
@@ -592,7 +594,7 @@ def _copy(path: Path, copy: Path, copied: _Copied, *, private: bool = False) -> 
     copied.written.append((copy, crc))
 
 
-def _settle(target: Path, copied: _Copied, progress: Progress) -> None:
+def _verify_copies(target: Path, copied: _CopyCounts, progress: Progress) -> None:
     """Bring what was copied to the disk, and compare what is there with what was written."""
     synchronise(target)
     for number, (path, crc) in enumerate(copied.written):
@@ -609,7 +611,7 @@ def _settle(target: Path, copied: _Copied, progress: Progress) -> None:
 
 
 @contextmanager
-def _explained(target: Path) -> Iterator[None]:
+def _translate_errors(target: Path) -> Iterator[None]:
     """Turn errors of a disk that is full, or that cannot be written, into ones that say what to do."""
     try:
         yield
@@ -626,7 +628,7 @@ def _explained(target: Path) -> Iterator[None]:
         raise CannotBackUp(message) from error
 
 
-def _wrong(folder: Path, where: Path) -> DamagedArchive:
+def _damage_error(folder: Path, where: Path) -> DamagedArchive:
     return DamagedArchive(
         f"{folder / where} is another than it was; the former state stays; 'hypergrid check {folder} --repair' mends "
         "what can be mended"

@@ -21,25 +21,25 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from hypergrid.archive.archive import BRANCH, LOCK
-from hypergrid.archive.arrays.records import FileEntry, Gone, Mended
+from hypergrid.archive.arrays.records import FileEntry, LostRecords, Repair
 from hypergrid.archive.arrays.root import TABLES, Root
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.branch import NAME as BRANCH_KEY
 from hypergrid.archive.disk.checksums import (
     DEPLOYMENTS,
     REFERENCE,
-    Sum,
-    Sums,
-    damaged_copies,
+    FileChecksum,
+    SnapshotChecksums,
+    compute_sum,
+    find_damaged_copies,
+    format_reference,
+    list_written_twice,
     read_checked,
     read_either,
     read_sums,
-    reference_to,
-    sum_of,
     write_checked,
     write_sums,
     write_twice,
-    written_twice,
 )
 from hypergrid.archive.disk.checksums import FOLDER as CHECKSUMS
 from hypergrid.archive.disk.folder import (
@@ -50,11 +50,11 @@ from hypergrid.archive.disk.folder import (
     restore_marker,
     write_identity,
 )
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import MARKER as MAINTAINED
-from hypergrid.archive.disk.retention import snapshot_of_tag
-from hypergrid.archive.disk.storage import InFolder
-from hypergrid.archive.durability.salvage import damage_of, is_whole_table
+from hypergrid.archive.disk.retention import parse_tag
+from hypergrid.archive.disk.storage import LocalStorage
+from hypergrid.archive.durability.salvage import find_damage, is_whole_table
 from hypergrid.archive.durability.upgrade import COPIED
 from hypergrid.archive.integrity import RAW
 from hypergrid.core.errors import DamagedArchive, NotAnArchive
@@ -67,7 +67,7 @@ _FIRST: Final = "1CECHNKREP0F1RSTCMT0"
 """Icechunk's own first snapshot, of every repository."""
 
 
-def repair_files(folder: Path, gone: Gone | None = None) -> list[Mended]:
+def repair_files(folder: Path, gone: LostRecords | None = None) -> list[Repair]:
     """Mend the marker, references, checksums and snapshots of an archive; return what was done.
 
     Where its newest snapshot is not whole, the newest that is becomes the newest of the archive; what later ones had
@@ -88,32 +88,38 @@ def repair_files(folder: Path, gone: Gone | None = None) -> list[Mended]:
     identity.require_newest(folder)
     if identity.store is not None:
         return done
-    with exclusive(folder / LOCK):
-        run = _Run(folder, Sums(folder, InFolder(folder).store), done, gone or Gone(), notes=gone is not None)
-        run.do()
+    with wait_for_lock(folder / LOCK):
+        run = _RepairRun(
+            folder,
+            SnapshotChecksums(folder, LocalStorage(folder).store),
+            done,
+            gone or LostRecords(),
+            notes=gone is not None,
+        )
+        run.run()
     return done
 
 
-def read_gone(folder: Path) -> Gone:
+def read_gone(folder: Path) -> LostRecords:
     """Return what a repair that did not end had noted as gone; nothing where there is none."""
     try:
-        told = read_checked(folder / GONE)
+        content = read_checked(folder / GONE)
     except (OSError, DamagedArchive):
-        return Gone((folder / GONE).exists())
-    return Gone(told["is_any"], [FileEntry(**entry) for entry in told["files"]], told["described_by"])
+        return LostRecords((folder / GONE).exists())
+    return LostRecords(content["is_any"], [FileEntry(**entry) for entry in content["files"]], content["described_by"])
 
 
-def _mend_marker(folder: Path) -> Iterator[Mended]:
+def _mend_marker(folder: Path) -> Iterator[Repair]:
     try:
         read_identity(folder)
     except NotAnArchive:
         if not (folder / SPARE).exists():
             raise
         restore_marker(folder)
-        yield Mended(MARKER, f"was another than it was; {SPARE}, its copy, took its place")
+        yield Repair(MARKER, f"was another than it was; {SPARE}, its copy, took its place")
     if (folder / CHECKSUMS).is_dir() and not is_spare_whole(folder):
         write_identity(folder, read_identity(folder))
-        yield Mended(SPARE, f"was another than {MARKER}; it was written anew")
+        yield Repair(SPARE, f"was another than {MARKER}; it was written anew")
     yield from _mend_deployments(folder)
     try:
         read_checked(folder / MAINTAINED)
@@ -121,105 +127,105 @@ def _mend_marker(folder: Path) -> Iterator[Mended]:
         pass
     except (OSError, DamagedArchive):
         (folder / MAINTAINED).unlink()
-        yield Mended(MAINTAINED, "was another than it was; the next maintenance writes it")
+        yield Repair(MAINTAINED, "was another than it was; the next maintenance writes it")
 
 
-def _mend_deployments(folder: Path) -> Iterator[Mended]:
+def _mend_deployments(folder: Path) -> Iterator[Repair]:
     """Write the deployments of streams anew from their spares, and the other way round."""
-    for path in written_twice(folder / DEPLOYMENTS):
+    for path in list_written_twice(folder / DEPLOYMENTS):
         try:
             content = read_either(path)
         except DamagedArchive:
             what = "is another than it was, and so is its spare: put it there from a backup"
-            yield Mended(str(path.relative_to(folder)), what, lost=True)
+            yield Repair(str(path.relative_to(folder)), what, lost=True)
             continue
-        for damaged in damaged_copies(path):
+        for damaged in find_damaged_copies(path):
             write_twice(path, content)
-            yield Mended(str(damaged.relative_to(folder)), "was another than it was, and was written anew")
+            yield Repair(str(damaged.relative_to(folder)), "was another than it was, and was written anew")
 
 
 @dataclass
-class _Run:
+class _RepairRun:
     folder: Path
-    sums: Sums
-    done: list[Mended]
-    gone: Gone
+    sums: SnapshotChecksums
+    done: list[Repair]
+    gone: LostRecords
     notes: bool
     """Whether what is gone is written down, as somebody brings it back."""
     _known: dict[str, bool] = field(default_factory=dict)
 
-    def do(self) -> None:
+    def run(self) -> None:
         """Mend what leads to chunks: the newest snapshot first, then what is cited, then what came before."""
         self.sums.folder.mkdir(exist_ok=True)
         with suppress(DamagedArchive):
             self.sums.settle()
-        self._first_snapshot()
-        before = self._named(_HEAD)
-        repository = self._opened()
-        head = self._head(repository, before)
+        self._mend_first_snapshot()
+        before = self._find_named(_HEAD)
+        repository = self._open_repository()
+        head = self._find_head(repository, before)
         if before is not None and head != before:
             self._note_gone(repository, before, head)
-        self._point(_HEAD, head)
+        self._point_reference(_HEAD, head)
         if head != before:
-            told = "does not name a snapshot" if before is None else f"snapshot {before}, the newest, is not whole"
+            problem = "does not name a snapshot" if before is None else f"snapshot {before}, the newest, is not whole"
             when = repository.lookup_snapshot(head).message
             self._record(
                 _HEAD,
-                f"{told}; {head} is the newest that is ({when!r}); of what came after it, raw copies alone are left",
+                f"{problem}; {head} is the newest that is ({when!r}); of what came after it, raw copies alone are left",
                 lost=True,
             )
-        self._references(repository)
-        self._history(repository)
-        self._logs()
-        self.sums.pend()
+        self._mend_references(repository)
+        self._mend_history(repository)
+        self._mend_logs()
+        self.sums.mark_pending()
         self.sums.settle()
 
     def _record(self, where: str, what: str, *, lost: bool = False) -> None:
-        self.done.append(Mended(where, what, lost))
+        self.done.append(Repair(where, what, lost))
 
     def _note_gone(self, repository: icechunk.Repository, before: str, head: str) -> None:
         """Note what is gone before main moves: a repair that is killed then knows it when it is begun again."""
         self.gone.is_any = True
-        known = {entry.sha256 for entry in [*_root_of(repository, head).files(), *self.gone.files]}
-        root = _unless_it_fails(partial(_root_of, repository, before))
+        known = {entry.sha256 for entry in [*_open_root(repository, head).files(), *self.gone.files]}
+        root = _try_call(partial(_open_root, repository, before))
         if root is not None:
-            self.gone.described_by |= _unless_it_fails(lambda: root.described_by) or {}
-            self.gone.files += [entry for entry in _unless_it_fails(root.files) or [] if entry.sha256 not in known]
+            self.gone.described_by |= _try_call(lambda: root.described_by) or {}
+            self.gone.files += [entry for entry in _try_call(root.files) or [] if entry.sha256 not in known]
         if self.notes:
             write_checked(self.folder / GONE, asdict(self.gone))
 
-    def _first_snapshot(self) -> None:
+    def _mend_first_snapshot(self) -> None:
         """Write Icechunk's own first snapshot anew where it is damaged: it is the same in every repository."""
         name = f"snapshots/{_FIRST}"
-        known = self._sums_of(_FIRST)
+        known = self._read_sums(_FIRST)
         if known and known[0].fits(self.sums.store):
             return
         with tempfile.TemporaryDirectory() as scratch:
             icechunk.Repository.create(icechunk.local_filesystem_storage(scratch))
             shutil.copyfile(Path(scratch) / name, self.sums.store / name)
-        write_sums(self.sums.folder / _FIRST, [sum_of(self.sums.store, name)])
+        write_sums(self.sums.folder / _FIRST, [compute_sum(self.sums.store, name)])
         self._record(f"store/{name}", "Icechunk's own first snapshot was written anew")
 
-    def _opened(self) -> icechunk.Repository:
+    def _open_repository(self) -> icechunk.Repository:
         """Return the repository, which opens where main names any snapshot."""
-        if self._named(_HEAD) is None:
-            self._point(_HEAD, _FIRST)
-        return InFolder(self.folder).open()
+        if self._find_named(_HEAD) is None:
+            self._point_reference(_HEAD, _FIRST)
+        return LocalStorage(self.folder).open()
 
-    def _head(self, repository: icechunk.Repository, now: str | None) -> str:
+    def _find_head(self, repository: icechunk.Repository, now: str | None) -> str:
         """Return the newest snapshot of main that is whole."""
         if now is not None and now != _FIRST:
             self._renew_sums(repository, now)
             if self._is_whole(repository, now):
                 return now
         lacks_chunks = now if now is not None and now != _FIRST and self._leads(now) else None
-        for snapshot in self._candidates(repository):
+        for snapshot in self._list_candidates(repository):
             self._renew_sums(repository, snapshot)
             if self._is_whole(repository, snapshot):
                 # A chunk that is gone costs what it held and no raw copy has; an old snapshot all that came after it.
                 if lacks_chunks is not None:
-                    newest, older = _root_of(repository, lacks_chunks), _root_of(repository, snapshot)
-                    if _lost(newest, older, self.folder / RAW) <= _held(newest) - _held(older):
+                    newest, older = _open_root(repository, lacks_chunks), _open_root(repository, snapshot)
+                    if _count_lost(newest, older, self.folder / RAW) <= _count_held(newest) - _count_held(older):
                         break
                 return snapshot
         if lacks_chunks is not None:
@@ -227,28 +233,28 @@ class _Run:
         message = f"{self.folder} has no snapshot that is whole; restore a backup, or ingest its raw files anew"
         raise DamagedArchive(message)
 
-    def _candidates(self, repository: icechunk.Repository) -> list[str]:
+    def _list_candidates(self, repository: icechunk.Repository) -> list[str]:
         """Return the snapshots that may have been main's, newest first."""
-        found = []
-        for path in self.sums.objects("snapshots"):
-            sums = self._sums_of(path.name)
+        candidates = []
+        for path in self.sums.list_objects("snapshots"):
+            sums = self._read_sums(path.name)
             if sums is not None and not sums[0].fits(self.sums.store):
                 continue
-            info = _unless_it_fails(partial(repository.lookup_snapshot, path.name))
+            info = _try_call(partial(repository.lookup_snapshot, path.name))
             if info is None:
                 continue
             metadata: dict[str, Any] = dict(info.metadata)
             if "time_ns" in metadata and BRANCH_KEY not in metadata and not metadata.get(COPIED):
-                found.append((info.written_at, path.name))
-        return [name for _, name in sorted(found, reverse=True)]
+                candidates.append((info.written_at, path.name))
+        return [name for _, name in sorted(candidates, reverse=True)]
 
     def _renew_sums(self, repository: icechunk.Repository, snapshot: str) -> None:
         """Write the checksums of a snapshot anew where they are damaged."""
-        if self._sums_of(snapshot) is not None or not (self.sums.store / "snapshots" / snapshot).exists():
+        if self._read_sums(snapshot) is not None or not (self.sums.store / "snapshots" / snapshot).exists():
             return
         # Manifests are those of other snapshots, too, which may tell their checksums.
-        _unless_it_fails(partial(self.sums.write, repository, snapshot, self.sums.all_known()))
-        if self._sums_of(snapshot) is None:
+        _try_call(partial(self.sums.write, repository, snapshot, self.sums.iterate_known()))
+        if self._read_sums(snapshot) is None:
             return
         self._record(f"checksums/{snapshot}", "was damaged; its checksums were taken anew from files that others tell")
 
@@ -257,40 +263,42 @@ class _Run:
         return self._leads(snapshot) and self._has_chunks(repository, snapshot)
 
     def _leads(self, snapshot: str) -> bool:
-        sums = self._sums_of(snapshot)
-        return sums is not None and all(one.fits(self.sums.store) for one in sums if not Sums.is_log(one))
+        sums = self._read_sums(snapshot)
+        return sums is not None and all(
+            entry.fits(self.sums.store) for entry in sums if not SnapshotChecksums.is_log(entry)
+        )
 
     def _has_chunks(self, repository: icechunk.Repository, snapshot: str) -> bool:
         if snapshot not in self._known:
-            self._known[snapshot] = bool(_unless_it_fails(partial(_all_chunks, repository, snapshot)))
+            self._known[snapshot] = bool(_try_call(partial(_has_all_chunks, repository, snapshot)))
         return self._known[snapshot]
 
-    def _sums_of(self, snapshot: str) -> list[Sum] | None:
+    def _read_sums(self, snapshot: str) -> list[FileChecksum] | None:
         try:
             return read_sums(self.sums.folder / snapshot)
         except DamagedArchive:
             return None
 
-    def _named(self, reference: str) -> str | None:
-        return self.sums.named_by(self.sums.store / reference / REFERENCE)
+    def _find_named(self, reference: str) -> str | None:
+        return self.sums.find_named(self.sums.store / reference / REFERENCE)
 
-    def _point(self, reference: str, snapshot: str) -> None:
+    def _point_reference(self, reference: str, snapshot: str) -> None:
         path = self.sums.store / reference / REFERENCE
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = reference_to(snapshot)
+        content = format_reference(snapshot)
         if not path.exists() or path.read_bytes() != content:
             scratch = path.with_name(f".{REFERENCE}")
             scratch.write_bytes(content)
             scratch.replace(path)
 
-    def _references(self, repository: icechunk.Repository) -> None:
+    def _mend_references(self, repository: icechunk.Repository) -> None:
         """Mend what is cited: a tag tells the snapshot by its name; and let go what leads nowhere."""
-        damaged = {path.parent.name for path in self.sums.damaged_references()}
+        damaged = {path.parent.name for path in self.sums.find_damaged_references()}
         for path in sorted((self.sums.store / "refs").iterdir()):
             if f"refs/{path.name}" == _HEAD or (path / "ref.json.deleted").exists() or not any(path.iterdir()):
                 continue
             kind, _, name = path.name.partition(".")
-            snapshot = snapshot_of_tag(name) if kind == "tag" else self._named(f"refs/{path.name}")
+            snapshot = parse_tag(name) if kind == "tag" else self._find_named(f"refs/{path.name}")
             if snapshot is not None:
                 self._renew_sums(repository, snapshot)
             if snapshot is None or not self._is_whole(repository, snapshot):
@@ -298,12 +306,12 @@ class _Run:
                 what = f"snapshot {snapshot}, which was cited" if kind == "tag" else f"the branch {name}"
                 self._record(f"store/refs/{path.name}", f"{what}, is not whole, and was let go", lost=True)
             elif path.name in damaged:
-                self._point(f"refs/{path.name}", snapshot)
+                self._point_reference(f"refs/{path.name}", snapshot)
                 self._record(f"store/refs/{path.name}", f"names snapshot {snapshot} again")
 
-    def _history(self, repository: icechunk.Repository) -> None:
+    def _mend_history(self, repository: icechunk.Repository) -> None:
         """Cut the history before a snapshot that is not whole: else nothing would ever expire."""
-        for path in self.sums.objects("snapshots"):
+        for path in self.sums.list_objects("snapshots"):
             snapshot = path.name
             if snapshot == _FIRST:
                 continue
@@ -315,23 +323,23 @@ class _Run:
                 path.unlink()
                 continue
             shutil.copyfile(self.sums.store / "snapshots" / _FIRST, path)
-            write_sums(self.sums.folder / snapshot, [sum_of(self.sums.store, f"snapshots/{snapshot}")])
+            write_sums(self.sums.folder / snapshot, [compute_sum(self.sums.store, f"snapshots/{snapshot}")])
             self._record(f"store/snapshots/{snapshot}", "is not whole; history ends after it", lost=True)
 
-    def _logs(self) -> None:
+    def _mend_logs(self) -> None:
         """Take logs of what commits touched as they are: nothing reads them."""
-        for path in self.sums.of_snapshots():
-            sums = self._sums_of(path.name)
+        for path in self.sums.list_snapshot_files():
+            sums = self._read_sums(path.name)
             if sums is None:
                 path.unlink()
                 continue
-            kept = [one for one in sums if not Sums.is_log(one) or one.fits(self.sums.store)]
+            kept = [entry for entry in sums if not SnapshotChecksums.is_log(entry) or entry.fits(self.sums.store)]
             if kept != sums:
                 write_sums(path, kept)
                 self._record(f"store/transactions/{path.name}", "is another than it was; nothing reads it")
 
 
-def _unless_it_fails(call: Callable[[], Answer]) -> Answer | None:
+def _try_call(call: Callable[[], Answer]) -> Answer | None:
     """Return what a call gives; None where it fails: Icechunk panics at some damaged files, which is no `Exception`."""
     try:
         return call()
@@ -341,32 +349,32 @@ def _unless_it_fails(call: Callable[[], Answer]) -> Answer | None:
         return None
 
 
-def _root_of(repository: icechunk.Repository, snapshot: str) -> Root:
+def _open_root(repository: icechunk.Repository, snapshot: str) -> Root:
     return Root(zarr.open_group(repository.readonly_session(snapshot_id=snapshot).store, mode="r"))
 
 
-def _held(root: Root) -> int:
+def _count_held(root: Root) -> int:
     """Return how many readings, and rows of tables, a snapshot says that it holds."""
-    return _readings(root) + sum(root.rows_of(name) for name in TABLES)
+    return _count_readings(root) + sum(root.count_rows(name) for name in TABLES)
 
 
-def _readings(root: Root) -> int:
+def _count_readings(root: Root) -> int:
     return sum(VariableGroup.load(root.group, name).readings for name in root.variables)
 
 
-def _lost(root: Root, older: Root, raw: Path) -> int:
+def _count_lost(root: Root, older: Root, raw: Path) -> int:
     """Return how many readings, and rows of tables, are lost at most with the damaged chunks of a snapshot.
 
     Readings come back from raw copies, and tables as they are in an older snapshot.
     """
     groups = (VariableGroup.load(root.group, name) for name in root.variables)
-    readings = sum(min(group.readings, damage_of(group).readings_at_most) for group in groups)
+    readings = sum(min(group.readings, find_damage(group).readings_at_most) for group in groups)
     damaged = [name for name in TABLES if not is_whole_table(root, name)]
     kept = older if "files" in damaged else root
-    files = _unless_it_fails(kept.files) or []
+    files = _try_call(kept.files) or []
     copied = sum(entry.readings for entry in files if _is_there(raw, entry.sha256))
-    rows = sum(max(0, root.rows_of(name) - older.rows_of(name)) for name in damaged)
-    return min(readings, max(0, _readings(root) - copied)) + rows
+    rows = sum(max(0, root.count_rows(name) - older.count_rows(name)) for name in damaged)
+    return min(readings, max(0, _count_readings(root) - copied)) + rows
 
 
 def _is_there(raw: Path, sha256: str) -> bool:
@@ -376,18 +384,18 @@ def _is_there(raw: Path, sha256: str) -> bool:
         return False
 
 
-def _all_chunks(repository: icechunk.Repository, snapshot: str) -> bool:
+def _has_all_chunks(repository: icechunk.Repository, snapshot: str) -> bool:
     store = repository.readonly_session(snapshot_id=snapshot).store
-    return bool(sync(_all_there(store, zarr.open_group(store, mode="r"))))
+    return bool(sync(_are_all_there(store, zarr.open_group(store, mode="r"))))
 
 
-async def _all_there(store: icechunk.IcechunkStore, root: zarr.Group) -> bool:
+async def _are_all_there(store: icechunk.IcechunkStore, root: zarr.Group) -> bool:
     """Return whether the first byte of every chunk can be read."""
     prototype = default_buffer_prototype()
     async for path, node in root._async_group.members(max_depth=None):
         if isinstance(node, zarr.AsyncArray):
-            async for place in store.session.chunk_coordinates(f"/{path}"):
-                key = "/".join([path, "c", *map(str, place)])
+            async for coordinate in store.session.chunk_coordinates(f"/{path}"):
+                key = "/".join([path, "c", *map(str, coordinate)])
                 if await store.get(key, prototype, RangeByteRequest(0, 1)) is None:
                     return False
     return True

@@ -18,12 +18,12 @@ from hypergrid.archive.arrays.attributes import node_name
 from hypergrid.archive.arrays.cells import ARRAYS, CHUNK_SERIES, CHUNK_SLICES, TESTS, Slices
 from hypergrid.archive.arrays.layer_store import GROUP as LAYERS
 from hypergrid.archive.arrays.layer_store import read_entries, remove_layer
-from hypergrid.archive.arrays.reader import bands
-from hypergrid.archive.arrays.records import Mended
+from hypergrid.archive.arrays.reader import iterate_bands
+from hypergrid.archive.arrays.records import Repair
 from hypergrid.archive.arrays.root import TABLES, Root
 from hypergrid.archive.arrays.table import CHUNK_ROWS
 from hypergrid.archive.arrays.variable_group import VariableGroup
-from hypergrid.archive.disk.concurrent_io import stored_chunks
+from hypergrid.archive.disk.concurrent_io import list_stored_chunks
 from hypergrid.core.flags import ABSENT, MISSING, NOT_EVALUATED
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import Window, format_instant
@@ -48,7 +48,7 @@ class Hole:
         """Whether the arrivals can be read."""
         return "delay_ns" in self.known
 
-    def filled(self) -> NDArray[np.bool_] | None:
+    def mark_filled(self) -> NDArray[np.bool_] | None:
         """Return which cells held a reading, shape (slices, series); None: nothing tells."""
         if "flag" in self.known:
             return np.asarray(self.known["flag"] != ABSENT)
@@ -73,31 +73,33 @@ class Damage:
         """How many readings it concerns at most."""
         cells = 0
         for hole in self.holes:
-            filled = hole.filled()
+            filled = hole.mark_filled()
             size = (hole.rows.stop - hole.rows.start) * (hole.columns.stop - hole.columns.start)
             cells += size if filled is None else int(np.count_nonzero(filled))
         return cells + (0 if self.side_rows is None else int(np.count_nonzero(self.side_rows)))
 
-    def windows(self, group: VariableGroup, slices: Slices) -> list[Window]:
+    def list_windows(self, group: VariableGroup, slices: Slices) -> list[Window]:
         """Return the windows of time that may lack readings."""
-        found = [Window(slices.start_ns(one.rows.start), slices.start_ns(one.rows.stop)) for one in self.holes]
+        damaged_windows = [
+            Window(slices.start_ns(hole.rows.start), slices.start_ns(hole.rows.stop)) for hole in self.holes
+        ]
         if self.side_rows is not None and group.extent is not None:
             first, last = group.extent
             spans = np.empty((0, 2), np.int64) if group.spans is None else group.spans
             for chunk in np.unique(np.flatnonzero(self.side_rows) // CHUNK_ROWS).tolist():
                 if chunk < len(spans):
-                    found.append(Window(int(spans[chunk, 0]), int(spans[chunk, 1]) + 1))
+                    damaged_windows.append(Window(int(spans[chunk, 0]), int(spans[chunk, 1]) + 1))
                 else:
-                    found.append(Window(slices.start_ns(first), slices.start_ns(last + 1)))
-        return found
+                    damaged_windows.append(Window(slices.start_ns(first), slices.start_ns(last + 1)))
+        return damaged_windows
 
 
-def damage_of(group: VariableGroup) -> Damage:
+def find_damage(group: VariableGroup) -> Damage:
     """Return what of a variable's cells and side table cannot be read; memory is a chunk's at a time."""
     damage = Damage()
-    arrays = {name: _array(group.group, name) for name in (*ARRAYS, *([TESTS] if group.tested else []))}
+    arrays = {name: _open_array(group.group, name) for name in (*ARRAYS, *([TESTS] if group.tested else []))}
     shape = arrays["flag"].shape
-    for top, left in sorted({place for array in arrays.values() for place in stored_chunks(array)}):
+    for top, left in sorted({coordinate for array in arrays.values() for coordinate in list_stored_chunks(array)}):
         rows = slice(top * CHUNK_SLICES, min((top + 1) * CHUNK_SLICES, shape[0]))
         columns = slice(left * CHUNK_SERIES, min((left + 1) * CHUNK_SERIES, shape[1]))
         known = {}
@@ -110,17 +112,17 @@ def damage_of(group: VariableGroup) -> Damage:
             damage.holes.append(Hole(rows, columns, known))
     side = group.group["side"]
     assert isinstance(side, zarr.Group)
-    damage.side_rows = _unreadable_rows([array for _, array in side.arrays()])
+    damage.side_rows = _find_unreadable_rows([array for _, array in side.arrays()])
     return damage
 
 
-def empty(group: VariableGroup, damage: Damage) -> None:
+def remove_damaged(group: VariableGroup, damage: Damage) -> None:
     """Take the damaged blocks, and rows beside, out of a variable; its counts are taken anew by `recount`."""
     arrays = [name for name in (*ARRAYS, TESTS) if name in group.group]
     for hole in damage.holes:
-        place = f"{hole.rows.start // CHUNK_SLICES}/{hole.columns.start // CHUNK_SERIES}"
+        chunk_key = f"{hole.rows.start // CHUNK_SLICES}/{hole.columns.start // CHUNK_SERIES}"
         for name in arrays:
-            sync(group.group.store.delete(f"{group.group.path}/{name}/c/{place}"))
+            sync(group.group.store.delete(f"{group.group.path}/{name}/c/{chunk_key}"))
     if damage.side_rows is not None:
         group.keep_side_rows(~damage.side_rows)
 
@@ -132,19 +134,19 @@ def put_back(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
     """
     if not {"value", "offset_ns"} <= hole.known.keys():
         return Readings.empty(group.series)
-    filled = hole.filled()
+    filled = hole.mark_filled()
     assert filled is not None
-    return _readings(hole, filled, group, slices)
+    return _make_readings(hole, filled, group, slices)
 
 
-def known_flags(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
+def read_known_flags(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
     """Return the readings of a hole whose stamps and flags can be read; their values need not be, and mean nothing."""
     if not {"flag", "offset_ns"} <= hole.known.keys():
         return Readings.empty(group.series)
-    return _readings(hole, hole.known["flag"] != ABSENT, group, slices)
+    return _make_readings(hole, hole.known["flag"] != ABSENT, group, slices)
 
 
-def _readings(hole: Hole, filled: NDArray[np.bool_], group: VariableGroup, slices: Slices) -> Readings:
+def _make_readings(hole: Hole, filled: NDArray[np.bool_], group: VariableGroup, slices: Slices) -> Readings:
     """Return the readings of a hole whose stamps are known; `filled` has the shape (slices, series)."""
     row, column = np.nonzero(filled)
 
@@ -194,7 +196,7 @@ def lost_readings(name: str, holes: Sequence[Hole], group: VariableGroup, slices
     """
     for hole in holes:
         is_back = group.cells.read_flags(hole.rows, hole.columns) != ABSENT
-        filled = hole.filled()
+        filled = hole.mark_filled()
         gone = ~is_back if filled is None else filled & ~is_back
         for column in np.flatnonzero(gone.any(axis=0)).tolist():
             rows = np.flatnonzero(gone[:, column]) + hole.rows.start
@@ -209,7 +211,7 @@ def recount(group: VariableGroup, slices: Slices) -> None:
     readings = missing = 0
     first, last, chunks = None, 0, []
     columns = slice(0, len(group.series))
-    for rows in bands(group, 0, slices.count, 1):
+    for rows in iterate_bands(group, 0, slices.count, 1):
         flag = group.cells.read_flags(rows, columns)
         filled = np.flatnonzero((flag != ABSENT).any(axis=1)) + rows.start
         if len(filled):
@@ -227,19 +229,19 @@ def recount(group: VariableGroup, slices: Slices) -> None:
     group.save()
 
 
-def damaged_parts(archive: Archive) -> tuple[dict[str, list[Window]], bool]:
+def find_damaged_parts(archive: Archive) -> tuple[dict[str, list[Window]], bool]:
     """Return the windows of each variable that may lack readings, and whether a table or a layer cannot be read."""
     root, slices = archive.root, archive.slices
     variables = {}
     for name in root.variables:
         group = VariableGroup.load(root.group, name)
-        if damage := damage_of(group):
-            variables[name] = damage.windows(group, slices)
+        if damage := find_damage(group):
+            variables[name] = damage.list_windows(group, slices)
     tables = any(not is_whole_table(root, name) for name in TABLES)
     return variables, (tables or any(not _layer_is_whole(root, name) for name in read_entries(root.group)))
 
 
-def mend_root(root: Root, archive: Archive, done: list[Mended]) -> bool:
+def mend_root(root: Root, archive: Archive, done: list[Repair]) -> bool:
     """Mend tables and layers, which are in no raw copy, by older snapshots, as far as these have them.
 
     What was done is added to `done`; returns whether anything was.
@@ -248,37 +250,37 @@ def mend_root(root: Root, archive: Archive, done: list[Mended]) -> bool:
     for name in TABLES:
         if is_whole_table(root, name):
             continue
-        older = archive.whole_root(lambda one, name=name: is_whole_table(one, name))  # type: ignore[misc]
+        older = archive.find_whole_root(lambda root, name=name: is_whole_table(root, name))  # type: ignore[misc]
         snapshot, there = ("", None) if older is None else older
         kept, all_of = root.replace_table(name, there)
         source = f"is that of snapshot {snapshot}" if snapshot else "begins anew"
         what = f"{source}: of {all_of:,} rows {all_of - kept:,} are lost"
-        done.append(Mended(f"table of {name}", what, lost=True))
+        done.append(Repair(f"table of {name}", what, lost=True))
     for name in read_entries(root.group):
         if not _layer_is_whole(root, name):
             remove_layer(root.group, name)
             what = f"cannot be read, and was taken away; add it again: hypergrid layers add FILE --name {name}"
-            done.append(Mended(f"layer {name}", what, lost=True))
+            done.append(Repair(f"layer {name}", what, lost=True))
     return len(done) > before
 
 
 def _layer_is_whole(root: Root, name: str) -> bool:
-    group = _group(root.group, f"{LAYERS}/{node_name(name)}")
+    group = _open_group(root.group, f"{LAYERS}/{node_name(name)}")
     return not any(_is_damaged(array) for _, array in group.arrays())
 
 
 def is_whole_table(root: Root, name: str) -> bool:
     """Return whether all of a table can be read."""
-    return _unreadable_rows([array for _, array in _group(root.group, name).arrays()]) is None
+    return _find_unreadable_rows([array for _, array in _open_group(root.group, name).arrays()]) is None
 
 
-def _unreadable_rows(columns: Sequence[zarr.Array[Any]]) -> NDArray[np.bool_] | None:
+def _find_unreadable_rows(columns: Sequence[zarr.Array[Any]]) -> NDArray[np.bool_] | None:
     """Return which rows of a table have a column that cannot be read; None: all can be."""
     count = max((array.shape[0] for array in columns), default=0)
     bad = np.zeros(count, np.bool_)
     for array in columns:
-        for (place,) in stored_chunks(array):
-            rows = slice(place * array.chunks[0], min((place + 1) * array.chunks[0], array.shape[0]))
+        for (chunk,) in list_stored_chunks(array):
+            rows = slice(chunk * array.chunks[0], min((chunk + 1) * array.chunks[0], array.shape[0]))
             try:
                 array[rows]
             except _UNREADABLE:
@@ -294,13 +296,13 @@ def _is_damaged(array: zarr.Array[Any]) -> bool:
     return False
 
 
-def _array(group: zarr.Group, name: str) -> zarr.Array[Any]:
+def _open_array(group: zarr.Group, name: str) -> zarr.Array[Any]:
     array = group[name]
     assert isinstance(array, zarr.Array)
     return array
 
 
-def _group(group: zarr.Group, name: str) -> zarr.Group:
+def _open_group(group: zarr.Group, name: str) -> zarr.Group:
     below = group[name]
     assert isinstance(below, zarr.Group)
     return below

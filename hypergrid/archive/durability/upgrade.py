@@ -4,7 +4,7 @@ From layout 2 to 3 every chunk gets a checksum, and every snapshot checksums of 
 arrays are copied on a branch, a commit for each variable, table and layer, so that whoever comes after a kill goes on
 where it ended; nobody commits meanwhile, and readers read on. When all of the copy was read back and found whole, main
 moves to it, and last of all the marker says the new layout. Older snapshots stay as they are; the checksums of all
-chunks that they may need are written down (`Sums.adopt`).
+chunks that they may need are written down (`SnapshotChecksums.adopt`).
 
 Without checksums a flipped bit can give another value that breaks no rule, and the copy would make it sound: so the
 values are compared with raw copies before main moves, by a function that whoever knows these passes in.
@@ -26,19 +26,19 @@ import numpy as np
 import zarr
 from zarr.core.metadata import ArrayV3Metadata
 
-from hypergrid.archive.archive import BRANCH, LOCK, Archive, sums_of
+from hypergrid.archive.archive import BRANCH, LOCK, Archive, open_sums
 from hypergrid.archive.arrays.attributes import Json
-from hypergrid.archive.arrays.cells import RUN_CHUNKS, consecutive
+from hypergrid.archive.arrays.cells import RUN_CHUNKS, split_consecutive
 from hypergrid.archive.arrays.layer_store import GROUP as LAYERS
 from hypergrid.archive.arrays.table import CODECS
 from hypergrid.archive.arrays.variable_group import GROUP as VARIABLES
 from hypergrid.archive.disk.checksums import commit_session
-from hypergrid.archive.disk.concurrent_io import DamagedChunks, readable, stored_chunks
+from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks, name_damaged_chunks
 from hypergrid.archive.disk.folder import VERSION, Identity, read_identity, write_identity
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import MARKER as MAINTAINED
 from hypergrid.archive.disk.retention import UPGRADING
-from hypergrid.archive.disk.storage import place_of
+from hypergrid.archive.disk.storage import open_storage
 from hypergrid.archive.integrity import ORPHANS, RESTORE, Defect, Progress
 from hypergrid.core.errors import ArchiveConflict, DamagedArchive
 
@@ -62,7 +62,7 @@ WRITERS: Final = {"stream/lock": "a stream", "staging/lock": "an ingest", "repro
 
 
 @dataclass(frozen=True)
-class Upgraded:
+class LayoutUpgrade:
     """What an upgrade did."""
 
     archive: str
@@ -90,7 +90,7 @@ def upgrade(
     compare: Compare | None = None,
     progress: Progress = lambda _what, _done: None,
     on_wait: Callable[[], None] = lambda: None,
-) -> Upgraded:
+) -> LayoutUpgrade:
     """Give an archive today's layout; a run that is killed is gone on with by the next.
 
     Parameters
@@ -110,27 +110,29 @@ def upgrade(
     """
     folder = Path(path).resolve()
     read_identity(folder)
-    with exclusive(folder / LOCK, on_wait=on_wait):
+    with wait_for_lock(folder / LOCK, on_wait=on_wait):
         before = read_identity(folder)
-        repository = place_of(folder, before.store).open()
+        repository = open_storage(folder, before.store).open()
         if before.version != VERSION:
             with ExitStack() as stack:
-                for name, who in WRITERS.items():
+                for name, writer in WRITERS.items():
                     if (folder / name).exists():
-                        stack.enter_context(exclusive(folder / name, on_wait=partial(_refuse, folder, who)))
-                return _Run(folder, before, repository, now_ns, compare, progress).do()
+                        stack.enter_context(wait_for_lock(folder / name, on_wait=partial(_refuse, folder, writer)))
+                return _UpgradeRun(folder, before, repository, now_ns, compare, progress).run()
         if is_left := WORKING in repository.list_branches():
             repository.delete_branch(WORKING)
-        return Upgraded(str(folder), VERSION, VERSION, repository.lookup_branch(BRANCH), 0, resumed=is_left)
+        return LayoutUpgrade(str(folder), VERSION, VERSION, repository.lookup_branch(BRANCH), 0, resumed=is_left)
 
 
-def _refuse(folder: Path, who: str) -> None:
-    message = f"{who} is at work on {folder}; end it, then upgrade: an older program would go on with the older layout"
+def _refuse(folder: Path, label: str) -> None:
+    message = (
+        f"{label} is at work on {folder}; end it, then upgrade: an older program would go on with the older layout"
+    )
     raise ArchiveConflict(message)
 
 
 @dataclass
-class _Run:
+class _UpgradeRun:
     folder: Path
     before: Identity
     repository: icechunk.Repository
@@ -139,17 +141,17 @@ class _Run:
     progress: Progress
     is_compared: bool = False
 
-    def do(self) -> Upgraded:
+    def run(self) -> LayoutUpgrade:
         after = replace(self.before, version=VERSION, id=self.before.id or uuid4().hex)
         head = self.repository.lookup_branch(BRANCH)
         copied, resumed = 0, self._is_copy(head)
         if not resumed:
-            resumed = self._begin(head)
+            resumed = self._start_branch(head)
             copied = self._copy(head)
             self._examine(after)
         is_left = WORKING in self.repository.list_branches()
         newest = self.repository.lookup_branch(WORKING) if is_left else head
-        if (sums := sums_of(self.folder, after)) is not None:
+        if (sums := open_sums(self.folder, after)) is not None:
             self.progress("checksums", 0.0)
             sums.adopt(self.repository, newest=newest, of_layout=self.before.version)
             self.progress("checksums", 1.0)
@@ -160,7 +162,7 @@ class _Run:
         write_identity(self.folder, after)
         if is_left:
             self.repository.delete_branch(WORKING)
-        return Upgraded(
+        return LayoutUpgrade(
             str(self.folder), self.before.version, VERSION, newest, copied, resumed, compared=self.is_compared
         )
 
@@ -169,34 +171,34 @@ class _Run:
         root = zarr.open_group(self.repository.readonly_session(snapshot_id=snapshot).store, mode="r")
         return root.attrs.get(_LAYOUT) == VERSION
 
-    def _begin(self, head: str) -> bool:
+    def _start_branch(self, head: str) -> bool:
         """Make the branch, anew where main has moved since; return whether it was there."""
         if WORKING in self.repository.list_branches():
-            if self._base() == head:
+            if self._find_base() == head:
                 return True
             self.repository.delete_branch(WORKING)
         self.repository.create_branch(WORKING, head)
         return False
 
-    def _base(self) -> str:
+    def _find_base(self) -> str:
         return next(info.id for info in self.repository.ancestry(branch=WORKING) if COPIED not in info.metadata)
 
     def _copy(self, head: str) -> int:
         """Copy the groups that are not copied yet; return how many."""
         source = zarr.open_group(self.repository.readonly_session(snapshot_id=head).store, mode="r")
         done = {info.metadata.get(COPIED) for info in self.repository.ancestry(branch=WORKING)}
-        names = list(_groups(source))
+        names = list(_iterate_groups(source))
         left = [name for name in names if name not in done]
         for name in left:
             self.progress("copy", (len(names) - len(left)) / (len(names) + 1))
             session = self.repository.writable_session(WORKING)
             target = zarr.open_group(session.store, mode="r+")
-            for array in _arrays(source, name):
+            for array in _iterate_arrays(source, name):
                 try:
                     _copy_array(array, target)
                 except (DamagedChunks, icechunk.IcechunkError) as error:
                     what = f"{array.path} cannot be read"
-                    raise self._damaged(what, RESTORE) from error
+                    raise self._damage_error(what, RESTORE) from error
             self._commit(session, name)
         if "" not in done:
             session = self.repository.writable_session(WORKING)
@@ -215,8 +217,8 @@ class _Run:
         new = self.repository.lookup_branch(WORKING)
         unverified = replace(after, version=self.before.version)
         copy = Archive(self.folder, unverified, self.repository, new)
-        found = copy.check(deep=True, progress=self.progress, whole_folder=False)
-        self._refuse([one for one in found if one.kind not in ORPHANS])
+        check = copy.check(deep=True, progress=self.progress, whole_folder=False)
+        self._refuse([item for item in check if item.kind not in ORPHANS])
         if self.compare is not None:
             self._refuse(list(self.compare(copy, self.progress)))
             self.is_compared = True
@@ -224,15 +226,15 @@ class _Run:
     def _refuse(self, defects: Sequence[Defect]) -> None:
         if not defects:
             return
-        what = "; ".join(f"{one.where}: {one.what}" for one in defects[:_NAMED])
+        what = "; ".join(f"{defect.where}: {defect.what}" for defect in defects[:_NAMED])
         what += f"; and {len(defects) - _NAMED} more" if len(defects) > _NAMED else ""
-        raise self._damaged(what, "; ".join(dict.fromkeys(one.remedy for one in defects)))
+        raise self._damage_error(what, "; ".join(dict.fromkeys(defect.remedy for defect in defects)))
 
-    def _damaged(self, what: str, remedy: str) -> DamagedArchive:
+    def _damage_error(self, what: str, remedy: str) -> DamagedArchive:
         return DamagedArchive(f"{self.folder} stays at layout {self.before.version}: {what}; what to do: {remedy}")
 
 
-def _groups(root: zarr.Group) -> Iterator[str]:
+def _iterate_groups(root: zarr.Group) -> Iterator[str]:
     """Yield the paths of the groups that are copied, each in a commit."""
     for name, _ in sorted(root.groups()):
         if name in (VARIABLES, LAYERS):
@@ -243,7 +245,7 @@ def _groups(root: zarr.Group) -> Iterator[str]:
             yield name
 
 
-def _arrays(root: zarr.Group, path: str) -> Iterator[zarr.Array[Any]]:
+def _iterate_arrays(root: zarr.Group, path: str) -> Iterator[zarr.Array[Any]]:
     """Yield the arrays below a path."""
     group = root[path]
     assert isinstance(group, zarr.Group)
@@ -261,20 +263,20 @@ def _copy_array(source: zarr.Array[Any], root: zarr.Group) -> None:
         compressors=CODECS, dimension_names=metadata.dimension_names, attributes=source.attrs.asdict(),
         overwrite=True,
     )  # fmt: skip
-    for block in _written(source):
-        with readable([source], *block):
+    for block in _iterate_written(source):
+        with name_damaged_chunks([source], *block):
             copy[block] = source[block]
 
 
-def _written(array: zarr.Array[Any]) -> Iterator[tuple[slice, ...]]:
+def _iterate_written(array: zarr.Array[Any]) -> Iterator[tuple[slice, ...]]:
     """Yield blocks of whole chunks that hold all that was written, those one after the other together."""
     firsts: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for place in stored_chunks(array):
-        firsts[place[1:]].append(place[0])
+    for coordinate in list_stored_chunks(array):
+        firsts[coordinate[1:]].append(coordinate[0])
     for others, along in sorted(firsts.items()):
-        for run in consecutive(np.array(along, np.int64)):
+        for run in split_consecutive(np.array(along, np.int64)):
             for part in np.split(run, range(RUN_CHUNKS, len(run), RUN_CHUNKS)):
-                edges = [(int(part[0]), int(part[-1]) + 1), *((one, one + 1) for one in others)]
+                edges = [(int(part[0]), int(part[-1]) + 1), *((neighbour, neighbour + 1) for neighbour in others)]
                 yield tuple(
                     slice(start * size, min(stop * size, whole))
                     for (start, stop), size, whole in zip(edges, array.chunks, array.shape, strict=True)

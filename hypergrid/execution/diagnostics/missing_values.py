@@ -42,9 +42,9 @@ class Tally:
 
     def notes(self, surface: Perspective) -> list[str]:
         """Return what a reader should know, a sentence each."""
-        found = []
+        results = []
         if self.missing:
-            what, aggregate = _counted(surface), _aggregate_of(surface)
+            what, aggregate = _describe_counts(surface), _aggregate_of(surface)
             rest = self.missing - self.empty - self.uncovered
             share = 0.0 if aggregate is None else aggregate.min_coverage
             reasons = {
@@ -52,12 +52,14 @@ class Tally:
                 f"with fewer than min_coverage = {share:g} of those that are possible": self.uncovered,
                 "left without a value by the steps of the query, although something was there": rest,
             }
-            said = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items() if number)
-            found.append(f"{self.missing:,} of {self.values:,} values are missing: {said}")
+            breakdown = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items() if number)
+            results.append(f"{self.missing:,} of {self.values:,} values are missing: {breakdown}")
         if self.infinite:
-            found.append(f"{self.infinite:,} of {self.values:,} values are infinite: something was divided by 0, or is "
-                         "beyond what a number can hold")  # fmt: skip
-        return found
+            results.append(
+                f"{self.infinite:,} of {self.values:,} values are infinite: something was divided by 0, or is beyond "
+                "what a number can hold"
+            )
+        return results
 
 
 def coverage_of(surface: Perspective) -> float:
@@ -73,7 +75,7 @@ def _aggregate_of(surface: Perspective) -> Aggregate | None:
     return surface.operator if isinstance(surface.operator, Aggregate) else None
 
 
-def _counted(surface: Perspective) -> str:
+def _describe_counts(surface: Perspective) -> str:
     while isinstance(surface.operator, Convert):
         surface = surface.source
     if isinstance(surface.operator, Interpolate):
@@ -87,7 +89,7 @@ def _counted(surface: Perspective) -> str:
     return "source cell that has a value" if of_cells else "reading"
 
 
-def without_infinite(values: Floats) -> tuple[Floats, str]:
+def replace_infinite(values: Floats) -> tuple[Floats, str]:
     """Return the values of an array with those missing that are infinite, and a note that says so; empty if none."""
     infinite = np.isinf(values)
     number = int(np.count_nonzero(infinite))

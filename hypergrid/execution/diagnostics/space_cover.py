@@ -36,7 +36,7 @@ class SpaceCover:
         pointers = np.append(self.first, self.stop[-1:])
         return sparse.csr_array((data, self.members, pointers), (len(self.first), len(self.needed)))
 
-    def weighted(self, folded: Floats, count: NDArray[np.int64]) -> Floats:
+    def sum_weighted(self, folded: Floats, count: NDArray[np.int64]) -> Floats:
         """Return weighted sums over the pairs of each target.
 
         Where weights matter relative to each other, those of what is present are scaled to add up to its count: what
@@ -53,12 +53,12 @@ class SpaceCover:
         sums = matrix @ folded
         if self.of_sum:
             return np.asarray(sums)
-        mass, number = _totals(matrix, count), _totals(self.matrix(None), count)
+        mass, number = _sum_totals(matrix, count), _sum_totals(self.matrix(None), count)
         return np.asarray(sums * (number / np.where(mass > 0, mass, 1.0)))
 
-    def counts(self, count: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sum_counts(self, count: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sums of counts, shape (targets, n), of counts as `weighted` takes them."""
-        return np.rint(_totals(self.matrix(None), count)).astype(np.int64)
+        return np.rint(_sum_totals(self.matrix(None), count)).astype(np.int64)
 
     def coverage(self, count: NDArray[np.int64], slices: NDArray[np.int64]) -> Floats:
         """Return the share of each target, by area and over time, that has values, shape (targets, n).
@@ -70,10 +70,10 @@ class SpaceCover:
         slices
             How many a target cell could have, shape (1, n) or (1, 1).
         """
-        return _totals(self.matrix(self.parts), count) / np.maximum(slices, 1)
+        return _sum_totals(self.matrix(self.parts), count) / np.maximum(slices, 1)
 
 
-def _totals(matrix: sparse.csr_array, count: NDArray[np.int64]) -> Floats:
+def _sum_totals(matrix: sparse.csr_array, count: NDArray[np.int64]) -> Floats:
     if len(count) == 1:
         return np.asarray(matrix.sum(axis=1))[:, None] * count
     return np.asarray(matrix @ count.astype(np.float64))

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from hypergrid.core.flags import NOT_EVALUATED
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import SECOND_NS
-from hypergrid.execution.operators.cells import Cells, covered
-from hypergrid.execution.operators.stations import possible_readings
+from hypergrid.execution.operators.cells import Cells, mask_uncovered
+from hypergrid.execution.operators.stations import count_possible_readings
 from hypergrid.perspective.tree.operators import Aggregate
 from hypergrid.topology import Instants, Regular, SeriesAxis, TimeCells
 
@@ -23,7 +23,7 @@ def readings_of(value: NDArray[np.float64], time: Instants, axis: SeriesAxis) ->
     return Readings(axis.series, index.astype(np.int32), at_ns, value[row, index], flags, at_ns)
 
 
-def judged_by_interval(
+def count_by_interval(
     fold: Callable[[Aggregate], Cells],
     operator: Aggregate,
     target: TimeCells,
@@ -48,7 +48,7 @@ def judged_by_interval(
     cells = fold(replace(operator, min_coverage=0.0))
     if not any(item.interval_s > 0 for item in axis.series):
         return replace(cells, possible=np.zeros((1, axis.count), dtype=np.int64))
-    possible = possible_readings(target, axis)
+    possible = count_possible_readings(target, axis)
     if isinstance(target, Regular):
         # A cell over all instants ends a nanosecond after the last, which it holds.
         intervals = np.array([round(item.interval_s * SECOND_NS) for item in axis.series], dtype=np.int64)
@@ -57,4 +57,6 @@ def judged_by_interval(
     if np.any((cells.count > possible) & (possible > 0)):
         # How many intervals fit is a floor: a day of 23 hours holds seven or eight values that are three hours apart.
         possible = np.where(possible > 0, np.maximum(possible, cells.count), 0)
-    return replace(cells, value=covered(cells.value, cells.count, possible, operator.min_coverage), possible=possible)
+    return replace(
+        cells, value=mask_uncovered(cells.value, cells.count, possible, operator.min_coverage), possible=possible
+    )

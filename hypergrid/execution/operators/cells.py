@@ -22,7 +22,7 @@ class Cells:
     """Least that the variance may be, where it is not known and `variance` is the most; shape (time, space)."""
 
 
-def covered(
+def mask_uncovered(
     value: NDArray[np.float64], count: NDArray[np.int64], possible: NDArray[np.int64], min_coverage: float
 ) -> NDArray[np.float64]:
     """Return the values, missing where fewer than a share of the possible readings are there; shapes broadcast.
@@ -32,7 +32,7 @@ def covered(
     return np.where(count < min_coverage * possible * (1 - 1e-12), np.nan, value)
 
 
-def times_of(cells: Cells, times: NDArray[np.intp]) -> Cells:
+def select_times(cells: Cells, times: NDArray[np.intp]) -> Cells:
     """Return some time cells of a block that has no variance."""
 
     def pick(array: NDArray[np.int64]) -> NDArray[np.int64]:

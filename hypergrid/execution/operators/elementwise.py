@@ -9,36 +9,36 @@ from hypergrid.core.units import convert
 from hypergrid.execution.operators.cells import Cells
 from hypergrid.interpolation.solvers.trend import ELEVATION
 from hypergrid.perspective import Base, Convert, Merge, Perspective
-from hypergrid.perspective.functions.rows import Where
+from hypergrid.perspective.functions.rows import CellPlaces
 from hypergrid.perspective.functions.user_function_calls import Fault
-from hypergrid.perspective.sources.station_matching import columns_of
+from hypergrid.perspective.sources.station_matching import find_columns
 from hypergrid.topology import Bins, Grid, Points, Regular, SeriesAxis
 
 Floats = NDArray[np.float64]
 
 
-def merged(here: Perspective, operator: Merge, sources: list[Cells]) -> Cells:
+def merge_sources(node: Perspective, operator: Merge, sources: list[Cells]) -> Cells:
     """Return sources merged; stations that one of them lacks are left out where the function says so."""
-    row, units = operator.row, tuple(source.unit for source in here.sources)
+    row, units = operator.row, tuple(source.unit for source in node.sources)
     blocks = [
-        _matched(here, source, block) if row.matched else block
-        for source, block in zip(here.sources, sources, strict=True)
+        _match_stations(node, source, block) if row.matched else block
+        for source, block in zip(node.sources, sources, strict=True)
     ]
-    known = zip(blocks, units, row.needed(units), strict=True)
-    values = row.apply(*(convert(block.value, unit, needed) for block, unit, needed in known), **operator.given)
+    known = zip(blocks, units, row.list_needed_units(units), strict=True)
+    values = row.apply(*(convert(block.value, unit, needed) for block, unit, needed in known), **operator.arguments)
     counting = blocks[:1] if row.counts_first else blocks
     count = reduce(np.minimum, (block.count for block in counting))
     return Cells(values, count, reduce(np.minimum, (block.possible for block in counting)))
 
 
-def _matched(here: Perspective, source: Perspective, block: Cells) -> Cells:
-    wanted, axis = here.topology.space, source.topology.space
+def _match_stations(node: Perspective, source: Perspective, block: Cells) -> Cells:
+    wanted, axis = node.topology.space, source.topology.space
     if not isinstance(wanted, SeriesAxis) or not isinstance(axis, SeriesAxis):
         return block
-    return columns(block, columns_of(wanted, axis))
+    return select_places(block, find_columns(wanted, axis))
 
 
-def columns(whole: Cells, places: NDArray[np.intp]) -> Cells:
+def select_places(whole: Cells, places: NDArray[np.intp]) -> Cells:
     """Return some places of a block."""
 
     def pick(array: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -47,7 +47,7 @@ def columns(whole: Cells, places: NDArray[np.intp]) -> Cells:
     return Cells(whole.value[:, places], pick(whole.count), pick(whole.possible))
 
 
-def converted(operator: Convert, values: Floats, where: Where | None = None) -> Floats:
+def convert_values(operator: Convert, values: Floats, where: CellPlaces | None = None) -> Floats:
     """Return values after every function of a convert.
 
     Parameters
@@ -59,31 +59,31 @@ def converted(operator: Convert, values: Floats, where: Where | None = None) -> 
     where
         Where and when the values are; needed where a function is `placed`.
     """
-    for number, (call, row) in enumerate(zip(operator.calls, operator.rows(), strict=True)):
+    for number, (call, row) in enumerate(zip(operator.calls, operator.list_rows(), strict=True)):
         try:
-            values = row.apply(values, call.given, where) if row.placed else row.apply(values, call.given)
+            values = row.apply(values, call.arguments, where) if row.placed else row.apply(values, call.arguments)
         except Fault as fault:
             fault.call = number
             raise
     return values
 
 
-def where_of(here: Perspective, places: NDArray[np.intp]) -> tuple[Where, str]:
+def locate_values(node: Perspective, places: NDArray[np.intp]) -> tuple[CellPlaces, str]:
     """Return where and when the values of a perspective are, and a note where an elevation had to be assumed.
 
     Parameters
     ----------
-    here
+    node
         The perspective; its stations have lon and lat.
     places
         Flat cells of its grid, or series.
     """
-    base = here.bases()[0]
-    stations, time = base.topology.space, here.topology.time
+    base = node.list_bases()[0]
+    stations, time = base.topology.space, node.topology.time
     if not isinstance(base.operator, Base) or not isinstance(stations, SeriesAxis):
         message = "a base holds series"
         raise TypeError(message)
-    space = here.topology.space
+    space = node.topology.space
     if isinstance(space, Grid | Points):
         heights_m = space.heights_m(places)
         points, known = space.centres(places), np.full(len(places), np.nan) if heights_m is None else heights_m
@@ -92,10 +92,10 @@ def where_of(here: Perspective, places: NDArray[np.intp]) -> tuple[Where, str]:
     else:
         message = "a zone or a band has many places"
         raise TypeError(message)
-    if isinstance(here.operator, Convert) and here.operator.layers:
+    if isinstance(node.operator, Convert) and node.operator.layers:
         placed = np.isfinite(points).all(axis=1) & np.isnan(known)
         known = known.copy()
-        known[placed] = base.operator.source.layer(ELEVATION).at(points[placed])
+        known[placed] = base.operator.source.layer(ELEVATION).sample(points[placed])
     note = ""
     if np.isnan(known).any():
         heights = stations.elevation_m[np.isfinite(stations.elevation_m)]
@@ -105,4 +105,4 @@ def where_of(here: Perspective, places: NDArray[np.intp]) -> tuple[Where, str]:
     length: int | NDArray[np.int64] = time.length if isinstance(time, Regular) else 0
     if isinstance(time, Bins):
         length = time.lengths
-    return Where(time.corners, length, points[:, 0], points[:, 1], known), note
+    return CellPlaces(time.corners, length, points[:, 0], points[:, 1], known), note

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.interpolation import Field, Targets
-from hypergrid.interpolation.methods.field_subset import of_values
+from hypergrid.interpolation.methods.field_subset import replace_values
 from hypergrid.topology import Metres
 
-Placed = tuple[Targets, NDArray[np.bool_]]
+PlacedTargets = tuple[Targets, NDArray[np.bool_]]
 """Targets, and which of the cells they are."""
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class FieldNetwork:
     """The stations of an interpolation, ready for values of any slices."""
 
     field: Field
@@ -30,27 +30,29 @@ class Network:
     """How many an estimate may use."""
 
 
-class Networks:
+class FieldCache:
     """By key of a field: its network, and the targets that were last asked for."""
 
     def __init__(self) -> None:
-        self._networks: dict[str, Network] = {}
-        self._placed: dict[str, tuple[NDArray[np.intp], str, Placed]] = {}
+        self._networks: dict[str, FieldNetwork] = {}
+        self._targets: dict[str, tuple[NDArray[np.intp], str, PlacedTargets]] = {}
 
-    def keep(self, key: str, network: Network) -> None:
+    def keep(self, key: str, network: FieldNetwork) -> None:
         """Keep a network whose stations are the series themselves, one each, and all that it will ever have."""
         self._networks[key] = network
 
-    def field(self, key: str, values: NDArray[np.float64]) -> tuple[Field, Metres, int] | None:
+    def get_field(self, key: str, values: NDArray[np.float64]) -> tuple[Field, Metres, int] | None:
         """Return the field of values (slices, series), its plane and its stations; None where it must be prepared."""
         network = self._networks.get(key)
-        field = None if network is None else of_values(network.field, values[:, network.used])
+        field = None if network is None else replace_values(network.field, values[:, network.used])
         return None if network is None or field is None else (field, network.metres, network.stations)
 
-    def targets(self, key: str, cells: NDArray[np.intp], metres: Metres, make: Callable[[], Placed]) -> Placed:
+    def get_targets(
+        self, key: str, cells: NDArray[np.intp], metres: Metres, make: Callable[[], PlacedTargets]
+    ) -> PlacedTargets:
         """Return cells as targets, made where they are not those that were asked for last."""
-        last = self._placed.get(key)
+        last = self._targets.get(key)
         if last is None or last[1] != metres.description or not np.array_equal(last[0], cells):
             last = cells, metres.description, make()
-            self._placed[key] = last
+            self._targets[key] = last
         return last[2]

@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.perspective.functions.aggregate_formulas import States
-from hypergrid.perspective.functions.aggregates import AggregateRow, Part
-from hypergrid.perspective.functions.ragged import Listing, Members, Standing, pieces
+from hypergrid.perspective.functions.aggregates import AggregateRow, FoldedNumber
+from hypergrid.perspective.functions.ragged import Listing, RaggedCells, ValueInstants, split_pieces
 from hypergrid.perspective.functions.user_function_calls import Fault
 
 Number = TypeVar("Number", np.float64, np.int64)
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-NOTHING: Final[Mapping[str, Any]] = {}
+NO_PARAMETERS: Final[Mapping[str, Any]] = {}
 """No parameters."""
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -27,8 +27,8 @@ def fold_values(
     first: Counts,
     stop: Counts,
     *,
-    given: Mapping[str, Any] = NOTHING,
-    standing: Standing | None = None,
+    given: Mapping[str, Any] = NO_PARAMETERS,
+    standing: ValueInstants | None = None,
 ) -> tuple[States, Counts]:
     """Fold the values of each range along the first axis; `row.finish` makes the aggregate of it.
 
@@ -57,26 +57,26 @@ def fold_values(
         # Interpolated slices have no holes: the counts follow from the ranges, and nothing is copied.
         count = (stop - first).reshape(-1, *[1] * (values.ndim - 1))
         return tuple(
-            _reduce(part.fold, _lifted(part, values, None, given, standing), first, stop, part.empty)
+            _reduce(part.fold, _lift_values(part, values, None, given, standing), first, stop, part.empty)
             for part in _parts(row)
         ), count
     count = _reduce(np.add, present.astype(np.int64), first, stop, 0)
     return tuple(
-        _reduce(part.fold, _lifted(part, values, present, given, standing), first, stop, part.empty)
+        _reduce(part.fold, _lift_values(part, values, present, given, standing), first, stop, part.empty)
         for part in _parts(row)
     ), count
 
 
 def fold_single(
-    row: AggregateRow, values: Floats, *, given: Mapping[str, Any], standing: Standing | None
+    row: AggregateRow, values: Floats, *, given: Mapping[str, Any], standing: ValueInstants | None
 ) -> tuple[States, Counts]:
     """Return what is kept of cells of one value each, and their counts, 0 or 1; shapes as the values'."""
     present = np.isfinite(values)
     count = present.astype(np.int64)
     if row.step is None:
-        return tuple(_lifted(part, values, present, given, standing) for part in _parts(row)), count
+        return tuple(_lift_values(part, values, present, given, standing) for part in _parts(row)), count
     times = standing and standing.of(np.nonzero(present)[0])
-    members = Members(count.ravel(), values[present], times)
+    members = RaggedCells(count.ravel(), values[present], times)
     return tuple(state.reshape(values.shape) for state in row.step(members, given)), count
 
 
@@ -88,7 +88,7 @@ def fold_again(row: AggregateRow, states: States, count: Counts, first: Counts, 
         folded = zip(_parts(row), states, strict=True)
         return tuple(_reduce(part.fold, state, first, stop, part.empty) for part, state in folded), added
     # A column after the other, so that the ranges of all columns are one listing.
-    members = _positions(first, stop - first)
+    members = _list_positions(first, stop - first)
     columns = int(np.prod(whole.shape[1:], dtype=np.int64))
     listed = tuple(np.ascontiguousarray(state[members].T).ravel() for state in states)
     counts = np.ascontiguousarray(whole[members].T).ravel()
@@ -96,7 +96,7 @@ def fold_again(row: AggregateRow, states: States, count: Counts, first: Counts, 
     return tuple(state.reshape(*added.shape[1:], len(first)).T for state in merged), added
 
 
-def whole_values(
+def evaluate_ranges(
     row: AggregateRow, values: Floats, first: Counts, stop: Counts, *, given: Mapping[str, Any]
 ) -> tuple[Floats, Counts]:
     """Return what a row that takes all values of a cell makes of each range, and the counts.
@@ -107,12 +107,12 @@ def whole_values(
         As for `fold_values`; values of shape (n,).
     """
     result, count = np.full(len(first), np.nan), np.zeros(len(first), dtype=np.int64)
-    for part, members, _ in _listed(values, first, stop):
-        result[part], count[part] = whole_of(row, members, given, part.start), members.sizes
+    for part, members, _ in _list_members(values, first, stop):
+        result[part], count[part] = evaluate_members(row, members, given, part.start), members.sizes
     return result, count
 
 
-def whole_of(row: AggregateRow, members: Members, given: Mapping[str, Any], before: int) -> Floats:
+def evaluate_members(row: AggregateRow, members: RaggedCells, given: Mapping[str, Any], before: int) -> Floats:
     """Return what a row makes of all values of each cell, shape (cells,).
 
     Parameters
@@ -138,7 +138,7 @@ def _step_columns(
     first: Counts,
     stop: Counts,
     given: Mapping[str, Any],
-    standing: Standing | None,
+    standing: ValueInstants | None,
 ) -> tuple[States, Counts]:
     """Return what `row.step` keeps of each range of each column, the columns one after the other in one listing."""
     if row.step is None:
@@ -149,45 +149,45 @@ def _step_columns(
     begins, ends = (first + offsets).ravel(), (stop + offsets).ravel()
     kept: list[States] = []
     count = np.zeros(len(begins), dtype=np.int64)
-    for part, members, positions in _listed(values.T.ravel(), begins, ends):
+    for part, members, positions in _list_members(values.T.ravel(), begins, ends):
         if standing is not None:
-            members = Members(members.sizes, members.value, standing.of(positions % len(values)))
+            members = RaggedCells(members.sizes, members.value, standing.of(positions % len(values)))
         kept.append(row.step(members, given))
         count[part] = members.sizes
     shape = (*values.shape[1:], len(first))
     return tuple(np.concatenate(each).reshape(shape).T for each in zip(*kept, strict=True)), count.reshape(shape).T
 
 
-def _listed(values: Floats, first: Counts, stop: Counts) -> Iterator[tuple[slice, Members, Counts]]:
+def _list_members(values: Floats, first: Counts, stop: Counts) -> Iterator[tuple[slice, RaggedCells, Counts]]:
     """Return ranges in parts: which ranges, their values that are not missing, and where these are."""
     sizes = stop - first
-    for part in pieces(sizes):
-        positions = _positions(first[part], sizes[part])
-        found = values[positions]
-        present = np.isfinite(found)
-        yield part, members_present(sizes[part], found, present), positions[present]
+    for part in split_pieces(sizes):
+        positions = _list_positions(first[part], sizes[part])
+        part_values = values[positions]
+        present = np.isfinite(part_values)
+        yield part, drop_missing(sizes[part], part_values, present), positions[present]
 
 
-def members_present(sizes: Counts, found: Floats, present: NDArray[np.bool_]) -> Members:
+def drop_missing(sizes: Counts, values: Floats, present: NDArray[np.bool_]) -> RaggedCells:
     """Return listed values without those that are missing."""
     if present.all():
-        return Members(sizes, found)
+        return RaggedCells(sizes, values)
     before = np.append(0, np.cumsum(present))
     ends = np.cumsum(sizes)
-    return Members(before[ends] - before[ends - sizes], found[present])
+    return RaggedCells(before[ends] - before[ends - sizes], values[present])
 
 
-def _positions(first: Counts, sizes: Counts) -> Counts:
+def _list_positions(first: Counts, sizes: Counts) -> Counts:
     """Return the members of ranges, range by range."""
     return np.arange(int(sizes.sum())) + np.repeat(first - np.cumsum(sizes) + sizes, sizes)
 
 
-def _lifted(
-    part: Part,
+def _lift_values(
+    part: FoldedNumber,
     values: Floats,
     present: NDArray[np.bool_] | None,
     given: Mapping[str, Any],
-    standing: Standing | None,
+    standing: ValueInstants | None,
 ) -> Floats:
     """Return what a part folds of each value; `present` is None where none is missing."""
     numbers = values
@@ -198,7 +198,7 @@ def _lifted(
     return numbers if present is None else np.where(present, numbers, part.empty)
 
 
-def _parts(row: AggregateRow) -> tuple[Part, ...]:
+def _parts(row: AggregateRow) -> tuple[FoldedNumber, ...]:
     if not row.parts:
         message = f"{row.name} is not folded by ufuncs"
         raise TypeError(message)
@@ -210,7 +210,7 @@ def _reduce(
 ) -> NDArray[Number]:
     width = int((stop - first).max(initial=0))
     if values.ndim > 1 and width < len(first):
-        return _by_offset(fold, values, first, stop, empty, width)
+        return _fold_by_offset(fold, values, first, stop, empty, width)
     if values.ndim > 1 or len(first) == 1:
         ranges = zip(first.tolist(), stop.tolist(), strict=True)
         return np.stack([fold.reduce(values[a:b], axis=0, initial=empty) for a, b in ranges])
@@ -222,7 +222,7 @@ def _reduce(
     return reduced
 
 
-def _by_offset(
+def _fold_by_offset(
     fold: np.ufunc,
     values: NDArray[Number],
     first: NDArray[np.int64],
@@ -267,12 +267,12 @@ def choose_ranges(
     present = np.isfinite(values)
     before = np.concatenate([[0], np.cumsum(present)])
     begin, count = before[first], before[stop] - before[first]
-    some = count > 0
+    has_values = count > 0
     rank = np.zeros_like(count)
-    rank[some] = row.rank(hashes[some], count[some])
+    rank[has_values] = row.rank(hashes[has_values], count[has_values])
     kept = values[present]
     result = np.full(count.shape, np.nan)
-    result[some] = kept[(begin + rank)[some]]
+    result[has_values] = kept[(begin + rank)[has_values]]
     return result, count
 
 

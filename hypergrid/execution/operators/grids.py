@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 
 from hypergrid.core.tokens import token
 from hypergrid.execution.diagnostics.space_cover import SpaceCover
-from hypergrid.execution.operators.cells import Cells, covered
-from hypergrid.execution.operators.counters import of_cells, prepared_cells
+from hypergrid.execution.operators.cells import Cells, mask_uncovered
+from hypergrid.execution.operators.counters import instants_of_cells, prepare_cells
 from hypergrid.execution.operators.fold import (
     cell_hashes,
     choose_ranges,
+    drop_missing,
+    evaluate_members,
     fold_again,
     fold_single,
     fold_values,
-    members_present,
     point_hashes,
-    whole_of,
 )
 from hypergrid.execution.operators.stations import series_keys
 from hypergrid.perspective.functions.aggregate_formulas import States
 from hypergrid.perspective.functions.aggregates import AggregateRow
-from hypergrid.perspective.functions.ragged import Listing, pieces
+from hypergrid.perspective.functions.ragged import Listing, split_pieces
 from hypergrid.perspective.tree.operators import Aggregate
 from hypergrid.topology import (
     PER_UNIT,
@@ -41,12 +41,12 @@ from hypergrid.topology import (
     TimeAxis,
     TimeCells,
     ZoneCells,
-    bins_over,
     blocks_of,
     cells_inside,
+    count_fitting_intervals,
     cover,
-    fitting,
-    per_cell,
+    make_bins,
+    sum_per_cell,
 )
 from hypergrid.topology.areas import cell_areas
 from hypergrid.topology.zone_cells import WHOLE
@@ -72,7 +72,7 @@ def cover_space(source: Space, target: Space, cells: NDArray[np.intp], row: Aggr
     A mean and an exceedance weigh source cells by their true area inside the new cell, and by their height on levels; a
     sum over zones takes of each cell the share that is inside, so that zones that tile the grid add up to it. All other
     functions take each cell alike: below a coarser cell every one, in a zone those that belong to it
-    (`ZoneCells.belonging`). Stations in a band weigh alike in every function.
+    (`ZoneCells.membership`). Stations in a band weigh alike in every function.
     """
     if isinstance(target, ZoneCells):
         return _cover_zones(target, cells, row)
@@ -83,26 +83,26 @@ def cover_space(source: Space, target: Space, cells: NDArray[np.intp], row: Aggr
         raise TypeError(message)
     places = np.unravel_index(cells, target.shape)
     covers = [cover(below, above) for below, above in zip(source.axes, target.axes, strict=True)]
-    lengths = [found.sizes[at] for found, at in zip(covers, places, strict=True)]
+    lengths = [axis_cover.sizes[at] for axis_cover, at in zip(covers, places, strict=True)]
     sizes = np.prod(lengths, axis=0)
     stop = np.cumsum(sizes)
     left = np.arange(int(sizes.sum())) - np.repeat(stop - sizes, sizes)
     numbers = []
     # Within a target cell the cells of the last axis follow one another.
-    for found, at, length in zip(covers[::-1], places[::-1], lengths[::-1], strict=True):
+    for axis_cover, at, length in zip(covers[::-1], places[::-1], lengths[::-1], strict=True):
         left, beside = np.divmod(left, np.repeat(np.maximum(length, 1), sizes))
-        numbers.append(np.repeat(found.first[at], sizes) + beside)
+        numbers.append(np.repeat(axis_cover.first[at], sizes) + beside)
     numbers = numbers[::-1]
     needed, members = np.unique(np.ravel_multi_index(tuple(numbers), source.shape), return_inverse=True)
     full = np.ones(1, dtype=np.int64)
     for below, above, at in zip(source.axes, target.axes, places, strict=True):
-        whole = possible_slices(below, above)[:, 0]
+        whole = count_possible_slices(below, above)[:, 0]
         full = full * (whole[at] if len(whole) > 1 else whole)
-    weights = _weights(source, target, numbers) if row.weigh == "area" else None
+    weights = _find_weights(source, target, numbers) if row.weigh == "area" else None
     return SpaceCover(needed, members, stop - sizes, stop, full, weights)
 
 
-def _weights(source: Grid, target: Grid, numbers: list[NDArray[np.int64]]) -> Floats | None:
+def _find_weights(source: Grid, target: Grid, numbers: list[NDArray[np.int64]]) -> Floats | None:
     """Return what cells of a grid, given by their numbers along its axes, weigh in a mean; None where all alike."""
     weights = None
     if source.system == "lonlat" and source.y != target.y:
@@ -131,12 +131,12 @@ def _cover_zones(target: ZoneCells, cells: NDArray[np.intp], row: AggregateRow) 
     chosen = np.arange(int((end - begin).sum())) + np.repeat(begin - before, end - begin)
     of = np.repeat(np.arange(len(cells)), end - begin)
     if row.weigh is None:
-        belongs = target.belonging[chosen]
+        belongs = target.membership[chosen]
         chosen, of = chosen[belongs], of[belongs]
     area_m2 = pairs.area_m2[chosen] if row.weigh else np.ones(len(chosen))
     weights = {"area": area_m2, "share": pairs.share[chosen], None: None}[row.weigh]
     whole = np.bincount(of, area_m2, len(cells))
-    parts = area_m2 * (target.held[cells] / np.where(whole > 0, whole, 1.0))[of]
+    parts = area_m2 * (target.share_in_grid[cells] / np.where(whole > 0, whole, 1.0))[of]
     sizes = np.bincount(of, minlength=len(cells))
     stop = np.cumsum(sizes)
     needed, members = np.unique(pairs.cell[chosen], return_inverse=True)
@@ -172,22 +172,22 @@ def aggregate_cells(
     part
         Which time cells are wanted, where not all are; the source then has just those that they need.
     """
-    row, given = operator.row, operator.given
+    row, given = operator.row, operator.arguments
     possible = np.asarray(full_space, dtype=np.int64).reshape(1, -1)
     ranges = None
     slices = np.ones((1, 1), np.int64)
     if times:
-        ranges, slices = _ranges(times, part), _possible(times, part)
+        ranges, slices = _get_ranges(times, part), _count_possible(times, part)
         possible = possible * slices
     if row.rank is not None:
         return _choose(source, operator, times, keys, part)
     # A function that looks back is given all source cells, whichever of its own are wanted.
-    values = prepared_cells(source.value, times[0], operator) if times else source.value
+    values = prepare_cells(source.value, times[0], operator) if times else source.value
     if row.finish is None:
-        value, count = whole_cells(row, values, ranges, space, given=given)
-        share = _share_listed(values, slices, ranges, space)
-        return _kept(Cells(value, count, possible), operator, share)
-    standing = of_cells(times[0], operator, times[1].origin) if times else None
+        value, count = evaluate_whole_cells(row, values, ranges, space, given=given)
+        share = _find_listed_share(values, slices, ranges, space)
+        return _apply_coverage(Cells(value, count, possible), operator, share)
+    standing = instants_of_cells(times[0], operator, times[1].origin) if times else None
     if standing is not None and part is not None and part.needed is not None:
         standing = standing.of(part.needed)
     if ranges is None:
@@ -198,26 +198,26 @@ def aggregate_cells(
         states, count = fold_values(row, values, ranges.first, ranges.stop, given=given, standing=standing)
     share = None
     if space is not None:
-        share = _share_held(count, slices, space)
-        states, count = _over_space(row, states, count, space)
+        share = _find_share(count, slices, space)
+        states, count = _fold_space(row, states, count, space)
     # Where nothing is missing the counts are one column, and so is what follows from counts alone.
     value = np.broadcast_to(row.finish(states, count, given), states[0].shape)
-    return _kept(Cells(value, count, possible), operator, share)
+    return _apply_coverage(Cells(value, count, possible), operator, share)
 
 
-def _over_space(
+def _fold_space(
     row: AggregateRow, states: States, count: NDArray[np.int64], space: SpaceCover
 ) -> tuple[States, NDArray[np.int64]]:
     """Return what is folded in time, (time, needed), folded over space, (time, targets), and its counts."""
     if space.weights is not None:
-        return tuple(space.weighted(state.T, count.T).T for state in states), space.counts(count.T).T
+        return tuple(space.sum_weighted(state.T, count.T).T for state in states), space.sum_counts(count.T).T
     count = np.broadcast_to(count, states[0].shape)
     listed = tuple(state.T[space.members] for state in states)
     merged, count = fold_again(row, listed, count.T[space.members], space.first, space.stop)
     return tuple(state.T for state in merged), count.T
 
 
-def _share_held(count: NDArray[np.int64], slices: NDArray[np.int64], space: SpaceCover) -> Floats | None:
+def _find_share(count: NDArray[np.int64], slices: NDArray[np.int64], space: SpaceCover) -> Floats | None:
     """Return the share of each target that has values, (time, targets), from the slices that source cells have.
 
     None where coverage counts cells.
@@ -227,10 +227,10 @@ def _share_held(count: NDArray[np.int64], slices: NDArray[np.int64], space: Spac
     return space.coverage(count.T, slices.T).T
 
 
-def _share_listed(
+def _find_listed_share(
     values: Floats, slices: NDArray[np.int64], ranges: Cover | None, space: SpaceCover | None
 ) -> Floats | None:
-    """Return what `_share_held` does, for functions that take the values themselves."""
+    """Return what `_find_share` does, for functions that take the values themselves."""
     if space is None or space.parts is None:
         return None
     count = np.isfinite(values).astype(np.int64)
@@ -238,19 +238,19 @@ def _share_listed(
         listed = count if ranges.members is None else count[ranges.members]
         before = np.concatenate([np.zeros((1, count.shape[1]), np.int64), np.cumsum(listed, axis=0)])
         count = before[ranges.stop] - before[ranges.first]
-    return _share_held(count, slices, space)
+    return _find_share(count, slices, space)
 
 
-def _kept(cells: Cells, operator: Aggregate, share: Floats | None) -> Cells:
+def _apply_coverage(cells: Cells, operator: Aggregate, share: Floats | None) -> Cells:
     """Return cells of which those covered too little are missing: by their counts, or by the share where given."""
     if share is None:
-        value = covered(cells.value, cells.count, cells.possible, operator.min_coverage)
+        value = mask_uncovered(cells.value, cells.count, cells.possible, operator.min_coverage)
     else:
         value = np.where(share < operator.min_coverage * (1 - WHOLE), np.nan, cells.value)
     return Cells(value, cells.count, cells.possible)
 
 
-def whole_cells(
+def evaluate_whole_cells(
     row: AggregateRow,
     values: NDArray[np.float64],
     ranges: Cover | None,
@@ -282,14 +282,14 @@ def whole_cells(
     shape = (len(begin), len(left))
     sizes = ((late - begin)[:, None] * (right - left)).ravel()
     result, count = np.full(len(sizes), np.nan), np.zeros(len(sizes), dtype=np.int64)
-    for part in pieces(sizes):
+    for part in split_pieces(sizes):
         cell = np.repeat(np.arange(len(sizes))[part], sizes[part])
-        late_by, beside = np.divmod(Listing(sizes[part]).within(), (right - left)[cell % shape[1]])
-        time, place = begin[cell // shape[1]] + late_by, left[cell % shape[1]] + beside
+        late_by, beside = np.divmod(Listing(sizes[part]).number_members(), (right - left)[cell % shape[1]])
+        time, column_index = begin[cell // shape[1]] + late_by, left[cell % shape[1]] + beside
         time = time if ranges is None or ranges.members is None else ranges.members[time]
-        found = values[time, place if space is None else space.members[place]]
-        members = members_present(sizes[part], found, np.isfinite(found))
-        result[part], count[part] = whole_of(row, members, given, part.start), members.sizes
+        listed_values = values[time, column_index if space is None else space.members[column_index]]
+        members = drop_missing(sizes[part], listed_values, np.isfinite(listed_values))
+        result[part], count[part] = evaluate_members(row, members, given, part.start), members.sizes
     return result.reshape(shape), count.reshape(shape)
 
 
@@ -303,44 +303,44 @@ def _choose(
     if times is None:
         message = f"{operator.function} chooses a value in time"
         raise TypeError(message)
-    ranges = _ranges(times, part)
+    ranges = _get_ranges(times, part)
     values = source.value if ranges.members is None else source.value[ranges.members]
     offsets = np.arange(values.shape[1], dtype=np.int64) * values.shape[0]
     first, stop = ranges.first[:, None] + offsets, ranges.stop[:, None] + offsets
     corners = times[1].corners if part is None else times[1].corners[part.times]
     hashes = cell_hashes(corners, keys)
     value, count = choose_ranges(operator.row, values.T.ravel(), first, stop, hashes)
-    possible = _possible(times, part)
-    return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+    possible = _count_possible(times, part)
+    return Cells(mask_uncovered(value, count, possible, operator.min_coverage), count, possible)
 
 
-def _ranges(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> Cover:
+def _get_ranges(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> Cover:
     return cover(*times) if part is None else part.ranges
 
 
-def _possible(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> NDArray[np.int64]:
-    possible = possible_slices(*times)
+def _count_possible(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> NDArray[np.int64]:
+    possible = count_possible_slices(*times)
     return possible if part is None or len(possible) == 1 else possible[part.times]
 
 
 @lru_cache(maxsize=64)
-def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
+def count_possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
     """Return how many source cells a whole target cell covers, made once for all boxes; shape (time or 1, 1)."""
     if isinstance(source, Regular):
         starts, ends = blocks_of(target)
         first = -((source.origin - starts) // source.step)
         last = (ends - source.length - source.origin) // source.step
-        counts = per_cell(target, np.maximum(last - first + 1, 0))
+        counts = sum_per_cell(target, np.maximum(last - first + 1, 0))
         same = bool(np.all(counts == counts[0]))
         return np.asarray(counts[: 1 if same else None, None], dtype=np.int64)
     if isinstance(source, Instants) and source.interval_ns:
         # Of a day of 23 hours the floor may leave out an instant that is there.
-        counts = np.maximum(fitting(target, source.interval_ns), cells_inside(source, target).sizes)
+        counts = np.maximum(count_fitting_intervals(target, source.interval_ns), cells_inside(source, target).sizes)
         return np.asarray(counts[:, None], dtype=np.int64)
     if isinstance(source, Bins) and source.calendar is not None:
         # Units of the calendar that lie outside the source are possible too: it has only those that hold something.
         start, stop = min(source.origin, target.origin), max(source.stop, target.stop)
-        source = bins_over(source.calendar, start, stop)
+        source = make_bins(source.calendar, start, stop)
     return cells_inside(source, target).sizes[:, None]
 
 

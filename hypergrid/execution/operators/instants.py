@@ -5,27 +5,27 @@ from numpy.typing import NDArray
 
 from hypergrid.core.readings import Readings
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.interpolation.methods.in_time import Known, Ticks, estimate
+from hypergrid.interpolation.methods.in_time import KnownReadings, Ticks, estimate
 from hypergrid.perspective import InterpolateInTime
-from hypergrid.perspective.build.timestamps import reading_instants_ns, standing_instants_ns
+from hypergrid.perspective.build.timestamps import find_reading_instants_ns, find_standing_instants_ns
 from hypergrid.topology import Regular, SeriesAxis, TimeAxis
 
 
-def known_readings(readings: Readings, series: int) -> Known:
+def order_readings(readings: Readings, series: int) -> KnownReadings:
     """Return readings, ordered by series and time, where they stand in time."""
-    return Known.of(readings.index, reading_instants_ns(readings), readings.value, series=series)
+    return KnownReadings.of(readings.index, find_reading_instants_ns(readings), readings.value, series=series)
 
 
-def known_cells(cells: Cells, time: TimeAxis) -> Known:
+def order_cells(cells: Cells, time: TimeAxis) -> KnownReadings:
     """Return the values of time cells, shape (time, series), as readings in the middle of their cells."""
     count, series = cells.value.shape
     index = np.repeat(np.arange(series, dtype=np.int32), count)
-    instants_ns = np.tile(standing_instants_ns(time), series)
-    return Known.of(index, instants_ns, cells.value.T.ravel(), series=series)
+    instants_ns = np.tile(find_standing_instants_ns(time), series)
+    return KnownReadings.of(index, instants_ns, cells.value.T.ravel(), series=series)
 
 
-def at_instants(
-    known: Known,
+def interpolate_at_instants(
+    known: KnownReadings,
     operator: InterpolateInTime,
     target: Regular,
     axis: SeriesAxis,
@@ -40,4 +40,4 @@ def at_instants(
     value, count = estimate(operator.row.estimate, known, ticks, operator.gaps_ns(axis))
     if times is not None and len(times) < span.count:
         value, count = value[times - times[0]], count[times - times[0]]
-    return Cells(value, count, np.where(count == 1, 1, operator.row.most))
+    return Cells(value, count, np.where(count == 1, 1, operator.row.max_readings))

@@ -23,7 +23,7 @@ Covariate = Callable[[str, Floats], Floats]
 
 def stations_of(axis: SeriesAxis, used: NDArray[np.intp], metres: Metres, covariates: Mapping[str, Floats]) -> Stations:
     """Return some series as the stations of an interpolation."""
-    places = metres.of(np.stack([axis.x[used], axis.y[used]], axis=1))
+    places = metres.project(np.stack([axis.x[used], axis.y[used]], axis=1))
     names = tuple(axis.series[i].station for i in used)
     return Stations(places, names, {name: values[used] for name, values in covariates.items()})
 
@@ -34,7 +34,7 @@ def covariates_of(axis: SeriesAxis, names: tuple[str, ...], at: Covariate) -> di
     The elevation of a station is the one that its deployment gives; where it gives none, and for everything else, the
     layer at its position counts.
     """
-    found = {}
+    covariates = {}
     points = np.stack([axis.x, axis.y], axis=1)
     placed = np.isfinite(points).all(axis=1)
     for name in names:
@@ -42,21 +42,23 @@ def covariates_of(axis: SeriesAxis, names: tuple[str, ...], at: Covariate) -> di
         values[placed] = at(name, points[placed])
         if name == ELEVATION:
             values = np.where(np.isfinite(axis.elevation_m), axis.elevation_m, values)
-        found[name] = values
-    return found
+        covariates[name] = values
+    return covariates
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedInterpolation:
     """An interpolation that is ready to be asked."""
 
     field: Field
-    merged: int
+    merged_count: int
     """How many stations fewer there are because some are one with others."""
     notes: tuple[str, ...]
 
 
-def prepare(operator: Interpolate, stations: Stations, values: Floats, network_m: Floats | None = None) -> Prepared:
+def prepare_interpolation(
+    operator: Interpolate, stations: Stations, values: Floats, network_m: Floats | None = None
+) -> PreparedInterpolation:
     """Return the field of values (slices, stations), what is in one place treated as the step asks.
 
     Parameters
@@ -73,12 +75,12 @@ def prepare(operator: Interpolate, stations: Stations, values: Floats, network_m
     InvalidQuery, SingularSystem
         Stations that the method, or the step, refuses.
     """
-    who, given = operator.method, operator.given
-    used, values, notes = treat_coincident(who, stations, values, given)
+    method_name, given = operator.method, operator.arguments
+    used, values, notes = treat_coincident(method_name, stations, values, given)
     model = given.get("variogram")
     if isinstance(model, Variogram):
         # Before anything is solved: the remedy of a system that cannot be is another one.
-        notes += check_validity(who, model, used.positions_m)
+        notes += check_validity(method_name, model, used.positions_m)
     own = {name: value for name, value in given.items() if name not in {item.name for item in PARAMETERS}}
     if trend_of(given) is not None:
         own[NETWORK_M] = network_m
@@ -87,13 +89,15 @@ def prepare(operator: Interpolate, stations: Stations, values: Floats, network_m
     models = models_of(field)
     if not isinstance(model, Variogram):
         # What was fitted is known only now.
-        notes += tuple(dict.fromkeys(note for each in models for note in check_validity(who, each, used.positions_m)))
+        notes += tuple(
+            dict.fromkeys(note for each in models for note in check_validity(method_name, each, used.positions_m))
+        )
     if given.get("variance_of") == "noise-free":
         notes += _noise_notes(models)
-    notes += conditioning_note(who, field)
+    notes += conditioning_note(method_name, field)
     if used.count and not np.ptp(used.positions_m, axis=0).any():
         notes += ("all stations that are used are in one place: where the field is known it is the same everywhere",)
-    return Prepared(field, stations.count - used.count, notes)
+    return PreparedInterpolation(field, stations.count - used.count, notes)
 
 
 def _noise_notes(models: tuple[Variogram, ...]) -> tuple[str, ...]:
@@ -155,5 +159,5 @@ def targets_of(
     # Projecting 40,000 cells takes 25 ms, as long as all else of a surface that is brought up to date.
     places_m = points
     if not metres.is_given:
-        places_m = WEIGHTS.get(key_of("metres", metres.description, points), lambda: metres.of(points))
+        places_m = WEIGHTS.get(key_of("metres", metres.description, points), lambda: metres.project(points))
     return Targets(places_m, values, weights), known

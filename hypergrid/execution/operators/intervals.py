@@ -8,16 +8,16 @@ from numpy.typing import NDArray
 
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS, format_duration
-from hypergrid.execution.diagnostics.run_notes import Remarks
+from hypergrid.execution.diagnostics.run_notes import RunDiagnostics
 from hypergrid.execution.operators.overlapping_intervals import (
-    MOST_TOLERANCE_NS,
+    MAX_TOLERANCE_NS,
     TOLERANCE,
     Overlaps,
-    assigned_ns,
-    blocks_under,
-    crowded_series,
+    assign_ns,
+    find_blocks,
+    find_crowded_series,
     intervals_ns,
-    slides,
+    is_sliding,
 )
 from hypergrid.perspective.tree.operators import Aggregate
 from hypergrid.topology import Periodic, TimeCells, blocks_of
@@ -42,14 +42,14 @@ class IntervalNotes:
             Series whose readings it takes.
         """
         self._time, self._operator, self._of_series = time, operator, of_series
-        self._overlaps, self._edges, self._negative = Overlaps(), _Edges(), _Negative()
-        self._counted = np.zeros(time.count, dtype=bool)
+        self._overlaps, self._edges, self._negative = Overlaps(), _EdgeOverlaps(), _NegativeTotals()
+        self._counted_cells = np.zeros(time.count, dtype=bool)
 
-    def fresh(self, times: NDArray[np.intp] | None) -> NDArray[np.intp]:
+    def select_uncounted(self, times: NDArray[np.intp] | None) -> NDArray[np.intp]:
         """Return those of some time cells (None: all) that were not asked for before; the next call has others."""
         cells = np.arange(self._time.count) if times is None else np.unique(times)
-        cells = cells[~self._counted[cells]]
-        self._counted[cells] = True
+        cells = cells[~self._counted_cells[cells]]
+        self._counted_cells[cells] = True
         return cells
 
     def add(self, readings: Readings, cells: NDArray[np.intp]) -> None:
@@ -65,23 +65,25 @@ class IntervalNotes:
         row = self._operator.row
         if not len(cells) or not row.tiles or not intervals_ns(readings).any():
             return
-        readings = readings.take(np.isin(_cell_of(readings, self._time), cells))
+        readings = readings.take_rows(np.isin(_find_cells(readings, self._time), cells))
         self._overlaps.add(readings, self._time, repeatable=row.repeatable)
-        if not slides(self._time):
+        if not is_sliding(self._time):
             self._edges.add(readings, self._time)
         if row.weigh == "share":
             self._negative.add(readings)
 
-    def say(self, remarks: Remarks, about: str) -> None:
+    def write_notes(self, remarks: RunDiagnostics, about: str) -> None:
         """Say it; `about` is the aggregate's token."""
         repeatable = self._operator.row.repeatable
         overlap = self._overlaps.note(self._time, repeatable=repeatable, of_series=self._of_series)
-        remarks.say(f"{about} overlap", overlap)
-        remarks.say(f"{about} edges", self._edges.note())
-        remarks.say(f"{about} negative", self._negative.note())
+        remarks.set_note(f"{about} overlap", overlap)
+        remarks.set_note(f"{about} edges", self._edges.note())
+        remarks.set_note(f"{about} negative", self._negative.note())
 
 
-def say_intervals(remarks: Remarks, about: str, readings: Readings, time: TimeCells, operator: Aggregate) -> None:
+def note_intervals(
+    remarks: RunDiagnostics, about: str, readings: Readings, time: TimeCells, operator: Aggregate
+) -> None:
     """Say what a reader should know of the intervals of all readings that an aggregate takes.
 
     Parameters
@@ -96,29 +98,29 @@ def say_intervals(remarks: Remarks, about: str, readings: Readings, time: TimeCe
         The aggregate's cells.
     """
     notes = IntervalNotes(time, operator, len(readings.series))
-    notes.add(readings, notes.fresh(None))
-    notes.say(remarks, about)
+    notes.add(readings, notes.select_uncounted(None))
+    notes.write_notes(remarks, about)
 
 
-def _cell_of(readings: Readings, time: TimeCells) -> NDArray[np.intp]:
+def _find_cells(readings: Readings, time: TimeCells) -> NDArray[np.intp]:
     """Return the cell of each reading, -1 where it is in none; of windows that overlap the last that it is in."""
-    instants = assigned_ns(readings, time)
-    if slides(time):
+    instants = assign_ns(readings, time)
+    if is_sliding(time):
         number = np.minimum((instants - time.origin) // time.step, time.count - 1)
         inside = (number >= 0) & (instants - time.origin - number * time.step < time.length)
         return np.asarray(np.where(inside, number, -1), dtype=np.intp)
-    block = blocks_under(instants, time)
+    block = find_blocks(instants, time)
     if not isinstance(time, Periodic):
         return block
     return np.asarray(np.where(block >= 0, time.owners[block], -1), dtype=np.intp)
 
 
 @dataclass
-class _Negative:
+class _NegativeTotals:
     """Totals below zero in sums; of an amount such as rain none should be."""
 
     count: int = 0
-    least: float = np.inf
+    min_value: float = np.inf
     stations: set[str] = field(default_factory=set)
 
     def add(self, readings: Readings) -> None:
@@ -127,7 +129,7 @@ class _Negative:
         if not below.any():
             return
         self.count += int(np.count_nonzero(below))
-        self.least = min(self.least, float(readings.value[below].min()))
+        self.min_value = min(self.min_value, float(readings.value[below].min()))
         self.stations.update(readings.series[number].station for number in np.unique(readings.index[below]).tolist())
 
     def note(self) -> str:
@@ -135,53 +137,54 @@ class _Negative:
             return ""
         stations = sorted(self.stations)
         return (
-            f"{self.count:,} totals below zero are in the sums, the least {self.least:g} "
+            f"{self.count:,} totals below zero are in the sums, the least {self.min_value:g} "
             f"({', '.join(stations[:5])}{', …' if len(stations) > 5 else ''}); convert('valid_range', low=0, high=…) "
             "leaves them out"
         )
 
 
 @dataclass
-class _Edges:
+class _EdgeOverlaps:
     """Long intervals that reach over the edges of their cells, such as totals of local days over UTC days."""
 
-    held: int = 0
-    beyond: int = 0
+    reading_count: int = 0
+    beyond_count: int = 0
     series: set[Series] = field(default_factory=set)
-    most_ns: int = 0
+    max_reach_ns: int = 0
     longest_ns: int = 0
 
     def add(self, readings: Readings, time: TimeCells) -> None:
         lengths = intervals_ns(readings)
         starts, ends = blocks_of(time)
         longest = int((ends - starts).max(initial=1))
-        long_series = (lengths >= _HALF * longest) & ~crowded_series(readings)
+        long_series = (lengths >= _HALF * longest) & ~find_crowded_series(readings)
         rows = np.flatnonzero(long_series[readings.index])
         if not len(rows):
             return
-        own = readings.take(rows)
-        block = blocks_under(assigned_ns(own, time), time)
+        own = readings.take_rows(rows)
+        block = find_blocks(assign_ns(own, time), time)
         held = block >= 0
         begin, length = own.starts_ns()[held], lengths[own.index[held]]
         start, end = starts[block[held]], ends[block[held]]
         # A day of 23 hours is a whole day: what a total of 24 hours is longer than it is no part of another day.
         longer = np.maximum(length - (end - start), 0)
         over = np.maximum(start - begin, begin + length - end) - longer
-        beyond = over > np.minimum(TOLERANCE * length, MOST_TOLERANCE_NS)
-        self.held += int(np.count_nonzero(held))
+        beyond = over > np.minimum(TOLERANCE * length, MAX_TOLERANCE_NS)
+        self.reading_count += int(np.count_nonzero(held))
         if not beyond.any():
             return
-        self.beyond += int(np.count_nonzero(beyond))
+        self.beyond_count += int(np.count_nonzero(beyond))
         self.series.update(own.series[number] for number in np.unique(own.index[held][beyond]).tolist())
-        self.most_ns = max(self.most_ns, int(over[beyond].max()))
+        self.max_reach_ns = max(self.max_reach_ns, int(over[beyond].max()))
         self.longest_ns = max(self.longest_ns, int(length[beyond].max()))
 
     def note(self) -> str:
-        if not self.beyond:
+        if not self.beyond_count:
             return ""
-        most, kind = format_duration(self.most_ns // SECOND_NS * SECOND_NS), format_duration(self.longest_ns)
+        max_reach, kind = format_duration(self.max_reach_ns // SECOND_NS * SECOND_NS), format_duration(self.longest_ns)
         return (
-            f"{self.beyond:,} of {self.held:,} readings over {kind} reach beyond their cells, by up to {most} "
+            f"{self.beyond_count:,} of {self.reading_count:,} readings over {kind} reach beyond their cells, by "
+            f"up to {max_reach} "
             f"({len(self.series)} series): each is wholly in the cell in which it begins; cells with the edges of the "
             "intervals, by an offset or a zone, hold them exactly"
         )

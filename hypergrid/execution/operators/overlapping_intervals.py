@@ -26,13 +26,13 @@ from hypergrid.topology.spacing import AGREEING, AGREEMENT
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-CERTAIN: Final = 0.55
+CERTAIN_SHARE: Final = 0.55
 """Intervals overlap where the median spacing is at most this share of them, however irregular the readings are."""
-LIKELY: Final = 0.95
+LIKELY_SHARE: Final = 0.95
 """They overlap where it is at most this share, if the spacings agree."""
 TOLERANCE: Final = 0.01
 """An interval may begin before the one before it ends by this share of its length, as clocks jitter, …"""
-MOST_TOLERANCE_NS: Final = 60 * SECOND_NS
+MAX_TOLERANCE_NS: Final = 60 * SECOND_NS
 """… and at most by this [ns]."""
 _PIECE: Final = 1 << 18
 
@@ -41,11 +41,11 @@ _PIECE: Final = 1 << 18
 class Tiles:
     """Which readings the cells take of those whose intervals overlap; all others are taken."""
 
-    taken: Flags
+    tile_mask: Flags
     """Readings whose intervals tile their cell, shape (readings,)."""
-    inside: Flags
+    inside_mask: Flags
     """Readings whose intervals end within their cell, shape (readings,)."""
-    overlapping: Flags
+    overlap_mask: Flags
     """Readings in blocks of time in which the intervals of their series overlap, shape (readings,)."""
 
 
@@ -55,21 +55,21 @@ def intervals_ns(readings: Readings) -> Integers:
     return np.array(held or [0], dtype=np.int64)
 
 
-def crowded_series(readings: Readings) -> Flags:
+def find_crowded_series(readings: Readings) -> Flags:
     """Return the series in which some readings lie closer than their intervals are long, shape (series,)."""
     lengths = intervals_ns(readings)
-    found = np.zeros(len(lengths), dtype=bool)
+    is_crowded = np.zeros(len(lengths), dtype=bool)
     if not lengths.any() or len(readings) < 2:
-        return found
+        return is_crowded
     # Piece by piece: a whole archive has tens of millions of readings, and each column of them is 0.2 GB.
     for start in range(0, len(readings) - 1, _PIECE):
         index, at_ns = (column[start : start + _PIECE + 1] for column in (readings.index, readings.time_ns))
-        close = (index[1:] == index[:-1]) & (np.diff(at_ns) <= LIKELY * lengths[index[1:]])
-        found[index[1:][close]] = True
-    return found
+        close = (index[1:] == index[:-1]) & (np.diff(at_ns) <= LIKELY_SHARE * lengths[index[1:]])
+        is_crowded[index[1:][close]] = True
+    return is_crowded
 
 
-def assigned_ns(readings: Readings, target: TimeCells) -> Integers:
+def assign_ns(readings: Readings, target: TimeCells) -> Integers:
     """Return the instant by which each reading is assigned to a cell [ns], shape (readings,).
 
     It is the start of its interval. A total of a civil day that is stamped at its end is assigned by its middle: on the
@@ -88,20 +88,20 @@ def assigned_ns(readings: Readings, target: TimeCells) -> Integers:
     if not by_day.any():
         return starts
     # Of totals of the last day that are reported every hour each is assigned by its start.
-    alone = by_day[readings.index] & ~_crowded(readings, day_ns)
+    alone = by_day[readings.index] & ~_mask_crowded(readings, day_ns)
     return np.where(alone, readings.time_ns - day_ns // 2, starts)
 
 
-def _crowded(readings: Readings, length_ns: int) -> Flags:
+def _mask_crowded(readings: Readings, length_ns: int) -> Flags:
     """Return which readings lie closer to another of their series than a length [ns], shape (readings,)."""
-    found = np.zeros(len(readings), dtype=bool)
-    close = (np.diff(readings.index) == 0) & (np.diff(readings.time_ns) <= LIKELY * length_ns)
-    found[1:] |= close
-    found[:-1] |= close
-    return found
+    is_crowded = np.zeros(len(readings), dtype=bool)
+    close = (np.diff(readings.index) == 0) & (np.diff(readings.time_ns) <= LIKELY_SHARE * length_ns)
+    is_crowded[1:] |= close
+    is_crowded[:-1] |= close
+    return is_crowded
 
 
-def blocks_under(instants_ns: Integers, target: TimeCells) -> NDArray[np.intp]:
+def find_blocks(instants_ns: Integers, target: TimeCells) -> NDArray[np.intp]:
     """Return in which block of time each instant lies, -1 where in none; blocks must not overlap."""
     if isinstance(target, Regular):
         block = (instants_ns - target.origin) // target.step
@@ -113,7 +113,7 @@ def blocks_under(instants_ns: Integers, target: TimeCells) -> NDArray[np.intp]:
     return np.asarray(np.where(outside, -1, block), dtype=np.intp)
 
 
-def tiles_of(readings: Readings, target: TimeCells) -> Tiles:
+def select_tiles(readings: Readings, target: TimeCells) -> Tiles:
     """Return which readings tile the cells of an axis whose cells do not overlap.
 
     Parameters
@@ -125,16 +125,16 @@ def tiles_of(readings: Readings, target: TimeCells) -> Tiles:
     """
     taken, inside = np.ones(len(readings), dtype=bool), np.ones(len(readings), dtype=bool)
     overlapping = np.zeros(len(readings), dtype=bool)
-    instants, block = readings.starts_ns(), blocks_under(readings.starts_ns(), target)
-    rows = np.flatnonzero(crowded_series(readings)[readings.index] & (block >= 0))
+    instants, block = readings.starts_ns(), find_blocks(readings.starts_ns(), target)
+    rows = np.flatnonzero(find_crowded_series(readings)[readings.index] & (block >= 0))
     if not len(rows):
         return Tiles(taken, inside, overlapping)
-    groups = _groups(readings.index[rows], block[rows], instants[rows])
+    groups = _group_readings(readings.index[rows], block[rows], instants[rows])
     starts, ends = blocks_of(target)
     lengths = intervals_ns(readings)[readings.index[rows[groups.first]]]
     numbers = block[rows[groups.first]]
-    crowds = _overlap(groups, lengths)
-    tolerance = np.minimum((TOLERANCE * lengths).astype(np.int64), MOST_TOLERANCE_NS)
+    crowds = _find_overlaps(groups, lengths)
+    tolerance = np.minimum((TOLERANCE * lengths).astype(np.int64), MAX_TOLERANCE_NS)
     # A series whose stamps never meet the cell's start may reach over its end by as much, and no more.
     phase = (instants[rows[groups.first]] - starts[numbers]) % np.maximum(groups.step, 1)
     latest = ends[numbers] + phase + tolerance
@@ -142,12 +142,12 @@ def tiles_of(readings: Readings, target: TimeCells) -> Tiles:
     overlapping[rows] = crowds[of]
     inside[rows] = ~crowds[of] | (instants[rows] + lengths[of] <= latest[of])
     taken[rows] = ~crowds[of]
-    taken[rows[_tiled(groups, crowds, lengths, latest, tolerance)]] = True
+    taken[rows[_select_tiling(groups, crowds, lengths, latest, tolerance)]] = True
     return Tiles(taken, inside, overlapping)
 
 
 @dataclass(frozen=True, eq=False)
-class _Groups:
+class _ReadingGroups:
     """Readings of one series in one block of time each, group by group."""
 
     instants: Integers
@@ -162,7 +162,7 @@ class _Groups:
     """Share of the spacings that agree with it, shape (groups,)."""
 
 
-def _groups(index: NDArray[np.int32], block: NDArray[np.intp], instants: Integers) -> _Groups:
+def _group_readings(index: NDArray[np.int32], block: NDArray[np.intp], instants: Integers) -> _ReadingGroups:
     new = np.append(True, (np.diff(index) != 0) | (np.diff(block) != 0))  # noqa: FBT003 - a value
     first = np.flatnonzero(new)
     stop = np.append(first[1:], len(new))
@@ -176,36 +176,38 @@ def _groups(index: NDArray[np.int32], block: NDArray[np.intp], instants: Integer
     step[several] = in_order[(begins + (number - 1) // 2)[several]]
     agrees = np.abs(spacing - step[group]) <= AGREEMENT * step[group]
     agreeing = np.bincount(group, agrees, len(first)) / np.maximum(number, 1)
-    return _Groups(instants, first, stop, step, agreeing)
+    return _ReadingGroups(instants, first, stop, step, agreeing)
 
 
-def _overlap(groups: _Groups, lengths: Integers) -> Flags:
+def _find_overlaps(groups: _ReadingGroups, lengths: Integers) -> Flags:
     """Return in which groups intervals overlap: by their median spacing, or a looser one on which they agree."""
     number = groups.stop - groups.first - 1
-    agreed = (number > 1) & (groups.agreeing >= AGREEING) & (groups.step <= LIKELY * lengths)
-    return (number > 0) & ((groups.step <= CERTAIN * lengths) | agreed)
+    agreed = (number > 1) & (groups.agreeing >= AGREEING) & (groups.step <= LIKELY_SHARE * lengths)
+    return (number > 0) & ((groups.step <= CERTAIN_SHARE * lengths) | agreed)
 
 
-def _tiled(groups: _Groups, crowds: Flags, lengths: Integers, latest: Integers, tolerance: Integers) -> Integers:
+def _select_tiling(
+    groups: _ReadingGroups, crowds: Flags, lengths: Integers, latest: Integers, tolerance: Integers
+) -> Integers:
     """Return the rows whose intervals follow one another in each group, one more of every group at a time."""
     live = np.flatnonzero(crowds)
     at, free = groups.first[live], groups.instants[groups.first[live]]
     # Where nothing is missing, the next interval is as many rows on.
     stride = np.maximum(np.rint(lengths / np.maximum(groups.step, 1)), 1).astype(np.int64)
-    found = []
+    row_parts = []
     while len(live):
         # Jitter does not add up: the next interval begins where this one should end, not earlier.
         end = np.maximum(free, groups.instants[at]) + lengths[live]
         fits = end <= latest[live]
         live, at, free = live[fits], at[fits], end[fits]
-        found.append(at)
-        at = _first_from(groups.instants, at + 1, groups.stop[live], free - tolerance[live], at + stride[live])
+        row_parts.append(at)
+        at = _bisect_first(groups.instants, at + 1, groups.stop[live], free - tolerance[live], at + stride[live])
         more = at < groups.stop[live]
         live, at, free = live[more], at[more], free[more]
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    return np.concatenate(row_parts) if row_parts else np.empty(0, dtype=np.int64)
 
 
-def _first_from(instants: Integers, low: Integers, high: Integers, wanted: Integers, guess: Integers) -> Integers:
+def _bisect_first(instants: Integers, low: Integers, high: Integers, wanted: Integers, guess: Integers) -> Integers:
     """Return the first row of each range that is not before an instant, by bisection where a guess is wrong."""
     guessed = np.clip(guess, low, np.maximum(high - 1, low))
     right = (guessed < high) & (guessed < len(instants))
@@ -237,26 +239,26 @@ class Overlaps:
         Parameters
         ----------
         readings
-            As `tiles_of` takes them.
+            As `select_tiles` takes them.
         target
             Time cells; of windows that overlap those are looked at that do not.
         repeatable
             Whether the function takes every interval within a cell, as a maximum may.
         """
-        if not crowded_series(readings).any():
+        if not find_crowded_series(readings).any():
             return
-        if slides(target):
+        if is_sliding(target):
             turns = -(-target.length // target.step)
             target = replace(target, step=turns * target.step, count=-(-target.count // turns))
-        tiles = tiles_of(readings, target)
-        if not tiles.overlapping.any():
+        tiles = select_tiles(readings, target)
+        if not tiles.overlap_mask.any():
             return
-        numbers = np.unique(readings.index[tiles.overlapping])
+        numbers = np.unique(readings.index[tiles.overlap_mask])
         self.series.update(readings.series[number] for number in numbers.tolist())
-        self.steps_ns.update(_usual_steps_ns(readings, numbers))
-        used = int(np.count_nonzero(tiles.overlapping & (tiles.inside if repeatable else tiles.taken)))
+        self.steps_ns.update(_median_steps_ns(readings, numbers))
+        used = int(np.count_nonzero(tiles.overlap_mask & (tiles.inside_mask if repeatable else tiles.tile_mask)))
         self.used += used
-        self.left_out += int(np.count_nonzero(tiles.overlapping)) - used
+        self.left_out += int(np.count_nonzero(tiles.overlap_mask)) - used
 
     def note(self, target: TimeCells, *, repeatable: bool, of_series: int) -> str:
         """Return the note on overlapping intervals among `of_series` series; empty where none overlap."""
@@ -266,10 +268,11 @@ class Overlaps:
         kinds = ", ".join(sorted({item.statistic for item in self.series}))
         how = "those that lie within it" if repeatable else "those that follow one another from its start"
         note = (
-            f"intervals overlap in {len(self.series)} of {of_series} series ({kinds} over {_list_s(lengths)}, reported "
-            f"every {_list_s([step / SECOND_NS for step in steps])}): each cell takes {how}"
+            f"intervals overlap in {len(self.series)} of {of_series} series ({kinds} over "
+            f"{_format_lengths(lengths)}, reported "
+            f"every {_format_lengths([step / SECOND_NS for step in steps])}): each cell takes {how}"
         )
-        if not slides(target):
+        if not is_sliding(target):
             # A reading may be in one window, and left out of another that overlaps it.
             note += f", {self.used:,} of {self.used + self.left_out:,} readings; {self.left_out:,} are left out"
         odd = sorted(
@@ -285,12 +288,12 @@ class Overlaps:
         return f"{note}; {', '.join(odd)}, so that what lies between two of them is in no cell" if odd else note
 
 
-def slides(target: TimeCells) -> TypeGuard[Regular]:
+def is_sliding(target: TimeCells) -> TypeGuard[Regular]:
     """Return whether time cells are windows that overlap."""
     return isinstance(target, Regular) and target.length > target.step
 
 
-def _usual_steps_ns(readings: Readings, numbers: NDArray[np.int32]) -> list[int]:
+def _median_steps_ns(readings: Readings, numbers: NDArray[np.int32]) -> list[int]:
     """Return the median spacings of some series [ns], whole seconds, each once."""
     same = (readings.index[1:] == readings.index[:-1]) & np.isin(readings.index[1:], numbers)
     spacing, index = np.diff(readings.time_ns)[same], readings.index[1:][same]
@@ -298,6 +301,6 @@ def _usual_steps_ns(readings: Readings, numbers: NDArray[np.int32]) -> list[int]
     return sorted({round(median / SECOND_NS) * SECOND_NS for median in medians.tolist()})
 
 
-def _list_s(lengths_s: list[float]) -> str:
+def _format_lengths(lengths_s: list[float]) -> str:
     several = [format_duration(round(length * SECOND_NS)) for length in lengths_s]
     return ", ".join(several[:4]) + (", …" if len(several) > 4 else "")

@@ -27,22 +27,22 @@ WHOLE_READINGS: Final = 2**21
 """Readings up to which a base is read at once: 200 MB, which later steps can use again."""
 CHUNKS_AT_ONCE: Final = 8
 """Chunks of an archive that are read at once: half a million readings."""
-TOGETHER: Final = 2**19
+BATCH_READINGS: Final = 2**19
 """Readings that are ordered and aggregated at once."""
 HELD_BYTES: Final = 29
 """What a reading takes while its cell is not complete: series, stamp, value, flag and arrival."""
 WHOLE_BYTES: Final = 100
 """What a reading takes where all are read at once: read, ordered, filtered, up to three copies of 33 bytes."""
-WORKED_BYTES: Final = 110
+WORKING_BYTES: Final = 110
 """What a reading takes while its chunks are read, or while it is aggregated: masks, numbers, copies."""
 
 Use = Callable[[Readings], Readings]
 """Readings of a base to those that are to be aggregated: accepted, converted, none missing."""
 
 
-def possible_readings(here: Perspective) -> int:
+def estimate_readings(node: Perspective) -> int:
     """Return how many readings a base may hold: each series at its interval, or one a slice where that is unknown."""
-    base = here.bases()[0]
+    base = node.list_bases()[0]
     axis = base.topology.space
     if not isinstance(base.operator, Base) or not isinstance(axis, SeriesAxis):
         return base.topology.count
@@ -57,52 +57,55 @@ def possible_readings(here: Perspective) -> int:
     return possible
 
 
-def in_pieces(here: Perspective, operator: Aggregate) -> bool:
+def is_read_in_pieces(node: Perspective, operator: Aggregate) -> bool:
     """Return whether an aggregate of readings reads them in pieces.
 
     A function that looks back, as at the reading of a counter before, may look at all of a series; and what is read for
     another step as well is read once.
     """
-    if not here.holds_readings or operator.row.prepare is not None:
+    if not node.holds_readings or operator.row.prepare is not None:
         return False
-    base = here.bases()[0].operator
+    base = node.list_bases()[0].operator
     return (
-        isinstance(base, Base) and isinstance(base.source, ArchiveSource) and possible_readings(here) > WHOLE_READINGS
+        isinstance(base, Base) and isinstance(base.source, ArchiveSource) and estimate_readings(node) > WHOLE_READINGS
     )
 
 
-def projected_bytes(surface: Perspective, here: Perspective) -> int:
+def projected_bytes(surface: Perspective, node: Perspective) -> int:
     """Return what the readings of a base, or of converts of it, take in a run [bytes]."""
-    whole = WHOLE_BYTES * possible_readings(here)
-    base = here.operator
+    whole = WHOLE_BYTES * estimate_readings(node)
+    base = node.operator
     if isinstance(base, Base) and isinstance(base.source, ArchiveSource):
         # Chunks are dense, however few readings they hold.
-        whole += HELD_BYTES * base.source.chunk_readings * min(CHUNKS_AT_ONCE, base.source.chunks(base.window))
-    if not all_in_pieces(surface, here):
+        whole += HELD_BYTES * base.source.chunk_readings * min(CHUNKS_AT_ONCE, base.source.count_chunks(base.window))
+    if not all_in_pieces(surface, node):
         return whole
-    if not isinstance(here.operator, Base):
+    if not isinstance(node.operator, Base):
         # A piece goes through all converts before the next one is read: it counts with the base.
         return 0
-    waiting = max(_waiting(here, time) for _, _, time in readers(surface, here))
-    return min(whole, HELD_BYTES * waiting + WORKED_BYTES * 2 * TOGETHER)
+    waiting = max(_count_waiting(node, time) for _, _, time in find_readers(surface, node))
+    return min(whole, HELD_BYTES * waiting + WORKING_BYTES * 2 * BATCH_READINGS)
 
 
-def all_in_pieces(surface: Perspective, here: Perspective) -> bool:
+def all_in_pieces(surface: Perspective, node: Perspective) -> bool:
     """Return whether all that reads readings, or converts of them, takes them in pieces."""
-    return all(operator is not None and in_pieces(source, operator) for source, operator, _ in readers(surface, here))
+    return all(
+        operator is not None and is_read_in_pieces(source, operator)
+        for source, operator, _ in find_readers(surface, node)
+    )
 
 
-def readers(
-    surface: Perspective, here: Perspective
+def find_readers(
+    surface: Perspective, node: Perspective
 ) -> Iterator[tuple[Perspective, Aggregate | None, TimeCells | Instants]]:
     """Yield what reads readings, or converts of them: its source, how it aggregates them (None: not), and its cells."""
     if surface.holds_readings:
         yield surface, FIRST, surface.topology.time
-    for item in surface.chain():
+    for item in surface.list_chain():
         if item.holds_readings:
             continue
         for source in item.sources:
-            if source.holds_readings and here.token in {below.token for below in source.chain()}:
+            if source.holds_readings and node.token in {below.token for below in source.list_chain()}:
                 if isinstance(item.operator, Aggregate):
                     yield source, item.operator, item.topology.time
                 else:
@@ -110,15 +113,15 @@ def readers(
                     yield source, None if in_time else FIRST, source.topology.time
 
 
-def _waiting(here: Perspective, time: TimeCells | Instants) -> int:
+def _count_waiting(node: Perspective, time: TimeCells | Instants) -> int:
     """Return how many readings wait for their cells to be complete, at most, with those of the piece that came last."""
-    base = here.operator
+    base = node.operator
     if not isinstance(base, Base) or not isinstance(base.source, ArchiveSource):
         message = "pieces are of an archive"
         raise TypeError(message)
     window, source = base.window, base.source
     columns = source.columns_at_once(CHUNKS_AT_ONCE, window)
-    whole = possible_readings(here) * min(1.0, columns / max(here.topology.space.count, 1))
+    whole = estimate_readings(node) * min(1.0, columns / max(node.topology.space.count, 1))
     if not isinstance(time, Bins | Regular):
         return int(whole)
     longest = int(time.lengths.max()) if isinstance(time, Bins) else time.length
@@ -127,7 +130,7 @@ def _waiting(here: Perspective, time: TimeCells | Instants) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class PiecewiseAggregate:
     """An aggregate of the readings of an archive, and how they are used."""
 
     base: Base
@@ -139,10 +142,10 @@ class Pieces:
     """All series of the base."""
     intervals: IntervalNotes
     """What is to be said of the intervals of the readings …"""
-    fresh: NDArray[np.intp]
+    new_cells: NDArray[np.intp]
     """… of these cells, which were not computed before."""
 
-    def cells(self, times: NDArray[np.intp] | None = None) -> Cells:
+    def compute(self, times: NDArray[np.intp] | None = None) -> Cells:
         """Return what `aggregate_readings` returns of all readings; `times` as there."""
         chosen = np.arange(self.target.count) if times is None else times
         shape = (len(chosen), self.axis.count)
@@ -154,8 +157,8 @@ class Pieces:
             raise TypeError(message)
         window = self._window(chosen)
         columns = source.columns_at_once(CHUNKS_AT_ONCE, window or self.base.window)
-        for series in source.side_by_side(columns):
-            for rows, part, cells in self._parts(source, window, series, chosen):
+        for series in source.split_series(columns):
+            for rows, part, cells in self._compute_parts(source, window, series, chosen):
                 value[rows, part], count[rows, part] = cells.value, cells.count
                 if possible is None:
                     # Cells of one length may hold equally many readings.
@@ -164,7 +167,7 @@ class Pieces:
                 possible[rows if len(possible) > 1 else slice(None), part] = cells.possible
         return Cells(value, count, np.zeros((1, 1), np.int64) if possible is None else possible)
 
-    def _parts(
+    def _compute_parts(
         self, source: ArchiveSource, window: Window | None, series: NDArray[np.intp], chosen: NDArray[np.intp]
     ) -> Iterator[tuple[slice, NDArray[np.intp], Cells]]:
         """Yield which rows of the chosen cells and which series are done, and their values."""
@@ -172,26 +175,26 @@ class Pieces:
         done, unread = 0, set(self.base.unread)
         read = np.array([number for number in series.tolist() if number not in unread], dtype=np.intp)
         if len(read) and window is not None:
-            for found, until_ns in source.read_on(window, read, CHUNKS_AT_ONCE):
+            for new_readings, until_ns in source.read_pieces(window, read, CHUNKS_AT_ONCE):
                 give_way()
-                used = self.use(found)
+                used = self.use(new_readings)
                 if len(used):
                     waiting.append(used)
-                complete = self._complete(chosen, done, until_ns)
+                complete = self._count_complete(chosen, done, until_ns)
                 if complete > done:
-                    yield from self._made(waiting, series, chosen, slice(done, complete))
+                    yield from self._compute_batches(waiting, series, chosen, slice(done, complete))
                     done = complete
-                    waiting = [] if done == len(chosen) else self._later(waiting, int(chosen[done]))
+                    waiting = [] if done == len(chosen) else self._select_later(waiting, int(chosen[done]))
         if done < len(chosen):
-            yield from self._made(waiting, series, chosen, slice(done, len(chosen)))
+            yield from self._compute_batches(waiting, series, chosen, slice(done, len(chosen)))
 
-    def _complete(self, chosen: NDArray[np.intp], done: int, until_ns: int) -> int:
+    def _count_complete(self, chosen: NDArray[np.intp], done: int, until_ns: int) -> int:
         """Return how many of the chosen cells are complete where all readings before an instant have come."""
         if isinstance(self.target, Periodic):
             return done
-        return done + int(np.searchsorted(self._ends(chosen[done:]), until_ns, side="right"))
+        return done + int(np.searchsorted(self._cell_ends(chosen[done:]), until_ns, side="right"))
 
-    def _ends(self, cells: NDArray[np.intp]) -> NDArray[np.int64]:
+    def _cell_ends(self, cells: NDArray[np.intp]) -> NDArray[np.int64]:
         target = self.target
         if isinstance(target, Regular):
             return target.origin + target.step * cells.astype(np.int64) + target.length
@@ -199,25 +202,25 @@ class Pieces:
             return target.ends[cells]
         return np.full(len(cells), target.stop, dtype=np.int64)
 
-    def _later(self, waiting: list[Readings], cell: int) -> list[Readings]:
+    def _select_later(self, waiting: list[Readings], cell: int) -> list[Readings]:
         """Return the readings that a cell, or one after it, needs."""
         corner = self._corner(cell)
-        kept = [part.take(part.starts_ns() >= corner) for part in waiting]
+        kept = [part.take_rows(part.starts_ns() >= corner) for part in waiting]
         return [part for part in kept if len(part)]
 
-    def _made(
+    def _compute_batches(
         self, waiting: list[Readings], series: NDArray[np.intp], chosen: NDArray[np.intp], rows: slice
     ) -> Iterator[tuple[slice, NDArray[np.intp], Cells]]:
         """Yield the values of some cells, as few series together as memory asks for."""
-        edges = _batches(waiting, series)
+        edges = _split_series(waiting, series)
         for first, stop in zip(edges[:-1], edges[1:], strict=True):
-            some = series[first:stop]
-            readings = _of(waiting, some, self.axis)
-            axis = _part(self.axis, some)
-            self.intervals.add(readings, np.intersect1d(chosen[rows], self.fresh))
-            yield rows, some, self._aggregated(readings, axis, chosen[rows])
+            series_batch = series[first:stop]
+            readings = _select_readings(waiting, series_batch, self.axis)
+            axis = _select_series(self.axis, series_batch)
+            self.intervals.add(readings, np.intersect1d(chosen[rows], self.new_cells))
+            yield rows, series_batch, self._aggregate(readings, axis, chosen[rows])
 
-    def _aggregated(self, readings: Readings, axis: SeriesAxis, chosen: NDArray[np.intp]) -> Cells:
+    def _aggregate(self, readings: Readings, axis: SeriesAxis, chosen: NDArray[np.intp]) -> Cells:
         if self.operator is FIRST and isinstance(self.target, Regular):
             # The base itself: a slice holds its first reading, whatever interval it stands for.
             return aggregate_slices(readings, self.target, axis, chosen)
@@ -229,7 +232,7 @@ class Pieces:
         if isinstance(target, Periodic):
             return window
         start = max(window.start_ns, self._corner(int(chosen[0])))
-        stop = min(window.stop_ns, int(self._ends(chosen[-1:])[0]))
+        stop = min(window.stop_ns, int(self._cell_ends(chosen[-1:])[0]))
         return Window(start, stop) if start < stop else None
 
     def _corner(self, cell: int) -> int:
@@ -238,33 +241,33 @@ class Pieces:
         return target.origin + target.step * cell if isinstance(target, Regular) else int(target.corners[cell])
 
 
-def _batches(waiting: list[Readings], series: NDArray[np.intp]) -> list[int]:
+def _split_series(waiting: list[Readings], series: NDArray[np.intp]) -> list[int]:
     """Return where to cut the series so that each part has about `TOGETHER` readings, or is one series."""
     counts = np.zeros(len(series), dtype=np.int64)
     for part in waiting:
         counts += np.bincount(np.searchsorted(series, part.index), minlength=len(series))
-    number = np.cumsum(counts) // TOGETHER
+    number = np.cumsum(counts) // BATCH_READINGS
     cuts = np.flatnonzero(np.diff(number) > 0) + 1
     return [0, *cuts.tolist(), len(series)]
 
 
-def _of(waiting: list[Readings], some: NDArray[np.intp], axis: SeriesAxis) -> Readings:
+def _select_readings(waiting: list[Readings], series_batch: NDArray[np.intp], axis: SeriesAxis) -> Readings:
     """Return the readings of some series, which follow one another, in order; `index` counts these."""
-    own = tuple(axis.series[number] for number in some.tolist())
+    own = tuple(axis.series[number] for number in series_batch.tolist())
     parts = []
     for part in waiting:
-        first, stop = np.searchsorted(part.index, [some[0], some[-1] + 1])
-        chosen = part.take(slice(int(first), int(stop)))
-        index = np.searchsorted(some, chosen.index).astype(np.int32)
+        first, stop = np.searchsorted(part.index, [series_batch[0], series_batch[-1] + 1])
+        chosen = part.take_rows(slice(int(first), int(stop)))
+        index = np.searchsorted(series_batch, chosen.index).astype(np.int32)
         parts.append(replace(chosen, series=own, index=index, tests=None))
-    return concatenate(parts).ordered() if parts else Readings.empty(own)
+    return concatenate(parts).sort_rows() if parts else Readings.empty(own)
 
 
-def _part(axis: SeriesAxis, some: NDArray[np.intp]) -> SeriesAxis:
+def _select_series(axis: SeriesAxis, series_batch: NDArray[np.intp]) -> SeriesAxis:
     return replace(
         axis,
-        series=tuple(axis.series[number] for number in some.tolist()),
-        x=axis.x[some],
-        y=axis.y[some],
-        elevation_m=axis.elevation_m[some],
+        series=tuple(axis.series[number] for number in series_batch.tolist()),
+        x=axis.x[series_batch],
+        y=axis.y[series_batch],
+        elevation_m=axis.elevation_m[series_batch],
     )

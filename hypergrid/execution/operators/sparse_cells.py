@@ -6,14 +6,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.execution.operators.cells import Cells, times_of
+from hypergrid.execution.operators.cells import Cells, select_times
 
 SPARSE_BELOW: Final = 0.3
 """Density below which index and value together take less than every cell's value."""
 
 
 @dataclass(frozen=True, eq=False)
-class Holes:
+class SparseArray:
     """An array, shape (time, places), of which only the cells are kept that are not empty."""
 
     index: NDArray[np.int64]
@@ -25,13 +25,13 @@ class Holes:
     """What every other cell holds."""
 
     @classmethod
-    def of(cls, array: NDArray[np.float64], filled: NDArray[np.bool_], empty: float) -> "Holes":
+    def of(cls, array: NDArray[np.float64], filled: NDArray[np.bool_], empty: float) -> "SparseArray":
         """Return the filled cells of an array."""
         index = np.flatnonzero(filled)
         rows, columns = array.shape
         return cls(index, array.ravel()[index], (rows, columns), empty)
 
-    def rows(self, times: NDArray[np.intp] | None) -> NDArray[np.float64]:
+    def select_times(self, times: NDArray[np.intp] | None) -> NDArray[np.float64]:
         """Return some time cells, or all, as they were."""
         rows, columns = self.shape
         if times is None:
@@ -51,31 +51,31 @@ class Holes:
 class SparseCells:
     """Cells of a materialised perspective, values and counts without their holes."""
 
-    value: Holes
-    count: Holes
+    value: SparseArray
+    count: SparseArray
     possible: NDArray[np.int64]
 
-    def of(self, times: NDArray[np.intp] | None) -> Cells:
+    def select_times(self, times: NDArray[np.intp] | None) -> Cells:
         """Return some time cells, or all, of every place."""
         possible = self.possible if times is None or len(self.possible) == 1 else self.possible[times]
-        return Cells(self.value.rows(times), self.count.rows(times).astype(np.int64), possible)
+        return Cells(self.value.select_times(times), self.count.select_times(times).astype(np.int64), possible)
 
 
-def stored(cells: Cells) -> Cells | SparseCells:
+def store_sparse(cells: Cells) -> Cells | SparseCells:
     """Return cells as they are best kept: sparse where few are there and counts are by cell, else dense."""
     present = np.isfinite(cells.value)
     counted = np.count_nonzero(cells.count) if cells.count.shape == cells.value.shape else cells.value.size
     if max(np.count_nonzero(present), counted) >= SPARSE_BELOW * cells.value.size:
         return cells
     return SparseCells(
-        Holes.of(cells.value, present, np.nan),
-        Holes.of(cells.count.astype(np.float64), cells.count != 0, 0.0),
+        SparseArray.of(cells.value, present, np.nan),
+        SparseArray.of(cells.count.astype(np.float64), cells.count != 0, 0.0),
         cells.possible,
     )
 
 
-def taken(kept: Cells | SparseCells, times: NDArray[np.intp] | None) -> Cells:
+def select_kept_times(kept: Cells | SparseCells, times: NDArray[np.intp] | None) -> Cells:
     """Return some time cells of what is kept, or all."""
     if isinstance(kept, SparseCells):
-        return kept.of(times)
-    return kept if times is None else times_of(kept, times)
+        return kept.select_times(times)
+    return kept if times is None else select_times(kept, times)

@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.tokens import token
-from hypergrid.execution.operators.cells import Cells, covered
-from hypergrid.execution.operators.counters import of_readings
-from hypergrid.execution.operators.fold import cell_hashes, choose_ranges, fold_values, whole_values
+from hypergrid.execution.operators.cells import Cells, mask_uncovered
+from hypergrid.execution.operators.counters import instants_of_readings
+from hypergrid.execution.operators.fold import cell_hashes, choose_ranges, evaluate_ranges, fold_values
 from hypergrid.execution.operators.overlapping_intervals import (
-    assigned_ns,
-    blocks_under,
-    crowded_series,
-    tiles_of,
+    assign_ns,
+    find_blocks,
+    find_crowded_series,
+    select_tiles,
 )
 from hypergrid.perspective.tree.operators import Aggregate
-from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, fitting
+from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, count_fitting_intervals
 
 FIRST: Final = Aggregate("first", ("time",), 0.0)
 """What the base holds where it is asked for as cells: the first reading of each series in each slice."""
@@ -43,7 +43,7 @@ def aggregate_readings(
     Parameters
     ----------
     readings
-        Ordered by series and time, none missing, every one of them to be used, as `prepared_readings` returns them.
+        Ordered by series and time, none missing, every one of them to be used, as `prepare_readings` returns them.
     target
         Time cells; they may overlap, leave gaps, or come again.
     axis
@@ -54,11 +54,11 @@ def aggregate_readings(
         Numbers of the time cells that are wanted, shape (chosen,); all where absent.
     """
     chosen = np.arange(target.count) if times is None else times
-    if not (operator.row.tiles and crowded_series(readings).any()):
+    if not (operator.row.tiles and find_crowded_series(readings).any()):
         return _aggregate(readings, target, axis, operator, chosen)
     if isinstance(target, Regular) and target.length > target.step:
-        return _sliding(readings, target, axis, operator, chosen)
-    return _tiled(readings, target, axis, operator, chosen)
+        return _aggregate_sliding(readings, target, axis, operator, chosen)
+    return _aggregate_tiled(readings, target, axis, operator, chosen)
 
 
 def aggregate_slices(
@@ -69,19 +69,21 @@ def aggregate_slices(
     return _aggregate(readings, target, axis, FIRST, chosen)
 
 
-def _tiled(
+def _aggregate_tiled(
     readings: Readings, target: TimeCells, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
 ) -> Cells:
     """Return the aggregate of readings some of whose intervals overlap, in cells that do not."""
-    tiles = tiles_of(readings, target)
-    cells = _aggregate(readings.take(tiles.taken), target, axis, operator, chosen)
+    tiles = select_tiles(readings, target)
+    cells = _aggregate(readings.take_rows(tiles.tile_mask), target, axis, operator, chosen)
     if not operator.row.repeatable:
         return cells
-    value = _aggregate(readings.take(tiles.inside), target, axis, replace(operator, min_coverage=0.0), chosen).value
-    return replace(cells, value=covered(value, cells.count, cells.possible, operator.min_coverage))
+    value = _aggregate(
+        readings.take_rows(tiles.inside_mask), target, axis, replace(operator, min_coverage=0.0), chosen
+    ).value
+    return replace(cells, value=mask_uncovered(value, cells.count, cells.possible, operator.min_coverage))
 
 
-def _sliding(
+def _aggregate_sliding(
     readings: Readings, target: Regular, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
 ) -> Cells:
     """Return the same in windows that overlap: taken in turns, windows of one turn do not."""
@@ -94,7 +96,7 @@ def _sliding(
         if len(rows):
             step, origin = turns * target.step, target.origin + turn * target.step
             own = replace(target, origin=origin, step=step, count=-(-(target.count - turn) // turns))
-            cells = _tiled(readings, own, axis, operator, chosen[rows] // turns)
+            cells = _aggregate_tiled(readings, own, axis, operator, chosen[rows] // turns)
             value[rows], count[rows], possible = cells.value, cells.count, cells.possible
     return Cells(value, count, possible)
 
@@ -103,60 +105,60 @@ def _aggregate(
     readings: Readings, target: TimeCells, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
 ) -> Cells:
     """Return the aggregate of the readings that begin in each chosen cell."""
-    row, given = operator.row, operator.given
-    readings = _cell_by_cell(readings, target)
-    first, stop = _ranges(readings, target, axis.count, chosen)
+    row, given = operator.row, operator.arguments
+    readings = _sort_by_cell(readings, target)
+    first, stop = _find_ranges(readings, target, axis.count, chosen)
     if row.rank is not None:
         hashes = cell_hashes(target.corners[chosen], series_keys(axis))
         value, count = choose_ranges(row, readings.value, first, stop, hashes)
     elif row.finish is None:
-        value, count = whole_values(row, readings.value, first.ravel(), stop.ravel(), given=given)
+        value, count = evaluate_ranges(row, readings.value, first.ravel(), stop.ravel(), given=given)
         value, count = value.reshape(first.shape), count.reshape(first.shape)
     else:
         # Series by series, as the readings lie: time by time, each range would be followed by a jump to the next
         # series, and reduceat also folds what lies between two ranges (22 of 24 s for an hourly mean of a year).
         begins, ends = first.T.ravel(), stop.T.ravel()
-        standing = of_readings(readings, operator, target.origin)
+        standing = instants_of_readings(readings, operator, target.origin)
         states, count = fold_values(row, readings.value, begins, ends, given=given, standing=standing)
         value = row.finish(states, count, given)
         value, count = value.reshape(first.T.shape).T, count.reshape(first.T.shape).T
-    possible = possible_readings(target, axis)
+    possible = count_possible_readings(target, axis)
     if len(possible) > 1:
         possible = possible[chosen]
-    return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+    return Cells(mask_uncovered(value, count, possible, operator.min_coverage), count, possible)
 
 
-def _cell_by_cell(readings: Readings, target: TimeCells) -> Readings:
+def _sort_by_cell(readings: Readings, target: TimeCells) -> Readings:
     """Return readings so that those of a series in a cell follow one another, in order of time.
 
     Only where cells come again they do not yet; readings outside all cells are left out there.
     """
     if not isinstance(target, Periodic):
         return readings
-    block = _blocks_under(readings, target)
+    block = _find_blocks(readings, target)
     inside = np.flatnonzero(block >= 0)
     order = np.lexsort((target.owners[block[inside]], readings.index[inside]))
-    return readings.take(inside[order])
+    return readings.take_rows(inside[order])
 
 
-def _blocks_under(readings: Readings, target: Bins | Periodic) -> NDArray[np.intp]:
+def _find_blocks(readings: Readings, target: Bins | Periodic) -> NDArray[np.intp]:
     """Return in which block of time each reading lies, -1 where in none, shape (readings,)."""
-    return blocks_under(assigned_ns(readings, target), target)
+    return find_blocks(assign_ns(readings, target), target)
 
 
-def _ranges(
+def _find_ranges(
     readings: Readings, target: TimeCells, series: int, chosen: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return which readings lie in each chosen cell: half-open ranges, shape (chosen, series)."""
     if isinstance(target, Regular):
-        return _ranges_of_steps(readings, target, series, chosen)
+        return _find_step_ranges(readings, target, series, chosen)
     offsets = np.arange(series, dtype=np.int64) * (2 * target.count + 1)
     # Even numbers stand for what lies between the cells, odd ones for the cells: within a series they never fall.
     if isinstance(target, Periodic):
-        number = 2 * target.owners[_blocks_under(readings, target)].astype(np.int64) + 1
+        number = 2 * target.owners[_find_blocks(readings, target)].astype(np.int64) + 1
     else:
-        before = np.searchsorted(target.starts, assigned_ns(readings, target), side="right")
-        number = 2 * before - (_blocks_under(readings, target) >= 0)
+        before = np.searchsorted(target.starts, assign_ns(readings, target), side="right")
+        number = 2 * before - (_find_blocks(readings, target) >= 0)
     keys = readings.index.astype(np.int64) * (2 * target.count + 1) + number
     begins = 2 * chosen.astype(np.int64)[:, None] + 1 + offsets
     first = np.searchsorted(keys, begins.ravel(), side="left").reshape(begins.shape)
@@ -164,7 +166,7 @@ def _ranges(
     return first, stop
 
 
-def _ranges_of_steps(
+def _find_step_ranges(
     readings: Readings, target: Regular, series: int, chosen: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the ranges of even cells.
@@ -183,7 +185,7 @@ def _ranges_of_steps(
     return first, stop
 
 
-def possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
+def count_possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
     """Return how many readings each series could have in each cell, shape (time cells or 1, series).
 
     As many as its interval fits into the blocks of the cell, one a block where it fits into none of them; 0 where the
@@ -193,25 +195,25 @@ def possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
     if isinstance(target, Regular):
         known = np.maximum(target.length // np.maximum(intervals, 1), 1)
         return np.where(intervals > 0, known, 0)[None, :]
-    distinct, which = np.unique(intervals, return_inverse=True)
+    distinct, inverse = np.unique(intervals, return_inverse=True)
     columns = [
-        fitting(target, interval) if interval > 0 else np.zeros(target.count, dtype=np.int64)
+        count_fitting_intervals(target, interval) if interval > 0 else np.zeros(target.count, dtype=np.int64)
         for interval in distinct.tolist()
     ]
-    return np.stack(columns, axis=1).astype(np.int64)[:, which]
+    return np.stack(columns, axis=1).astype(np.int64)[:, inverse]
 
 
 def series_keys(axis: SeriesAxis) -> NDArray[np.uint64]:
     """Return a key of each series from its content alone, shape (series,)."""
-    return keys_of(axis.series)
+    return hash_series(axis.series)
 
 
-def keys_of(several: tuple[Series, ...]) -> NDArray[np.uint64]:
+def hash_series(several: tuple[Series, ...]) -> NDArray[np.uint64]:
     """Return a key of each of several series from its content alone, shape (series,)."""
     return np.array([int(token(series)[:16], 16) for series in several], dtype=np.uint64)
 
 
-def finite(readings: Readings) -> Readings:
+def drop_nonfinite(readings: Readings) -> Readings:
     """Return the readings that are numbers."""
     keep = np.isfinite(readings.value)
-    return readings if keep.all() else readings.take(keep)
+    return readings if keep.all() else readings.take_rows(keep)

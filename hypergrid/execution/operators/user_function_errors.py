@@ -16,14 +16,14 @@ from hypergrid.topology.axes import PER_UNIT
 
 
 @contextmanager
-def naming_cell(
-    here: Perspective, places: NDArray[np.intp] | None = None, times: NDArray[np.intp] | slice | None = None
+def name_faulty_cell(
+    node: Perspective, places: NDArray[np.intp] | None = None, times: NDArray[np.intp] | slice | None = None
 ) -> Iterator[None]:
     """Raise a fault inside as an error that names the step and the cell.
 
     Parameters
     ----------
-    here
+    node
         The perspective that is computed.
     places, times
         Which of its places and time cells are, in order; all where None.
@@ -36,19 +36,19 @@ def naming_cell(
     try:
         yield
     except Fault as fault:
-        topology = here.topology
+        topology = node.topology
         columns = np.arange(topology.space.count) if places is None else places
         corners = topology.time.corners[slice(None) if times is None else times]
         row, column = divmod(fault.at or 0, max(len(columns), 1))
         # A position that is not known is that of the first cell of those that were computed together.
         begin = "in the cell" if fault.at is not None else "in the cells from"
-        where = f"{begin} {format_instant(int(corners[row]))} {_place(here, int(columns[column]))}"
-        message = f"{_step(here, fault)}{fault} ({where})"
+        where = f"{begin} {format_instant(int(corners[row]))} {_format_place(node, int(columns[column]))}"
+        message = f"{_step_prefix(node, fault)}{fault} ({where})"
         raise InvalidFunction(message) from fault.__cause__
 
 
 @contextmanager
-def naming_reading(here: Perspective, readings: Readings) -> Iterator[None]:
+def name_faulty_reading(node: Perspective, readings: Readings) -> Iterator[None]:
     """Raise a fault inside as an error that names the step and the reading; `readings` are what is converted."""
     try:
         yield
@@ -56,23 +56,23 @@ def naming_reading(here: Perspective, readings: Readings) -> Iterator[None]:
         at = fault.at or 0
         begin = "in the reading of" if fault.at is not None else "in the readings from"
         when = format_instant(int(readings.starts_ns()[at]))
-        message = f"{_step(here, fault)}{fault} ({begin} {when} {_place(here, int(readings.index[at]))})"
+        message = f"{_step_prefix(node, fault)}{fault} ({begin} {when} {_format_place(node, int(readings.index[at]))})"
         raise InvalidFunction(message) from fault.__cause__
 
 
-def _step(here: Perspective, fault: Fault) -> str:
-    return f"{here.steps[fault.call]}: " if fault.call < len(here.steps) else ""
+def _step_prefix(node: Perspective, fault: Fault) -> str:
+    return f"{node.steps[fault.call]}: " if fault.call < len(node.steps) else ""
 
 
-def _place(here: Perspective, place: int) -> str:
-    space = here.topology.space
+def _format_place(node: Perspective, place_index: int) -> str:
+    space = node.topology.space
     if isinstance(space, SeriesAxis):
-        return f"at station {space.series[place].station!r}"
+        return f"at station {space.series[place_index].station!r}"
     if isinstance(space, ZoneCells):
-        return f"in zone {space.zones.names[place]!r}"
+        return f"in zone {space.zones.names[place_index]!r}"
     if isinstance(space, Points):
-        return f"at point {place % len(space.at)}"
-    numbers = np.unravel_index(place, space.shape)
+        return f"at point {place_index % len(space.at)}"
+    numbers = np.unravel_index(place_index, space.shape)
     corners = zip(space.axes[::-1], numbers[::-1], strict=True)
     return "at " + ", ".join(
         f"{axis.name} {axis.corners[number] / PER_UNIT[axis.quantum]:.7g}" for axis, number in corners

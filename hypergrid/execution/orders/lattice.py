@@ -30,17 +30,17 @@ class Lattice:
         return -(-self.cells // self.columns)
 
     @property
-    def full(self) -> tuple[int, int]:
+    def full_shape(self) -> tuple[int, int]:
         """Rows that are full, and columns."""
         return self.cells // self.columns, self.columns
 
-    def picture(self, values: NDArray[np.generic], fill: object) -> NDArray[np.generic]:
+    def arrange_values(self, values: NDArray[np.generic], fill: object) -> NDArray[np.generic]:
         """Return values of the cells, shape (cells,), in rows and columns; a short row is filled up."""
         missing = self.rows * self.columns - self.cells
         return np.append(values, np.full(missing, fill, dtype=values.dtype)).reshape(self.rows, self.columns)
 
 
-def lattice_of(surface: Perspective) -> Lattice:
+def make_lattice(surface: Perspective) -> Lattice:
     """Return the lattice of a surface.
 
     A map has its rows and columns, one level after the other; a series of regular time cells, at one station, has days
@@ -50,17 +50,17 @@ def lattice_of(surface: Perspective) -> Lattice:
     space, time = surface.topology.space, surface.topology.time
     if isinstance(space, Grid):
         return Lattice("space", space.count, space.shape[-1])
-    if not isinstance(time, Regular) or time.count == 1 or not in_parts_of_time(surface):
+    if not isinstance(time, Regular) or time.count == 1 or not is_local_in_time(surface):
         return Lattice("space", space.count, space.count)
     per_day = DAY_NS // time.step if DAY_NS % time.step == 0 else time.count
     return Lattice("time", time.count, per_day if 1 < per_day < time.count else time.count)
 
 
-def in_parts_of_time(surface: Perspective) -> bool:
+def is_local_in_time(surface: Perspective) -> bool:
     """Return whether each time cell is told by the readings within it, so that some can be computed without the others.
 
     An interpolation over space may fit its variogram to all slices, one over time takes what lies around a cell.
     """
-    chain = surface.chain()
+    chain = surface.list_chain()
     known = all(isinstance(item.operator, Base | Convert | Merge | Aggregate) for item in chain)
     return known and all(not isinstance(item.topology.space, Grid) and item.topology.space.count == 1 for item in chain)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import NotFound
 from hypergrid.core.registry import Registry
 from hypergrid.execution.orders.lattice import Lattice
-from hypergrid.execution.orders.walk import Walk, Walking
+from hypergrid.execution.orders.walk import Walk, WalkSettings
 
 Order = Callable[[tuple[int, ...]], Iterator[NDArray[np.intp]]]
 
@@ -29,16 +29,16 @@ PART_CELLS: Final = 1 << 18
 class CellOrder(Protocol):
     """Which cells come next, once some are known."""
 
-    def next(self, count: int) -> NDArray[np.intp]:
+    def next_cells(self, count: int) -> NDArray[np.intp]:
         """Return up to `count` cells, none of them served before; none where all are."""
         ...
 
-    def tell(self, cells: NDArray[np.intp], values: NDArray[np.float64]) -> None:
+    def add_values(self, cells: NDArray[np.intp], values: NDArray[np.float64]) -> None:
         """Take the values of cells that were served, shape (time cells, cells), before more are asked for."""
         ...
 
 
-class Known:
+class FixedOrder:
     """An order that is known beforehand, whatever the values.
 
     Parameters
@@ -51,7 +51,7 @@ class Known:
         self._parts = parts
         self._waiting = np.empty(0, np.intp)
 
-    def next(self, count: int) -> NDArray[np.intp]:
+    def next_cells(self, count: int) -> NDArray[np.intp]:
         """Return the next `count` cells, fewer at the end."""
         held = [self._waiting]
         missing = count - len(self._waiting)
@@ -62,11 +62,11 @@ class Known:
         self._waiting = cells[count:]
         return cells[:count]
 
-    def tell(self, cells: NDArray[np.intp], values: NDArray[np.float64]) -> None:
+    def add_values(self, cells: NDArray[np.intp], values: NDArray[np.float64]) -> None:
         """Ignore the values."""
 
 
-def order_of(name: str, lattice: Lattice, walking: Walking) -> CellOrder:
+def make_order(name: str, lattice: Lattice, walking: WalkSettings) -> CellOrder:
     """Return an order of the cells of a lattice.
 
     Raises
@@ -79,7 +79,7 @@ def order_of(name: str, lattice: Lattice, walking: Walking) -> CellOrder:
     parts = (coarse_to_fine if name == WALK else ORDERS[name])((lattice.rows, lattice.columns))
     there = (part[part < lattice.cells] for part in parts)
     # A short row is left to the rest: walkers need a rectangle.
-    return Walk(lattice.full, walking, order=np.concatenate([*there])) if name == WALK else Known(there)
+    return Walk(lattice.full_shape, walking, order=np.concatenate([*there])) if name == WALK else FixedOrder(there)
 
 
 @ORDERS.register("raster")
@@ -107,8 +107,8 @@ def coarse_to_fine(shape: tuple[int, ...]) -> Iterator[NDArray[np.intp]]:
         rows = max(1, PART_CELLS // math.prod(map(len, lattice[1:])))
         for in_middle in (True, False):
             for first in range(0, len(lattice[0]), rows):
-                some = np.ix_(lattice[0][first : first + rows], *lattice[1:])
-                depths = [axis[index] for axis, index in zip(halved, some, strict=True)]
-                least, most = reduce(np.minimum, depths), reduce(np.maximum, depths)
-                wanted = (least == level) & ((most == level) == in_middle)
-                yield np.ravel_multi_index(some, shape)[wanted].astype(np.intp, copy=False)
+                lattice_index = np.ix_(lattice[0][first : first + rows], *lattice[1:])
+                depths = [axis[index] for axis, index in zip(halved, lattice_index, strict=True)]
+                min_depth, max_depth = reduce(np.minimum, depths), reduce(np.maximum, depths)
+                wanted = (min_depth == level) & ((max_depth == level) == in_middle)
+                yield np.ravel_multi_index(lattice_index, shape)[wanted].astype(np.intp, copy=False)

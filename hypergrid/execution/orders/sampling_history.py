@@ -7,20 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from hypergrid.execution.orders.estimate import NEIGHBOURS, STRETCHED
+from hypergrid.execution.orders.estimate import NEIGHBOURS, STRETCH_SCALES
 
 Floats = NDArray[np.float64]
 
 TIMES_COMPARED: Final = 32
 """Time cells at most, evenly spaced, that two cells are compared by: all would be a second copy of the surface."""
-CHOOSING: Final = 500
-"""Visited cells at most among which the stretch is chosen."""
-ROUNDED: Final = 1e-9
+STRETCH_SAMPLE: Final = 500
+"""SamplingHistory cells at most among which the stretch is chosen."""
+ROUNDING: Final = 1e-9
 """Share of the greatest value below which a surprise is rounding."""
 
 
 @dataclass(frozen=True, eq=False)
-class Surprises:
+class PredictionErrors:
     """How far each visited cell is from what those around it tell."""
 
     cells: NDArray[np.intp]
@@ -30,7 +30,7 @@ class Surprises:
     tree: KDTree
     stretch: Floats
 
-    def near(self, places: Floats) -> Floats:
+    def rank_near(self, places: Floats) -> Floats:
         """Return how much the cells around places surprise: the share of all that surprise less, the median of a few.
 
         Parameters
@@ -43,7 +43,7 @@ class Surprises:
         return np.asarray(np.median(shares[around], axis=-1))
 
 
-class Visited:
+class SamplingHistory:
     """Values of visited cells.
 
     Parameters
@@ -54,41 +54,44 @@ class Visited:
         Cells that can be visited.
     """
 
-    def __init__(self, columns: int, most: int) -> None:
+    def __init__(self, columns: int, maximum: int) -> None:
         self._columns = columns
-        self._cells = np.empty(most, dtype=np.intp)
-        self._values = np.empty((0, most))
-        self._used = 0
+        self._cells = np.empty(maximum, dtype=np.intp)
+        self._values = np.empty((0, maximum))
+        self._count = 0
 
-    def put(self, cells: NDArray[np.intp], values: Floats) -> None:
+    def add_values(self, cells: NDArray[np.intp], values: Floats) -> None:
         """Take the values of cells, shape (time cells, cells), NaN where missing."""
         times = np.unique(np.linspace(0, len(values) - 1, min(len(values), TIMES_COMPARED)).astype(np.intp))
         if not len(self._values):
             self._values = np.empty((len(times), self._values.shape[1]))
-        stop = self._used + len(cells)
-        self._cells[self._used : stop] = cells
-        self._values[:, self._used : stop] = values[times]
-        self._used = stop
+        stop = self._count + len(cells)
+        self._cells[self._count : stop] = cells
+        self._values[:, self._count : stop] = values[times]
+        self._count = stop
 
-    def surprises(self) -> Surprises:
+    def find_errors(self) -> PredictionErrors:
         """Compare each cell with the mean of a few near ones, in the stretch of rows and columns that tells best."""
         # However they came: of neighbours at equal distances the first is taken.
-        order = np.argsort(self._cells[: self._used])
+        order = np.argsort(self._cells[: self._count])
         cells, values = self._cells[order], self._values[:, order]
         places = np.stack(np.divmod(cells, self._columns), axis=1).astype(np.float64)
         scale = np.max(np.abs(values), where=np.isfinite(values), initial=0.0)
         values = values / scale if scale > 0 else values
-        some = np.unique(np.linspace(0, self._used - 1, min(self._used, CHOOSING)).astype(np.intp))
-        told = [np.mean(_apart(KDTree(places[some] * one), values[:, some]) ** 2) for one in STRETCHED]
-        stretch = STRETCHED[int(np.argmin(told))]
+        sample = np.unique(np.linspace(0, self._count - 1, min(self._count, STRETCH_SAMPLE)).astype(np.intp))
+        errors = [
+            np.mean(_find_deviations(KDTree(places[sample] * candidate), values[:, sample]) ** 2)
+            for candidate in STRETCH_SCALES
+        ]
+        stretch = STRETCH_SCALES[int(np.argmin(errors))]
         tree = KDTree(places * stretch)
-        apart = _apart(tree, values)
-        apart[apart < ROUNDED] = 0.0
-        usual = np.sqrt(np.mean(apart**2))
-        return Surprises(cells, apart / usual if usual > 0 else apart, tree, stretch)
+        deviations = _find_deviations(tree, values)
+        deviations[deviations < ROUNDING] = 0.0
+        usual = np.sqrt(np.mean(deviations**2))
+        return PredictionErrors(cells, deviations / usual if usual > 0 else deviations, tree, stretch)
 
 
-def _apart(tree: KDTree, values: Floats) -> Floats:
+def _find_deviations(tree: KDTree, values: Floats) -> Floats:
     """Return the mean over time of |value - mean of near others|, shape (cells,), as far as they are there; else 0."""
     count = values.shape[1]
     if count < 2:
@@ -99,5 +102,5 @@ def _apart(tree: KDTree, values: Floats) -> Floats:
     total = weights.sum(axis=-1)
     expected = np.sum(weights * np.where(there, values, 0.0)[:, near], axis=-1) / np.where(total > 0, total, 1.0)
     known = there & (total > 0)
-    apart = np.sum(np.abs(np.where(there, values, 0.0) - expected), axis=0, where=known)
-    return np.asarray(apart / np.maximum(np.count_nonzero(known, axis=0), 1))
+    deviations = np.sum(np.abs(np.where(there, values, 0.0) - expected), axis=0, where=known)
+    return np.asarray(deviations / np.maximum(np.count_nonzero(known, axis=0), 1))

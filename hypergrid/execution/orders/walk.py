@@ -9,31 +9,31 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.execution.orders.sampling_history import Surprises, Visited
+from hypergrid.execution.orders.sampling_history import PredictionErrors, SamplingHistory
 
 Floats = NDArray[np.float64]
-Cells = NDArray[np.intp]
+CellNumbers = NDArray[np.intp]
 
 CELLS_A_WALKER: Final = 6
-"""Cells that a walker computes, about, where the number of walkers is left open."""
+"""CellNumbers that a walker computes, about, where the number of walkers is left open."""
 STRIDE: Final = 3.0
 """Longest step [mean distance between the cells that a walk computes]."""
-BACK_ABOVE: Final = 1.0
+RETURN_ABOVE: Final = 1.0
 """Surprise above which a walker keeps to a cell until its neighbours are known [root mean square of all surprises]."""
 SPREAD_RAD: Final = (0.3, 2.3)
 """Standard deviation of the direction [rad] where surprise is at that bound, and where there is none."""
 DRAWS: Final = 32
 """Steps that a walker draws."""
 DRAWS_ANYWHERE: Final = 64
-"""Cells that a walker draws that restarts."""
-LEAST: Final = 0.1
+"""CellNumbers that a walker draws that restarts."""
+MIN_INTEREST: Final = 0.1
 """What is looked for where nothing surprises: the share of a gap's size that counts nevertheless."""
-BESIDE: Final = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
+NEIGHBOUR_STEPS: Final = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
 """The steps to a cell's neighbours."""
 
 
 @dataclass(frozen=True)
-class Walking:
+class WalkSettings:
     """What a user may say of a walk.
 
     Raises
@@ -93,7 +93,7 @@ class Walk:
         come with the rest.
     """
 
-    def __init__(self, shape: tuple[int, int], walking: Walking, *, order: Cells | None = None) -> None:
+    def __init__(self, shape: tuple[int, int], walking: WalkSettings, *, order: CellNumbers | None = None) -> None:
         walked = shape[0] * shape[1]
         self._shape = np.array(shape)
         self._order = np.arange(walked) if order is None else order
@@ -104,32 +104,32 @@ class Walk:
         self._walkers = min(walkers, self._budget)
         self._stride = max(1.0, STRIDE * np.sqrt(walked / self._budget))
         self._served = np.zeros(self._total, dtype=bool)
-        self._visited = Visited(shape[1], self._budget)
-        self._here = self._next = stratified(self._shape, self._walkers, self._random)
+        self._history = SamplingHistory(shape[1], self._budget)
+        self._positions = self._next_positions = sample_stratified(self._shape, self._walkers, self._random)
         self._heading = self._random.uniform(0.0, 2.0 * np.pi, self._walkers)
-        self._surprise = np.zeros(self._walkers)
-        self._waiting = self._fresh(self._flat(self._here))
-        self._rest: Cells | None = None
+        self._last_errors = np.zeros(self._walkers)
+        self._waiting = self._select_new(self._flatten_positions(self._positions))
+        self._remaining: CellNumbers | None = None
 
-    def next(self, count: int) -> Cells:
+    def next_cells(self, count: int) -> CellNumbers:
         """Return up to `count` cells to compute next; none where all are served."""
-        if self._rest is None and not len(self._waiting):
+        if self._remaining is None and not len(self._waiting):
             self._waiting = self._advance()
         if len(self._waiting):
             served, self._waiting = self._waiting[:count], self._waiting[count:]
             return served
-        if self._rest is None:
-            self._rest = self._order[~self._served[self._order]]
-            self._visited = Visited(0, 0)
-        served, self._rest = self._rest[:count], self._rest[count:]
+        if self._remaining is None:
+            self._remaining = self._order[~self._served[self._order]]
+            self._history = SamplingHistory(0, 0)
+        served, self._remaining = self._remaining[:count], self._remaining[count:]
         return served
 
-    def tell(self, cells: Cells, values: Floats) -> None:
+    def add_values(self, cells: CellNumbers, values: Floats) -> None:
         """Take the values of cells that were served, shape (time cells, cells), before more are asked for."""
-        if self._rest is None:
-            self._visited.put(cells, values)
+        if self._remaining is None:
+            self._history.add_values(cells, values)
 
-    def _fresh(self, cells: Cells) -> Cells:
+    def _select_new(self, cells: CellNumbers) -> CellNumbers:
         """Return the cells that were not served before, each once, as far as the share allows, as served from now."""
         _, first = np.unique(cells, return_index=True)
         cells = cells[np.sort(first)]
@@ -137,71 +137,78 @@ class Walk:
         self._served[fresh] = True
         return fresh
 
-    def _advance(self) -> Cells:
+    def _advance(self) -> CellNumbers:
         """Return the cells of the next step that meets any that is not computed; none where the share is used up."""
         fresh = np.empty(0, dtype=np.intp)
         if np.count_nonzero(self._served) == self._budget:
             return fresh
-        surprises, gap = self._visited.surprises(), self._gap()
-        self._look(surprises)
+        surprises, gap = self._history.find_errors(), self._find_gaps()
+        self._assess_cells(surprises)
         while not len(fresh):
-            self._next = self._step(surprises, gap)
-            lost = np.flatnonzero(self._served[self._flat(self._next)])
+            self._next_positions = self._step(surprises, gap)
+            lost = np.flatnonzero(self._served[self._flatten_positions(self._next_positions)])
             if len(lost):
                 self._restart(lost, surprises, gap)
-            fresh = self._fresh(self._flat(self._next))
+            fresh = self._select_new(self._flatten_positions(self._next_positions))
         return fresh
 
-    def _look(self, surprises: Surprises) -> None:
+    def _assess_cells(self, surprises: PredictionErrors) -> None:
         """Judge the cells that were reached, and go on from them or come back (lines 9 to 13)."""
         sizes = np.zeros(self._total)
         sizes[surprises.cells] = surprises.sizes
-        there, before = sizes[self._flat(self._next)], sizes[self._flat(self._here)]
-        moved = self._next - self._here
+        there, before = (
+            sizes[self._flatten_positions(self._next_positions)],
+            sizes[self._flatten_positions(self._positions)],
+        )
+        moved = self._next_positions - self._positions
         self._heading = np.where(moved.any(axis=1), np.arctan2(moved[:, 0], moved[:, 1]), self._heading)
-        back = (before > BACK_ABOVE) & (before > there)
-        self._here = np.where(back[:, None], self._here, self._next)
-        self._surprise = np.where(back, before, there)
+        back = (before > RETURN_ABOVE) & (before > there)
+        self._positions = np.where(back[:, None], self._positions, self._next_positions)
+        self._last_errors = np.where(back, before, there)
 
-    def _step(self, surprises: Surprises, gap: Floats) -> NDArray[np.intp]:
+    def _step(self, surprises: PredictionErrors, gap: Floats) -> NDArray[np.intp]:
         """Return the walkers' next cells, shape (walkers, 2) (line 14)."""
         narrow, wide = SPREAD_RAD
-        spread = narrow + (wide - narrow) * (1.0 - np.minimum(self._surprise / BACK_ABOVE, 1.0))
+        spread = narrow + (wide - narrow) * (1.0 - np.minimum(self._last_errors / RETURN_ABOVE, 1.0))
         draws = (self._walkers, DRAWS)
         direction = self._heading[:, None] + spread[:, None] * self._random.standard_normal(draws)
         length = np.maximum(self._random.random(draws) * self._stride, 1.0)
         steps = np.stack([np.sin(direction), np.cos(direction)], axis=-1) * length[..., None]
         # Neighbours in a random order: of those that are worth the same the first is taken.
-        beside = BESIDE[self._random.permuted(np.arange(DRAWS) % len(BESIDE) + np.zeros(draws, dtype=int), axis=1)]
-        steps = np.where((self._surprise > BACK_ABOVE)[:, None, None], beside, steps)
-        ends = np.rint(reflected(self._here[:, None, :] + steps, self._shape)).astype(np.intp)
-        return self._best(ends, surprises, gap)
+        beside = NEIGHBOUR_STEPS[
+            self._random.permuted(np.arange(DRAWS) % len(NEIGHBOUR_STEPS) + np.zeros(draws, dtype=int), axis=1)
+        ]
+        steps = np.where((self._last_errors > RETURN_ABOVE)[:, None, None], beside, steps)
+        ends = np.rint(reflect_positions(self._positions[:, None, :] + steps, self._shape)).astype(np.intp)
+        return self._choose_best(ends, surprises, gap)
 
-    def _restart(self, lost: Cells, surprises: Surprises, gap: Floats) -> None:
+    def _restart(self, lost: CellNumbers, surprises: PredictionErrors, gap: Floats) -> None:
         """Put walkers where most is to be learnt of the cells that each draws from all that are not computed."""
         free = self._random.permutation(np.flatnonzero(gap.ravel()))
         drawn = np.resize(free, (min(DRAWS_ANYWHERE, -(-len(free) // len(lost))), len(lost))).T
-        self._next[lost] = self._best(np.stack(np.divmod(drawn, self._shape[1]), axis=-1), surprises, gap)
-        self._here = np.array(self._here)
+        self._next_positions[lost] = self._choose_best(
+            np.stack(np.divmod(drawn, self._shape[1]), axis=-1), surprises, gap
+        )
+        self._positions = np.array(self._positions)
         # It begins anew: nothing was seen on the way.
-        self._here[lost] = self._next[lost]
+        self._positions[lost] = self._next_positions[lost]
         self._heading[lost] = self._random.uniform(0.0, 2.0 * np.pi, len(lost))
 
-    def _best(self, ends: NDArray[np.intp], surprises: Surprises, gap: Floats) -> NDArray[np.intp]:
+    def _choose_best(self, ends: NDArray[np.intp], surprises: PredictionErrors, gap: Floats) -> NDArray[np.intp]:
         """Return of each walker's cells, shape (walkers, draws, 2), the one that most is to be learnt from."""
-        learnt = gap[ends[..., 0], ends[..., 1]] * (LEAST + surprises.near(ends.astype(np.float64)))
+        learnt = gap[ends[..., 0], ends[..., 1]] * (MIN_INTEREST + surprises.rank_near(ends.astype(np.float64)))
         return np.asarray(ends[np.arange(len(ends)), learnt.argmax(axis=1)])
 
-    def _gap(self) -> Floats:
+    def _find_gaps(self) -> Floats:
         """Return how far each cell lies from every computed one, shape (rows, columns)."""
         served = self._served[: int(self._shape.prod())].reshape(self._shape)
         return np.asarray(ndimage.distance_transform_edt(~served), dtype=np.float64)
 
-    def _flat(self, places: NDArray[np.intp]) -> Cells:
+    def _flatten_positions(self, places: NDArray[np.intp]) -> CellNumbers:
         return np.asarray(places[:, 0] * self._shape[1] + places[:, 1], dtype=np.intp)
 
 
-def stratified(shape: NDArray[np.intp], count: int, random: np.random.Generator) -> NDArray[np.intp]:
+def sample_stratified(shape: NDArray[np.intp], count: int, random: np.random.Generator) -> NDArray[np.intp]:
     """Return cells that are spread evenly over a lattice, one at a random place in each of as many equal boxes.
 
     Parameters
@@ -224,7 +231,7 @@ def stratified(shape: NDArray[np.intp], count: int, random: np.random.Generator)
     return np.asarray(np.minimum(inside.astype(np.intp), shape - 1))
 
 
-def reflected(places: Floats, shape: NDArray[np.intp]) -> Floats:
+def reflect_positions(places: Floats, shape: NDArray[np.intp]) -> Floats:
     """Return places (rows, columns; last axis) mirrored at the middles of the outermost cells until they lie within."""
     last = shape - 1.0
     period = np.maximum(2.0 * last, 1.0)

@@ -22,7 +22,7 @@ from hypergrid.topology import (
     TimeAxis,
     TimeCells,
     cover,
-    recurring,
+    find_normal_cells,
 )
 
 Times = NDArray[np.intp]
@@ -30,53 +30,53 @@ Times = NDArray[np.intp]
 
 
 @lru_cache(maxsize=64)
-def covers(source: TimeAxis, target: TimeCells) -> Cover:
+def make_cover(source: TimeAxis, target: TimeCells) -> Cover:
     """Return `cover`, made once for all boxes."""
     return cover(source, target)
 
 
-def aggregated(source: TimeAxis, target: TimeCells, operator: Aggregate, times: Times) -> tuple[Times, Cover]:
+def find_covered_cells(source: TimeAxis, target: TimeCells, operator: Aggregate, times: Times) -> tuple[Times, Cover]:
     """Return the source cells that some cells of an aggregate over time need, and the cover that counts these.
 
     Where they need none, the first one is taken and covers nothing, so that what is said of places is still said.
     """
-    whole = covers(source, target)
+    whole = make_cover(source, target)
     if operator.row.prepare is not None:
         # How far back the last value before a cell lies is known only with the values: all source cells are needed.
         return np.arange(source.count), Cover(whole.first[times], whole.stop[times], whole.members)
-    needed, between = whole.of(times)
+    needed, between = whole.select_targets(times)
     return (needed if len(needed) else np.zeros(1, dtype=np.intp)), between
 
 
-def time_part(
+def make_time_part(
     times: tuple[TimeAxis, TimeCells], operator: Aggregate, wanted: Times | None
 ) -> tuple[Times | None, TimePart | None]:
     """Return which source cells some cells of an aggregate over time need, and how they cover them; None for all."""
     if wanted is None:
         return None, None
-    needed, ranges = aggregated(*times, operator, wanted)
+    needed, ranges = find_covered_cells(*times, operator, wanted)
     return needed, TimePart(wanted, ranges, needed)
 
 
-def reached(here: Perspective, operator: InterpolateInTime, times: Times) -> Times:
+def find_reached_cells(node: Perspective, operator: InterpolateInTime, times: Times) -> Times:
     """Return the source cells, a range, whose values may matter at some instants."""
-    axis, source = here.source.topology.space, here.source.topology.time
+    axis, source = node.source.topology.space, node.source.topology.time
     if not isinstance(axis, SeriesAxis):
         message = "an interpolation in time is at stations"
         raise TypeError(message)
     if isinstance(source, Periodic):
         # Its cells are many times at once.
         return np.arange(source.count)
-    instants = here.topology.time.corners[times]
+    instants = node.topology.time.corners[times]
     reach = operator.reach_ns(axis) + _longest_ns(source)
     first = int(np.searchsorted(source.corners, instants[0] - reach))
     stop = int(np.searchsorted(source.corners, instants[-1] + reach, side="right"))
     return np.arange(first, stop) if stop > first else np.zeros(1, dtype=np.intp)
 
 
-def recurred(here: Perspective, times: Times | None) -> tuple[Times, Times]:
+def recurred(node: Perspective, times: Times | None) -> tuple[Times, Times]:
     """Return the cells of a climatology that some time cells lie in, each once, and which of these each lies in."""
-    numbers = recurring(here.source.topology.time, here.topology.time)
+    numbers = find_normal_cells(node.source.topology.time, node.topology.time)
     needed, places = np.unique(numbers if times is None else numbers[times], return_inverse=True)
     return needed, places
 
@@ -87,17 +87,17 @@ def _longest_ns(axis: TimeAxis) -> int:
     return axis.length if isinstance(axis, Regular) else 0
 
 
-def needed_of(here: Perspective, times: Times) -> Times | None:
+def find_needed_cells(node: Perspective, times: Times) -> Times | None:
     """Return the time cells of its sources that some of a perspective need; None where the sources are readings."""
-    operator, time = here.operator, here.topology.time
-    if here.sources and here.source.holds_readings:
+    operator, time = node.operator, node.topology.time
+    if node.sources and node.source.holds_readings:
         return None
     if isinstance(operator, InterpolateInTime):
-        return reached(here, operator, times)
+        return find_reached_cells(node, operator, times)
     if isinstance(operator, Recur):
-        return recurred(here, times)[0]
+        return recurred(node, times)[0]
     if isinstance(operator, Aggregate) and "time" in operator.dimensions and not isinstance(time, Instants):
-        return aggregated(here.source.topology.time, time, operator, times)[0]
+        return find_covered_cells(node.source.topology.time, time, operator, times)[0]
     return times
 
 
@@ -110,22 +110,22 @@ def first_and_last_boxes(surface: Perspective, boxes: Sequence[Times]) -> tuple[
 
     The last is the candidate window (thesis 5.7.2.1) at every moment: after a box, what no later one needs is outside.
     """
-    chain = surface.chain()
+    chain = surface.list_chain()
     first, last = ({item.token: np.full(item.topology.time.count, -1, dtype=np.intp) for item in chain} for _ in "ab")
     for number, times in enumerate(boxes):
-        for token, needed in needed_below(surface, times).items():
+        for token, needed in find_all_needed(surface, times).items():
             first[token][needed[first[token][needed] < 0]] = number
             last[token][needed] = number
     return first, last
 
 
-def needed_below(surface: Perspective, times: Times) -> dict[str, Times]:
+def find_all_needed(surface: Perspective, times: Times) -> dict[str, Times]:
     """Return by token the time cells of every perspective that some time cells of the surface need."""
     needed = {surface.token: times}
     # What is derived comes before its sources: all that asks for a perspective is known when its turn comes.
-    for item in reversed(surface.chain()):
+    for item in reversed(surface.list_chain()):
         own = needed.get(item.token)
-        below = None if own is None else needed_of(item, own)
+        below = None if own is None else find_needed_cells(item, own)
         if below is None:
             continue
         for source in item.sources:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from hypergrid.core.times import format_duration, format_instant
-from hypergrid.execution.planning.measured import TABLE, Measured
+from hypergrid.execution.planning.measured import MEASUREMENTS, Measurement
 from hypergrid.execution.planning.plan import Plan, PlanStep
-from hypergrid.execution.planning.time_coordinates import readable_ns
+from hypergrid.execution.planning.time_coordinates import round_length_ns
 from hypergrid.perspective import Perspective, Surface
-from hypergrid.perspective.build.aggregate_checks import coverage_unknown
+from hypergrid.perspective.build.aggregate_checks import explain_unknown_coverage
 from hypergrid.perspective.build.timestamps import are_instants
 from hypergrid.topology import PER_UNIT, Bands, Bins, Grid, Instants, Periodic, Points, ZoneCells
 
@@ -26,9 +26,9 @@ def explain(plan: Plan, *, measured: bool = False) -> str:
     lines = ["Query, from the base to the surface:", *chain_lines(plan.original)]
     fired = [f"  {fired.rule}: {fired.why}" for fired in plan.rewritten.fired]
     lines += ["Rewritten by:", *fired] if fired else ["Rewritten by: no rule"]
-    chain = plan.surface.chain()
-    known = [TABLE.get(item.token) if measured else None for item in chain]
-    rows, seconds = _table(plan, chain, known)
+    chain = plan.surface.list_chain()
+    known = [MEASUREMENTS.get(item.token) if measured else None for item in chain]
+    rows, seconds = _format_table(plan, chain, known)
     lines += [f"Plan ({plan.strategy.describe()}):", *rows]
     times = plan.surface.topology.time.count
     blocks = -(-plan.surface.topology.space.count // plan.block_cells) * -(-times // (plan.block_times or times))
@@ -36,31 +36,33 @@ def explain(plan: Plan, *, measured: bool = False) -> str:
     in_blocks += f" and {plan.block_times:,} time cells" if plan.block_times else ""
     lines += [
         f"Surface: {plan.cells:,} cells in {in_blocks}",
-        f"Projected: {_size(plan.projected_bytes)}, {seconds:.2g} s by {_by(known)}{_tried(plan, known)}",
+        f"Projected: {_format_bytes(plan.projected_bytes)}, {seconds:.2g} s by "
+        f"{_describe_costs(known)}{_describe_trials(plan, known)}",
     ]
     return "\n".join(lines)
 
 
 def projected_s(plan: Plan) -> float:
     """Return what a plan takes [s]: of steps that this process has computed before as measured then, else as tabled."""
-    chain = plan.surface.chain()
+    chain = plan.surface.list_chain()
     return sum(
-        _costs(step, TABLE.get(item.token))[1] * step.cells * 1e-9 for step, item in zip(plan.steps, chain, strict=True)
+        _step_costs(step, MEASUREMENTS.get(item.token))[1] * step.cells * 1e-9
+        for step, item in zip(plan.steps, chain, strict=True)
     )
 
 
 def chain_lines(surface: Surface) -> list[str]:
     """Return a line for each perspective from the base to the surface, and one for its clip."""
-    lines = [f"  {number}. {_line(item)}" for number, item in enumerate(surface.perspective.chain())]
+    lines = [f"  {number}. {_format_step(item)}" for number, item in enumerate(surface.perspective.list_chain())]
     return lines + _clip_line(surface)
 
 
-def _line(item: Perspective) -> str:
-    unknown = coverage_unknown(item)
-    return f"{item.operator.describe()} -> {_cells(item)}" + (f"; {unknown}" if unknown else "")
+def _format_step(item: Perspective) -> str:
+    unknown = explain_unknown_coverage(item)
+    return f"{item.operator.describe()} -> {_format_cells(item)}" + (f"; {unknown}" if unknown else "")
 
 
-def _cells(item: Perspective) -> str:
+def _format_cells(item: Perspective) -> str:
     time, space = item.topology.time, item.topology.space
     kind = {ZoneCells: "zone", Bands: "band"}.get(type(space), "series")
     where = f"{space.count} {kind}{'' if kind == 'series' or space.count == 1 else 's'}"
@@ -79,7 +81,7 @@ def _cells(item: Perspective) -> str:
         return f"{time.count:,} x {time.describe()} from {format_instant(time.origin)}, {where}"
     if are_instants(time):
         return f"{time.count:,} instants every {format_duration(time.step)} from {format_instant(time.origin)}, {where}"
-    length = format_duration(readable_ns(time.length))
+    length = format_duration(round_length_ns(time.length))
     step = "" if time.step == time.length or time.count == 1 else f" every {format_duration(time.step)}"
     return f"{time.count:,} x {length}{step} from {format_instant(time.origin)}, {where}"
 
@@ -101,33 +103,35 @@ def _clip_line(surface: Surface) -> list[str]:
     return [f"  clip {', '.join(parts)}"]
 
 
-def _table(plan: Plan, chain: Sequence[Perspective], known: Sequence[Measured | None]) -> tuple[list[str], float]:
+def _format_table(
+    plan: Plan, chain: Sequence[Perspective], known: Sequence[Measurement | None]
+) -> tuple[list[str], float]:
     """Return a line for each step under their heading, and what all take [s]."""
     rows, total = [("cells", "density", "ns/cell", "bytes", "s", "step")], 0.0
-    for number, (step, item, found) in enumerate(zip(plan.steps, chain, known, strict=True)):
-        density, unit_ns = _costs(step, found)
+    for number, (step, item, measurement) in enumerate(zip(plan.steps, chain, known, strict=True)):
+        density, unit_ns = _step_costs(step, measurement)
         seconds = unit_ns * step.cells * 1e-9
         total += seconds
-        told = (
+        cell_texts = (
             f"{step.cells:,}",
             f"{density:.2g}",
             f"{unit_ns:,.0f}" if unit_ns >= 100 else f"{unit_ns:.2g}",
-            _size(step.projected_bytes),
+            _format_bytes(step.projected_bytes),
             f"{seconds:.2g}",
         )
-        rows.append((*told, f"{number}. {_line(item)}"))
+        rows.append((*cell_texts, f"{number}. {_format_step(item)}"))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     return ["  ".join(("", *map(str.rjust, row, widths), row[5])) for row in rows], total
 
 
-def _costs(step: PlanStep, found: Measured | None) -> tuple[float, float]:
+def _step_costs(step: PlanStep, measurement: Measurement | None) -> tuple[float, float]:
     """Return the share of cells that hold a value, and what a cell costs [ns]."""
-    if found is None:
+    if measurement is None:
         return 1.0, step.projected_s / max(step.cells, 1) * 1e9
-    return found.density, found.seconds / found.cells * 1e9
+    return measurement.density, measurement.seconds / measurement.cells * 1e9
 
 
-def _by(known: Sequence[Measured | None]) -> str:
+def _describe_costs(known: Sequence[Measurement | None]) -> str:
     measured = len(known) - known.count(None)
     if not measured:
         return "tabled unit costs"
@@ -136,13 +140,13 @@ def _by(known: Sequence[Measured | None]) -> str:
     )
 
 
-def _tried(plan: Plan, known: Sequence[Measured | None]) -> str:
+def _describe_trials(plan: Plan, known: Sequence[Measurement | None]) -> str:
     """Return how many steps were tried out in small; nothing where none was."""
-    tried = sum(step.tried and found is None for step, found in zip(plan.steps, known, strict=True))
+    tried = sum(step.tried and measurement is None for step, measurement in zip(plan.steps, known, strict=True))
     return f", {tried} of {len(known)} steps tried out on this machine" if tried else ""
 
 
-def _size(count: float) -> str:
+def _format_bytes(count: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -9,13 +9,13 @@ of which the first places need every station: all is done after the first pass o
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hypergrid.execution.planning.strategy import at_stations, commutes, materialised, path, pulled
+from hypergrid.execution.planning.strategy import commutes, count_at_stations, list_materialised, path, pulled
 from hypergrid.perspective import Perspective
 from hypergrid.topology import SeriesAxis
 
 
 @dataclass(frozen=True)
-class Cost:
+class StepCost:
     """Of one perspective."""
 
     seconds: float
@@ -24,7 +24,7 @@ class Cost:
     """Share of its cells that hold a value."""
 
 
-def mean_response_s(surface: Perspective, costs: Mapping[str, Cost], k: int, *, blocks: int, boxes: int) -> float:
+def mean_response_s(surface: Perspective, costs: Mapping[str, StepCost], k: int, *, blocks: int, boxes: int) -> float:
     """Return the mean time until a cell of the surface is there [s].
 
     Parameters
@@ -38,7 +38,7 @@ def mean_response_s(surface: Perspective, costs: Mapping[str, Cost], k: int, *, 
     blocks, boxes
         Blocks of places, and boxes in time of each.
     """
-    whole = sum(costs[item.token].density * costs[item.token].seconds for item in materialised(surface, k))
+    whole = sum(costs[item.token].density * costs[item.token].seconds for item in list_materialised(surface, k))
     drawn = pulled(surface, k)
     few = {item.source.token: item for item in drawn if commutes(item)}
     total = blocks * boxes
@@ -56,21 +56,21 @@ def mean_response_s(surface: Perspective, costs: Mapping[str, Cost], k: int, *, 
     return whole + spread
 
 
-def order_of_k(surface: Perspective, response_s: Mapping[int, float]) -> list[int]:
+def sort_candidates(surface: Perspective, response_s: Mapping[int, float]) -> list[int]:
     """Return the candidates, the least response first; alike ones as near as may be to all that lies at stations.
 
     What is at stations is small and every block of places needs it; a map held as a whole only takes memory.
     """
-    usual = at_stations(surface)
+    usual = count_at_stations(surface)
     return sorted(response_s, key=lambda k: (float(f"{response_s[k]:.9g}"), abs(k - usual), k))
 
 
-def candidates(surface: Perspective) -> list[int]:
+def list_candidates(surface: Perspective) -> list[int]:
     """Return every k that is worth a comparison.
 
     Where an aggregate is taken at the stations, the slices below it are never made; to materialise them would be to
     make them all, ten times the work, which an earlier first block does not outweigh.
     """
-    never_made = {item.source.token for item in surface.chain() if commutes(item)}
+    never_made = {item.source.token for item in surface.list_chain() if commutes(item)}
     every = range(len(path(surface)) + 1)
-    return [k for k in every if not never_made & {item.token for item in materialised(surface, k)}]
+    return [k for k in every if not never_made & {item.token for item in list_materialised(surface, k)}]

@@ -14,105 +14,107 @@ from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.interpolation import Variogram
 from hypergrid.interpolation.solvers.trend import trend_of
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur
-from hypergrid.topology import Instants, Periodic, SeriesAxis, TimeAxis, blocks_of, cover, recurring
+from hypergrid.topology import Instants, Periodic, SeriesAxis, TimeAxis, blocks_of, cover, find_normal_cells
 
 Changes = Mapping[str, Sequence[Window]]
 """By variable, the windows of the slices that were written."""
 
 
-def touched(here: Perspective, changes: Changes) -> NDArray[np.bool_]:
+def affected_time_cells(node: Perspective, changes: Changes) -> NDArray[np.bool_]:
     """Return which time cells of a perspective may have changed, shape (time cells,)."""
-    operator, time = here.operator, here.topology.time
+    operator, time = node.operator, node.topology.time
     if isinstance(operator, Base):
-        return _holding(time, _of_readings(here, changes))
+        return _mask_cells(time, _reading_windows(node, changes))
     if isinstance(operator, Aggregate) and "time" in operator.dimensions:
-        return _covering(here, changes)
+        return _mask_covering(node, changes)
     if isinstance(operator, InterpolateInTime):
-        reach_ns = operator.reach_ns(_series(here.source))
-        return _holding(time, [_wider(window, reach_ns) for window in _windows(here.source, changes)])
+        reach_ns = operator.reach_ns(_require_series(node.source))
+        return _mask_cells(time, [_widen_window(window, reach_ns) for window in _source_windows(node.source, changes)])
     if isinstance(operator, Recur):
-        return touched(here.source, changes)[recurring(here.source.topology.time, time)]
-    found = np.logical_or.reduce([touched(source, changes) for source in here.sources])
-    if isinstance(operator, Interpolate) and learns(operator) and found.any():
-        return np.ones_like(found)
-    return np.asarray(found, dtype=bool)
+        return affected_time_cells(node.source, changes)[find_normal_cells(node.source.topology.time, time)]
+    touched_mask = np.logical_or.reduce([affected_time_cells(source, changes) for source in node.sources])
+    if isinstance(operator, Interpolate) and is_fitted_to_data(operator) and touched_mask.any():
+        return np.ones_like(touched_mask)
+    return np.asarray(touched_mask, dtype=bool)
 
 
-def learns(operator: Interpolate) -> bool:
+def is_fitted_to_data(operator: Interpolate) -> bool:
     """Return whether an interpolation learns from all slices together, so that a new one changes each of them.
 
     So does a variogram that is fitted, also one by slice: slices to which none can be fitted take that of all; and so
     does the choice of a trend. A trend that is named is fitted slice by slice, and centred by the whole network,
     whoever reports.
     """
-    trend = trend_of(operator.given)
+    trend = trend_of(operator.arguments)
     if trend is not None and trend.is_chosen:
         return True
     has_model = any(parameter.name == "variogram" for parameter in operator.row.parameters)
-    return has_model and not isinstance(operator.given.get("variogram"), Variogram)
+    return has_model and not isinstance(operator.arguments.get("variogram"), Variogram)
 
 
-def _covering(here: Perspective, changes: Changes) -> NDArray[np.bool_]:
+def _mask_covering(node: Perspective, changes: Changes) -> NDArray[np.bool_]:
     """Return which cells of an aggregate over time cover something that changed."""
-    source, time, operator = here.source, here.topology.time, here.operator
+    source, time, operator = node.source, node.topology.time, node.operator
     if isinstance(operator, Aggregate) and operator.reach_ns:
         # What looks around is changed by what lies before it, and after.
-        return _holding(time, [_wider(window, operator.reach_ns) for window in _windows(source, changes)])
+        return _mask_cells(
+            time, [_widen_window(window, operator.reach_ns) for window in _source_windows(source, changes)]
+        )
     if source.holds_readings:
-        return _holding(time, _of_readings(source, changes))
+        return _mask_cells(time, _reading_windows(source, changes))
     if isinstance(time, Instants):
         message = "an aggregate over time has cells"
         raise TypeError(message)
     ranges = cover(source.topology.time, time)
-    below = touched(source, changes)
+    below = affected_time_cells(source, changes)
     before = np.append(0, np.cumsum(below if ranges.members is None else below[ranges.members]))
     return np.asarray(before[ranges.stop] > before[ranges.first])
 
 
-def _of_readings(here: Perspective, changes: Changes) -> list[Window]:
+def _reading_windows(node: Perspective, changes: Changes) -> list[Window]:
     """Return the windows in which intervals of changed readings may begin: they are stored by their stamp."""
-    base = here.bases()[0]
+    base = node.list_bases()[0]
     if not isinstance(base.operator, Base):
         message = "a base has a source"
         raise TypeError(message)
-    ends = [series.interval_s for series in _series(base).series if series.stamp == "end"]
+    ends = [series.interval_s for series in _require_series(base).series if series.stamp == "end"]
     longest_ns = round(max(ends, default=0.0) * SECOND_NS)
     written = changes.get(base.operator.source.variable.name, ())
     return [Window(window.start_ns - longest_ns, window.stop_ns) for window in written]
 
 
-def _windows(here: Perspective, changes: Changes) -> list[Window]:
+def _source_windows(node: Perspective, changes: Changes) -> list[Window]:
     """Return the windows of what changed in the source of a step that looks around."""
-    if here.holds_readings:
-        return _of_readings(here, changes)
-    starts, ends = _blocks(here.topology.time)
-    changed = touched(here, changes)
+    if node.holds_readings:
+        return _reading_windows(node, changes)
+    starts, ends = _block_bounds(node.topology.time)
+    changed = affected_time_cells(node, changes)
     return [Window(*edges) for edges in zip(starts[changed].tolist(), ends[changed].tolist(), strict=True)]
 
 
-def _wider(window: Window, reach_ns: int) -> Window:
+def _widen_window(window: Window, reach_ns: int) -> Window:
     return Window(window.start_ns - reach_ns, window.stop_ns + reach_ns)
 
 
-def _holding(time: TimeAxis, windows: Sequence[Window]) -> NDArray[np.bool_]:
+def _mask_cells(time: TimeAxis, windows: Sequence[Window]) -> NDArray[np.bool_]:
     """Return which cells share an instant with any of the windows."""
-    starts, ends = _blocks(time)
-    found = np.zeros(len(starts), dtype=bool)
+    starts, ends = _block_bounds(time)
+    block_mask = np.zeros(len(starts), dtype=bool)
     for window in windows:
-        found |= (starts < window.stop_ns) & (ends > window.start_ns)
+        block_mask |= (starts < window.stop_ns) & (ends > window.start_ns)
     if not isinstance(time, Periodic):
-        return found
+        return block_mask
     cells = np.zeros(time.count, dtype=bool)
-    cells[time.owners[found]] = True
+    cells[time.owners[block_mask]] = True
     return cells
 
 
-def _blocks(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _block_bounds(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return (time.corners, time.corners + 1) if isinstance(time, Instants) else blocks_of(time)
 
 
-def _series(here: Perspective) -> SeriesAxis:
-    if not isinstance(here.topology.space, SeriesAxis):
+def _require_series(node: Perspective) -> SeriesAxis:
+    if not isinstance(node.topology.space, SeriesAxis):
         message = "readings lie at series"
         raise TypeError(message)
-    return here.topology.space
+    return node.topology.space

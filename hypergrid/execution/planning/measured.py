@@ -14,14 +14,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-KEPT: Final = 1024
+MAX_MEASUREMENTS: Final = 1024
 """Perspectives that are remembered; the longest unused is forgotten first."""
-LOOKED_AT: Final = 2**20
+SAMPLED_VALUES: Final = 2**20
 """About how many values of a block are looked at to know its density."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """One perspective."""
 
     cells: int
@@ -32,34 +32,34 @@ class Measured:
     """Share of these cells that hold a value, 0 to 1."""
 
 
-class Table:
+class MeasurementTable:
     """Measurements by token."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
-        self._found: OrderedDict[str, Measured] = OrderedDict()
+    def __init__(self, kept: int = MAX_MEASUREMENTS) -> None:
+        self._max_entries = kept
+        self._measurements: OrderedDict[str, Measurement] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._measurements)
 
-    def get(self, token: str) -> Measured | None:
+    def get(self, token: str) -> Measurement | None:
         """Return what was measured of a perspective; None where nothing was."""
         with self._lock:
-            if token in self._found:
-                self._found.move_to_end(token)
-            return self._found.get(token)
+            if token in self._measurements:
+                self._measurements.move_to_end(token)
+            return self._measurements.get(token)
 
-    def put(self, token: str, measured: Measured) -> None:
+    def put(self, token: str, measured: Measurement) -> None:
         """Remember a measurement in place of an earlier one."""
         with self._lock:
-            self._found[token] = measured
-            self._found.move_to_end(token)
-            while len(self._found) > self._kept:
-                self._found.popitem(last=False)
+            self._measurements[token] = measured
+            self._measurements.move_to_end(token)
+            while len(self._measurements) > self._max_entries:
+                self._measurements.popitem(last=False)
 
 
-TABLE: Final = Table()
+MEASUREMENTS: Final = MeasurementTable()
 """Of this process."""
 
 
@@ -72,28 +72,28 @@ class Meter:
         self._sums: dict[str, tuple[int, int, float]] = {}
 
     @contextmanager
-    def on(self, token: str) -> Iterator[Callable[[NDArray[np.float64]], None]]:
+    def measure(self, token: str) -> Iterator[Callable[[NDArray[np.float64]], None]]:
         """Measure the computation of some cells; their values are given when they are there."""
-        begun = self._clock()
+        started_s = self._clock()
         values: list[NDArray[np.float64]] = []
         self._inner_s.append(0.0)
         try:
             yield values.append
         finally:
-            passed, inner = self._clock() - begun, self._inner_s.pop()
+            passed, inner = self._clock() - started_s, self._inner_s.pop()
             if self._inner_s:
                 self._inner_s[-1] += passed
             cells, present, seconds = self._sums.get(token, (0, 0, 0.0))
             for array in values:
                 cells += array.size
                 # Of a large map some rows tell the density; to look at all took a quarter of the time to krige it.
-                looked = array[:: max(1, array.size // LOOKED_AT)]
+                looked = array[:: max(1, array.size // SAMPLED_VALUES)]
                 share = array.size / max(looked.size, 1)
                 present += round(int(np.count_nonzero(np.isfinite(looked))) * share)
             self._sums[token] = cells, present, seconds + passed - inner
 
-    def remember(self, table: Table = TABLE) -> None:
+    def save_sums(self, table: MeasurementTable = MEASUREMENTS) -> None:
         """Put what was measured where the next plan finds it."""
         for token, (cells, present, seconds) in self._sums.items():
             if cells:
-                table.put(token, Measured(cells, seconds, present / cells))
+                table.put(token, Measurement(cells, seconds, present / cells))

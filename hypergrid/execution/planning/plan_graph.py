@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from hypergrid.execution.planning.measured import TABLE
+from hypergrid.execution.planning.measured import MEASUREMENTS
 from hypergrid.execution.planning.plan import Plan
 
 
 @dataclass(frozen=True)
-class Node:
+class PlanNode:
     """One perspective of a plan."""
 
     token: str
@@ -33,13 +33,13 @@ class Node:
     """Share of these that held a value, 0 to 1."""
 
 
-def plan_graph(plan: Plan) -> list[Node]:
+def make_plan_graph(plan: Plan) -> list[PlanNode]:
     """Return the perspectives of a plan as it is computed, sources first; the last is the surface."""
     nodes = []
-    for step, item in zip(plan.steps, plan.surface.chain(), strict=True):
-        found = TABLE.get(item.token)
+    for step, item in zip(plan.steps, plan.surface.list_chain(), strict=True):
+        measurement = MEASUREMENTS.get(item.token)
         nodes.append(
-            Node(
+            PlanNode(
                 token=item.token,
                 sources=tuple(source.token for source in item.sources),
                 kind=type(item.operator).__name__.lower(),
@@ -48,9 +48,9 @@ def plan_graph(plan: Plan) -> list[Node]:
                 unit=step.unit,
                 projected_bytes=step.projected_bytes,
                 projected_s=step.projected_s,
-                measured_s=None if found is None else found.seconds,
-                measured_cells=None if found is None else found.cells,
-                density=None if found is None else found.density,
+                measured_s=None if measurement is None else measurement.seconds,
+                measured_cells=None if measurement is None else measurement.cells,
+                density=None if measurement is None else measurement.density,
             )
         )
     return nodes

@@ -6,7 +6,7 @@ from hypergrid.perspective import Aggregate, Interpolate, Perspective
 from hypergrid.topology import Grid, Points
 
 
-def of_result(final: Perspective, held: int) -> str:
+def advise_on_result(final: Perspective, held: int) -> str:
     """Return what to do about a result, and what is put together for it, that take so many bytes."""
     coarser = {Grid: "a coarser or smaller grid", Points: "fewer points"}.get(
         type(final.topology.space), "longer time cells"
@@ -17,7 +17,7 @@ def of_result(final: Perspective, held: int) -> str:
     )
 
 
-def of_step(final: Perspective, number: int, what: str, held: int) -> str:
+def advise_on_step(final: Perspective, number: int, what: str, held: int) -> str:
     """Return what to do about a step of a chain that takes so many bytes.
 
     Parameters
@@ -25,13 +25,13 @@ def of_step(final: Perspective, number: int, what: str, held: int) -> str:
     number, what
         The step as `explain()` counts it, and in its words.
     """
-    return f"step {number}, {what}, takes {held:,} of them: {_remedy(final, final.chain()[number])}"
+    return f"step {number}, {what}, takes {held:,} of them: {_advise_on_operator(final, final.list_chain()[number])}"
 
 
-def _remedy(final: Perspective, here: Perspective) -> str:
-    operator = here.operator
-    if here.holds_readings:
-        if all_in_pieces(final, here):
+def _advise_on_operator(final: Perspective, node: Perspective) -> str:
+    operator = node.operator
+    if node.holds_readings:
+        if all_in_pieces(final, node):
             return (
                 "it holds the readings of cells that are not complete; ask for shorter time cells, a shorter time "
                 "(.clip), or fewer series (.select)"
@@ -41,9 +41,9 @@ def _remedy(final: Perspective, here: Perspective) -> str:
             "`hypergrid reprocess ARCHIVE --queries FILE -o OUT` answer it in parts of the time"
         )
     if isinstance(operator, Interpolate):
-        stations = here.source.topology.space.count
-        if 2 * system_bytes(here) > 8 * here.topology.count:
-            by_slice = getattr(operator.given.get("variogram"), "by", "all") == "slice"
+        stations = node.source.topology.space.count
+        if 2 * system_bytes(node) > 8 * node.topology.count:
+            by_slice = getattr(operator.arguments.get("variogram"), "by", "all") == "slice"
             if not by_slice and not operator.is_linear(stations):
                 return "ask for fewer neighbours, a smaller radius, fewer stations (.select) or fewer cells"
             once = "fit the variogram once for all slices (variogram='fit'), " if by_slice else ""

@@ -13,10 +13,10 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.perspective import Aggregate, Base, Perspective
 from hypergrid.topology import SeriesAxis
 
-Wanted = Literal["auto", "top_down", "bottom_up"] | int
+StrategyOption = Literal["auto", "top_down", "bottom_up"] | int
 """What a user asks for: a name, or the k of hybrid-k."""
 
-NAMES: Final = ("auto", "top_down", "bottom_up")
+STRATEGY_NAMES: Final = ("auto", "top_down", "bottom_up")
 
 
 @dataclass(frozen=True)
@@ -42,31 +42,31 @@ class Strategy:
 
 def path(surface: Perspective) -> list[Perspective]:
     """Return the perspectives above the base along first sources, nearest to the base first."""
-    found = []
-    here = surface
-    while not isinstance(here.operator, Base) and not here.holds_readings:
-        found.append(here)
-        here = here.source
-    return found[::-1]
+    nodes = []
+    node = surface
+    while not isinstance(node.operator, Base) and not node.holds_readings:
+        nodes.append(node)
+        node = node.source
+    return nodes[::-1]
 
 
-def materialised(surface: Perspective, k: int) -> list[Perspective]:
+def list_materialised(surface: Perspective, k: int) -> list[Perspective]:
     """Return what hybrid-k materialises above the bases, sources before what is derived from them."""
-    return [item for item in path(surface)[k - 1].chain() if not _is_base(item)] if k else []
+    return [item for item in path(surface)[k - 1].list_chain() if not _is_base(item)] if k else []
 
 
 def pulled(surface: Perspective, k: int) -> list[Perspective]:
     """Return what hybrid-k pulls box by box, sources before what is derived from them."""
-    held = {item.token for item in materialised(surface, k)}
-    return [item for item in surface.chain() if not _is_base(item) and item.token not in held]
+    held = {item.token for item in list_materialised(surface, k)}
+    return [item for item in surface.list_chain() if not _is_base(item) and item.token not in held]
 
 
-def at_stations(surface: Perspective) -> int:
+def count_at_stations(surface: Perspective) -> int:
     """Return how many perspectives of the path lie at the stations: the k by which each of them is computed once."""
     return sum(isinstance(item.topology.space, SeriesAxis) for item in path(surface))
 
 
-def parse_strategy(wanted: Wanted, surface: Perspective) -> int | None:
+def parse_strategy(wanted: StrategyOption, surface: Perspective) -> int | None:
     """Return the k that is asked for; None for "auto".
 
     Raises
@@ -74,26 +74,27 @@ def parse_strategy(wanted: Wanted, surface: Perspective) -> int | None:
     InvalidQuery
         No such strategy, or a k beyond the perspectives that there are.
     """
-    most = len(path(surface))
+    path_length = len(path(surface))
     if wanted == "auto":
         return None
     if wanted == "top_down":
-        return most
+        return path_length
     if wanted == "bottom_up":
         return 0
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted <= most:
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted <= path_length:
         message = (
-            f"strategy needs one of {', '.join(NAMES)}, or how many perspectives are materialised, 0 to {most} for "
+            f"strategy needs one of {', '.join(STRATEGY_NAMES)}, or how many perspectives are materialised, 0 to "
+            f"{path_length} for "
             f"this query; got {wanted!r}"
         )
         raise InvalidQuery(message)
     return wanted
 
 
-def commutes(here: Perspective) -> bool:
+def commutes(node: Perspective) -> bool:
     """Return whether an aggregate over time is taken at the stations, before the interpolation below it."""
-    return isinstance(here.operator, Aggregate) and here.operator.at_stations
+    return isinstance(node.operator, Aggregate) and node.operator.at_stations
 
 
-def _is_base(here: Perspective) -> bool:
-    return isinstance(here.operator, Base) or here.holds_readings
+def _is_base(node: Perspective) -> bool:
+    return isinstance(node.operator, Base) or node.holds_readings

@@ -4,7 +4,7 @@ from typing import Final
 
 from hypergrid.execution.planning.cost_trials import operations_a_second, touching_s_a_byte
 from hypergrid.interpolation.local.field import TOGETHER
-from hypergrid.interpolation.methods.fitted_variogram import ToFit
+from hypergrid.interpolation.methods.fitted_variogram import VariogramRequest
 from hypergrid.interpolation.solvers.factored import ROWS_PAIRS, SIDES_AT_ONCE
 from hypergrid.interpolation.solvers.field import WORTH_TILES, is_factored
 from hypergrid.interpolation.variograms.empirical import PAIRS_AT_ONCE
@@ -30,12 +30,12 @@ THREADS: Final = 2
 """Threads that have covariances of stations in a chunk of their own."""
 
 
-def system_bytes(here: Perspective) -> int:
+def system_bytes(node: Perspective) -> int:
     """Return what the systems of an interpolation, and the variogram that is fitted for them, take [bytes]."""
-    operator, stations = here.operator, here.source.topology.space.count
+    operator, stations = node.operator, node.source.topology.space.count
     if not isinstance(operator, Interpolate):
         return 0
-    given = operator.given
+    given = operator.arguments
     by_slice = getattr(given.get("variogram"), "by", "all") == "slice"
     near = not operator.uses_all(stations) and not by_slice and given.get("trend") is None
     if operator.row.has_variance and near and stations > 2 * TOGETHER:
@@ -43,28 +43,28 @@ def system_bytes(here: Perspective) -> int:
         square = 2 * (3 * TOGETHER) ** 2 * 8 * THREADS
     elif is_factored(stations + 1) and operator.row.has_variance:
         # The matrix; bands of covariances that are summed and moved; right-hand sides.
-        square = 8 * (stations + 1) ** 2 * (here.topology.time.count if by_slice else 1)
+        square = 8 * (stations + 1) ** 2 * (node.topology.time.count if by_slice else 1)
         square += 8 * (4 * ROWS_PAIRS + (2 * SIDES_AT_ONCE if operator.variance else 0))
     else:
         # With a variogram by slice each slice keeps the inverse of its own system.
-        square = (stations + 1) ** 2 * 8 * (6 + (here.topology.time.count if by_slice else 0))
+        square = (stations + 1) ** 2 * 8 * (6 + (node.topology.time.count if by_slice else 0))
     return square + (8 * FIT_ARRAYS * PAIRS_AT_ONCE if _is_fitted(operator) and stations**2 > PAIRS_AT_ONCE else 0)
 
 
-def solving_s(here: Perspective) -> tuple[float, bool]:
+def estimate_solving_s(node: Perspective) -> tuple[float, bool]:
     """Return how long fitting and solving take [s], and whether the machine was asked; what is small is no matter."""
-    operator, stations = here.operator, here.source.topology.space.count
+    operator, stations = node.operator, node.source.topology.space.count
     if not isinstance(operator, Interpolate) or not operator.row.has_variance:
         return 0.0, False
     pairs = float(stations) ** 2 / 2
-    slices, cells = here.topology.time.count, here.topology.space.count
+    slices, cells = node.topology.time.count, node.topology.space.count
     seconds = FIT_NS * pairs * 1e-9 if _is_fitted(operator) else 0.0
     if not operator.is_linear(stations):
         return (seconds + NEAR_NS * cells * 1e-9, False) if pairs > FEW_PAIRS else (0.0, False)
     operations = solving_operations(stations, slices=slices, sides=cells if operator.variance else 0)
     if operations < WORTH_TRYING:
         return (0.0, False) if pairs <= FEW_PAIRS else (seconds + operations / TABLED_RATE, False)
-    seconds += PAIR_NS * pairs * 1e-9 + touching_s_a_byte() * system_bytes(here)
+    seconds += PAIR_NS * pairs * 1e-9 + touching_s_a_byte() * system_bytes(node)
     return seconds + operations / (FACTOR_RATE * operations_a_second()), True
 
 
@@ -90,4 +90,4 @@ def solving_operations(stations: int, *, slices: int, sides: int) -> float:
 
 
 def _is_fitted(operator: Interpolate) -> bool:
-    return isinstance(operator.given.get("variogram"), ToFit)
+    return isinstance(operator.arguments.get("variogram"), VariogramRequest)

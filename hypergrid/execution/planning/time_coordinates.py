@@ -25,17 +25,17 @@ def time_coords(axis: TimeAxis) -> dict[str, Any]:
         attributes = {"standard_name": "time", "axis": "T"}
         return {"time": xr.Variable("time", axis.corners.view("datetime64[ns]"), attributes, _time_unit(axis.corners))}
     if isinstance(axis, Periodic):
-        return _coming_again(axis)
+        return _climatology_coords(axis)
     attributes = {
         "standard_name": "time",
         "axis": "T",
         "bounds": "time_bounds",
         "long_name": "start of the time cell (UTC)",
     }
-    return _bounded("time", np.stack(blocks_of(axis), axis=1), "time_bounds", attributes)
+    return _bounded_coords("time", np.stack(blocks_of(axis), axis=1), "time_bounds", attributes)
 
 
-def _coming_again(axis: Periodic) -> dict[str, Any]:
+def _climatology_coords(axis: Periodic) -> dict[str, Any]:
     cycle = axis.cycle
     numbered: dict[str, Any] = {
         "long_name": f"{cycle.name.replace('_', ' ')} ({cycle.calendar.clock.describe()})",
@@ -51,10 +51,10 @@ def _coming_again(axis: Periodic) -> dict[str, Any]:
     }
     bounds = np.stack([axis.corners, axis.last_ends], axis=1)
     numbers = xr.Variable(axis.name, axis.labels.astype(np.int32), numbered)
-    return {axis.name: numbers, **_bounded(axis.name, bounds, "climatology_bounds", attributes)}
+    return {axis.name: numbers, **_bounded_coords(axis.name, bounds, "climatology_bounds", attributes)}
 
 
-def _bounded(dimension: str, bounds: NDArray[np.int64], name: str, attributes: dict[str, str]) -> dict[str, Any]:
+def _bounded_coords(dimension: str, bounds: NDArray[np.int64], name: str, attributes: dict[str, str]) -> dict[str, Any]:
     """Return the times of a dimension, and their bounds."""
     # One unit, so that a file's times and their bounds can be compared.
     unit = _time_unit(bounds)
@@ -70,7 +70,7 @@ def _time_unit(instants_ns: NDArray[np.int64]) -> dict[str, str]:
     return {"units": f"{unit} since 1970-01-01", "calendar": "standard", "dtype": "int64"}
 
 
-def over_cells(dimensions: Sequence[str], method: str, time: TimeAxis, remark: str = "") -> str:
+def format_cell_methods(dimensions: Sequence[str], method: str, time: TimeAxis, remark: str = "") -> str:
     """Return what an aggregate does to its dimensions, as CF writes it.
 
     Parameters
@@ -88,12 +88,14 @@ def over_cells(dimensions: Sequence[str], method: str, time: TimeAxis, remark: s
         method = f"{method} where zone"
     over = " ".join("area:" if dimension == "zones" else f"{dimension}:" for dimension in dimensions)
     within = time.cycle.within if isinstance(time, Periodic) and "time" in dimensions else None
-    said = f"{over} {method}" if within is None else f"{over} {method} within {within} {over} {method} over {within}"
-    remarks = ", ".join(words for words in (cells_words(dimensions, time), remark) if words)
-    return f"{said} (comment: {remarks})" if remarks else said
+    cell_methods = (
+        f"{over} {method}" if within is None else f"{over} {method} within {within} {over} {method} over {within}"
+    )
+    remarks = ", ".join(words for words in (describe_time_cells(dimensions, time), remark) if words)
+    return f"{cell_methods} (comment: {remarks})" if remarks else cell_methods
 
 
-def cells_words(dimensions: Sequence[str], time: TimeAxis) -> str:
+def describe_time_cells(dimensions: Sequence[str], time: TimeAxis) -> str:
     """Return the time cells of an aggregate in words; empty where they are not told, or it is not over time."""
     if "time" not in dimensions:
         return ""
@@ -101,10 +103,10 @@ def cells_words(dimensions: Sequence[str], time: TimeAxis) -> str:
         return f"by {time.describe()}"
     if isinstance(time, Bins):
         return f"cells of {time.describe()}"
-    return f"cells of {format_duration(readable_ns(time.length))}" if isinstance(time, Regular) else ""
+    return f"cells of {format_duration(round_length_ns(time.length))}" if isinstance(time, Regular) else ""
 
 
-def readable_ns(length_ns: int) -> int:
+def round_length_ns(length_ns: int) -> int:
     """Return a length as people say it: cells over all instants of an array end a nanosecond after the last."""
     if length_ns % 1_000 == 1 and length_ns > 1_000:
         return length_ns - 1

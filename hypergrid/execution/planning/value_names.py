@@ -4,15 +4,15 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypergrid.core.units import KNOWN_VARIABLES, as_cf
+from hypergrid.core.units import KNOWN_VARIABLES, to_cf
 from hypergrid.core.version import VERSION
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
 from hypergrid.perspective.functions.merges import ANOMALIES
-from hypergrid.perspective.functions.user_function_identity import ADDED
+from hypergrid.perspective.functions.user_function_identity import FUNCTION_IDENTITIES
 
 
 @dataclass(frozen=True)
-class Name:
+class ValueName:
     """What values are."""
 
     long_name: str
@@ -23,66 +23,68 @@ class Name:
     """Unit in which they are that: a count of temperatures is no temperature."""
 
 
-def name_of(here: Perspective) -> Name:
+def make_value_name(node: Perspective) -> ValueName:
     """Return what a perspective's values are: what its last merge or convert that names them makes, or the readings."""
-    operator = here.operator
+    operator = node.operator
     if isinstance(operator, Base):
         variable = KNOWN_VARIABLES.get(operator.source.variable.name, operator.source.variable)
-        return Name(variable.long_name or variable.name, variable.standard_name, variable.unit)
-    names = [name_of(source) for source in here.sources]
+        return ValueName(variable.long_name or variable.name, variable.standard_name, variable.unit)
+    names = [make_value_name(source) for source in node.sources]
     if isinstance(operator, Merge):
         row = operator.row
         long_names = [name.long_name for name in names]
         standard = row.standard_name
         if standard is not None and "{0}" in standard:
             standard = standard.format(names[0].standard_name) if names[0].standard_name in ANOMALIES else None
-        return Name(row.long_name.format(*long_names) or names[0].long_name, standard, here.unit)
+        return ValueName(row.long_name.format(*long_names) or names[0].long_name, standard, node.unit)
     if isinstance(operator, Convert):
-        for row_ in reversed(operator.rows()):
+        for row_ in reversed(operator.list_rows()):
             if row_.long_name or row_.standard_name:
-                return Name(row_.long_name or names[0].long_name, row_.standard_name, here.unit)
-        rows = zip(operator.rows(), operator.calls, strict=True)
-        if not all(row_.keeps_quantity(call.given) for row_, call in rows):
+                return ValueName(row_.long_name or names[0].long_name, row_.standard_name, node.unit)
+        rows = zip(operator.list_rows(), operator.calls, strict=True)
+        if not all(row_.keeps_quantity(call.arguments) for row_, call in rows):
             return replace(names[0], standard_name=None)
     if isinstance(operator, Aggregate):
-        return _aggregated(names[0], here, operator)
+        return _name_aggregate(names[0], node, operator)
     return names[0]
 
 
-def _aggregated(below: Name, here: Perspective, operator: Aggregate) -> Name:
+def _name_aggregate(below: ValueName, node: Perspective, operator: Aggregate) -> ValueName:
     row = operator.row
     if row.long_name:
-        words = {name: str(value) for name, value in parameters_of(here, operator).items()}
-        return Name(row.long_name.format(below.long_name, **words), row.standard_name, here.unit)
-    if here.unit != here.source.unit:
-        return Name(f"{operator.function} of {below.long_name}", None, here.unit)
+        words = {name: str(value) for name, value in format_parameters(node, operator).items()}
+        return ValueName(row.long_name.format(below.long_name, **words), row.standard_name, node.unit)
+    if node.unit != node.source.unit:
+        return ValueName(f"{operator.function} of {below.long_name}", None, node.unit)
     return below
 
 
-def parameters_of(here: Perspective, operator: Aggregate) -> dict[str, Any]:
+def format_parameters(node: Perspective, operator: Aggregate) -> dict[str, Any]:
     """Return what an aggregate was given, by name: numbers without a unit as they are, others with it as text."""
     units = {parameter.name: parameter.unit for parameter in operator.row.parameters}
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for name, value in operator.parameters:
-        unit = here.source.unit if units.get(name) == "variable" else units.get(name, "")
+        unit = node.source.unit if units.get(name) == "variable" else units.get(name, "")
         plain = ", ".join(map(str, value)) if isinstance(value, tuple) else value
-        found[name] = plain if unit in ("", "1", "unknown") or isinstance(plain, str) else f"{plain:g} {as_cf(unit)}"
-    return found
+        parameters[name] = (
+            plain if unit in ("", "1", "unknown") or isinstance(plain, str) else f"{plain:g} {to_cf(unit)}"
+        )
+    return parameters
 
 
 def value_names(surface: Perspective) -> dict[str, str]:
     """Return `long_name`, and `standard_name` where the values are still in a unit of it."""
-    name = name_of(surface)
+    name = make_value_name(surface)
     named = {"long_name": name.long_name}
     if name.standard_name and surface.unit == name.unit:
         named["standard_name"] = name.standard_name
     return named
 
 
-def functions_of(surface: Perspective) -> str:
+def format_functions(surface: Perspective) -> str:
     """Return the functions and methods of a chain with their versions, as JSON: "operator name" to version."""
     used: dict[str, str] = {}
-    for item in surface.chain():
+    for item in surface.list_chain():
         operator = item.operator
         if isinstance(operator, Convert):
             used.update({f"convert {call.name}": _version("convert", call.name) for call in operator.calls})
@@ -95,4 +97,4 @@ def functions_of(surface: Perspective) -> str:
 
 
 def _version(kind: str, name: str) -> str:
-    return ADDED[kind, name].origin if (kind, name) in ADDED else f"HyperGrid {VERSION}"
+    return FUNCTION_IDENTITIES[kind, name].origin if (kind, name) in FUNCTION_IDENTITIES else f"HyperGrid {VERSION}"

@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import NotFound
 from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.core.times import format_instant
-from hypergrid.core.units import as_cf
+from hypergrid.core.units import to_cf
 from hypergrid.core.version import VERSION
-from hypergrid.execution.diagnostics.coverage_notes import nothing_known
+from hypergrid.execution.diagnostics.coverage_notes import note_all_missing
 from hypergrid.execution.diagnostics.missing_values import coverage_of
-from hypergrid.execution.planning.time_coordinates import cells_words, over_cells, time_coords
-from hypergrid.execution.planning.value_names import functions_of, parameters_of, value_names
+from hypergrid.execution.planning.time_coordinates import describe_time_cells, format_cell_methods, time_coords
+from hypergrid.execution.planning.value_names import format_functions, format_parameters, value_names
 from hypergrid.execution.results.variance_attributes import variance_attributes
 from hypergrid.execution.running.run import Outcome
-from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question, Recur
-from hypergrid.perspective.build.aggregate_checks import coverage_unknown, odd_cells
-from hypergrid.perspective.build.overlapping_values import overlap_note
-from hypergrid.perspective.build.station_projection import place
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, QuerySpec, Recur
+from hypergrid.perspective.build.aggregate_checks import describe_odd_cells, explain_unknown_coverage
+from hypergrid.perspective.build.overlapping_values import describe_overlap
+from hypergrid.perspective.build.station_projection import place_stations
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.topology import Bands, Bins, Grid, Points, SeriesAxis, Space, ZoneCells, changes_cells
 
 
-def to_dataset(question: Question, surface: Perspective, outcome: Outcome, *, token: str) -> xr.Dataset:
+def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, token: str) -> xr.Dataset:
     """Return a computed surface.
 
     Parameters
@@ -49,7 +49,7 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome, *, to
     there are levels, or z alone (bands), zone or series; and `extrapolated` without time where a trend in elevation was
     interpolated. Coordinates of a grid are cell centres with bounds, times the starts of their cells with bounds.
     """
-    shape, dims = surface.topology.shape, dims_of(surface)
+    shape, dims = surface.topology.shape, list_dims(surface)
     flat = outcome.value.shape
     arrays: dict[str, NDArray[Any]] = {"value": outcome.value}
     if outcome.count is not None:
@@ -60,28 +60,28 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome, *, to
         arrays["variance"] = outcome.variance
     if outcome.variance_low is not None:
         arrays["variance_low"] = outcome.variance_low
-    told = attributes_of(surface, outcome.correlation)
-    data: dict[str, Any] = {name: (dims, array.reshape(shape), told[name]) for name, array in arrays.items()}
+    attributes = make_attributes(surface, outcome.correlation)
+    data: dict[str, Any] = {name: (dims, array.reshape(shape), attributes[name]) for name, array in arrays.items()}
     if outcome.extrapolated is not None:
         marks = outcome.extrapolated.astype(np.int8).reshape(shape[1:])
-        data["extrapolated"] = (dims[1:], marks, told["extrapolated"])
+        data["extrapolated"] = (dims[1:], marks, attributes["extrapolated"])
     about = provenance(question, surface, outcome, token=token)
     if isinstance(surface.topology.space, Points) and surface.topology.space.z is None:
         about["featureType"] = "timeSeries"
-    return xr.Dataset(data, coords_of(surface), about)
+    return xr.Dataset(data, make_coords(surface), about)
 
 
-def dims_of(surface: Perspective) -> tuple[str, ...]:
+def list_dims(surface: Perspective) -> tuple[str, ...]:
     """Return the dimensions of a result, in their order."""
     return (surface.topology.time.name, *_space_dims(surface.topology.space))
 
 
-def coords_of(surface: Perspective) -> dict[str, Any]:
+def make_coords(surface: Perspective) -> dict[str, Any]:
     """Return the coordinates of a result with their bounds, as `xarray.Dataset` takes them."""
     return {**time_coords(surface.topology.time), **_space_coords(surface.topology.space)}
 
 
-def attributes_of(surface: Perspective, correlation: str) -> dict[str, dict[str, Any]]:
+def make_attributes(surface: Perspective, correlation: str) -> dict[str, dict[str, Any]]:
     """Return the attributes of each variable that a result may have, by name; `correlation` as `Outcome` has it."""
     return {
         "value": dict(_value_attributes(surface)),
@@ -142,9 +142,9 @@ def _zone_coords(space: ZoneCells) -> dict[str, Any]:
     coords: dict[str, Any] = {
         "zone": ("zone", np.array(space.zones.names, dtype=str), {"long_name": "name of the zone"})
     }
-    for name, values in zip(_horizontal(space), (space.x, space.y), strict=True):
+    for name, values in zip(_horizontal_names(space), (space.x, space.y), strict=True):
         coords[name] = ("zone", values, _away_from_axes(name))
-    return {**coords, "area": ("zone", space.area_m2, area), "area_held": ("zone", space.held, held)}
+    return {**coords, "area": ("zone", space.area_m2, area), "area_held": ("zone", space.share_in_grid, held)}
 
 
 def _point_coords(space: Points) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _point_coords(space: Points) -> dict[str, Any]:
     return coords
 
 
-def _horizontal(space: SeriesAxis | ZoneCells) -> tuple[str, str]:
+def _horizontal_names(space: SeriesAxis | ZoneCells) -> tuple[str, str]:
     return ("lon", "lat") if space.system == "lonlat" else ("x", "y")
 
 
@@ -173,7 +173,7 @@ def _space_coords(space: Space) -> dict[str, Any]:
             coords[axis.name] = (axis.name, axis.centres, {**_SPACE_ATTRIBUTES[axis.name], "bounds": bounds})
             coords[bounds] = ((axis.name, "bounds"), axis.bounds)
         return {**coords, **_point_coords(space)} if isinstance(space, Points) else coords
-    for name, values in zip(_horizontal(space), (space.x, space.y), strict=True):
+    for name, values in zip(_horizontal_names(space), (space.x, space.y), strict=True):
         coords[name] = ("series", values, _away_from_axes(name))
     coords["elevation"] = ("series", space.elevation_m, dict(_SERIES_ATTRIBUTES["elevation"]))
     series = space.series
@@ -194,50 +194,54 @@ def _space_coords(space: Space) -> dict[str, Any]:
 
 
 def _value_attributes(surface: Perspective) -> dict[str, Any]:
-    attributes: dict[str, Any] = {"units": as_cf(surface.unit), **value_names(surface)}
-    told = _told(surface)
-    methods = [text for item in told if (text := _cell_method(item))]
+    attributes: dict[str, Any] = {"units": to_cf(surface.unit), **value_names(surface)}
+    value_steps = _list_value_steps(surface)
+    methods = [text for item in value_steps if (text := _cell_method(item))]
     if methods:
         # What the branches of a recipe have in common is said once.
         attributes["cell_methods"] = " ".join(dict.fromkeys(methods))
-    others = [_in_words(item) for item in told if isinstance(item.operator, Aggregate) and not _has_method(item)]
+    others = [
+        _describe_aggregate(item)
+        for item in value_steps
+        if isinstance(item.operator, Aggregate) and not _has_method(item)
+    ]
     if others:
         attributes["comment"] = "; ".join(dict.fromkeys(others))
-    for item in told:
+    for item in value_steps:
         if isinstance(item.operator, Aggregate):
-            given = parameters_of(item, item.operator)
+            given = format_parameters(item, item.operator)
             attributes |= {f"{item.operator.function}_{name}": value for name, value in given.items()}
-    normals = [_reference(item.source) for item in surface.chain() if isinstance(item.operator, Recur)]
+    normals = [_describe_reference(item.source) for item in surface.list_chain() if isinstance(item.operator, Recur)]
     if normals:
         attributes["reference"] = "; ".join(dict.fromkeys(normals))
     return attributes
 
 
-def _told(here: Perspective) -> list[Perspective]:
+def _list_value_steps(node: Perspective) -> list[Perspective]:
     """Return the steps that values went through; those of what is normal are not theirs."""
-    if isinstance(here.operator, Recur):
+    if isinstance(node.operator, Recur):
         return []
-    return [*(item for source in here.sources for item in _told(source)), here]
+    return [*(item for source in node.sources for item in _list_value_steps(source)), node]
 
 
-def _reference(normal: Perspective) -> str:
+def _describe_reference(normal: Perspective) -> str:
     """Return what values are compared with: of which cells, made how, and of which time."""
-    steps = [_in_words(item) for item in _told(normal) if isinstance(item.operator, Aggregate)]
+    steps = [_describe_aggregate(item) for item in _list_value_steps(normal) if isinstance(item.operator, Aggregate)]
     time = normal.topology.time
     # Cells over all instants of an array end a nanosecond after the last.
     start, stop = (format_instant(edge - edge % 1_000) for edge in (time.origin, time.stop))
     return f"{value_names(normal)['long_name']}: {', then '.join(dict.fromkeys(steps))}; {start} to {stop}"
 
 
-def _in_words(item: Perspective) -> str:
+def _describe_aggregate(item: Perspective) -> str:
     """Return an aggregate in words, for what CF has none of."""
     operator = item.operator
     if not isinstance(operator, Aggregate):
         message = f"{type(operator).__name__} is no aggregate"
         raise TypeError(message)
-    remarks = [cells_words(operator.dimensions, item.topology.time), _weighing(item, operator)]
+    remarks = [describe_time_cells(operator.dimensions, item.topology.time), _describe_weights(item, operator)]
     words = ", ".join(remark for remark in remarks if remark)
-    over = f"{operator.called()} over {', '.join(operator.dimensions)}"
+    over = f"{operator.describe_call()} over {', '.join(operator.dimensions)}"
     return f"{over} ({words})" if words else over
 
 
@@ -251,17 +255,17 @@ def _cell_method(item: Perspective) -> str:
     if isinstance(operator, InterpolateInTime):
         return f"time: point (comment: {operator.method})"
     if isinstance(operator, Interpolate):
-        return _support(operator, item.topology.space)
+        return _describe_support(operator, item.topology.space)
     if not isinstance(operator, Aggregate) or not _has_method(item):
         return ""
-    return over_cells(
-        operator.dimensions, operator.row.cell_method, item.topology.time, remark=_weighing(item, operator)
+    return format_cell_methods(
+        operator.dimensions, operator.row.cell_method, item.topology.time, remark=_describe_weights(item, operator)
     )
 
 
-def _weighing(item: Perspective, operator: Aggregate) -> str:
+def _describe_weights(item: Perspective, operator: Aggregate) -> str:
     """Return how an aggregate weighs cells that are not all alike, in words; empty where that changes nothing."""
-    differ, row = _differing(item, operator), operator.row
+    differ, row = _describe_differences(item, operator), operator.row
     if not differ or row.weigh == "share":
         return ""
     if row.weigh == "area":
@@ -271,7 +275,7 @@ def _weighing(item: Perspective, operator: Aggregate) -> str:
     return f"each cell alike, whatever its {differ}" if matters else ""
 
 
-def _differing(item: Perspective, operator: Aggregate) -> str:
+def _describe_differences(item: Perspective, operator: Aggregate) -> str:
     """Return in what cells differ that an aggregate puts together, in words; empty where in nothing."""
     below, above = item.source.topology.space, item.topology.space
     if not changes_cells(below, above) or not isinstance(below, Grid):
@@ -281,9 +285,9 @@ def _differing(item: Perspective, operator: Aggregate) -> str:
     return " and ".join(name for name, is_so in (("area", by_area), ("height", by_height)) if is_so)
 
 
-def _support(operator: Interpolate, space: Space) -> str:
+def _describe_support(operator: Interpolate, space: Space) -> str:
     """Return what an estimate is of in space, as CF writes it."""
-    given = operator.given
+    given = operator.arguments
     height = "z: " if isinstance(space, Grid | Points) and space.z is not None else ""
     if given.get("support") != "block":
         return f"{height}area: point (comment: estimate at the cell's centre)"
@@ -299,17 +303,17 @@ def _count_name(surface: Perspective) -> str:
     return "readings or source cells used"
 
 
-def _distance(here: Perspective, operator: Interpolate) -> str:
-    axis = here.source.topology.space
+def _describe_distance(node: Perspective, operator: Interpolate) -> str:
+    axis = node.source.topology.space
     if not isinstance(axis, SeriesAxis):
         message = "an interpolation starts from stations"
         raise TypeError(message)
-    return place(axis, operator).metres.description
+    return place_stations(axis, operator).metres.description
 
 
-def provenance(question: Question, surface: Perspective, outcome: Outcome, *, token: str) -> dict[str, str]:
+def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, token: str) -> dict[str, str]:
     """Return a result's attributes: what it is, and all that computing it again takes."""
-    bases = [item.operator for item in surface.bases() if isinstance(item.operator, Base)]
+    bases = [item.operator for item in surface.list_bases() if isinstance(item.operator, Base)]
     attributes = {
         "Conventions": "CF-1.11",
         "title": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
@@ -318,7 +322,7 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome, *, to
         "hypergrid_libraries": f"numpy {np.__version__}, scipy {scipy.__version__}",
         "hypergrid_query": json.dumps(question.to_json()),
         "hypergrid_token": token,
-        "hypergrid_functions": functions_of(surface),
+        "hypergrid_functions": format_functions(surface),
         "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
     }
     read = {
@@ -333,18 +337,22 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome, *, to
             attributes["hypergrid_snapshot_time"] = ", ".join(instants)
         # Its name, not its path: a copy elsewhere, or on another machine, gives the same.
         attributes["hypergrid_archive"] = ", ".join(sorted(archives))
-    ways = [_distance(item, item.operator) for item in surface.chain() if isinstance(item.operator, Interpolate)]
+    ways = [
+        _describe_distance(item, item.operator)
+        for item in surface.list_chain()
+        if isinstance(item.operator, Interpolate)
+    ]
     if ways:
         attributes["hypergrid_distance"] = "; ".join(dict.fromkeys(ways))
     if outcome.left_out:
         parts = [f"{count} by {reason}" for reason, count in sorted(outcome.left_out.items())]
         attributes["hypergrid_readings_left_out"] = ", ".join(parts)
-    kinds = (coverage_unknown, overlap_note, odd_cells)
-    of_steps = (about(item) for about in kinds for item in surface.chain())
+    kinds = (explain_unknown_coverage, describe_overlap, describe_odd_cells)
+    of_steps = (about(item) for about in kinds for item in surface.list_chain())
     notes = [*outcome.notes, *dict.fromkeys(filter(None, of_steps))]
     notes += outcome.tally(coverage_of(surface)).notes(surface)
     if outcome.is_empty:
-        notes.append(nothing_known(surface))
+        notes.append(note_all_missing(surface))
     if outcome.extrapolated is not None and outcome.extrapolated.any():
         share = outcome.extrapolated.mean()
         notes.append(f"{share:.1%} of the cells lie outside the stations' range of elevation (extrapolated)")

@@ -1,9 +1,9 @@
 """What a variance is of, as attributes of the array."""
 
-from hypergrid.core.units import as_cf
+from hypergrid.core.units import to_cf
 from hypergrid.interpolation import Variogram
 from hypergrid.perspective import Aggregate, Interpolate, Perspective
-from hypergrid.perspective.build.uncertainty_spec import averaged
+from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 
 
 def variance_attributes(surface: Perspective, correlation: str) -> dict[str, str]:
@@ -16,9 +16,9 @@ def variance_attributes(surface: Perspective, correlation: str) -> dict[str, str
     correlation
         Which correlation between slices was used; empty where none was needed.
     """
-    below, aggregates = averaged(surface)
+    below, aggregates = split_aggregates(surface)
     operator = below.operator
-    given = operator.given if isinstance(operator, Interpolate) else {}
+    given = operator.arguments if isinstance(operator, Interpolate) else {}
     model = given.get("variogram")
     is_block = given.get("support") == "block"
     is_noise = isinstance(model, Variogram) and model.nugget_is == "measurement error" and model.nugget > 0
@@ -29,7 +29,7 @@ def variance_attributes(surface: Perspective, correlation: str) -> dict[str, str
     of = f"the {', then '.join(over)}, of the {value}" if over else f"the {value}"
     attributes = {
         "long_name": f"kriging variance of {of}",
-        "units": f"({as_cf(surface.unit)})2",
+        "units": f"({to_cf(surface.unit)})2",
         "variance_of": value,
         "support": "mean of a cell" if is_block else "point at a cell's centre",
     }

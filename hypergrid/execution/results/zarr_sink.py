@@ -21,15 +21,15 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.execution.diagnostics.missing_values import Tally, coverage_of
 from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.planning.plan import Plan
-from hypergrid.execution.results.block_shapes import WRITERS, Chunks
-from hypergrid.execution.results.dataset import attributes_of, coords_of, dims_of, provenance
+from hypergrid.execution.results.block_shapes import WRITERS, ChunkLayout
+from hypergrid.execution.results.dataset import list_dims, make_attributes, make_coords, provenance
 from hypergrid.execution.running.run import Outcome, Places
-from hypergrid.perspective import Question
+from hypergrid.perspective import QuerySpec
 
 INCOMPLETE: Final = "hypergrid_incomplete"
 """Attribute of a store whose run has not ended."""
 
-_KINDS: Final[dict[str, tuple[str, float]]] = {
+_ARRAY_TYPES: Final[dict[str, tuple[str, float]]] = {
     "value": ("float64", np.nan), "count": ("int32", 0), "count_possible": ("int32", 0),
     "variance": ("float64", np.nan), "variance_low": ("float64", np.nan), "extrapolated": ("int8", 0),
 }  # fmt: skip
@@ -71,16 +71,16 @@ class ZarrOutcome(Outcome):
     """What a run computes, in a store; in memory are the marks of places and what is told of the whole."""
 
     group: zarr.Group = field(kw_only=True)
-    question: Question = field(kw_only=True)
+    question: QuerySpec = field(kw_only=True)
     plan: Plan = field(kw_only=True)
-    chunks: Chunks = field(kw_only=True)
-    tallied: Tally = field(default_factory=Tally)
+    chunks: ChunkLayout = field(kw_only=True)
+    total_tally: Tally = field(default_factory=Tally)
     """Cells that are written, and those without a value among them."""
 
     @property
     def missing(self) -> int:
         """Cells without a value among those written."""
-        return self.tallied.missing
+        return self.total_tally.missing
 
     @property
     def is_empty(self) -> bool:
@@ -89,9 +89,9 @@ class ZarrOutcome(Outcome):
 
     def tally(self, _min_coverage: float) -> Tally:
         """Return how many of the values that are written are missing, and why."""
-        return self.tallied
+        return self.total_tally
 
-    def room(self, _places: Places) -> None:
+    def get_view(self, _places: Places) -> None:
         """Return None: nothing of the surface is in memory."""
 
     def put(self, places: Places, block: Cells) -> None:
@@ -100,16 +100,16 @@ class ZarrOutcome(Outcome):
 
     def put_times(self, places: Places, times: NDArray[np.intp], block: Cells) -> None:
         """Write a block of time cells that follow one another."""
-        here, when = _range(places), slice(int(times[0]), int(times[-1]) + 1)
-        self.tallied.add(block.value, block.count, block.possible, coverage_of(self.plan.surface))
-        self._write("value", here, when, block.value)
-        self._write("count", here, when, block.count)
+        place_range, when = _to_range(places), slice(int(times[0]), int(times[-1]) + 1)
+        self.total_tally.add(block.value, block.count, block.possible, coverage_of(self.plan.surface))
+        self._write("value", place_range, when, block.value)
+        self._write("count", place_range, when, block.count)
         if np.any(block.possible > 0):
-            self._write("count_possible", here, when, block.possible)
+            self._write("count_possible", place_range, when, block.possible)
         if block.variance is not None:
-            self._write("variance", here, when, block.variance)
+            self._write("variance", place_range, when, block.variance)
         if block.variance_low is not None:
-            self._write("variance_low", here, when, block.variance_low)
+            self._write("variance_low", place_range, when, block.variance_low)
 
     def finish(self, more: Mapping[str, str]) -> None:
         """Write what is known of the whole, and `more` attributes, and say no longer that the store is incomplete."""
@@ -117,25 +117,27 @@ class ZarrOutcome(Outcome):
         if self.extrapolated is not None:
             self._array("extrapolated")[...] = self.extrapolated.reshape(surface.topology.space.shape).astype(np.int8)
         # The variance's correlation is known last.
-        for name, attributes in attributes_of(surface, self.correlation).items():
+        for name, attributes in make_attributes(surface, self.correlation).items():
             if name in self.group:
-                self.group[name].update_attributes(_plain(attributes))
-        told = provenance(self.question, surface, self, token=self.plan.original.token)
+                self.group[name].update_attributes(_to_plain(attributes))
+        run_attributes = provenance(self.question, surface, self, token=self.plan.original.token)
         kept = {name: value for name, value in self.group.attrs.items() if name != INCOMPLETE}
-        self.group.attrs.put({**kept, **told, **more})
-        with accepted_zarr():
+        self.group.attrs.put({**kept, **run_attributes, **more})
+        with ignore_zarr_warnings():
             zarr.consolidate_metadata(self.group.store)
 
-    def _write(self, name: str, here: tuple[int, int], when: slice, values: NDArray[Any]) -> None:
-        (first, stop), array = here, self._array(name)
+    def _write(self, name: str, place_range: tuple[int, int], when: slice, values: NDArray[Any]) -> None:
+        (first, stop), array = place_range, self._array(name)
         # As the store's type first: a column of counts would be copied as a whole block.
-        whole = np.broadcast_to(values.astype(_KINDS[name][0], copy=False), (when.stop - when.start, stop - first))
+        whole = np.broadcast_to(
+            values.astype(_ARRAY_TYPES[name][0], copy=False), (when.stop - when.start, stop - first)
+        )
         space = self.plan.surface.topology.space
         with zarr.config.set({"async.concurrency": WRITERS}):
             if len(space.shape) == 1:
                 array[when, first:stop] = whole
                 return
-            for rectangle, part in _rectangles(first, stop, space.shape):
+            for rectangle, part in _split_rectangles(first, stop, space.shape):
                 shape = (len(whole), *(along.stop - along.start for along in rectangle))
                 array[when, *rectangle] = whole[:, part].reshape(shape)
 
@@ -144,21 +146,21 @@ class ZarrOutcome(Outcome):
             return self.group[name]  # type: ignore[return-value]
         surface = self.plan.surface
         of_space = name == "extrapolated"
-        dtype, fill = _KINDS[name]
+        dtype, fill = _ARRAY_TYPES[name]
         return self.group.create_array(
             name,
             shape=surface.topology.shape[of_space:],
             chunks=self.chunks.shape[of_space:],
             dtype=dtype,
             fill_value=fill,
-            dimension_names=dims_of(surface)[of_space:],
-            attributes=_plain(attributes_of(surface, self.correlation)[name]),
+            dimension_names=list_dims(surface)[of_space:],
+            attributes=_to_plain(make_attributes(surface, self.correlation)[name]),
             # To find out whether a chunk is empty costs two copies of it.
             config={"write_empty_chunks": True},
         )
 
 
-def start_store(path: Path, question: Question, plan: Plan, chunks: Chunks) -> ZarrOutcome:
+def start_store(path: Path, question: QuerySpec, plan: Plan, chunks: ChunkLayout) -> ZarrOutcome:
     """Return an outcome that fills a new store, which says that it is incomplete; an old result there is removed.
 
     Raises
@@ -170,8 +172,8 @@ def start_store(path: Path, question: Question, plan: Plan, chunks: Chunks) -> Z
     if path.exists():
         shutil.rmtree(path)
     note = "the run that writes this has not ended: cells may be missing; compute it anew"
-    frame = xr.Dataset(coords=coords_of(plan.surface), attrs={INCOMPLETE: note})
-    with accepted_zarr():
+    frame = xr.Dataset(coords=make_coords(plan.surface), attrs={INCOMPLETE: note})
+    with ignore_zarr_warnings():
         frame.to_zarr(path, mode="w", consolidated=False)
     topology = plan.surface.topology
     return ZarrOutcome(
@@ -186,7 +188,7 @@ def start_store(path: Path, question: Question, plan: Plan, chunks: Chunks) -> Z
 
 
 @contextmanager
-def accepted_zarr() -> Iterator[None]:
+def ignore_zarr_warnings() -> Iterator[None]:
     """Do not warn of what no Zarr 3 specification has yet: text, and metadata in one place. Zarr reads what it writes.
 
     A store whose metadata are in one place is opened by xarray as it is, and at once.
@@ -196,14 +198,14 @@ def accepted_zarr() -> Iterator[None]:
         yield
 
 
-def _range(places: Places) -> tuple[int, int]:
+def _to_range(places: Places) -> tuple[int, int]:
     if isinstance(places, slice):
         return places.start, places.stop
     message = "a store takes blocks in the order of its rows"
     raise TypeError(message)
 
 
-def _rectangles(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], slice]]:
+def _split_rectangles(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], slice]]:
     """Yield what a range of flat cells covers of a grid, and which of the range: at most three parts a level.
 
     Parameters
@@ -227,5 +229,5 @@ def _rectangles(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple
         at = end
 
 
-def _plain(attributes: dict[str, Any]) -> dict[str, Any]:
+def _to_plain(attributes: dict[str, Any]) -> dict[str, Any]:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in attributes.items()}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.execution.operators.cells import Cells, times_of
+from hypergrid.execution.operators.cells import Cells, select_times
 from hypergrid.execution.planning.dependencies import Times
 from hypergrid.perspective import Perspective
 from hypergrid.topology import SeriesAxis
@@ -28,7 +28,7 @@ class Buffer:
         self._times = np.empty(0, dtype=np.intp)
         self._held: Cells | None = None
 
-    def take(self, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
+    def get_cells(self, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
         """Return time cells, increasing, and compute those that are not held."""
         if not np.array_equal(places, self._places):
             self._places, self._times, self._held = places, np.empty(0, dtype=np.intp), None
@@ -43,27 +43,29 @@ class Buffer:
                 self._held, self._times = made, missing
             else:
                 order = np.argsort(np.concatenate([self._times, missing]), kind="stable")
-                self._held = _joined(self._held, len(self._times), made, len(missing), order)
+                self._held = _join_blocks(self._held, len(self._times), made, len(missing), order)
                 self._times = np.concatenate([self._times, missing])[order]
         if self._held is None:
             message = "a box asks for at least one time cell"
             raise TypeError(message)
         return (
-            self._held if len(times) == len(self._times) else times_of(self._held, np.searchsorted(self._times, times))
+            self._held
+            if len(times) == len(self._times)
+            else select_times(self._held, np.searchsorted(self._times, times))
         )
 
-    def keep(self, last: NDArray[np.intp], box: int) -> None:
+    def evict_old(self, last: NDArray[np.intp], box: int) -> None:
         """Let go of the time cells that no box after this one needs; `last` says which box is, shape (time cells,)."""
         if self._held is None:
             return
         kept = last[self._times] > box
         if kept.all():
             return
-        self._held = times_of(self._held, np.flatnonzero(kept)) if kept.any() else None
+        self._held = select_times(self._held, np.flatnonzero(kept)) if kept.any() else None
         self._times = self._times[kept]
 
     @property
-    def held(self) -> int:
+    def cell_count(self) -> int:
         """Cells that are held now."""
         return 0 if self._held is None else self._held.value.size
 
@@ -83,37 +85,37 @@ class Buffers:
         worth
             Tokens of the perspectives of which some cell is asked for more than once.
         """
-        self._last = {token: found for token, found in last.items() if token in worth}
+        self._last = {token: last_boxes for token, last_boxes in last.items() if token in worth}
         self._buffers = {token: Buffer() for token in self._last}
-        self._at_stations = {item.token for item in surface.chain() if isinstance(item.topology.space, SeriesAxis)}
+        self._at_stations = {item.token for item in surface.list_chain() if isinstance(item.topology.space, SeriesAxis)}
         self.peak = 0
         """Most cells held after any box."""
 
-    def has(self, here: Perspective) -> bool:
+    def has_buffer(self, node: Perspective) -> bool:
         """Return whether a perspective has a buffer."""
-        return here.token in self._buffers
+        return node.token in self._buffers
 
-    def take(self, here: Perspective, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
+    def get_cells(self, node: Perspective, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
         """Return time cells of a perspective over some places, computing only what is not held."""
-        buffer = self._buffers.get(here.token)
-        return compute(times) if buffer is None else buffer.take(places, times, compute)
+        buffer = self._buffers.get(node.token)
+        return compute(times) if buffer is None else buffer.get_cells(places, times, compute)
 
-    def end(self, box: int, *, last_places: bool) -> None:
+    def evict_box(self, box: int, *, last_places: bool) -> None:
         """Let go of what no box after this one needs: boxes are counted in time, for each of several places anew."""
         for token, buffer in self._buffers.items():
             if last_places or token not in self._at_stations:
-                buffer.keep(self._last[token], box)
-        self.peak = max(self.peak, sum(buffer.held for buffer in self._buffers.values()))
+                buffer.evict_old(self._last[token], box)
+        self.peak = max(self.peak, sum(buffer.cell_count for buffer in self._buffers.values()))
 
 
-def _joined(first: Cells, rows: int, second: Cells, more: int, order: NDArray[np.intp]) -> Cells:
+def _join_blocks(first: Cells, rows: int, second: Cells, more: int, order: NDArray[np.intp]) -> Cells:
     """Return two blocks over the same places as one, its time cells in an order."""
 
-    def join(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-        width = max(one.shape[1], other.shape[1])
-        if one.shape[0] == other.shape[0] == 1 and rows + more > 2 and np.array_equal(one, other):
-            return one
-        whole = np.concatenate([np.broadcast_to(one, (rows, width)), np.broadcast_to(other, (more, width))])
+    def join(left_counts: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+        width = max(left_counts.shape[1], other.shape[1])
+        if left_counts.shape[0] == other.shape[0] == 1 and rows + more > 2 and np.array_equal(left_counts, other):
+            return left_counts
+        whole = np.concatenate([np.broadcast_to(left_counts, (rows, width)), np.broadcast_to(other, (more, width))])
         return whole[order]
 
     value = np.concatenate([first.value, second.value])[order]

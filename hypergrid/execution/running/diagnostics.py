@@ -7,37 +7,38 @@ a grid only what is said of its cells: those that are extrapolated, or have too 
 import numpy as np
 
 from hypergrid.execution.planning.plan import Plan
-from hypergrid.execution.planning.strategy import at_stations
+from hypergrid.execution.planning.strategy import count_at_stations
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.execution.running.materialise import materialise
 from hypergrid.execution.running.run import Outcome
 from hypergrid.perspective import Interpolate
-from hypergrid.perspective.build.uncertainty_spec import averaged
+from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.topology import SeriesAxis
 
 
-def retold(plan: Plan) -> Outcome:
+def collect_diagnostics(plan: Plan) -> Outcome:
     """Return what a run of a plan would say, without arrays: notes, marks, readings left out, correlation."""
     evaluator, surface = Evaluator(), plan.surface
-    materialise(evaluator, surface, at_stations(surface), block_cells=plan.block_cells)
+    materialise(evaluator, surface, count_at_stations(surface), block_cells=plan.block_cells)
     if isinstance(surface.topology.space, SeriesAxis):
         evaluator.block(surface, np.arange(surface.topology.space.count))
-    for here in surface.chain():
-        if not isinstance(here.topology.space, SeriesAxis):
-            for cells in _blocks(here.topology.space.count, plan.block_cells):
-                evaluator.remark(here, cells)
-    below, aggregates = averaged(surface)
+    for node in surface.list_chain():
+        if not isinstance(node.topology.space, SeriesAxis):
+            for cells in _split_blocks(node.topology.space.count, plan.block_cells):
+                evaluator.collect_notes(node, cells)
+    below, aggregates = split_aggregates(surface)
     if isinstance(below.operator, Interpolate) and below.operator.variance and aggregates:
-        errors = evaluator.mean_errors(below, below.operator, aggregates)
+        errors = evaluator.get_mean_errors(below, below.operator, aggregates)
         if errors is not None:
-            for cells in _blocks(surface.topology.space.count, plan.block_cells):
-                errors.regions(cells)
-            evaluator.remark_errors(errors)
+            for cells in _split_blocks(surface.topology.space.count, plan.block_cells):
+                errors.make_regions(cells)
+            evaluator.note_errors(errors)
     return Outcome(
-        np.empty((0, 0)), left_out=evaluator.left_out, notes=evaluator.remarks.notes, correlation=evaluator.correlation,
-        extrapolated=evaluator.remarks.extrapolated.get(surface.topology.space.token()),
+        np.empty((0, 0)), left_out=evaluator.left_out, notes=evaluator.diagnostics.notes,
+        correlation=evaluator.correlation,
+        extrapolated=evaluator.diagnostics.extrapolated.get(surface.topology.space.token()),
     )  # fmt: skip
 
 
-def _blocks(count: int, size: int) -> list[np.ndarray[tuple[int], np.dtype[np.intp]]]:
+def _split_blocks(count: int, size: int) -> list[np.ndarray[tuple[int], np.dtype[np.intp]]]:
     return [np.arange(start, min(start + size, count), dtype=np.intp) for start in range(0, count, size)]

@@ -16,53 +16,53 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.pacing import give_way
 from hypergrid.core.readings import Readings
 from hypergrid.core.tokens import token
-from hypergrid.execution.diagnostics.coverage_notes import unlike
-from hypergrid.execution.diagnostics.missing_values import without_infinite
-from hypergrid.execution.diagnostics.run_notes import Remarks
-from hypergrid.execution.operators.array_readings import judged_by_interval, readings_of
-from hypergrid.execution.operators.cells import Cells, times_of
-from hypergrid.execution.operators.counters import note_of_cells, prepared_readings
-from hypergrid.execution.operators.elementwise import columns, converted, merged, where_of
-from hypergrid.execution.operators.field_cache import Network, Networks
+from hypergrid.execution.diagnostics.coverage_notes import note_unlike_bands
+from hypergrid.execution.diagnostics.missing_values import replace_infinite
+from hypergrid.execution.diagnostics.run_notes import RunDiagnostics
+from hypergrid.execution.operators.array_readings import count_by_interval, readings_of
+from hypergrid.execution.operators.cells import Cells, select_times
+from hypergrid.execution.operators.counters import note_of_cells, prepare_readings
+from hypergrid.execution.operators.elementwise import convert_values, locate_values, merge_sources, select_places
+from hypergrid.execution.operators.field_cache import FieldCache, FieldNetwork
 from hypergrid.execution.operators.grids import aggregate_cells, cover_space, space_keys
-from hypergrid.execution.operators.instants import at_instants, known_cells, known_readings
+from hypergrid.execution.operators.instants import interpolate_at_instants, order_cells, order_readings
 from hypergrid.execution.operators.interpolation_inputs import (
     covariates_of,
-    prepare,
+    prepare_interpolation,
     stations_of,
     targets_of,
 )
 from hypergrid.execution.operators.interpolations import (
+    count_stations_used,
     field_key,
-    grid_of,
+    get_grid,
     is_by_slice,
-    layers_of,
-    of_what,
-    reached_by,
-    stations_used,
+    make_layer_lookup,
+    mask_reach,
+    note_prefix,
 )
-from hypergrid.execution.operators.intervals import IntervalNotes, say_intervals
-from hypergrid.execution.operators.pieces import Pieces, in_pieces
-from hypergrid.execution.operators.sparse_cells import SparseCells, stored, taken
-from hypergrid.execution.operators.stations import FIRST, aggregate_readings, aggregate_slices, finite
-from hypergrid.execution.operators.user_function_errors import naming_cell, naming_reading
-from hypergrid.execution.planning.dependencies import Times, reached, recurred, time_part
+from hypergrid.execution.operators.intervals import IntervalNotes, note_intervals
+from hypergrid.execution.operators.pieces import PiecewiseAggregate, is_read_in_pieces
+from hypergrid.execution.operators.sparse_cells import SparseCells, select_kept_times, store_sparse
+from hypergrid.execution.operators.stations import FIRST, aggregate_readings, aggregate_slices, drop_nonfinite
+from hypergrid.execution.operators.user_function_errors import name_faulty_cell, name_faulty_reading
+from hypergrid.execution.planning.dependencies import Times, find_reached_cells, make_time_part, recurred
 from hypergrid.execution.planning.measured import Meter
 from hypergrid.execution.running.buffers import Buffers
 from hypergrid.execution.running.mean_errors import MeanErrors
-from hypergrid.execution.running.unused_readings import LeftOut
+from hypergrid.execution.running.unused_readings import UnusedReadings
 from hypergrid.interpolation import Field, Targets
 from hypergrid.interpolation.local.field import LocalField
-from hypergrid.interpolation.methods.detrended import Detrended, DetrendedKriging
+from hypergrid.interpolation.methods.detrended import DetrendedField, DetrendedKriging
 from hypergrid.interpolation.methods.extrapolation import relative_leverage
 from hypergrid.interpolation.methods.field_subset import field_of
-from hypergrid.interpolation.methods.in_time import Known
+from hypergrid.interpolation.methods.in_time import KnownReadings
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.trend import ELEVATION
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective, Recur
-from hypergrid.perspective.build.station_projection import place
-from hypergrid.perspective.build.uncertainty_spec import averaged
-from hypergrid.perspective.functions.rows import Where
+from hypergrid.perspective.build.station_projection import place_stations
+from hypergrid.perspective.build.uncertainty_spec import split_aggregates
+from hypergrid.perspective.functions.rows import CellPlaces
 from hypergrid.perspective.sources.interval_spans import has_intervals
 from hypergrid.topology import Instants, Metres, Regular, SeriesAxis, TimeAxis, TimeCells, changes_cells
 
@@ -98,62 +98,62 @@ class Evaluator:
         self._pulled, self._buffers = pulled, buffers
         self.work: dict[str, int] = {}
         """Cells that were computed, by token."""
-        self._held: dict[str, Cells] = {}
+        self._grid_cells: dict[str, Cells] = {}
         self._network_known: set[str] = set()
         self._readings: dict[str, Readings] = {}
         self._increments: dict[str, Readings] = {}
         """By token, what counters grew by: judging their falls takes longer than reading them."""
         self._interval_notes: dict[str, IntervalNotes] = {}
         """By token of an aggregate of pieces."""
-        self._known_readings: dict[str, Known] = {}
-        self._whole: dict[str, Cells | SparseCells] = {}
+        self._known_readings: dict[str, KnownReadings] = {}
+        self._station_cache: dict[str, Cells | SparseCells] = {}
         self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
         self._fields: dict[str, tuple[Field, Metres, int]] = {}
-        self._networks = Networks()
-        self._left_out = LeftOut()
-        self.remarks = Remarks()
+        self._field_cache = FieldCache()
+        self._unused = UnusedReadings()
+        self.diagnostics = RunDiagnostics()
         """What is said beside the values."""
         self.correlation = ""
         """Which correlation between slices the variance of a mean took, for people."""
         self._errors: dict[str, MeanErrors] = {}
-        self._passed: set[str] = set()
+        self._passed_tokens: set[str] = set()
         self.reads_in_pieces, self.reads_once = True, reads_once
 
     @property
     def left_out(self) -> dict[str, int]:
         """Readings that were read and not used, by reason."""
-        return self._left_out.counts
+        return self._unused.counts
 
-    def hold(self, here: Perspective, cells: Cells) -> None:
+    def hold(self, node: Perspective, cells: Cells) -> None:
         """Keep a materialised perspective, every time cell of every place; nothing below it is computed again."""
-        self._held[here.token] = cells
+        self._grid_cells[node.token] = cells
 
-    def materialise_stations(self, here: Perspective) -> None:
+    def materialise_stations(self, node: Perspective) -> None:
         """Compute a perspective at stations as a whole and keep it, sparse where it has many holes."""
-        self._whole[here.token] = stored(self._stations(here))
+        self._station_cache[node.token] = store_sparse(self._cached_stations(node))
 
-    def drop(self, here: Perspective) -> None:
+    def drop(self, node: Perspective) -> None:
         """Let go of a materialised perspective."""
-        self._held.pop(here.token, None)
-        self._whole.pop(here.token, None)
+        self._grid_cells.pop(node.token, None)
+        self._station_cache.pop(node.token, None)
 
     def surface(
         self,
-        here: Perspective,
+        node: Perspective,
         cells: NDArray[np.intp],
         times: Times | None = None,
         *,
         out: NDArray[np.float64] | None = None,
     ) -> Cells:
         """Return what `block` does, and the variances where the query asks for them."""
-        below, aggregates = averaged(here)
+        below, aggregates = split_aggregates(node)
         operator = below.operator
         if not isinstance(operator, Interpolate) or not operator.variance:
-            return self.block(here, cells, times=times, out=out)
+            return self.block(node, cells, times=times, out=out)
         if not aggregates:
-            return self._interpolate(here, operator, cells, times, out, variance=True)
-        block = self.block(here, cells, times=times, out=out)
-        high, low = self._mean_variance(below, operator, aggregates, cells)
+            return self._interpolate(node, operator, cells, times, out, variance=True)
+        block = self.block(node, cells, times=times, out=out)
+        high, low = self._find_mean_variance(below, operator, aggregates, cells)
         if times is not None:
             # Errors of means correlate over all slices: they are known for the whole time, and some of it taken.
             high, low = high[times], None if low is None else low[times]
@@ -166,7 +166,7 @@ class Evaluator:
 
     def block(
         self,
-        here: Perspective,
+        node: Perspective,
         cells: NDArray[np.intp],
         times: Times | None = None,
         *,
@@ -176,7 +176,7 @@ class Evaluator:
 
         Parameters
         ----------
-        here
+        node
             The perspective.
         cells
             Flat cells of a grid, or series; shape (cells,).
@@ -185,205 +185,211 @@ class Evaluator:
         out
             Where the values may be put, shape (time, cells); whoever can writes them there instead of to new memory.
         """
-        if isinstance(here.topology.space, SeriesAxis):
-            return columns(self._at_stations(here, times), cells)
-        if here.token in self._held:
-            held = columns(self._held[here.token], cells)
-            return held if times is None else times_of(held, times)
+        if isinstance(node.topology.space, SeriesAxis):
+            return select_places(self._station_cells(node, times), cells)
+        if node.token in self._grid_cells:
+            held = select_places(self._grid_cells[node.token], cells)
+            return held if times is None else select_times(held, times)
         if self._buffers is None:
-            return self._on_grid(here, cells, times, out)
-        if times is None and not self._buffers.has(here):
-            return self._on_grid(here, cells, None, out)
-        wanted = np.arange(here.topology.time.count) if times is None else times
-        return self._buffers.take(here, cells, wanted, lambda missing: self._on_grid(here, cells, missing, None))
+            return self._measure_on_grid(node, cells, times, out)
+        if times is None and not self._buffers.has_buffer(node):
+            return self._measure_on_grid(node, cells, None, out)
+        wanted = np.arange(node.topology.time.count) if times is None else times
+        return self._buffers.get_cells(
+            node, cells, wanted, lambda missing: self._measure_on_grid(node, cells, missing, None)
+        )
 
-    def _on_grid(
-        self, here: Perspective, cells: NDArray[np.intp], times: Times | None, out: NDArray[np.float64] | None
+    def _measure_on_grid(
+        self, node: Perspective, cells: NDArray[np.intp], times: Times | None, out: NDArray[np.float64] | None
     ) -> Cells:
-        return self._measured(here, lambda: self._make_on_grid(here, cells, times, out))
+        return self._measure(node, lambda: self._evaluate_on_grid(node, cells, times, out))
 
-    def _measured(self, here: Perspective, make: Callable[[], Cells]) -> Cells:
+    def _measure(self, node: Perspective, make: Callable[[], Cells]) -> Cells:
         give_way()
         if self._meter is None:
             return make()
-        with self._meter.on(here.token) as measure:
+        with self._meter.measure(node.token) as measure:
             made = make()
             measure(made.value)
         return made
 
-    def _make_on_grid(
-        self, here: Perspective, cells: NDArray[np.intp], times: Times | None, out: NDArray[np.float64] | None
+    def _evaluate_on_grid(
+        self, node: Perspective, cells: NDArray[np.intp], times: Times | None, out: NDArray[np.float64] | None
     ) -> Cells:
-        operator = here.operator
+        operator = node.operator
         if isinstance(operator, Interpolate):
-            return self._interpolate(here, operator, cells, times, out, variance=False)
-        self._count(here, times, len(cells))
-        with naming_cell(here, cells, times):
+            return self._interpolate(node, operator, cells, times, out, variance=False)
+        self._count_work(node, times, len(cells))
+        with name_faulty_cell(node, cells, times):
             if isinstance(operator, Aggregate):
-                return self._aggregate_grid(here, operator, cells, times, out)
+                return self._aggregate_grid(node, operator, cells, times, out)
             if isinstance(operator, Recur):
-                needed, places = recurred(here, times)
-                return times_of(self.block(here.source, cells, times=needed), places)
-            sources = [self.block(source, cells, times=times) for source in here.sources]
-            return self._elementwise(here, sources, cells, times)
+                needed, places = recurred(node, times)
+                return select_times(self.block(node.source, cells, times=needed), places)
+            sources = [self.block(source, cells, times=times) for source in node.sources]
+            return self._evaluate_elementwise(node, sources, cells, times)
 
-    def _count(self, here: Perspective, times: Times | None, places: int) -> None:
-        rows = here.topology.time.count if times is None else len(times)
-        self.work[here.token] = self.work.get(here.token, 0) + rows * places
+    def _count_work(self, node: Perspective, times: Times | None, places: int) -> None:
+        rows = node.topology.time.count if times is None else len(times)
+        self.work[node.token] = self.work.get(node.token, 0) + rows * places
 
-    def _is_pulled(self, here: Perspective) -> bool:
-        return here.token in self._pulled and here.token not in self._whole
+    def _is_pulled(self, node: Perspective) -> bool:
+        return node.token in self._pulled and node.token not in self._station_cache
 
-    def _at_stations(self, here: Perspective, times: Times | None) -> Cells:
-        if not self._is_pulled(here):
-            return self._stations(here) if times is None else self._stations_at(here, times)
+    def _station_cells(self, node: Perspective, times: Times | None) -> Cells:
+        if not self._is_pulled(node):
+            return self._cached_stations(node) if times is None else self._cached_slices(node, times)
         if self._buffers is None:
-            return self._compute_stations(here, times)
-        places = np.arange(here.topology.space.count)
-        wanted = np.arange(here.topology.time.count) if times is None else times
-        return self._buffers.take(here, places, wanted, lambda missing: self._compute_stations(here, missing))
+            return self._compute_stations(node, times)
+        places = np.arange(node.topology.space.count)
+        wanted = np.arange(node.topology.time.count) if times is None else times
+        return self._buffers.get_cells(node, places, wanted, lambda missing: self._compute_stations(node, missing))
 
-    def _stations(self, here: Perspective) -> Cells:
-        if here.token not in self._whole:
-            pulled = self._is_pulled(here)
-            self._whole[here.token] = self._at_stations(here, None) if pulled else self._compute_stations(here, None)
-        return taken(self._whole[here.token], None)
+    def _cached_stations(self, node: Perspective) -> Cells:
+        if node.token not in self._station_cache:
+            pulled = self._is_pulled(node)
+            self._station_cache[node.token] = (
+                self._station_cells(node, None) if pulled else self._compute_stations(node, None)
+            )
+        return select_kept_times(self._station_cache[node.token], None)
 
-    def _stations_at(self, here: Perspective, times: Times) -> Cells:
-        kept = self._whole.get(here.token)
-        return taken(self._stations(here) if kept is None else kept, times)
+    def _cached_slices(self, node: Perspective, times: Times) -> Cells:
+        kept = self._station_cache.get(node.token)
+        return select_kept_times(self._cached_stations(node) if kept is None else kept, times)
 
-    def _compute_stations(self, here: Perspective, times: Times | None) -> Cells:
-        with naming_cell(here, times=times):
-            return self._measured(here, lambda: self._make_at_stations(here, times))
+    def _compute_stations(self, node: Perspective, times: Times | None) -> Cells:
+        with name_faulty_cell(node, times=times):
+            return self._measure(node, lambda: self._evaluate_at_stations(node, times))
 
-    def _make_at_stations(self, here: Perspective, times: Times | None) -> Cells:
-        operator, axis, time = here.operator, here.topology.space, here.topology.time
-        self._count(here, times, axis.count)
-        if here.holds_readings and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
+    def _evaluate_at_stations(self, node: Perspective, times: Times | None) -> Cells:
+        operator, axis, time = node.operator, node.topology.space, node.topology.time
+        self._count_work(node, times, axis.count)
+        if node.holds_readings and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
             # Asked for as cells, the base holds the first reading of each series in each slice.
-            if self.reads_in_pieces and in_pieces(here, FIRST):
-                return self._in_pieces(here, FIRST, time, axis, times, IntervalNotes(time, FIRST, axis.count))
-            return aggregate_slices(self._read(here), time, axis, times)
+            if self.reads_in_pieces and is_read_in_pieces(node, FIRST):
+                return self._aggregate_in_pieces(node, FIRST, time, axis, times, IntervalNotes(time, FIRST, axis.count))
+            return aggregate_slices(self._read(node), time, axis, times)
         if isinstance(operator, Base):
-            values, note = without_infinite(np.asarray(operator.source.read(operator.window, operator.unread)))
-            self.remarks.say(f"{here.token} infinite", note)
+            values, note = replace_infinite(np.asarray(operator.source.read(operator.window, operator.unread)))
+            self.diagnostics.set_note(f"{node.token} infinite", note)
             whole = Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
-            return whole if times is None else times_of(whole, times)
+            return whole if times is None else select_times(whole, times)
         if isinstance(operator, InterpolateInTime) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
-            return at_instants(self._known(here, operator, times), operator, time, axis, times)
+            return interpolate_at_instants(self._order_readings(node, operator, times), operator, time, axis, times)
         if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and not isinstance(time, Instants):
-            if self.reads_in_pieces and in_pieces(here.source, operator):
-                notes = self._interval_notes.setdefault(here.token, IntervalNotes(time, operator, axis.count))
-                cells = self._in_pieces(here.source, operator, time, axis, times, notes)
-                notes.say(self.remarks, here.token)
+            if self.reads_in_pieces and is_read_in_pieces(node.source, operator):
+                notes = self._interval_notes.setdefault(node.token, IntervalNotes(time, operator, axis.count))
+                cells = self._aggregate_in_pieces(node.source, operator, time, axis, times, notes)
+                notes.write_notes(self.diagnostics, node.token)
                 return cells
-            if here.source.holds_readings:
-                if operator.row.tiles and not self.remarks.has_said(f"{here.token} overlap"):
-                    say_intervals(self.remarks, here.token, self._all_readings(here.source), time, operator)
-                readings = self._prepared(here, operator)
+            if node.source.holds_readings:
+                if operator.row.tiles and not self.diagnostics.has_note(f"{node.token} overlap"):
+                    note_intervals(self.diagnostics, node.token, self._all_readings(node.source), time, operator)
+                readings = self._prepare_readings(node, operator)
                 return aggregate_readings(readings, time, axis, operator=operator, times=times)
-            return self._aggregate_cells_of_stations(here, operator, axis, time, times)
+            return self._aggregate_cells_of_stations(node, operator, axis, time, times)
         if isinstance(operator, Recur):
-            needed, which = recurred(here, times)
-            return times_of(self._at_stations(here.source, needed), which)
-        places = np.arange(here.topology.space.count)
-        return self._elementwise(here, [self._at_stations(source, times) for source in here.sources], places, times)
+            needed, inverse = recurred(node, times)
+            return select_times(self._station_cells(node.source, needed), inverse)
+        places = np.arange(node.topology.space.count)
+        return self._evaluate_elementwise(
+            node, [self._station_cells(source, times) for source in node.sources], places, times
+        )
 
-    def _prepared(self, here: Perspective, operator: Aggregate) -> Readings:
+    def _prepare_readings(self, node: Perspective, operator: Aggregate) -> Readings:
         if operator.row.prepare is None:
-            return self._read(here.source)
-        if here.token not in self._increments:
-            readings, everything = self._read(here.source), self._all_readings(here.source)
-            self._increments[here.token], note = prepared_readings(readings, operator)
-            if not self.remarks.has_said(here.token):
-                note = note if everything is readings else prepared_readings(everything, operator)[1]
-                self.remarks.say(here.token, note)
-        return self._increments[here.token]
+            return self._read(node.source)
+        if node.token not in self._increments:
+            readings, everything = self._read(node.source), self._all_readings(node.source)
+            self._increments[node.token], note = prepare_readings(readings, operator)
+            if not self.diagnostics.has_note(node.token):
+                note = note if everything is readings else prepare_readings(everything, operator)[1]
+                self.diagnostics.set_note(node.token, note)
+        return self._increments[node.token]
 
     def _aggregate_cells_of_stations(
-        self, here: Perspective, operator: Aggregate, axis: SeriesAxis, time: TimeCells, times: Times | None
+        self, node: Perspective, operator: Aggregate, axis: SeriesAxis, time: TimeCells, times: Times | None
     ) -> Cells:
-        source = here.source.topology.time
+        source = node.source.topology.time
         if isinstance(source, Instants) and has_intervals(source, axis):
             # Where an interval begins, and what it overlaps, may lie beyond the instants of a box.
-            readings = readings_of(self._at_stations(here.source, None).value, source, axis)
+            readings = readings_of(self._station_cells(node.source, None).value, source, axis)
             if operator.row.prepare is not None:
-                readings, note = prepared_readings(readings, operator)
-                self.remarks.say(here.token, note)
-            if operator.row.tiles and not self.remarks.has_said(f"{here.token} overlap"):
-                say_intervals(self.remarks, here.token, readings, time, operator)
+                readings, note = prepare_readings(readings, operator)
+                self.diagnostics.set_note(node.token, note)
+            if operator.row.tiles and not self.diagnostics.has_note(f"{node.token} overlap"):
+                note_intervals(self.diagnostics, node.token, readings, time, operator)
             return aggregate_readings(readings, time, axis, operator=operator, times=times)
         keys = space_keys(axis, np.arange(axis.count))
         axes = (source, time)
-        needed, part = time_part(axes, operator, times)
-        block = self._at_stations(here.source, needed)
-        if operator.row.prepare is not None and not self.remarks.has_said(here.token):
-            self.remarks.say(here.token, note_of_cells(self._all_cells(here.source).value, source, operator))
+        needed, part = make_time_part(axes, operator, times)
+        block = self._station_cells(node.source, needed)
+        if operator.row.prepare is not None and not self.diagnostics.has_note(node.token):
+            self.diagnostics.set_note(node.token, note_of_cells(self._all_cells(node.source).value, source, operator))
 
         def fold(by: Aggregate) -> Cells:
             return aggregate_cells(block, by, times=axes, space=None, full_space=1, keys=keys, part=part)
 
-        return judged_by_interval(fold, operator, time, axis, times) if isinstance(source, Instants) else fold(operator)
+        return count_by_interval(fold, operator, time, axis, times) if isinstance(source, Instants) else fold(operator)
 
-    def _known(self, here: Perspective, operator: InterpolateInTime, times: Times | None) -> Known:
-        source = here.source
+    def _order_readings(self, node: Perspective, operator: InterpolateInTime, times: Times | None) -> KnownReadings:
+        source = node.source
         if source.holds_readings:
             if source.token not in self._known_readings:
-                found = known_readings(self._read(source), here.topology.space.count)
-                self._known_readings[source.token] = found
+                ordered_readings = order_readings(self._read(source), node.topology.space.count)
+                self._known_readings[source.token] = ordered_readings
             return self._known_readings[source.token]
         if times is None:
-            return known_cells(self._at_stations(source, None), source.topology.time)
-        needed = reached(here, operator, times)
+            return order_cells(self._station_cells(source, None), source.topology.time)
+        needed = find_reached_cells(node, operator, times)
         span = source.topology.time.part(int(needed[0]), int(needed[-1]) + 1)
-        return known_cells(self._at_stations(source, needed), span)
+        return order_cells(self._station_cells(source, needed), span)
 
-    def _all_cells(self, here: Perspective) -> Cells:
+    def _all_cells(self, node: Perspective) -> Cells:
         """Return the cells of a run at the stations, whichever of them are worked on now."""
-        return self._at_stations(here, None)
+        return self._station_cells(node, None)
 
-    def _all_readings(self, here: Perspective) -> Readings:
+    def _all_readings(self, node: Perspective) -> Readings:
         """Return the readings of a run, whichever of them are worked on now."""
-        return self._read(here)
+        return self._read(node)
 
-    def _read(self, here: Perspective) -> Readings:
-        if here.token not in self._readings:
-            self._readings[here.token] = self._compute_readings(here)
-        return self._readings[here.token]
+    def _read(self, node: Perspective) -> Readings:
+        if node.token not in self._readings:
+            self._readings[node.token] = self._compute_readings(node)
+        return self._readings[node.token]
 
-    def _compute_readings(self, here: Perspective) -> Readings:
-        operator = here.operator
+    def _compute_readings(self, node: Perspective) -> Readings:
+        operator = node.operator
         if isinstance(operator, Base):
-            found = operator.source.read(operator.window, operator.unread)
-            if not isinstance(found, Readings):
+            base_readings = operator.source.read(operator.window, operator.unread)
+            if not isinstance(base_readings, Readings):
                 message = f"{operator.source.variable.name} is an array, not readings"
                 raise TypeError(message)
-            return self._accepted(operator, found)
-        return self._converted(here, self._read(here.source))
+            return self._select_accepted(operator, base_readings)
+        return self._convert_readings(node, self._read(node.source))
 
-    def _accepted(self, operator: Base, found: Readings, *, known_once: bool = False) -> Readings:
-        accepted = np.isin(found.flag, operator.accept_flags)
-        for flag in np.unique(found.flag[~accepted]):
-            self._left_out.add(f"flag {flag}", found.take(found.flag == flag), known_once=known_once)
-        infinite = found.take(accepted & np.isinf(found.value))
-        self._left_out.add("being infinite", infinite, known_once=known_once)
-        return finite(found.take(accepted))
+    def _select_accepted(self, operator: Base, readings: Readings, *, known_once: bool = False) -> Readings:
+        accepted = np.isin(readings.flag, operator.accept_flags)
+        for flag in np.unique(readings.flag[~accepted]):
+            self._unused.add(f"flag {flag}", readings.take_rows(readings.flag == flag), known_once=known_once)
+        infinite = readings.take_rows(accepted & np.isinf(readings.value))
+        self._unused.add("being infinite", infinite, known_once=known_once)
+        return drop_nonfinite(readings.take_rows(accepted))
 
-    def _converted(self, here: Perspective, readings: Readings, *, known_once: bool = False) -> Readings:
-        operator = here.operator
+    def _convert_readings(self, node: Perspective, readings: Readings, *, known_once: bool = False) -> Readings:
+        operator = node.operator
         if not isinstance(operator, Convert):
             message = f"{type(operator).__name__} does not give readings"
             raise TypeError(message)
-        with naming_reading(here, readings):
-            value = converted(operator, readings.value)
-        missing = readings.take(~np.isfinite(value))
-        self._left_out.add(", ".join(call.name for call in operator.calls), missing, known_once=known_once)
-        return finite(replace(readings, value=value))
+        with name_faulty_reading(node, readings):
+            value = convert_values(operator, readings.value)
+        missing = readings.take_rows(~np.isfinite(value))
+        self._unused.add(", ".join(call.name for call in operator.calls), missing, known_once=known_once)
+        return drop_nonfinite(replace(readings, value=value))
 
-    def _in_pieces(
+    def _aggregate_in_pieces(
         self,
-        here: Perspective,
+        node: Perspective,
         operator: Aggregate,
         time: TimeCells,
         axis: SeriesAxis,
@@ -391,49 +397,51 @@ class Evaluator:
         intervals: IntervalNotes,
     ) -> Cells:
         """Return an aggregate of readings that are too many to be read at once; `intervals` takes their notes."""
-        base = here.bases()[0].operator
+        base = node.list_bases()[0].operator
         if not isinstance(base, Base):
             message = "readings begin with a base"
             raise TypeError(message)
         # Where nothing else reads them, each reading passes once: which were left out need not be remembered.
-        known_once = self.reads_once and times is None and here.token not in self._passed
-        self._passed.add(here.token)
+        known_once = self.reads_once and times is None and node.token not in self._passed_tokens
+        self._passed_tokens.add(node.token)
 
-        def use(found: Readings, item: Perspective = here) -> Readings:
+        def use(readings: Readings, item: Perspective = node) -> Readings:
             if isinstance(item.operator, Base):
-                return self._accepted(item.operator, found, known_once=known_once)
-            return self._converted(item, use(found, item.source), known_once=known_once)
+                return self._select_accepted(item.operator, readings, known_once=known_once)
+            return self._convert_readings(item, use(readings, item.source), known_once=known_once)
 
-        return Pieces(base, use, operator, time, axis, intervals, intervals.fresh(times)).cells(times)
+        return PiecewiseAggregate(
+            base, use, operator, time, axis, intervals, intervals.select_uncounted(times)
+        ).compute(times)
 
-    def _elementwise(
-        self, here: Perspective, sources: list[Cells], places: NDArray[np.intp], times: Times | None
+    def _evaluate_elementwise(
+        self, node: Perspective, sources: list[Cells], places: NDArray[np.intp], times: Times | None
     ) -> Cells:
-        operator = here.operator
+        operator = node.operator
         if isinstance(operator, Merge):
-            for note in unlike([source.topology.space for source in here.sources]):
-                self.remarks.say(note, note)
-            return merged(here, operator, sources)
+            for note in note_unlike_bands([source.topology.space for source in node.sources]):
+                self.diagnostics.set_note(note, note)
+            return merge_sources(node, operator, sources)
         if not isinstance(operator, Convert):
             message = f"{type(operator).__name__} is not element-wise"
             raise TypeError(message)
-        where = self._where(here, operator, places)
+        where = self._locate_values(node, operator, places)
         if where is not None and times is not None:
-            where = where.at(times)
-        return replace(sources[0], value=converted(operator, sources[0].value, where))
+            where = where.select_times(times)
+        return replace(sources[0], value=convert_values(operator, sources[0].value, where))
 
-    def _where(self, here: Perspective, operator: Convert, places: NDArray[np.intp]) -> Where | None:
+    def _locate_values(self, node: Perspective, operator: Convert, places: NDArray[np.intp]) -> CellPlaces | None:
         """Return where values are, for functions of place; what was assumed of it is said."""
-        if not any(row.placed for row in operator.rows()):
+        if not any(row.placed for row in operator.list_rows()):
             return None
-        where, note = where_of(here, places)
+        where, note = locate_values(node, places)
         if note:
-            self.remarks.say(note, note)
+            self.diagnostics.set_note(note, note)
         return where
 
     def _interpolate(
         self,
-        here: Perspective,
+        node: Perspective,
         operator: Interpolate,
         cells: NDArray[np.intp],
         times: Times | None,
@@ -441,50 +449,50 @@ class Evaluator:
         *,
         variance: bool,
     ) -> Cells:
-        self._count(here, times, len(cells))
-        field, metres, stations = self._field(here, operator, times)
-        targets, known = self._targets(here, operator, metres, cells)
-        self._mark(here, operator, cells[known], targets)
+        self._count_work(node, times, len(cells))
+        field, metres, stations = self._get_field(node, operator, times)
+        targets, known = self._get_targets(node, operator, metres, cells)
+        self._mark_extrapolated(node, operator, cells[known], targets)
         possible = np.array([[stations]], dtype=np.int64)
-        counts = stations_used(field, targets)
-        self._tell_unreached(here, operator, targets, cells[known], None if times is not None else counts)
+        counts = count_stations_used(field, targets)
+        self._note_unreached(node, operator, targets, cells[known], None if times is not None else counts)
         if known.all():
             into = {"out": out} if isinstance(field, KrigingField | LocalField) and out is not None else {}
-            value = field.at(targets, **into)
+            value = field.estimate(targets, **into)
             return Cells(value, counts, possible, field.variance(targets) if variance else None)
         # Where a covariate is unknown, so is the estimate.
-        shape = (here.topology.time.count if times is None else len(times), len(cells))
+        shape = (node.topology.time.count if times is None else len(times), len(cells))
         value, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
-        value[:, known], count[:, known] = field.at(targets), counts
+        value[:, known], count[:, known] = field.estimate(targets), counts
         errors = None
         if variance:
             errors = np.full(shape, np.nan)
             errors[:, known] = field.variance(targets)
         return Cells(value, count, possible, errors)
 
-    def _mean_variance(
-        self, here: Perspective, operator: Interpolate, aggregates: tuple[Perspective, ...], cells: NDArray[np.intp]
+    def _find_mean_variance(
+        self, node: Perspective, operator: Interpolate, aggregates: tuple[Perspective, ...], cells: NDArray[np.intp]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         """Return the variances of aggregates of an interpolation, and their low ends where they are bracketed."""
-        errors = self.mean_errors(here, operator, aggregates)
+        errors = self.get_mean_errors(node, operator, aggregates)
         if errors is None:
             return np.full((aggregates[-1].topology.time.count, len(cells)), np.nan), None
-        found = errors.of(cells)
-        self.remark_errors(errors)
-        return found
+        variance_pair = errors.get_variances(cells)
+        self.note_errors(errors)
+        return variance_pair
 
-    def remark_errors(self, errors: MeanErrors) -> None:
+    def note_errors(self, errors: MeanErrors) -> None:
         """Say what the errors of a mean have to say."""
         self.correlation = errors.correlation
         for note in errors.notes:
-            self.remarks.say(note, note)
+            self.diagnostics.set_note(note, note)
 
-    def mean_errors(
-        self, here: Perspective, operator: Interpolate, aggregates: tuple[Perspective, ...]
+    def get_mean_errors(
+        self, node: Perspective, operator: Interpolate, aggregates: tuple[Perspective, ...]
     ) -> MeanErrors | None:
         """Return the errors of aggregates of an interpolation; None without stations or a variogram."""
         final = aggregates[-1]
-        field, metres, _ = self._field(here, operator)
+        field, metres, _ = self._get_field(node, operator)
         if not field.counts.any() or getattr(field, "is_assumed", False):
             return None
         if final.token not in self._errors:
@@ -494,60 +502,62 @@ class Evaluator:
                     "parameters is not that; ask for the variance of the single estimates"
                 )
                 raise InvalidQuery(message)
-            names = operator.row.covariates(operator.given)
+            names = operator.row.covariates(operator.arguments)
 
             def targets(places: NDArray[np.intp]) -> tuple[Targets, NDArray[np.bool_]]:
-                return targets_of(grid_of(here), places, metres, names, layers_of(here), operator.given)
+                return targets_of(get_grid(node), places, metres, names, make_layer_lookup(node), operator.arguments)
 
-            self._errors[final.token] = MeanErrors(aggregates, field, targets, memory=operator.memory)
+            self._errors[final.token] = MeanErrors(aggregates, field, targets, memory=operator.error_correlation)
         return self._errors[final.token]
 
-    def remark(self, here: Perspective, cells: NDArray[np.intp]) -> None:
+    def collect_notes(self, node: Perspective, cells: NDArray[np.intp]) -> None:
         """Say what computing every time cell of some cells of a grid, or zones, would say; nothing is computed.
 
         What they are derived from was remarked on before.
         """
-        operator, target = here.operator, here.topology.space
+        operator, target = node.operator, node.topology.space
         if isinstance(operator, Interpolate):
-            _, targets, known = self.interpolation(here, operator, cells)
-            self._mark(here, operator, cells[known], targets)
-            self._tell_unreached(here, operator, targets, cells[known], None)
+            _, targets, known = self.get_interpolation(node, operator, cells)
+            self._mark_extrapolated(node, operator, cells[known], targets)
+            self._note_unreached(node, operator, targets, cells[known], None)
         elif isinstance(operator, Convert):
-            self._where(here, operator, cells)
-        elif isinstance(operator, Aggregate) and changes_cells(here.source.topology.space, target):
-            below = here.source.topology.space
-            self.remarks.carry(below, target, cells, cover_space(below, target, cells, operator.row))
+            self._locate_values(node, operator, cells)
+        elif isinstance(operator, Aggregate) and changes_cells(node.source.topology.space, target):
+            below = node.source.topology.space
+            self.diagnostics.carry_marks(below, target, cells, cover_space(below, target, cells, operator.row))
 
-    def interpolation(
-        self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp]
+    def get_interpolation(
+        self, node: Perspective, operator: Interpolate, cells: NDArray[np.intp]
     ) -> tuple[Field, Targets, NDArray[np.bool_]]:
         """Return the field of an interpolation, some of its cells as targets, and which of the cells they are."""
-        field, metres, _ = self._field(here, operator)
-        return field, *self._targets(here, operator, metres, cells)
+        field, metres, _ = self._get_field(node, operator)
+        return field, *self._get_targets(node, operator, metres, cells)
 
-    def _targets(
-        self, here: Perspective, operator: Interpolate, metres: Metres, cells: NDArray[np.intp]
+    def _get_targets(
+        self, node: Perspective, operator: Interpolate, metres: Metres, cells: NDArray[np.intp]
     ) -> tuple[Targets, NDArray[np.bool_]]:
-        names = operator.row.covariates(operator.given)
-        targets, known = self._networks.targets(
-            here.token, cells, metres,
-            lambda: targets_of(grid_of(here), cells, metres, names, layers_of(here), operator.given),
+        names = operator.row.covariates(operator.arguments)
+        targets, known = self._field_cache.get_targets(
+            node.token, cells, metres,
+            lambda: targets_of(get_grid(node), cells, metres, names, make_layer_lookup(node), operator.arguments),
         )  # fmt: skip
         if not known.all():
-            self.remarks.without_covariates(field_key(here, operator), grid_of(here), cells[~known], names)
+            self.diagnostics.note_missing_covariates(field_key(node, operator), get_grid(node), cells[~known], names)
         return targets, known
 
-    def _mark(self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp], targets: Targets) -> None:
+    def _mark_extrapolated(
+        self, node: Perspective, operator: Interpolate, cells: NDArray[np.intp], targets: Targets
+    ) -> None:
         """Keep which cells of a grid lie outside the elevations of the stations that they are estimated from."""
-        key = field_key(here, operator)
+        key = field_key(node, operator)
         field = self._fields[key][0] if key in self._fields else None
-        grid = grid_of(here)
-        self.remarks.mark(key, field, grid, cells, targets)
-        self.remarks.beyond(key, operator.method, grid, cells, relative_leverage(field, targets))
+        grid = get_grid(node)
+        self.diagnostics.mark_extrapolated(key, field, grid, cells, targets)
+        self.diagnostics.note_extrapolation(key, operator.method, grid, cells, relative_leverage(field, targets))
 
-    def _tell_unreached(
+    def _note_unreached(
         self,
-        here: Perspective,
+        node: Perspective,
         operator: Interpolate,
         targets: Targets,
         cells: NDArray[np.intp],
@@ -557,81 +567,85 @@ class Evaluator:
 
         It is said of all slices: where a box has some of them only, the others are counted too, once a cell.
         """
-        radius_m = operator.given.get("radius_m")
+        radius_m = operator.arguments.get("radius_m")
         if radius_m is None:
             return
-        key = here.token
-        if counts is None and self.remarks.knows_reach(key, cells):
+        key = node.token
+        if counts is None and self.diagnostics.has_reach(key, cells):
             return
-        field, _, _ = self._field(here, operator)
-        counts = stations_used(field, targets) if counts is None else counts
+        field, _, _ = self._get_field(node, operator)
+        counts = count_stations_used(field, targets) if counts is None else counts
         if counts.shape[1] == len(cells):
-            self.remarks.unreached(key, grid_of(here), cells, field, counts, radius_m)
+            self.diagnostics.note_unreached(key, get_grid(node), cells, field, counts, radius_m)
 
-    def _field(self, here: Perspective, operator: Interpolate, times: Times | None = None) -> tuple[Field, Metres, int]:
+    def _get_field(
+        self, node: Perspective, operator: Interpolate, times: Times | None = None
+    ) -> tuple[Field, Metres, int]:
         """Return the field of some slices, or of all, the plane that it is on, and how many stations it may use."""
-        key = field_key(here, operator)
+        key = field_key(node, operator)
         if key not in self._fields:
-            if times is not None and self._is_pulled(here.source) and is_by_slice(operator):
-                values = self.block(here.source, np.arange(here.source.topology.space.count), times=times).value
+            if times is not None and self._is_pulled(node.source) and is_by_slice(operator):
+                values = self.block(node.source, np.arange(node.source.topology.space.count), times=times).value
                 # Which stations are used does not depend on the slices once each was heard.
-                if key in self._network_known or (np.isfinite(values).any(axis=0) | ~reached_by(here)).all():
+                if key in self._network_known or (np.isfinite(values).any(axis=0) | ~mask_reach(node)).all():
                     self._network_known.add(key)
-                    return self._networks.field(key, values) or self._prepare(here, operator, values)
-            self._fields[key] = self._prepare(here, operator, self._stations(here.source).value)
+                    return self._field_cache.get_field(key, values) or self._prepare_field(node, operator, values)
+            self._fields[key] = self._prepare_field(node, operator, self._cached_stations(node.source).value)
         field, metres, stations = self._fields[key]
         return (field if times is None else field_of(field, times)), metres, stations
 
-    def _prepare(
-        self, here: Perspective, operator: Interpolate, values: NDArray[np.float64]
+    def _prepare_field(
+        self, node: Perspective, operator: Interpolate, values: NDArray[np.float64]
     ) -> tuple[Field, Metres, int]:
-        key = field_key(here, operator)
-        axis = here.source.topology.space
+        key = field_key(node, operator)
+        axis = node.source.topology.space
         if not isinstance(axis, SeriesAxis):
             message = "an interpolation starts from stations"
             raise TypeError(message)
-        placing = place(axis, operator)
-        heard = np.isfinite(values).any(axis=0) | (key in self._network_known)
-        names = operator.row.covariates(operator.given)
-        covariates = covariates_of(axis, names, layers_of(here))
+        placing = place_stations(axis, operator)
+        has_reports = np.isfinite(values).any(axis=0) | (key in self._network_known)
+        names = operator.row.covariates(operator.arguments)
+        covariates = covariates_of(axis, names, make_layer_lookup(node))
         known = np.ones(axis.count, dtype=bool)
         for covariate in covariates.values():
             known &= np.isfinite(covariate)
         for what, keep in (
             ("without a position", placing.placed),
-            ("without a value in this time", heard | ~reached_by(here)),
-            (f"without {' or '.join(names)}", known | ~placing.near | ~heard),
+            ("without a value in this time", has_reports | ~mask_reach(node)),
+            (f"without {' or '.join(names)}", known | ~placing.near | ~has_reports),
         ):
             left_out = [axis.series[i].station for i in np.flatnonzero(~keep)]
             if left_out:
-                self.remarks.say(what, f"stations {what} are not used: {', '.join(left_out)}")
-        used = np.flatnonzero(placing.near & heard & known)
+                self.diagnostics.set_note(what, f"stations {what} are not used: {', '.join(left_out)}")
+        used = np.flatnonzero(placing.near & has_reports & known)
         network_m = None
         if ELEVATION in covariates:
-            self.remarks.stations_lie(key, covariates[ELEVATION][used])
+            self.diagnostics.set_station_heights(key, covariates[ELEVATION][used])
             network_m = covariates[ELEVATION][placing.near & known]
         metres = placing.metres
-        prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used], network_m)
-        for note in (*placing.notes, *(of_what(here.source) + note for note in prepared.notes)):
-            self.remarks.say(note, note)
+        prepared = prepare_interpolation(
+            operator, stations_of(axis, used, metres, covariates), values[:, used], network_m
+        )
+        for note in (*placing.notes, *(note_prefix(node.source) + note for note in prepared.notes)):
+            self.diagnostics.set_note(note, note)
         field = prepared.field
-        if isinstance(field, KrigingField | LocalField | Detrended):
-            field.expect(here.topology.space.count, here.topology.time.count, keep=self._keeps_weights)
-        placed_count = int((placing.near & known).sum()) - prepared.merged
-        stations = min(operator.given.get("neighbours") or placed_count, placed_count)
-        if key in self._network_known and not prepared.merged:
-            self._networks.keep(key, Network(field, used, metres, stations))
+        if isinstance(field, KrigingField | LocalField | DetrendedField):
+            field.expect(node.topology.space.count, node.topology.time.count, keep=self._keeps_weights)
+        placed_count = int((placing.near & known).sum()) - prepared.merged_count
+        stations = min(operator.arguments.get("neighbours") or placed_count, placed_count)
+        if key in self._network_known and not prepared.merged_count:
+            self._field_cache.keep(key, FieldNetwork(field, used, metres, stations))
         return field, metres, stations
 
     def _aggregate_grid(
         self,
-        here: Perspective,
+        node: Perspective,
         operator: Aggregate,
         cells: NDArray[np.intp],
         wanted: Times | None,
         out: NDArray[np.float64] | None,
     ) -> Cells:
-        source, target, time = here.source.topology, here.topology.space, here.topology.time
+        source, target, time = node.source.topology, node.topology.space, node.topology.time
         space, needed, full = None, cells, np.ones(1, np.int64)
         if changes_cells(source.space, target):
             space = cover_space(source.space, target, cells, operator.row)
@@ -639,17 +653,17 @@ class Evaluator:
             full = space.full
         times = (source.time, time) if "time" in operator.dimensions and not isinstance(time, Instants) else None
         if times is not None and operator.at_stations:
-            commuted = self._carry(here.source, operator, times, needed, wanted, out)
+            commuted = self._commute_aggregate(node.source, operator, times, needed, wanted, out)
             if commuted is not None:
                 return commuted
         keys = space_keys(target, cells) if operator.row.rank is not None else np.empty(0, dtype=np.uint64)
-        slices, part = (wanted, None) if times is None else time_part(times, operator, wanted)
-        block = self.block(here.source, needed, times=slices)
+        slices, part = (wanted, None) if times is None else make_time_part(times, operator, wanted)
+        block = self.block(node.source, needed, times=slices)
         if space is not None:
-            self.remarks.carry(source.space, target, cells, space)
+            self.diagnostics.carry_marks(source.space, target, cells, space)
         return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys, part=part)
 
-    def _carry(
+    def _commute_aggregate(
         self,
         source: Perspective,
         operator: Aggregate,
@@ -664,15 +678,15 @@ class Evaluator:
         """
         if not isinstance(source.operator, Interpolate):
             return None
-        if source.token in self._held:
+        if source.token in self._grid_cells:
             return None
-        needed, part = time_part(times, operator, wanted)
-        field, metres, _ = self._field(source, source.operator, needed)
+        needed, part = make_time_part(times, operator, wanted)
+        field, metres, _ = self._get_field(source, source.operator, needed)
         # A sum of slices with a known mean is not the kriged sum: the mean would have to be added once a slice.
         if not isinstance(field, KrigingField | DetrendedKriging) or (field.mean and operator.function != "mean"):
             return None
-        targets, known = self._targets(source, source.operator, metres, cells)
-        self._mark(source, source.operator, cells[known], targets)
+        targets, known = self._get_targets(source, source.operator, metres, cells)
+        self._mark_extrapolated(source, source.operator, cells[known], targets)
         key = source.token + repr(operator.content()) + token(times[1])
         if key not in self._carried or wanted is not None:
             keys = np.empty(0, dtype=np.uint64)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.planning.strategy import materialised
+from hypergrid.execution.planning.strategy import list_materialised
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.perspective import Perspective
 from hypergrid.topology import SeriesAxis
@@ -17,13 +17,13 @@ def materialise(evaluator: Evaluator, surface: Perspective, k: int, *, block_cel
 
     The surface itself is the result of a run and is not held twice.
     """
-    steps = [item for item in materialised(surface, k) if item.token != surface.token]
-    later = [item for item in surface.chain() if item.token not in {step.token for step in steps}]
-    for number, here in enumerate(steps):
-        if isinstance(here.topology.space, SeriesAxis):
-            evaluator.materialise_stations(here)
+    steps = [item for item in list_materialised(surface, k) if item.token != surface.token]
+    later = [item for item in surface.list_chain() if item.token not in {step.token for step in steps}]
+    for number, node in enumerate(steps):
+        if isinstance(node.topology.space, SeriesAxis):
+            evaluator.materialise_stations(node)
         else:
-            for _ in holding(evaluator, here, block_cells):
+            for _ in hold_blocks(evaluator, node, block_cells):
                 pass
         wanted = {source.token for item in (*steps[number + 1 :], *later) for source in item.sources}
         for item in steps[: number + 1]:
@@ -31,26 +31,26 @@ def materialise(evaluator: Evaluator, surface: Perspective, k: int, *, block_cel
                 evaluator.drop(item)
 
 
-def holding(evaluator: Evaluator, here: Perspective, block_cells: int) -> Iterator[None]:
+def hold_blocks(evaluator: Evaluator, node: Perspective, block_cells: int) -> Iterator[None]:
     """Compute and hold every cell of a perspective on a grid, in blocks of places; yields after each block."""
-    shape = (here.topology.time.count, here.topology.space.count)
+    shape = (node.topology.time.count, node.topology.space.count)
     value = np.empty(shape)
     count: NDArray[np.int64] | None = None
     possible: NDArray[np.int64] | None = None
     for start in range(0, shape[1], block_cells):
         places = slice(start, min(start + block_cells, shape[1]))
-        block = evaluator.block(here, np.arange(places.start, places.stop))
+        block = evaluator.block(node, np.arange(places.start, places.stop))
         value[:, places] = block.value
-        count = _put(count, block.count, places, shape)
-        possible = _put(possible, block.possible, places, shape)
+        count = _put_counts(count, block.count, places, shape)
+        possible = _put_counts(possible, block.possible, places, shape)
         yield
     if count is None or possible is None:
         message = "a perspective has at least one place"
         raise TypeError(message)
-    evaluator.hold(here, Cells(value, count, possible))
+    evaluator.hold(node, Cells(value, count, possible))
 
 
-def _put(
+def _put_counts(
     whole: NDArray[np.int64] | None, block: NDArray[np.int64], places: slice, shape: tuple[int, int]
 ) -> NDArray[np.int64]:
     """Return counts with those of a block; one column serves all places as long as every block has the same."""

@@ -11,10 +11,10 @@ from scipy import sparse
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import SECOND_NS, format_duration
 from hypergrid.execution.running.weight_shares import (
-    cells_below,
+    find_cells_below,
+    find_space_shares,
+    find_time_shares,
     refuse_mixed,
-    shares_in_space,
-    shares_in_time,
 )
 from hypergrid.interpolation import Targets
 from hypergrid.interpolation.solvers.field import KrigingField
@@ -30,11 +30,11 @@ from hypergrid.interpolation.uncertainty.mean_variance import (
     INDEPENDENT,
     Combination,
     Correlation,
-    ladder,
+    make_ladder,
 )
 from hypergrid.interpolation.uncertainty.residual_correlation import (
     estimate_correlation,
-    standardised_residuals,
+    standardise_residuals,
 )
 from hypergrid.perspective import Aggregate, Perspective
 from hypergrid.perspective.build.uncertainty_spec import Memory
@@ -81,41 +81,41 @@ class MeanErrors:
         )
         corners = aggregates[0].source.topology.time.corners
         self._times_s = (corners - corners[0]) / SECOND_NS
-        self._in_time = shares_in_time(aggregates, field.counts > 0)
-        known = known_correlation(field, self._times_s, memory=memory) if self._over_time else Known((), "")
+        self._in_time = find_time_shares(aggregates, field.counts > 0)
+        known = find_correlation(field, self._times_s, memory=memory) if self._over_time else KnownCorrelation((), "")
         self.notes: list[str] = list(known.notes)
         """What a reader of the result should know."""
         self.correlation = known.text
         """Which correlation between slices was used, for people; empty where no mean is over time."""
         self._between = known.between
-        if len(known.between) > 1 and (rungs := rungs_of(field, self._in_time.weights, self._times_s)):
+        if len(known.between) > 1 and (rungs := list_rungs(field, self._in_time.weights, self._times_s)):
             self._between = rungs
             first, last = (format_duration(round(rungs[at].e_folding_s) * SECOND_NS) for at in (1, -2))
             self.correlation = LADDER.format(count=len(rungs), first=first, last=last)
         self._kept: dict[Correlation, list[Combination | None]] = {}
 
-    def of(self, cells: NDArray[np.intp]) -> tuple[Floats, Floats | None]:
+    def get_variances(self, cells: NDArray[np.intp]) -> tuple[Floats, Floats | None]:
         """Return the variances of some cells, shape (time, cells), and the low end where they are the high one.
 
         The two ends are the least and the greatest over all correlations that are looked at, cell by cell.
         """
-        regions, missing = self.regions(cells)
+        regions, missing = self.make_regions(cells)
         if not self._between:
             variance = slice_variance(self._field, regions)
             variance[:, missing] = np.nan
             return variance, None
-        low = high = mean_variance(self._combinations(self._between[0]), regions)
+        low = high = mean_variance(self._combine(self._between[0]), regions)
         for between in self._between[1:]:
-            found = mean_variance(self._combinations(between), regions)
-            low, high = np.minimum(low, found), np.maximum(high, found)
+            variances = mean_variance(self._combine(between), regions)
+            low, high = np.minimum(low, variances), np.maximum(high, variances)
         low[:, missing] = high[:, missing] = np.nan
         return high, low if len(self._between) > 1 else None
 
-    def regions(self, cells: NDArray[np.intp]) -> tuple[Regions, NDArray[np.bool_]]:
+    def make_regions(self, cells: NDArray[np.intp]) -> tuple[Regions, NDArray[np.bool_]]:
         """Return the regions that some cells are, and which of them are empty, shape (cells,)."""
-        needed, covers = cells_below(self._aggregates, cells)
+        needed, covers = find_cells_below(self._aggregates, cells)
         targets, known = self._targets_of(needed)
-        in_space = shares_in_space(self._aggregates, covers, known)
+        in_space = find_space_shares(self._aggregates, covers, known)
         refuse_mixed(self._aggregates, self._in_time, in_space)
         regions = regions_of(self._field, targets, in_space.weights)
         if regions.sampled:
@@ -124,7 +124,7 @@ class MeanErrors:
                 self.notes.append(note)
         return regions, np.diff(in_space.weights.indptr) == 0
 
-    def _combinations(self, between: Correlation) -> Sequence[Combination | None]:
+    def _combine(self, between: Correlation) -> Sequence[Combination | None]:
         weights = self._in_time.weights
         if between not in self._kept:
             made = combinations_of(self._field, weights, times_s=self._times_s, correlation=between)
@@ -135,7 +135,7 @@ class MeanErrors:
         return self._kept[between]
 
 
-def rungs_of(field: KrigingField, weights: sparse.csr_array, times_s: Floats) -> tuple[Correlation, ...]:
+def list_rungs(field: KrigingField, weights: sparse.csr_array, times_s: Floats) -> tuple[Correlation, ...]:
     """Return the correlations at which means over slices are to be looked at; none where its two ends bound them all.
 
     They do where each mean is of slices to which the same stations report.
@@ -157,11 +157,11 @@ def rungs_of(field: KrigingField, weights: sparse.csr_array, times_s: Floats) ->
         return ()
     inside = [times_s[used.indices[used.indptr[mean] : used.indptr[mean + 1]]] for mean in np.flatnonzero(changing)]
     step_s = min(float(np.diff(np.sort(times)).min()) for times in inside)
-    return ladder(step_s, max(float(np.ptp(times)) for times in inside))
+    return make_ladder(step_s, max(float(np.ptp(times)) for times in inside))
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownCorrelation:
     """What is known of the correlation between slices."""
 
     between: tuple[Correlation, ...]
@@ -172,25 +172,25 @@ class Known:
     """Why it is not known where it was to be estimated."""
 
 
-def known_correlation(field: KrigingField, times_s: Floats, *, memory: Memory) -> Known:
+def find_correlation(field: KrigingField, times_s: Floats, *, memory: Memory) -> KnownCorrelation:
     """Return the correlation between slices as it was given or is estimated, else the two ends between which it lies.
 
     What is estimated from too few or too short records is not used: it might be the optimistic end, or beyond.
     """
     if isinstance(memory, float):
         span = format_duration(round(memory * SECOND_NS)) if memory else "0 s (independent slices)"
-        return Known((Correlation(memory),), f"exponential, e-folding time {span}, as given")
+        return KnownCorrelation((Correlation(memory),), f"exponential, e-folding time {span}, as given")
     notes: tuple[str, ...] = ()
     if memory == "estimate":
         stations = field.system.stations.count
         core = field.inverse[:stations, :stations]
-        residuals = standardised_residuals(core, field.present, field.complete - field.mean)
+        residuals = standardise_residuals(core, field.present, field.complete - field.mean)
         try:
             fit = estimate_correlation(residuals, times_s)
         except InvalidQuery as error:
             notes = (f"the correlation in time could not be estimated: {error}",)
         else:
             if fit.poor is None:
-                return Known((fit.correlation,), f"exponential, {fit.describe()}")
+                return KnownCorrelation((fit.correlation,), f"exponential, {fit.describe()}")
             notes = (f"the correlation in time is not used: {fit.describe()}",)
-    return Known((INDEPENDENT, ALIKE), UNKNOWN, notes)
+    return KnownCorrelation((INDEPENDENT, ALIKE), UNKNOWN, notes)

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from hypergrid.core.pacing import give_way, time_waited_s
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.orders.lattice import Lattice, lattice_of
-from hypergrid.execution.orders.orders import CellOrder, order_of
-from hypergrid.execution.orders.walk import Walking
+from hypergrid.execution.orders.lattice import Lattice, make_lattice
+from hypergrid.execution.orders.orders import CellOrder, make_order
+from hypergrid.execution.orders.walk import WalkSettings
 from hypergrid.execution.planning.measured import Meter
 from hypergrid.execution.planning.plan import REFINING_BLOCKS, Plan
 from hypergrid.execution.running.evaluate import Evaluator
-from hypergrid.execution.running.run import Frame, Outcome, Places, Progress
-from hypergrid.execution.running.some_times import SomeTimes
+from hypergrid.execution.running.run import Frame, Outcome, Places, RunProgress
+from hypergrid.execution.running.some_times import TimeCellEvaluator
 from hypergrid.perspective import Perspective
 
 FRAMES_JUDGED: Final = 8
@@ -25,10 +25,10 @@ FRAMES_JUDGED: Final = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class ProgressivePicture:
     """The state of a run after a block, in rows and columns."""
 
-    progress: Progress
+    progress: RunProgress
     lattice: Lattice
     done: NDArray[np.bool_]
     """Which cells of the lattice are computed, shape (cells,)."""
@@ -49,9 +49,9 @@ class Picture:
         """Return one time cell of a map, or all of a series by day, with estimates of what is not computed."""
         values = self.progress.outcome.value
         row = values[:, 0] if self.lattice.along == "time" else values[number]
-        shown = np.asarray(self.lattice.picture(row, np.nan), dtype=np.float64)
+        shown = np.asarray(self.lattice.arrange_values(row, np.nan), dtype=np.float64)
         # Beyond the end nothing is estimated.
-        return Frame.of(shown, np.asarray(self.lattice.picture(self.done, fill=True), dtype=np.bool_))
+        return Frame.of(shown, np.asarray(self.lattice.arrange_values(self.done, fill=True), dtype=np.bool_))
 
     def error(self) -> float:
         """Return the root mean square error of the estimates, as `complete` knows it; NaN where it cannot be known."""
@@ -62,8 +62,8 @@ class Picture:
 
 
 def refine(
-    plan: Plan, *, order: str, walking: Walking | None = None, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Picture]:
+    plan: Plan, *, order: str, walking: WalkSettings | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[ProgressivePicture]:
     """Compute a plan in a progressive order.
 
     Parameters
@@ -87,41 +87,43 @@ def refine(
     NotFound
         There is no such order; before anything is computed.
     """
-    lattice = lattice_of(plan.surface)
-    return _served(plan, lattice, order_of(order, lattice, walking or Walking()), clock)
+    lattice = make_lattice(plan.surface)
+    return _serve_blocks(plan, lattice, make_order(order, lattice, walking or WalkSettings()), clock)
 
 
-def _served(plan: Plan, lattice: Lattice, order: CellOrder, clock: Callable[[], float]) -> Iterator[Picture]:
-    begun, topology = clock(), plan.surface.topology
+def _serve_blocks(
+    plan: Plan, lattice: Lattice, order: CellOrder, clock: Callable[[], float]
+) -> Iterator[ProgressivePicture]:
+    started_s, topology = clock(), plan.surface.topology
     value = np.full((topology.time.count, topology.space.count), np.nan)
     outcome = Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
     # What waits for other work costs nothing itself.
     meter = Meter(lambda: clock() - time_waited_s())
-    evaluator = SomeTimes() if lattice.along == "time" else Evaluator(meter=meter)
-    outcome.left_out, outcome.notes = evaluator.left_out, evaluator.remarks.notes
+    evaluator = TimeCellEvaluator() if lattice.along == "time" else Evaluator(meter=meter)
+    outcome.left_out, outcome.notes = evaluator.left_out, evaluator.diagnostics.notes
     block_cells = plan.block_cells if lattice.along == "space" else -(-lattice.cells // REFINING_BLOCKS)
     done, count, waited_s = np.zeros(lattice.cells, dtype=bool), 0, 0.0
     slices = 1 if lattice.along == "time" else topology.time.count
-    while len(cells := order.next(block_cells)):
+    while len(cells := order.next_cells(block_cells)):
         give_way()
-        if isinstance(evaluator, SomeTimes):
+        if isinstance(evaluator, TimeCellEvaluator):
             cells = np.sort(cells)
-            block = evaluator.times(plan.surface, cells)
+            block = evaluator.evaluate_times(plan.surface, cells)
             _put_times(outcome, cells, block)
             values = block.value.T
         else:
             values = _put_places(outcome, cells, evaluator, plan.surface)
-        order.tell(cells, values)
+        order.add_values(cells, values)
         done[cells] = True
         count += len(cells)
         outcome.computed[:] = count == lattice.cells if lattice.along == "time" else done
         places = int(np.count_nonzero(outcome.computed))
-        seconds = clock() - begun
+        seconds = clock() - started_s
         waited_s += seconds * len(cells)
-        yield Picture(
-            Progress(plan, outcome, places, seconds, count * slices, waited_s / count), lattice, done, count
+        yield ProgressivePicture(
+            RunProgress(plan, outcome, places, seconds, count * slices, waited_s / count), lattice, done, count
         )  # fmt: skip
-    meter.remember()
+    meter.save_sums()
 
 
 def _put_places(
@@ -133,7 +135,7 @@ def _put_places(
     block = evaluator.surface(surface, cells, out=outcome.value[:, places] if isinstance(places, slice) else None)
     outcome.put(places, block)
     outcome.correlation = evaluator.correlation
-    outcome.extrapolated = evaluator.remarks.extrapolated.get(surface.topology.space.token())
+    outcome.extrapolated = evaluator.diagnostics.extrapolated.get(surface.topology.space.token())
     return block.value
 
 

@@ -6,11 +6,11 @@ so one that is kept is never stale. Its arrays are read-only, and each who asks 
 
 import xarray as xr
 
-from hypergrid.core.lru_cache import Bounded
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.settings import read_settings
 
 
-class KeptResults(Bounded[str, xr.Dataset]):
+class DatasetCache(LruCache[str, xr.Dataset]):
     """Results by key; all may take what the setting `kept_bytes` of the environment says where nothing is given."""
 
     @property
@@ -20,30 +20,30 @@ class KeptResults(Bounded[str, xr.Dataset]):
 
     def get(self, key: str) -> xr.Dataset | None:
         """Return the result of a key where it is kept: a dataset of the caller's own, whose arrays are read-only."""
-        found = self.peek(key)
-        return None if found is None else _own(found)
+        dataset = self.peek(key)
+        return None if dataset is None else _copy_dataset(dataset)
 
     def keep(self, key: str, result: xr.Dataset) -> xr.Dataset:
         """Keep a result, whose arrays nobody may write to from now on, and return it as `get` does.
 
         One that takes more than all may together is returned as it is, and not kept.
         """
-        size = _held(result)
+        size = _count_bytes(result)
         if size > self.allowed_bytes:
             return result
         for variable in result.variables.values():
             # Indexes are immutable as they are.
             if isinstance(variable, xr.Variable) and not isinstance(variable, xr.IndexVariable):
                 variable.to_numpy().setflags(write=False)
-        self.put(key, _own(result), size)
-        return _own(result)
+        self.put(key, _copy_dataset(result), size)
+        return _copy_dataset(result)
 
 
-KEPT = KeptResults()
+RESULT_CACHE = DatasetCache()
 """The results of this process."""
 
 
-def _own(result: xr.Dataset) -> xr.Dataset:
+def _copy_dataset(result: xr.Dataset) -> xr.Dataset:
     """Return a dataset around the same arrays, whose variables and attributes are its own to change."""
     own = result.copy(deep=False)
     own.attrs = dict(result.attrs)
@@ -52,7 +52,7 @@ def _own(result: xr.Dataset) -> xr.Dataset:
     return own
 
 
-def _held(result: xr.Dataset) -> int:
+def _count_bytes(result: xr.Dataset) -> int:
     """Return what the arrays of a result take [bytes]; a column that stands for all places takes a column."""
     total = 0
     for variable in result.variables.values():

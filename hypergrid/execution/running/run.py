@@ -12,15 +12,15 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.execution.diagnostics.missing_values import Tally
 from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.orders.estimate import complete
-from hypergrid.execution.orders.orders import ORDERS, Known, Order, raster
+from hypergrid.execution.orders.orders import ORDERS, FixedOrder, Order, raster
 from hypergrid.execution.planning.measured import Meter
 from hypergrid.execution.planning.plan import Plan
 from hypergrid.execution.planning.strategy import pulled
-from hypergrid.execution.running.buffer_pool import empty
+from hypergrid.execution.running.buffer_pool import allocate
 from hypergrid.execution.running.buffers import Buffers
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.execution.running.materialise import materialise
-from hypergrid.execution.running.tiles import buffers_of, time_boxes
+from hypergrid.execution.running.tiles import make_buffers, split_times
 from hypergrid.topology import Bands, Grid, Points, SeriesAxis, ZoneCells
 
 Places = NDArray[np.intp] | slice
@@ -63,10 +63,10 @@ class Outcome:
             held[rows, places] = getattr(block, name)
             setattr(self, name, held)
         for name in ("variance", "variance_low"):
-            found, held = getattr(block, name), getattr(self, name)
-            if found is not None:
+            block_array, held = getattr(block, name), getattr(self, name)
+            if block_array is not None:
                 held = np.full(shape, np.nan) if held is None else held
-                held[rows, places] = found
+                held[rows, places] = block_array
                 setattr(self, name, held)
 
     @property
@@ -77,13 +77,13 @@ class Outcome:
 
     def tally(self, min_coverage: float) -> Tally:
         """Return how many values are missing, and why; nothing while some are not computed."""
-        found = Tally()
+        result = Tally()
         if self.computed.all():
             for row, value in enumerate(self.value):
-                found.add(value, _row(self.count, row), _row(self.possible, row), min_coverage)
-        return found
+                result.add(value, _get_row(self.count, row), _get_row(self.possible, row), min_coverage)
+        return result
 
-    def room(self, places: Places) -> NDArray[np.float64] | None:
+    def get_view(self, places: Places) -> NDArray[np.float64] | None:
         """Return where the values of some places may be computed in place, None where nowhere."""
         return self.value[:, places] if isinstance(places, slice) else None
 
@@ -92,14 +92,14 @@ class Outcome:
         # What was computed in place is there already.
         if not np.may_share_memory(block.value, self.value):
             self.value[:, places] = block.value
-        self.count = _put(self.count, places, block.count, self.value.shape)
-        self.possible = _put(self.possible, places, block.possible, self.value.shape)
+        self.count = _put_counts(self.count, places, block.count, self.value.shape)
+        self.possible = _put_counts(self.possible, places, block.possible, self.value.shape)
         self.variance = _put_variance(self.variance, places, block.variance, self.value.shape)
         self.variance_low = _put_variance(self.variance_low, places, block.variance_low, self.value.shape)
         self.computed[places] = True
 
 
-def _row(counts: NDArray[np.int64] | None, row: int) -> NDArray[np.int64] | None:
+def _get_row(counts: NDArray[np.int64] | None, row: int) -> NDArray[np.int64] | None:
     return None if counts is None else counts[row if len(counts) > 1 else 0]
 
 
@@ -113,7 +113,7 @@ def _put_variance(
     return whole
 
 
-def _put(
+def _put_counts(
     whole: NDArray[np.int64] | None, places: Places, block: NDArray[np.int64], shape: tuple[int, ...]
 ) -> NDArray[np.int64]:
     # Counts of interpolated slices are the same everywhere: one column serves all places as long as every block has
@@ -150,7 +150,7 @@ class Frame:
 
 
 @dataclass(frozen=True, eq=False)
-class Progress:
+class RunProgress:
     """The state of a run after a block."""
 
     plan: Plan
@@ -212,8 +212,8 @@ class Progress:
         if held is None:
             message = 'this query was not asked for its variance; add "variance": true, or ask for its values'
             raise InvalidQuery(message)
-        one = (-1, space.y.count, space.x.count)
-        values, computed = held[number].reshape(one), self.outcome.computed.reshape(one)
+        grid_shape = (-1, space.y.count, space.x.count)
+        values, computed = held[number].reshape(grid_shape), self.outcome.computed.reshape(grid_shape)
         if not 0 <= level < len(values):
             message = f"level {level} does not exist; there are {len(values)}, counted from 0"
             raise NotFound(message)
@@ -227,7 +227,7 @@ def run(
     watched: bool = True,
     outcome: Outcome | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Progress]:
+) -> Iterator[RunProgress]:
     """Compute a plan block by block.
 
     Parameters
@@ -252,23 +252,25 @@ def run(
     NotFound
         There is no such order; before anything is computed.
     """
-    return _blocks(plan, ORDERS[order], outcome, watched=watched, clock=clock)
+    return _run_blocks(plan, ORDERS[order], outcome, watched=watched, clock=clock)
 
 
-def _in_memory(plan: Plan, *, watched: bool) -> Outcome:
+def _make_outcome(plan: Plan, *, watched: bool) -> Outcome:
     """Return arrays for a whole surface."""
     topology = plan.surface.topology
     # Touching 320 MB of new memory took longer than computing 1,000 slices of 200 x 200 cells: do it once.
-    value = empty((topology.time.count, topology.space.count))
+    value = allocate((topology.time.count, topology.space.count))
     if watched:
         value.fill(np.nan)
     return Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
 
 
-def _evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluator:
+def _make_evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluator:
     from_boxes = frozenset(item.token for item in pulled(plan.surface, plan.strategy.k))
     readers = [
-        item for item in plan.surface.chain() if not item.holds_readings and any(s.holds_readings for s in item.sources)
+        item
+        for item in plan.surface.list_chain()
+        if not item.holds_readings and any(s.holds_readings for s in item.sources)
     ]
     return Evaluator(
         pulled=from_boxes, buffers=buffers, meter=meter, keeps_weights=plan.strategy.keeps_weights,
@@ -276,40 +278,40 @@ def _evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluator:
     )  # fmt: skip
 
 
-def _blocks(
+def _run_blocks(
     plan: Plan, order: Order, outcome: Outcome | None, *, watched: bool, clock: Callable[[], float]
-) -> Iterator[Progress]:
-    begun, surface = clock(), plan.surface
+) -> Iterator[RunProgress]:
+    started_s, surface = clock(), plan.surface
     total = surface.topology.space.count
     # In parts: of a map that does not fit in memory neither do the numbers of its cells.
-    cells_in_order = Known(order(surface.topology.space.shape))
-    outcome = outcome or _in_memory(plan, watched=watched)
-    boxes = time_boxes(surface.topology.time.count, plan.block_times)
-    buffers = buffers_of(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
+    cells_in_order = FixedOrder(order(surface.topology.space.shape))
+    outcome = outcome or _make_outcome(plan, watched=watched)
+    boxes = split_times(surface.topology.time.count, plan.block_times)
+    buffers = make_buffers(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
     meter = Meter(clock)
-    evaluator = _evaluator(plan, buffers, meter)
-    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.remarks.notes, evaluator.work
-    here = surface.topology.space.token()
+    evaluator = _make_evaluator(plan, buffers, meter)
+    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.diagnostics.notes, evaluator.work
+    space_token = surface.topology.space.token()
     materialise(evaluator, surface, plan.strategy.k, block_cells=plan.block_cells)
     done, waited_s = 0, 0.0
     for start in range(0, total, plan.block_cells):
         stop = min(start + plan.block_cells, total)
-        places = cells_in_order.next(plan.block_cells)
+        places = cells_in_order.next_cells(plan.block_cells)
         # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
         range_ = slice(start, stop) if order is raster else places
         for number, times in enumerate(boxes):
             last = number == len(boxes) - 1
             if len(boxes) == 1:
-                outcome.put(range_, evaluator.surface(surface, places, out=outcome.room(range_)))
+                outcome.put(range_, evaluator.surface(surface, places, out=outcome.get_view(range_)))
             else:
                 outcome.put_times(range_, times, evaluator.surface(surface, places, times))
                 outcome.computed[range_] = last
             if buffers is not None:
-                buffers.end(number, last_places=stop == total)
+                buffers.evict_box(number, last_places=stop == total)
                 outcome.buffered = buffers.peak
             outcome.correlation = evaluator.correlation
-            outcome.extrapolated = evaluator.remarks.extrapolated.get(here)
-            seconds, cells = clock() - begun, len(places) * len(times)
+            outcome.extrapolated = evaluator.diagnostics.extrapolated.get(space_token)
+            seconds, cells = clock() - started_s, len(places) * len(times)
             done, waited_s = done + cells, waited_s + seconds * cells
-            yield Progress(plan, outcome, stop if last else start, seconds, done, waited_s / done)
-    meter.remember()
+            yield RunProgress(plan, outcome, stop if last else start, seconds, done, waited_s / done)
+    meter.save_sums()

@@ -7,7 +7,7 @@ from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution.planning.plan import Plan, free_bytes
 from hypergrid.execution.running.evaluate import Evaluator
-from hypergrid.execution.running.mean_errors import known_correlation
+from hypergrid.execution.running.mean_errors import find_correlation
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.uncertainty.simulate import simulate_given
 from hypergrid.perspective import Interpolate
@@ -37,16 +37,16 @@ def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: 
     TooLarge
         Too many places, or realisations that do not fit in half of the free memory.
     """
-    here = plan.surface
-    operator, topology = here.operator, here.topology
+    surface = plan.surface
+    operator, topology = surface.operator, surface.topology
     if not isinstance(operator, Interpolate):
         message = "simulate needs a query whose last step is interpolate; aggregate its realisations afterwards"
         raise InvalidQuery(message)
     needed, allowed = 2 * 8 * max(count, 1) * topology.count, free_bytes() // 2
     if needed > allowed:
-        who, what = "simulate", "bytes of memory"
-        raise TooLarge(who, what, needed, allowed, "ask for fewer realisations, slices or cells")
-    field, targets, known = Evaluator().interpolation(here, operator, np.arange(topology.space.count))
+        subject, what = "simulate", "bytes of memory"
+        raise TooLarge(subject, what, needed, allowed, "ask for fewer realisations, slices or cells")
+    field, targets, known = Evaluator().get_interpolation(surface, operator, np.arange(topology.space.count))
     if not isinstance(field, KrigingField):
         message = (
             f"simulate needs kriging from all stations, of which some report; {operator.method} with these parameters "
@@ -61,7 +61,7 @@ def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: 
         raise InvalidQuery(message)
     corners = topology.time.corners
     times_s = (corners - corners[0]) / SECOND_NS
-    correlation = known_correlation(field, times_s, memory=memory)
+    correlation = find_correlation(field, times_s, memory=memory)
     if len(times_s) > 1 and len(correlation.between) > 1:
         why = "; ".join(correlation.notes) or "none was given"
         message = (
@@ -74,14 +74,17 @@ def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: 
 
     def krige(read: Floats) -> Floats:
         # A known mean is added before and taken off after: what is simulated has none.
-        return KrigingField(stations, read + mean, model=model, drift=drift, who=operator.method).at(targets) - mean
+        return (
+            KrigingField(stations, read + mean, model=model, drift=drift, label=operator.method).estimate(targets)
+            - mean
+        )
 
     made = simulate_given(
         stations,
         np.where(field.present, field.complete, np.nan),
         targets,
         model=model,
-        estimate=field.at(targets),
+        estimate=field.estimate(targets),
         krige=krige,
         times_s=times_s,
         count=count,

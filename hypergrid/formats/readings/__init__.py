@@ -1,12 +1,31 @@
 """Readings of an archive as files: CSV, Parquet, NetCDF and SMET; and as tables and coverages that are served."""
 
-from hypergrid.formats.readings.coverages import coverage_collection, coverages, measured, parameters
-from hypergrid.formats.readings.export import FORMATS, Exported, export_readings
-from hypergrid.formats.readings.netcdf import netcdf
-from hypergrid.formats.readings.selection import Chosen, Kind, Piece, Selection
-from hypergrid.formats.readings.tables import INTERVALS, Rows, csv, parquet
+from hypergrid.formats.readings.coverages import (
+    coverage_collection,
+    describe_measurement,
+    make_coverages,
+    make_parameters,
+)
+from hypergrid.formats.readings.export import FORMATS, ExportReport, export_readings
+from hypergrid.formats.readings.netcdf import write_netcdf
+from hypergrid.formats.readings.selection import ReadingsPiece, SelectedReadings, Selection, SeriesKind
+from hypergrid.formats.readings.tables import INTERVALS, RowWriter, write_csv, write_parquet
 
 __all__ = [
-    "FORMATS", "INTERVALS", "Chosen", "Exported", "Kind", "Piece", "Selection", "coverage_collection", "coverages",
-    "Rows", "csv", "export_readings", "measured", "netcdf", "parameters", "parquet",
+    "FORMATS",
+    "INTERVALS",
+    "ExportReport",
+    "ReadingsPiece",
+    "RowWriter",
+    "SelectedReadings",
+    "Selection",
+    "SeriesKind",
+    "coverage_collection",
+    "describe_measurement",
+    "export_readings",
+    "make_coverages",
+    "make_parameters",
+    "write_csv",
+    "write_netcdf",
+    "write_parquet",
 ]  # fmt: skip

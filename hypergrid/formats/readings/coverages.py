@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 
 from hypergrid.core.flags import MEANINGS
-from hypergrid.formats.covjson import collection, parameter, point_series, time_axis
-from hypergrid.formats.readings.selection import Chosen, Kind, Piece
+from hypergrid.formats.covjson import make_collection, make_parameter, point_series, time_axis
+from hypergrid.formats.readings.selection import ReadingsPiece, SelectedReadings, SeriesKind
 
 
-def coverages(chosen: Chosen, pieces: Iterable[Piece], *, flags: bool = False) -> list[dict[str, Any]]:
+def make_coverages(
+    chosen: SelectedReadings, pieces: Iterable[ReadingsPiece], *, flags: bool = False
+) -> list[dict[str, Any]]:
     """Return a PointSeries for each station and kind that has readings, ordered by station as the kinds have them.
 
     Parameters
@@ -28,7 +30,7 @@ def coverages(chosen: Chosen, pieces: Iterable[Piece], *, flags: bool = False) -
     The values of readings that came without one are null, the times those of the stamps, with bounds where a reading is
     of an interval.
     """
-    held: dict[tuple[str, int], list[tuple[Piece, Any]]] = {}
+    held: dict[tuple[str, int], list[tuple[ReadingsPiece, Any]]] = {}
     for piece in pieces:
         for number in np.unique(piece.station).tolist():
             held.setdefault((piece.kind.label, number), []).append((piece, piece.station == number))
@@ -37,19 +39,19 @@ def coverages(chosen: Chosen, pieces: Iterable[Piece], *, flags: bool = False) -
         kind = parts[0][0].kind
         name = kind.stations[number]
         time_ns, value, flag = (
-            np.concatenate([getattr(piece.readings, column)[mine] for piece, mine in parts])
+            np.concatenate([getattr(piece.readings, column)[rows] for piece, rows in parts])
             for column in ("time_ns", "value", "flag")
         )
         starts_ns, ends_ns = (
-            np.concatenate([piece.intervals_ns()[edge][mine] for piece, mine in parts]) for edge in (0, 1)
+            np.concatenate([piece.intervals_ns()[edge][rows] for piece, rows in parts]) for edge in (0, 1)
         )
         ranges = {kind.key: value, **({f"{kind.key}_flag": flag} if flags else {})}
         times = time_axis(starts_ns, ends_ns, stamps_ns=time_ns)
-        made.append(point_series(_place(chosen, name), times, ranges, id=name))
+        made.append(point_series(_station_position(chosen, name), times, ranges, id=name))
     return made
 
 
-def measured(kind: Kind) -> dict[str, Any]:
+def describe_measurement(kind: SeriesKind) -> dict[str, Any]:
     """Return how a kind of series is measured, as members of its parameter: method and interval, height [m]."""
     sample = kind.sample
     method = "point" if sample.statistic == "sample" else sample.statistic
@@ -58,27 +60,33 @@ def measured(kind: Kind) -> dict[str, Any]:
     return {"measurementType": {"method": method, "duration": f"PT{length_s:g}S"}, **of_height}
 
 
-def parameters(kinds: Iterable[Kind], *, flags: bool = False) -> dict[str, Any]:
+def make_parameters(kinds: Iterable[SeriesKind], *, flags: bool = False) -> dict[str, Any]:
     """Return the parameters of kinds of series, by their keys, with how each is measured."""
-    told = {}
+    parameters_by_key = {}
     for kind in kinds:
         variable = kind.variable
         named = {} if variable.standard_name is None else {"standard_name": variable.standard_name}
         label = variable.long_name or variable.name
-        told[kind.key] = parameter(kind.key, {"long_name": label, "units": variable.unit, **named}) | measured(kind)
+        parameters_by_key[kind.key] = make_parameter(
+            kind.key, {"long_name": label, "units": variable.unit, **named}
+        ) | describe_measurement(kind)
         if flags:
             meanings = {"flag_values": list(MEANINGS), "flag_meanings": " ".join(MEANINGS.values())}
-            told[f"{kind.key}_flag"] = parameter(kind.key, {"long_name": f"quality of {label}", **meanings})
-    return told
+            parameters_by_key[f"{kind.key}_flag"] = make_parameter(
+                kind.key, {"long_name": f"quality of {label}", **meanings}
+            )
+    return parameters_by_key
 
 
-def coverage_collection(chosen: Chosen, pieces: Iterable[Piece], *, flags: bool = False) -> dict[str, Any]:
+def coverage_collection(
+    chosen: SelectedReadings, pieces: Iterable[ReadingsPiece], *, flags: bool = False
+) -> dict[str, Any]:
     """Return readings as a CoverageCollection."""
-    made = coverages(chosen, pieces, flags=flags)
-    return collection(made, {"parameters": parameters(chosen.kinds, flags=flags)})
+    made = make_coverages(chosen, pieces, flags=flags)
+    return make_collection(made, {"parameters": make_parameters(chosen.kinds, flags=flags)})
 
 
-def _place(chosen: Chosen, name: str) -> tuple[float, float, float | None]:
+def _station_position(chosen: SelectedReadings, name: str) -> tuple[float, float, float | None]:
     station = chosen.archive.stations.get(name)
     if station is None:
         return np.nan, np.nan, None

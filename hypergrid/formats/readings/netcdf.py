@@ -15,17 +15,17 @@ from hypergrid.core.flags import MEANINGS, TESTS
 from hypergrid.core.times import format_instant
 from hypergrid.core.units import DIMENSIONLESS_TEXT
 from hypergrid.core.version import VERSION
-from hypergrid.formats.readings.selection import Chosen, Kind, Piece
-from hypergrid.formats.readings.tables import Rows
+from hypergrid.formats.readings.selection import ReadingsPiece, SelectedReadings, SeriesKind
+from hypergrid.formats.readings.tables import RowWriter
 
 _CHUNK: Final = 65_536
 _MICROSECOND_NS: Final = 1000
-_SINCE: Final = {"units": "microseconds since 1970-01-01T00:00:00Z", "calendar": "proleptic_gregorian"}
+_TIME_ATTRIBUTES: Final = {"units": "microseconds since 1970-01-01T00:00:00Z", "calendar": "proleptic_gregorian"}
 _METHODS: Final = {"sample": "point", "mean": "mean", "total": "sum", "max": "maximum", "min": "minimum"}
 
 
 @contextmanager
-def netcdf(sink: Path | BinaryIO, chosen: Chosen, kind: Kind) -> Iterator[Rows]:
+def write_netcdf(sink: Path | BinaryIO, chosen: SelectedReadings, kind: SeriesKind) -> Iterator[RowWriter]:
     """Write a file of one kind of series: instants in microseconds, flags beside the values, attributes of ACDD 1.3."""
     with h5netcdf.File(sink, "w") as file:
         made = _NetCdf(file, chosen, kind)
@@ -34,13 +34,13 @@ def netcdf(sink: Path | BinaryIO, chosen: Chosen, kind: Kind) -> Iterator[Rows]:
 
 
 class _NetCdf:
-    def __init__(self, file: h5netcdf.File, chosen: Chosen, kind: Kind) -> None:
+    def __init__(self, file: h5netcdf.File, chosen: SelectedReadings, kind: SeriesKind) -> None:
         self._file, self._kind, self._rows = file, kind, 0
         self._span_ns: tuple[int, int] | None = None
         bounded = kind.sample.stamp != "instant" and kind.sample.interval_s > 0
         file.dimensions = {"obs": None, "station": len(kind.stations), **({"nv": 2} if bounded else {})}
-        file.attrs.update(_about(chosen.archive, kind))
-        _places(file, chosen.archive, kind)
+        file.attrs.update(_global_attributes(chosen.archive, kind))
+        _write_positions(file, chosen.archive, kind)
         self._name = kind.variable.name
         self._columns = {"time": np.int64, self._name: np.float64, f"{self._name}_flag": np.int8}
         self._columns |= {f"{self._name}_failed_tests": np.uint16, "arrival": np.int64, "station_index": np.int32}
@@ -55,7 +55,7 @@ class _NetCdf:
             file["time"].attrs["bounds"] = "time_bounds"
             file.create_variable("time_bounds", ("obs", "nv"), np.int64, chunks=(_CHUNK, 2), compression="gzip")
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: ReadingsPiece) -> None:
         readings = piece.readings
         for stamps in (readings.time_ns, readings.arrival_ns):
             if (stamps % _MICROSECOND_NS).any():
@@ -93,10 +93,10 @@ class _NetCdf:
             self._file.attrs.update({"time_coverage_start": first, "time_coverage_end": last})
 
 
-def _about(archive: Archive, kind: Kind) -> dict[str, Any]:
+def _global_attributes(archive: Archive, kind: SeriesKind) -> dict[str, Any]:
     """Return the global attributes: CF, ACDD 1.3, and those that ERDDAP reads (cdm_…)."""
     variable, statistic = kind.variable, kind.sample.statistic
-    commit = next((one for one in archive.snapshots if one.id == archive.snapshot), None)
+    commit = next((snapshot for snapshot in archive.snapshots if snapshot.id == archive.snapshot), None)
     made = {} if commit is None else {"date_created": format_instant(commit.time_ns)}
     return {
         "Conventions": "CF-1.11, ACDD-1.3",
@@ -113,40 +113,42 @@ def _about(archive: Archive, kind: Kind) -> dict[str, Any]:
         "history": f"read from snapshot {archive.snapshot} by HyperGrid {VERSION}",
         "processing_level": "values as the stations gave them, in the archive's unit; flagged, none removed",
         **made,
-        **_extent(archive, kind),
+        **_find_extent(archive, kind),
         "hypergrid_archive": archive.name,
         "hypergrid_snapshot": archive.snapshot,
     }
 
 
-def _extent(archive: Archive, kind: Kind) -> dict[str, float]:
+def _find_extent(archive: Archive, kind: SeriesKind) -> dict[str, float]:
     """Return the box of the stations that have a position."""
     positions = [archive.stations[name].position for name in kind.stations if name in archive.stations]
-    found: dict[str, float] = {}
+    extent: dict[str, float] = {}
     for key, column in (("lon", "lon"), ("lat", "lat"), ("vertical", "elevation_m")):
-        held = np.array([getattr(one, column) for one in positions], np.float64)
+        held = np.array([getattr(position, column) for position in positions], np.float64)
         held = held[np.isfinite(held)]
         if len(held):
-            found |= {f"geospatial_{key}_min": float(held.min()), f"geospatial_{key}_max": float(held.max())}
-    return found
+            extent |= {f"geospatial_{key}_min": float(held.min()), f"geospatial_{key}_max": float(held.max())}
+    return extent
 
 
-def _places(file: h5netcdf.File, archive: Archive, kind: Kind) -> None:
+def _write_positions(file: h5netcdf.File, archive: Archive, kind: SeriesKind) -> None:
     stations = [archive.stations.get(name) for name in kind.stations]
     name = file.create_variable("station", ("station",), h5py.string_dtype())
     name[:] = np.array(kind.stations, object)
     name.attrs.update({"cf_role": "timeseries_id", "long_name": "station"})
     title = file.create_variable("station_name", ("station",), h5py.string_dtype())
-    title[:] = np.array([one.name if one else "" for one in stations], object)
+    title[:] = np.array([station.name if station else "" for station in stations], object)
     title.attrs.update({"standard_name": "platform_name", "long_name": "name of the station"})
-    for key, column, told in (
+    for key, column, attributes in (
         ("lon", "lon", {"standard_name": "longitude", "units": "degrees_east"}),
         ("lat", "lat", {"standard_name": "latitude", "units": "degrees_north"}),
         ("alt", "elevation_m", {"standard_name": "altitude", "units": "m", "positive": "up"}),
     ):
         made = file.create_variable(key, ("station",), np.float64, fillvalue=np.nan)
-        made[:] = np.array([getattr(one.position, column) if one else np.nan for one in stations], np.float64)
-        made.attrs.update(told)
+        made[:] = np.array(
+            [getattr(station.position, column) if station else np.nan for station in stations], np.float64
+        )
+        made.attrs.update(attributes)
     if kind.sample.height_m is not None:
         depth = kind.sample.height_m < 0
         made = file.create_variable("sensor_height", (), np.float64)
@@ -155,27 +157,27 @@ def _places(file: h5netcdf.File, archive: Archive, kind: Kind) -> None:
         made.attrs["positive"] = "down" if depth else "up"
 
 
-def _attributes(name: str, kind: Kind) -> dict[str, Any]:
+def _attributes(name: str, kind: SeriesKind) -> dict[str, Any]:
     variable, sample = kind.variable, kind.sample
     if name == "time":
-        return {"standard_name": "time", "axis": "T", **_SINCE}
+        return {"standard_name": "time", "axis": "T", **_TIME_ATTRIBUTES}
     if name == "arrival":
-        return {"long_name": "when the reading arrived", **_SINCE}
+        return {"long_name": "when the reading arrived", **_TIME_ATTRIBUTES}
     if name == "station_index":
         return {"instance_dimension": "station", "long_name": "which station"}
     if name.endswith("_flag") and name != variable.name:
         values = np.array(list(MEANINGS), np.int8)
         return {"standard_name": "quality_flag", "flag_values": values, "flag_meanings": " ".join(MEANINGS.values())}
     if name.endswith("_failed_tests") and name != variable.name:
-        masks = np.array([1 << place for place in range(len(TESTS))], np.uint16)
+        masks = np.array([1 << bit for bit in range(len(TESTS))], np.uint16)
         return {"long_name": "tests that set the flag", "flag_masks": masks, "flag_meanings": " ".join(TESTS)}
     height = " sensor_height" if sample.height_m is not None else ""
     unit = "1" if variable.unit in DIMENSIONLESS_TEXT else variable.unit
-    told: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "long_name": variable.long_name or variable.name,
         "units": unit,
         "coordinates": f"time lon lat alt station_name{height}",
         "ancillary_variables": f"{name}_flag {name}_failed_tests",
         "cell_methods": f"time: {_METHODS[sample.statistic]}",
     }
-    return told if variable.standard_name is None else {**told, "standard_name": variable.standard_name}
+    return attributes if variable.standard_name is None else {**attributes, "standard_name": variable.standard_name}

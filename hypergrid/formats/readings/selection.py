@@ -36,7 +36,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Kind:
+class SeriesKind:
     """Series of a variable that differ in nothing but their station."""
 
     label: str
@@ -53,10 +53,10 @@ class Kind:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class ReadingsPiece:
     """Readings of one kind, of one stretch of time, ordered by time, then station."""
 
-    kind: Kind
+    kind: SeriesKind
     readings: Readings
     station: NDArray[np.int64]
     """Which of the kind's stations, shape (n,)."""
@@ -69,7 +69,7 @@ class Piece:
         return starts_ns, starts_ns + length_ns
 
 
-class Chosen:
+class SelectedReadings:
     """The chosen readings of an archive.
 
     Raises
@@ -81,7 +81,7 @@ class Chosen:
     def __init__(self, archive: Archive, selection: Selection) -> None:
         self.archive, self.selection = archive, selection
         # A name with the height or the statistic that tells series apart is one of their kinds, and takes more to know.
-        known = archive.variables if set(selection.variables) <= set(archive.variables) else self._known
+        known = archive.variables if set(selection.variables) <= set(archive.variables) else self._known_names
         for kind, wanted, existing in (
             ("variable", selection.variables, known), ("station", selection.stations, archive.stations),
         ):  # fmt: skip
@@ -96,23 +96,29 @@ class Chosen:
             raise NotFound(message)
 
     @cached_property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[SeriesKind, ...]:
         """Kinds of series, in the order of the archive's variables."""
         names, stations = self.selection.variables, set(self.selection.stations)
-        found: list[Kind] = []
+        result: list[SeriesKind] = []
         for name, variable in self.archive.variables.items():
-            if not names or any(one == name or one.startswith(f"{name}_") for one in names):
+            if not names or any(
+                selected_name == name or selected_name.startswith(f"{name}_") for selected_name in names
+            ):
                 series = self.archive.series(name)
-                keys = {number: key for key, kind in _keyed(variable, series) for number in kind.numbers}
-                some = _kinds(variable, series, stations)
-                found += [replace(kind, key=keys[kind.numbers[0]]) for kind in some]
-        return tuple(kind for kind in found if not names or kind.variable.name in names or kind.key in names)
+                keys = {number: key for key, kind in _list_keyed_kinds(variable, series) for number in kind.numbers}
+                variable_kinds = _list_kinds(variable, series, stations)
+                result += [replace(kind, key=keys[kind.numbers[0]]) for kind in variable_kinds]
+        return tuple(kind for kind in result if not names or kind.variable.name in names or kind.key in names)
 
     @property
-    def _known(self) -> list[str]:
+    def _known_names(self) -> list[str]:
         """Names of variables, and of kinds of their series."""
         variables = self.archive.variables
-        keys = (key for one in variables.values() for key, _ in _keyed(one, self.archive.series(one.name)))
+        keys = (
+            key
+            for variable in variables.values()
+            for key, _ in _list_keyed_kinds(variable, self.archive.series(variable.name))
+        )
         return list(dict.fromkeys([*variables, *keys]))
 
     @property
@@ -121,51 +127,51 @@ class Chosen:
         names = dict.fromkeys(station for kind in self.kinds for station in kind.stations)
         return {name: self.archive.stations[name] for name in names if name in self.archive.stations}
 
-    def spans(self, kinds: tuple[Kind, ...]) -> list[Window]:
+    def spans(self, kinds: tuple[SeriesKind, ...]) -> list[Window]:
         """Return stretches of time that hold all readings of some kinds, in order, each few enough to be in memory."""
         width = max(len(self.archive.series(kind.variable.name)) for kind in kinds)
-        most = max(1, READINGS_AT_ONCE // (_CHUNK_SLICES * width * len({kind.variable.name for kind in kinds})))
+        max_chunks = max(1, READINGS_AT_ONCE // (_CHUNK_SLICES * width * len({kind.variable.name for kind in kinds})))
         edges = {
             edge
             for kind in kinds
-            for window in self.archive.spans(kind.variable.name, most)
+            for window in self.archive.spans(kind.variable.name, max_chunks)
             for edge in (window.start_ns, window.stop_ns)
         }
         ordered = sorted(edges)
         windows = [Window(start, stop) for start, stop in zip(ordered[:-1], ordered[1:], strict=True)]
         if self.selection.window is None:
             return windows
-        return [part for one in windows if (part := one.intersect(self.selection.window)) is not None]
+        return [part for window in windows if (part := window.intersect(self.selection.window)) is not None]
 
-    def read(self, variable: str, window: Window) -> Iterator[Piece]:
+    def read(self, variable: str, window: Window) -> Iterator[ReadingsPiece]:
         """Yield the chosen readings of a variable in a window, a piece a kind."""
-        mine = [kind for kind in self.kinds if kind.variable.name == variable]
-        numbers = np.array([number for kind in mine for number in kind.numbers], np.intp)
-        found = self.archive.read(variable, window=window, series=numbers, tests=True)
+        variable_kinds = [kind for kind in self.kinds if kind.variable.name == variable]
+        numbers = np.array([number for kind in variable_kinds for number in kind.numbers], np.intp)
+        readings = self.archive.read(variable, window=window, series=numbers, tests=True)
         if self.selection.flags:
-            found = found.take(np.isin(found.flag, self.selection.flags))
-        for kind in mine:
-            place = np.full(len(found.series), -1, np.int64)
-            place[list(kind.numbers)] = np.arange(len(kind.numbers))
-            own = found if len(mine) == 1 else found.take(place[found.index] >= 0)
-            own = own.take(np.lexsort((own.index, own.time_ns)))
+            readings = readings.take_rows(np.isin(readings.flag, self.selection.flags))
+        for kind in variable_kinds:
+            station_index = np.full(len(readings.series), -1, np.int64)
+            station_index[list(kind.numbers)] = np.arange(len(kind.numbers))
+            own = readings if len(variable_kinds) == 1 else readings.take_rows(station_index[readings.index] >= 0)
+            own = own.take_rows(np.lexsort((own.index, own.time_ns)))
             if len(own):
-                yield Piece(kind, own, place[own.index])
+                yield ReadingsPiece(kind, own, station_index[own.index])
 
 
-def _keyed(variable: Variable, series: tuple[Series, ...]) -> list[tuple[str, Kind]]:
+def _list_keyed_kinds(variable: Variable, series: tuple[Series, ...]) -> list[tuple[str, SeriesKind]]:
     """Return all kinds of series of a variable with their keys."""
-    return [(kind.label.replace(" ", "_"), kind) for kind in _kinds(variable, series, set())]
+    return [(kind.label.replace(" ", "_"), kind) for kind in _list_kinds(variable, series, set())]
 
 
-def _kinds(variable: Variable, series: tuple[Series, ...], stations: set[str]) -> list[Kind]:
+def _list_kinds(variable: Variable, series: tuple[Series, ...], stations: set[str]) -> list[SeriesKind]:
     grouped: dict[Series, list[int]] = {}
-    for number, one in enumerate(series):
-        if not stations or one.station in stations:
-            grouped.setdefault(replace(one, station="", source=""), []).append(number)
+    for number, series_item in enumerate(series):
+        if not stations or series_item.station in stations:
+            grouped.setdefault(replace(series_item, station="", source=""), []).append(number)
     kinds = []
     for key, members in grouped.items():
-        words = _words(key, list(grouped))
+        words = _distinguish_series(key, list(grouped))
         # Feeds that measured the same at one station: told apart by where they came from.
         sources: dict[str, list[int]] = {}
         twice = len({series[number].station for number in members}) < len(members)
@@ -174,22 +180,22 @@ def _kinds(variable: Variable, series: tuple[Series, ...], stations: set[str]) -
         for source, numbers in sources.items():
             label = " ".join([variable.name, *words, *([f"({source})"] if twice else [])])
             names = tuple(series[number].station for number in numbers)
-            kinds.append(Kind(label, variable, series[numbers[0]], tuple(numbers), names))
+            kinds.append(SeriesKind(label, variable, series[numbers[0]], tuple(numbers), names))
     return kinds
 
 
-def _words(one: Series, among: list[Series]) -> list[str]:
+def _distinguish_series(series: Series, among: list[Series]) -> list[str]:
     """Return what tells series apart from others of their variable."""
     words = []
     for name, form in (
         ("height_m", "{:g}m"), ("replicate", "#{}"), ("statistic", "{}"), ("interval_s", "{:g}s"), ("stamp", "at_{}"),
     ):  # fmt: skip
-        value = getattr(one, name)
+        value = getattr(series, name)
         if len({getattr(other, name) for other in among}) > 1 and value is not None:
             words.append(form.format(value))
     return words
 
 
-def tests_in_words(bits: int) -> str:
+def format_tests(bits: int) -> str:
     """Return the names of the tests that a bit each stands for, apart by a blank."""
-    return " ".join(name for place, name in enumerate(TESTS) if bits >> place & 1)
+    return " ".join(name for bit, name in enumerate(TESTS) if bits >> bit & 1)

@@ -17,7 +17,7 @@ from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidQuery, InvalidUnit
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import convert
-from hypergrid.formats.readings.selection import Chosen, Kind, Piece
+from hypergrid.formats.readings.selection import ReadingsPiece, SelectedReadings, SeriesKind
 
 FIELDS: Final = {
     "air_temperature": ("TA", "K"),
@@ -44,16 +44,16 @@ NODATA: Final = -999
 class Smet:
     """A file a station; each piece adds rows to those of its stations."""
 
-    def __init__(self, chosen: Chosen, paths: dict[str, Path]) -> None:
+    def __init__(self, chosen: SelectedReadings, paths: dict[str, Path]) -> None:
         self._paths = paths
-        self._fields = _fields(chosen.kinds)
+        self._fields = _make_fields(chosen.kinds)
         for name, path in paths.items():
-            path.write_text(_header(chosen.archive, name, self._fields), encoding="utf-8", newline="\n")
+            path.write_text(_format_header(chosen.archive, name, self._fields), encoding="utf-8", newline="\n")
 
-    def add(self, pieces: Sequence[Piece]) -> None:
+    def add(self, pieces: Sequence[ReadingsPiece]) -> None:
         """Write the rows of one stretch of time, of all kinds."""
         for name, path in self._paths.items():
-            rows = [_of_station(piece, name) for piece in pieces]
+            rows = [_select_station(piece, name) for piece in pieces]
             times = np.unique(np.concatenate([np.empty(0, np.int64), *(time_ns for time_ns, _ in rows)]))
             if not len(times):
                 continue
@@ -68,29 +68,29 @@ class Smet:
                 column = [kind.label for kind, *_ in self._fields].index(piece.kind.label)
                 table[np.searchsorted(times, time_ns), column] = np.where(np.isnan(values), float(NODATA), values)
             with path.open("a", encoding="utf-8", newline="\n") as stream:
-                _write(stream, times, table)
+                _write_rows(stream, times, table)
 
 
-def _of_station(piece: Piece, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _select_station(piece: ReadingsPiece, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     if name not in piece.kind.stations:
         return np.empty(0, np.int64), np.empty(0)
-    mine = piece.station == piece.kind.stations.index(name)
-    return piece.readings.time_ns[mine], piece.readings.value[mine]
+    mask = piece.station == piece.kind.stations.index(name)
+    return piece.readings.time_ns[mask], piece.readings.value[mask]
 
 
-def _write(stream: IO[str], times: NDArray[np.int64], table: NDArray[np.float64]) -> None:
+def _write_rows(stream: IO[str], times: NDArray[np.int64], table: NDArray[np.float64]) -> None:
     unit: Literal["s", "ns"] = "s" if not (times % SECOND_NS).any() else "ns"
     texts = np.datetime_as_string(times.astype("datetime64[ns]"), unit=unit).tolist()
     for text, row in zip(texts, table.tolist(), strict=True):
         stream.write(f"{text} {' '.join(str(NODATA) if value == NODATA else repr(value) for value in row)}\n")
 
 
-Field = tuple[Kind, str, float, float]
+Field = tuple[SeriesKind, str, float, float]
 """A kind of series, its field, and the multiplier and offset that lead to SMET's unit."""
 
 
-def _fields(kinds: Sequence[Kind]) -> list[Field]:
-    found: list[Field] = []
+def _make_fields(kinds: Sequence[SeriesKind]) -> list[Field]:
+    fields: list[Field] = []
     for kind in kinds:
         name, unit = FIELDS.get(kind.variable.name, (kind.variable.name.upper(), kind.variable.unit))
         multiplier, offset = 1.0, 0.0
@@ -99,24 +99,24 @@ def _fields(kinds: Sequence[Kind]) -> list[Field]:
             multiplier = float(convert(1.0, kind.variable.unit, unit)) - offset
         except InvalidUnit:
             name = kind.variable.name.upper()
-        taken = sum(one[1] == name or one[1].startswith(f"{name}_") for one in found)
-        found.append((kind, f"{name}_{taken + 1}" if taken else name, round(multiplier, 12), round(offset, 9)))
-    return found
+        taken = sum(field[1] == name or field[1].startswith(f"{name}_") for field in fields)
+        fields.append((kind, f"{name}_{taken + 1}" if taken else name, round(multiplier, 12), round(offset, 9)))
+    return fields
 
 
-def _header(archive: Archive, name: str, fields: Sequence[Field]) -> str:
+def _format_header(archive: Archive, name: str, fields: Sequence[Field]) -> str:
     station = archive.stations.get(name)
     position = station.position if station else None
-    place = {
+    coordinates = {
         "latitude": position.lat if position else math.nan,
         "longitude": position.lon if position else math.nan,
         "altitude": position.elevation_m if position else math.nan,
     }
-    lines = ["SMET 1.1 ASCII", "[HEADER]", f"station_id = {_line(name)}"]
+    lines = ["SMET 1.1 ASCII", "[HEADER]", f"station_id = {_format_line(name)}"]
     if station is not None and station.name:
-        lines.append(f"station_name = {_line(station.name)}")
-    lines += [f"{key} = {NODATA if math.isnan(value) else repr(float(value))}" for key, value in place.items()]
-    lines += [f"nodata = {NODATA}", "tz = 0", f"source = HyperGrid archive {_line(archive.name)}"]
+        lines.append(f"station_name = {_format_line(station.name)}")
+    lines += [f"{key} = {NODATA if math.isnan(value) else repr(float(value))}" for key, value in coordinates.items()]
+    lines += [f"nodata = {NODATA}", "tz = 0", f"source = HyperGrid archive {_format_line(archive.name)}"]
     lines.append(f"comment = snapshot {archive.snapshot}; {'; '.join(f'{f} is {k.label}' for k, f, *_ in fields)}")
     lines.append("fields = timestamp " + " ".join(field for _, field, *_ in fields))
     lines.append("units_multiplier = 1 " + " ".join(f"{multiplier:.12g}" for *_, multiplier, _ in fields))
@@ -124,5 +124,5 @@ def _header(archive: Archive, name: str, fields: Sequence[Field]) -> str:
     return "\n".join([*lines, "[DATA]", ""])
 
 
-def _line(text: str) -> str:
+def _format_line(text: str) -> str:
     return " ".join(text.split())

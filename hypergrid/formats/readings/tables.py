@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hypergrid.core.flags import MISSING
-from hypergrid.formats.readings.selection import Piece, tests_in_words
+from hypergrid.formats.readings.selection import ReadingsPiece, format_tests
 
 LABEL: Final = pa.dictionary(pa.int32(), pa.string())
 STAMP: Final = pa.timestamp("ns", tz="UTC")
@@ -37,15 +37,15 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """How cells begin that spreadsheets take for formulas."""
 
 
-class Rows(Protocol):
+class RowWriter(Protocol):
     """What takes pieces one after the other."""
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: ReadingsPiece) -> None:
         """Write the rows of a piece."""
 
 
 @contextmanager
-def parquet(sink: Path | BinaryIO, schema: pa.Schema = SCHEMA) -> Iterator[Rows]:
+def write_parquet(sink: Path | BinaryIO, schema: pa.Schema = SCHEMA) -> Iterator[RowWriter]:
     """Write a Parquet file."""
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
         yield _Parquet(writer, schema)
@@ -55,15 +55,15 @@ class _Parquet:
     def __init__(self, writer: pq.ParquetWriter, schema: pa.Schema) -> None:
         self._writer, self._schema = writer, schema
 
-    def add(self, piece: Piece) -> None:
-        columns = _columns(piece, self._schema)
-        columns |= {name: pa.array(columns[name], STAMP) for name in _named(self._schema, STAMP)}
+    def add(self, piece: ReadingsPiece) -> None:
+        columns = _make_columns(piece, self._schema)
+        columns |= {name: pa.array(columns[name], STAMP) for name in _list_names(self._schema, STAMP)}
         table = {field.name: columns[field.name].cast(field.type) for field in self._schema}
         self._writer.write_table(pa.table(table, schema=self._schema))
 
 
 @contextmanager
-def csv(sink: Path | BinaryIO, schema: pa.Schema = SCHEMA) -> Iterator[Rows]:
+def write_csv(sink: Path | BinaryIO, schema: pa.Schema = SCHEMA) -> Iterator[RowWriter]:
     """Write a CSV file: a header, lines that end with CR LF, text that could be a formula after an apostrophe."""
     with sink.open("wb") if isinstance(sink, Path) else nullcontext(sink) as stream:
         stream.write(",".join(schema.names).encode() + b"\r\n")
@@ -74,11 +74,11 @@ class _Csv:
     def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
         self._stream, self._schema = stream, schema
 
-    def add(self, piece: Piece) -> None:
-        columns = _columns(piece, self._schema)
-        columns |= {name: _instants(columns[name]) for name in _named(self._schema, STAMP)}
-        columns |= {name: _harmless(columns[name]) for name in ("station", "variable", "unit")}
-        labels = [*_named(self._schema, STAMP), *_named(self._schema, LABEL)]
+    def add(self, piece: ReadingsPiece) -> None:
+        columns = _make_columns(piece, self._schema)
+        columns |= {name: _format_instants(columns[name]) for name in _list_names(self._schema, STAMP)}
+        columns |= {name: _escape_formulas(columns[name]) for name in ("station", "variable", "unit")}
+        labels = [*_list_names(self._schema, STAMP), *_list_names(self._schema, LABEL)]
         # "none" writes no quotes at all, and "needed" quotes around every text.
         plain = not any(_NEEDS_QUOTES.search(text) for name in labels for text in columns[name].dictionary.to_pylist())
         options = pv.WriteOptions(include_header=False, quoting_style="none" if plain else "needed", eol="\r\n")
@@ -86,11 +86,11 @@ class _Csv:
         pv.write_csv(pa.table({name: columns[name] for name in self._schema.names}), self._stream, options)
 
 
-def _named(schema: pa.Schema, kind: pa.DataType) -> list[str]:
+def _list_names(schema: pa.Schema, kind: pa.DataType) -> list[str]:
     return [field.name for field in schema if field.type == kind]
 
 
-def _columns(piece: Piece, schema: pa.Schema) -> dict[str, Any]:
+def _make_columns(piece: ReadingsPiece, schema: pa.Schema) -> dict[str, Any]:
     """Return the columns of a schema by name; instants are still nanoseconds since 1970."""
     readings, kind = piece.readings, piece.kind
     count = len(readings)
@@ -99,33 +99,33 @@ def _columns(piece: Piece, schema: pa.Schema) -> dict[str, Any]:
     starts_ns, ends_ns = piece.intervals_ns()
     height_m = kind.sample.height_m
     columns = {
-        "station": _labels(piece.station, list(kind.stations)),
-        "variable": _labels(np.zeros(count, np.int64), [kind.variable.name if alone else kind.label]),
+        "station": _make_labels(piece.station, list(kind.stations)),
+        "variable": _make_labels(np.zeros(count, np.int64), [kind.variable.name if alone else kind.label]),
         "value": pa.array(readings.value, pa.float64(), mask=readings.flag == MISSING),
-        "unit": _labels(np.zeros(count, np.int64), [kind.variable.unit]),
+        "unit": _make_labels(np.zeros(count, np.int64), [kind.variable.unit]),
         "flag": pa.array(readings.flag, pa.uint8()),
-        "failed_tests": _labels(code, [tests_in_words(int(one)) for one in bits]),
+        "failed_tests": _make_labels(code, [format_tests(int(bit_set)) for bit_set in bits]),
         "time": readings.time_ns,
         "arrival": readings.arrival_ns,
         "start": starts_ns,
         "end": ends_ns,
         "height_m": pa.array(np.full(count, height_m or 0.0), pa.float64(), mask=np.full(count, height_m is None)),
-        "statistic": _labels(np.zeros(count, np.int64), [kind.sample.statistic]),
+        "statistic": _make_labels(np.zeros(count, np.int64), [kind.sample.statistic]),
         "replicate": pa.array(np.full(count, kind.sample.replicate), pa.int32()),
     }
     return {name: columns[name] for name in schema.names}
 
 
-def _labels(code: NDArray[np.int64], names: list[str]) -> pa.Array:
+def _make_labels(code: NDArray[np.int64], names: list[str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(code, pa.int32()), pa.array(names, pa.string()))
 
 
-def _harmless(column: pa.Array) -> pa.Array:
+def _escape_formulas(column: pa.Array) -> pa.Array:
     names = [f"'{name}" if name.startswith(_FORMULA) else name for name in column.dictionary.to_pylist()]
     return pa.DictionaryArray.from_arrays(column.indices, pa.array(names, pa.string()))
 
 
-def _instants(time_ns: NDArray[np.int64]) -> pa.Array:
+def _format_instants(time_ns: NDArray[np.int64]) -> pa.Array:
     """Return ISO 8601 texts in UTC, as short as they are exact for all of a piece."""
     different, code = np.unique(time_ns, return_inverse=True)
     units: tuple[tuple[Literal["s", "ms", "us", "ns"], int], ...] = (
@@ -133,4 +133,4 @@ def _instants(time_ns: NDArray[np.int64]) -> pa.Array:
     )  # fmt: skip
     unit = next(name for name, ns in units if not (different % ns).any())
     texts = np.datetime_as_string(different.astype("datetime64[ns]"), unit=unit)
-    return _labels(code, [f"{text}Z" for text in texts.tolist()])
+    return _make_labels(code, [f"{text}Z" for text in texts.tolist()])

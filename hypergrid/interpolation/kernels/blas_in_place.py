@@ -136,11 +136,11 @@ def _stride(a: Floats) -> object:
         Rows are not in C order, or not of 64-bit numbers: BLAS would read and write elsewhere.
     """
     rows, columns = a.shape
-    apart = a.strides[0] // a.itemsize if rows > 1 else columns
-    if a.dtype != np.float64 or (columns > 1 and a.strides[1] != a.itemsize) or apart < columns:
+    gap = a.strides[0] // a.itemsize if rows > 1 else columns
+    if a.dtype != np.float64 or (columns > 1 and a.strides[1] != a.itemsize) or gap < columns:
         message = f"BLAS needs rows of float64 in C order; got {a.dtype} of shape {a.shape} with strides {a.strides}"
         raise ValueError(message)
-    return _whole(max(apart, 1))
+    return _whole(max(gap, 1))
 
 
 def _whole(number: int) -> object:

@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.interpolation.kernels.local_task import INDEPENDENT, LANES, VARIANCES
-from hypergrid.interpolation.kernels.threads import compiled
+from hypergrid.interpolation.kernels.threads import jit_kernel
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]
 
-LEAST_PIVOT = 1e-10
+MIN_PIVOT = 1e-10
 """Share of its variance that a station must have of its own, given those before it; below, too many digits are lost."""
 FINE, UNDETERMINED, SINGULAR = 0, 1, 2
 """What became of a set."""
 
 
-@compiled(reordered=True)
+@jit_kernel(reordered=True)
 def dot(a: Floats, b: Floats, count: int) -> float:
     """Return the sum of products of two padded rows."""
     total = 0.0
@@ -35,45 +35,45 @@ def dot(a: Floats, b: Floats, count: int) -> float:
     return total
 
 
-@compiled()
-def lessen(a: Floats, b: Floats, factor: float, start: int, count: int) -> None:
+@jit_kernel()
+def axpy(a: Floats, b: Floats, factor: float, start: int, count: int) -> None:
     """Take a multiple of padded row `b` from row `a`, from the eight numbers on that `start` is in."""
     for first in range(start & -LANES, count, LANES):
         for lane in range(LANES):
             a[first + lane] -= factor * b[first + lane]
 
 
-@compiled()
-def forward(upper: Floats, right: Floats, count: int) -> None:
+@jit_kernel()
+def solve_lower(upper: Floats, right: Floats, count: int) -> None:
     """Solve `L y = right` in place; `upper` is L', its diagonal inverted, zero below."""
     for j in range(count):
         solved = right[j] * upper[j, j]
-        lessen(right, upper[j], solved, j, count)
+        axpy(right, upper[j], solved, j, count)
         right[j] = solved
 
 
-@compiled()
-def backward(lower: Floats, right: Floats, count: int) -> None:
+@jit_kernel()
+def solve_upper(lower: Floats, right: Floats, count: int) -> None:
     """Solve `L' x = right` in place; `lower` is L, its diagonal inverted, zero above."""
     for j in range(count - 1, -1, -1):
         solved = right[j] * lower[j, j]
-        lessen(right, lower[j], solved, 0, j)
+        axpy(right, lower[j], solved, 0, j)
         right[j] = solved
 
 
-@compiled()
+@jit_kernel()
 def factorise(upper: Floats, lower: Floats, count: int) -> bool:
     """Turn C in `upper` into L', and `lower` into L, with their diagonals inverted; False where C needs pivoting."""
-    least = LEAST_PIVOT * upper[0, 0]
+    min_pivot = MIN_PIVOT * upper[0, 0]
     for j in range(count):
-        if not upper[j, j] > least:
+        if not upper[j, j] > min_pivot:
             return False
         root = 1.0 / math.sqrt(upper[j, j])
         for first in range(j & -LANES, count, LANES):
             for lane in range(LANES):
                 upper[j, first + lane] *= root
         for i in range(j + 1, count):
-            lessen(upper[i], upper[j], upper[j, i], i, count)
+            axpy(upper[i], upper[j], upper[j, i], i, count)
         upper[j, j] = root
     for i in range(count):
         upper[i, :i] = 0.0
@@ -82,7 +82,7 @@ def factorise(upper: Floats, lower: Floats, count: int) -> bool:
     return True
 
 
-@compiled()
+@jit_kernel()
 def orthogonalise(rows: Floats, triangle: Floats, count: int) -> bool:
     """Turn rows of functions into orthonormal ones, and note R' with its diagonal inverted; False where they depend.
 
@@ -97,7 +97,7 @@ def orthogonalise(rows: Floats, triangle: Floats, count: int) -> bool:
             for g in range(f):
                 product = dot(rows[g], rows[f], count)
                 triangle[f, g] += product
-                lessen(rows[f], rows[g], product, 0, count)
+                axpy(rows[f], rows[g], product, 0, count)
                 if g == 0 and repeat == 0:
                     size = dot(rows[f], rows[f], count)
         left = dot(rows[f], rows[f], count)
@@ -109,7 +109,7 @@ def orthogonalise(rows: Floats, triangle: Floats, count: int) -> bool:
     return True
 
 
-@compiled()
+@jit_kernel()
 def prepare(
     covariances: Floats,
     station_functions: Floats,
@@ -127,7 +127,7 @@ def prepare(
     if functions > 1:
         if count < functions:
             return UNDETERMINED
-        _take(station_functions, members, rows)
+        _gather_functions(station_functions, members, rows)
         if not orthogonalise(rows, triangle, count):
             return UNDETERMINED
     upper[:] = 0.0
@@ -136,21 +136,21 @@ def prepare(
             upper[i, s] = shift + covariances[members[i], members[s]]
     if not factorise(upper, lower, count):
         return SINGULAR
-    _take(station_functions, members, rows)
+    _gather_functions(station_functions, members, rows)
     for f in range(functions):
-        forward(upper, rows[f], count)
+        solve_lower(upper, rows[f], count)
     return FINE if orthogonalise(rows, triangle, count) else SINGULAR
 
 
-@compiled()
-def _take(station_functions: Floats, members: Numbers, rows: Floats) -> None:
+@jit_kernel()
+def _gather_functions(station_functions: Floats, members: Numbers, rows: Floats) -> None:
     rows[:] = 0.0
     for f in range(rows.shape[0]):
         for s in range(members.size):
             rows[f, s] = station_functions[f, members[s]]
 
 
-@compiled()
+@jit_kernel()
 def solve(
     upper: Floats,
     lower: Floats,
@@ -164,7 +164,7 @@ def solve(
 ) -> float:
     """Turn a target's covariances into its weights, where they are wanted; return what its variance gains by them."""
     lead, excess = scratch[0], scratch[1]
-    forward(upper, right, count)
+    solve_lower(upper, right, count)
     gained = -dot(right, right, count)
     for f in range(rows.shape[0]):
         lead[f] = functions[f]
@@ -175,6 +175,6 @@ def solve(
         gained += excess[f] * excess[f]
     if what != VARIANCES:
         for f in range(rows.shape[0]):
-            lessen(right, rows[f], excess[f], 0, count)
-        backward(lower, right, count)
+            axpy(right, rows[f], excess[f], 0, count)
+        solve_upper(lower, right, count)
     return gained

@@ -50,9 +50,9 @@ def negative_semivariance(
         Shape (points, stations); may be a part of a wider array.
     """
     result = np.empty((len(points_m), len(stations_m))) if out is None else out
-    terms = _terms(model)
+    terms = _list_terms(model)
     if terms is None or max(result.size, job_pairs) <= WORTH_COMPILED:
-        _plain(points_m, stations_m, model, origin, exact_within_m, result)
+        _fill_uncompiled(points_m, stations_m, model, origin, exact_within_m, result)
         return result
     # Not before it is worth the time that the import takes.
     from hypergrid.interpolation.kernels import covariance_loops  # noqa: PLC0415
@@ -62,9 +62,9 @@ def negative_semivariance(
     level, near = origin - model.nugget, -1.0 if exact_within_m is None else exact_within_m
 
     def piece(rows: slice) -> None:
-        covariance_loops.fill(points, stations, terms, level, origin, near, result, rows.start, rows.stop)
+        covariance_loops.write_covariances(points, stations, terms, level, origin, near, result, rows.start, rows.stop)
 
-    share(piece, _pieces(len(points_m)))
+    share(piece, _split_points(len(points_m)))
     return result
 
 
@@ -87,7 +87,7 @@ def carried(
     dual
         Shape (stations, columns).
     """
-    terms = _terms(model)
+    terms = _list_terms(model)
     pairs = max(len(points_m) * len(stations_m), job_pairs)
     if terms is None or pairs <= WORTH_COMPILED or dual.shape[1] > FEW_COLUMNS:
         sides = negative_semivariance(
@@ -103,25 +103,27 @@ def carried(
     out = np.empty((dual.shape[1], len(points_m)))
 
     def piece(rows: slice) -> None:
-        covariance_loops.carry(points, stations, terms, level, origin, near, rows_of_dual, out, rows.start, rows.stop)
+        covariance_loops.write_products(
+            points, stations, terms, level, origin, near, rows_of_dual, out, rows.start, rows.stop
+        )
 
-    share(piece, _pieces(len(points_m)))
+    share(piece, _split_points(len(points_m)))
     return out
 
 
-def _pieces(points: int) -> list[slice]:
+def _split_points(points: int) -> list[slice]:
     edges = np.linspace(0, points, 9).astype(int).tolist()
     return [slice(start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)]
 
 
-def _terms(model: Variogram) -> Floats | None:
+def _list_terms(model: Variogram) -> Floats | None:
     """Return kind, partial sill and scale [1/m] of each term, shape (terms, 3); None for a shape no loop knows."""
-    rows = [_term(term) for term in model.structures if term.psill]
+    rows = [_pack_term(term) for term in model.structures if term.psill]
     known = [row for row in rows if row is not None]
     return np.array(known).reshape(-1, 3) if len(known) == len(rows) else None
 
 
-def _term(term: Structure) -> tuple[float, float, float] | None:
+def _pack_term(term: Structure) -> tuple[float, float, float] | None:
     kinds = {"exponential": (EXPONENTIAL, 3.0), "gaussian": (GAUSSIAN, 7.0 / 4.0), "spherical": (SPHERICAL, 1.0)}
     kinds["linear"] = (LINEAR, 1.0)
     if term.model == "matern" and term.smoothness is not None:
@@ -134,7 +136,7 @@ def _term(term: Structure) -> tuple[float, float, float] | None:
     return float(kind), term.psill, factor / term.range_m
 
 
-def _plain(
+def _fill_uncompiled(
     points_m: Floats, stations_m: Floats, model: Variogram, origin: float, exact_within_m: float | None, out: Floats
 ) -> None:
     distance = separations(points_m, stations_m)

@@ -18,7 +18,7 @@ from hypergrid.interpolation.kernels.covariance import (
     MATERN_THREE_HALVES,
     SPHERICAL,
 )
-from hypergrid.interpolation.kernels.threads import compiled
+from hypergrid.interpolation.kernels.threads import jit_kernel
 
 Floats = NDArray[np.float64]
 
@@ -29,19 +29,19 @@ LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
 """ln 2 in two parts, the first of so few digits that whole multiples of it are exact (Cody and Waite 1980)."""
 ROUNDING = 6755399441055744.0 + 1023.0
 """1.5 * 2^52: added to a number, it leaves its whole part in the last bits; and the offset of an exponent's bits."""
-LEAST = -708.0
+MIN_EXPONENT = -708.0
 """Below it, exp is taken as that of it, 3e-308."""
 HALF_PI = math.pi / 2.0
 QUARTER = 0.25 / RADIUS_M**2
 """Of the square of a chord: the square of the sine of half its arc."""
-FAR = FAR_CHORD**2 / 4.0
+MAX_QUARTER_SQUARE = FAR_CHORD**2 / 4.0
 """That of the chord beyond which an arc is taken from the antipode."""
 
 
-@compiled()
+@jit_kernel()
 def exponential(x: float) -> float:
     """Return exp(x) for x of zero or less, to 1e-15: 2^n times a Taylor polynomial of degree 13."""
-    x = max(x, LEAST)
+    x = max(x, MIN_EXPONENT)
     shifted = x * LOG2_E + ROUNDING
     whole = shifted - ROUNDING
     r = (x - whole * LN2_HIGH) - whole * LN2_LOW
@@ -63,7 +63,7 @@ def exponential(x: float) -> float:
     return p * power
 
 
-@compiled()
+@jit_kernel()
 def arcsine(square: float) -> float:
     """Return asin(sqrt(square)) for 0 to 1, by the rational function of Sun's fdlibm."""
     x = math.sqrt(square)
@@ -75,11 +75,11 @@ def arcsine(square: float) -> float:
     p = (p + 1.66666666666666657415e-01) * t
     q = (7.70381505559019352791e-02 * t - 6.88283971605453293030e-01) * t + 2.02094576023350569471e00
     q = (q * t - 2.40339491173441421878e00) * t + 1.0
-    found = s + s * (p / q)
-    return HALF_PI - 2.0 * found if is_large else found
+    angle = s + s * (p / q)
+    return HALF_PI - 2.0 * angle if is_large else angle
 
 
-@compiled()
+@jit_kernel()
 def distances(points: Floats, stations: Floats, point: int, out: Floats, start: int) -> None:
     """Write the distances [m] of a point from all stations; places have shape (2 or 3, places)."""
     count = stations.shape[1]
@@ -89,22 +89,22 @@ def distances(points: Floats, stations: Floats, point: int, out: Floats, start: 
             out[start + s] = math.sqrt((stations[0, s] - x) ** 2 + (stations[1, s] - y) ** 2)
         return
     z = points[2, point]
-    far = 0
+    far_count = 0
     for s in range(count):
         square = (stations[0, s] - x) ** 2 + (stations[1, s] - y) ** 2 + (stations[2, s] - z) ** 2
         out[start + s] = square * QUARTER
-        far += square * QUARTER > FAR
+        far_count += square * QUARTER > MAX_QUARTER_SQUARE
     for s in range(count):
         out[start + s] = 2.0 * RADIUS_M * arcsine(out[start + s] if out[start + s] < 1.0 else 1.0)
-    if far:
+    if far_count:
         for s in range(count):
             square = (stations[0, s] + x) ** 2 + (stations[1, s] + y) ** 2 + (stations[2, s] + z) ** 2
-            if square * QUARTER < 1.0 - FAR:
+            if square * QUARTER < 1.0 - MAX_QUARTER_SQUARE:
                 out[start + s] = 2.0 * RADIUS_M * (HALF_PI - arcsine(square * QUARTER))
 
 
-@compiled()
-def lower(kind: int, psill: float, scale: float, distance: Floats, out: Floats, count: int) -> None:
+@jit_kernel()
+def subtract_term(kind: int, psill: float, scale: float, distance: Floats, out: Floats, count: int) -> None:
     """Take a term of a variogram at `count` distances from `out`."""
     if kind == EXPONENTIAL:
         for i in range(count):
@@ -130,8 +130,8 @@ def lower(kind: int, psill: float, scale: float, distance: Floats, out: Floats, 
             out[i] -= psill * scale * distance[i]
 
 
-@compiled()
-def block(
+@jit_kernel()
+def write_block(
     points: Floats,
     stations: Floats,
     terms: Floats,
@@ -151,14 +151,14 @@ def block(
     for i in range(count):
         values[i] = level
     for term in range(terms.shape[0]):
-        lower(int(terms[term, 0]), terms[term, 1], terms[term, 2], distance, values, count)
+        subtract_term(int(terms[term, 0]), terms[term, 1], terms[term, 2], distance, values, count)
     if coincident_m >= 0.0:
         for i in range(count):
             values[i] = origin if distance[i] <= coincident_m else values[i]
 
 
-@compiled()
-def fill(
+@jit_kernel()
+def write_covariances(
     points: Floats,
     stations: Floats,
     terms: Floats,
@@ -185,14 +185,14 @@ def fill(
     distance, values = np.empty(at_once * stride), np.empty(at_once * stride)
     for first in range(start, stop, at_once):
         beyond = min(first + at_once, stop)
-        block(points, stations, terms, level, origin, coincident_m, first, beyond, distance, values)
+        write_block(points, stations, terms, level, origin, coincident_m, first, beyond, distance, values)
         for point in range(first, beyond):
             for s in range(stride):
                 out[point, s] = values[(point - first) * stride + s]
 
 
-@compiled(reordered=True)
-def product(values: Floats, start: int, column: Floats) -> float:
+@jit_kernel(reordered=True)
+def dot_column(values: Floats, start: int, column: Floats) -> float:
     """Return the sum of products of a column with as many values."""
     total = 0.0
     for s in range(column.size):
@@ -200,8 +200,8 @@ def product(values: Floats, start: int, column: Floats) -> float:
     return total
 
 
-@compiled()
-def carry(
+@jit_kernel()
+def write_products(
     points: Floats,
     stations: Floats,
     terms: Floats,
@@ -219,7 +219,7 @@ def carry(
     distance, values = np.empty(at_once * stride), np.empty(at_once * stride)
     for first in range(start, stop, at_once):
         beyond = min(first + at_once, stop)
-        block(points, stations, terms, level, origin, coincident_m, first, beyond, distance, values)
+        write_block(points, stations, terms, level, origin, coincident_m, first, beyond, distance, values)
         for point in range(first, beyond):
             for column in range(dual.shape[0]):
-                out[column, point] = product(values, (point - first) * stride, dual[column])
+                out[column, point] = dot_column(values, (point - first) * stride, dual[column])

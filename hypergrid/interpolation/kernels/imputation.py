@@ -3,31 +3,31 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.interpolation.kernels.cholesky import backward, factorise, forward
+from hypergrid.interpolation.kernels.cholesky import factorise, solve_lower, solve_upper
 from hypergrid.interpolation.kernels.local_task import LANES
-from hypergrid.interpolation.kernels.threads import compiled
+from hypergrid.interpolation.kernels.threads import jit_kernel
 
 Floats = NDArray[np.float64]
 
 
-LEAST_SHARE = 1e-5
+MIN_SHARE = 1e-5
 """Share of its variance that a station must have of its own, given those before it.
 
 Below, refining need not converge.
 """
 
 
-@compiled()
-def _is_sure(upper: Floats, least: float, count: int) -> bool:
+@jit_kernel()
+def _is_sure(upper: Floats, minimum: float, count: int) -> bool:
     """Return whether all pivots of a factor, its diagonal inverted, are above the least."""
     for j in range(count):
-        if upper[j, j] * upper[j, j] * least > 1.0:
+        if upper[j, j] * upper[j, j] * minimum > 1.0:
             return False
     return True
 
 
-@compiled(reordered=True)
-def fill(
+@jit_kernel(reordered=True)
+def impute(
     core: Floats, present: NDArray[np.bool_], filled: Floats, solved: NDArray[np.bool_], start: int, stop: int
 ) -> None:
     """Put `-inv(P_MM) P_MA z_A` in place of the missing values of some slices.
@@ -46,21 +46,21 @@ def fill(
         The slices.
     """
     stations = core.shape[0]
-    most = 0
+    max_missing = 0
     for row in range(start, stop):
         lacking = 0
         for station in range(stations):
             lacking += not present[row, station]
         if lacking < stations:
-            most = max(most, lacking)
-    padded = (most + LANES - 1) & -LANES
-    missing = np.empty(most + 1, dtype=np.int64)
-    upper, lower = np.zeros((most, padded)), np.zeros((most, padded))
+            max_missing = max(max_missing, lacking)
+    padded = (max_missing + LANES - 1) & -LANES
+    missing = np.empty(max_missing + 1, dtype=np.int64)
+    upper, lower = np.zeros((max_missing, padded)), np.zeros((max_missing, padded))
     right = np.zeros(padded)
     for row in range(start, stop):
         count = 0
         for station in range(stations):
-            if not present[row, station] and count < most:
+            if not present[row, station] and count < max_missing:
                 missing[count] = station
                 count += 1
         solved[row] = False
@@ -72,7 +72,7 @@ def fill(
                 for j in range(i, count):
                     upper[i, j] = core[missing[i], missing[j]]
                 greatest = max(greatest, upper[i, i])
-            if factorise(upper, lower, count) and _is_sure(upper, LEAST_SHARE * greatest, count):
+            if factorise(upper, lower, count) and _is_sure(upper, MIN_SHARE * greatest, count):
                 # The second time refines the first: the factor is of one triangle of P, whose rounding is not that of
                 # its rows, and in a smooth model without a nugget would cost a thousand times more digits.
                 for _ in range(2):
@@ -83,8 +83,8 @@ def fill(
                         for station in range(stations):
                             total += of[station] * values[station]
                         right[i] = -total
-                    forward(upper, right, count)
-                    backward(lower, right, count)
+                    solve_lower(upper, right, count)
+                    solve_upper(lower, right, count)
                     for i in range(count):
                         values[missing[i]] += right[i]
                 solved[row] = True

@@ -17,7 +17,7 @@ INDEPENDENT = 1e-5
 """Share of its size that a drift function must have of its own among the stations of a set, given those before it."""
 
 
-class Task(NamedTuple):
+class LocalTask(NamedTuple):
     """Slices of one group and what is wanted of them; slices with the same stations follow one another."""
 
     what: int
@@ -34,12 +34,12 @@ class Task(NamedTuple):
     """Values in these slices, less the known mean, 0 where missing, shape (stations, slices + `LANES`)."""
     shift: float
     """Added to each covariance, so that each set's matrix is positive definite; the drift's constant takes it up."""
-    most: int
+    max_stations: int
     """Stations used at most."""
     octants: int
     """Stations used at most in each sector; 0 where any number may."""
 
-    def of(self, numbers: NDArray[np.intp]) -> "Task":
+    def select_stations(self, numbers: NDArray[np.intp]) -> "LocalTask":
         """Return the same task for some of the stations."""
         with_none = np.append(numbers, -1)
         return self._replace(
@@ -74,29 +74,29 @@ class Factors(NamedTuple):
     """What became of each system, shape (n,)."""
 
     @classmethod
-    def empty(cls, sets: int, most: int, functions: int) -> "Factors":
+    def empty(cls, sets: int, maximum: int, functions: int) -> "Factors":
         """Return a table without sets; `sets`, a power of two, is how many it can hold."""
-        padded = (most + LANES - 1) & -LANES
+        padded = (maximum + LANES - 1) & -LANES
         return cls(
             keys=np.zeros(2 * sets, dtype=np.uint64),
             slots=np.full(2 * sets, -1, dtype=np.int32),
             held=np.zeros(1, dtype=np.int64),
-            uppers=np.empty((sets, most, padded)),
-            lowers=np.zeros((sets, most, padded)),
+            uppers=np.empty((sets, maximum, padded)),
+            lowers=np.zeros((sets, maximum, padded)),
             rows=np.empty((sets, functions, padded)),
             triangles=np.empty((sets, functions, functions)),
-            members=np.empty((sets, most), dtype=np.int32),
+            members=np.empty((sets, maximum), dtype=np.int32),
             sizes=np.empty(sets, dtype=np.int32),
             states=np.empty(sets, dtype=np.int8),
         )
 
 
-def weight_rows(most: int) -> int:
+def weight_rows(maximum: int) -> int:
     """Return how many numbers say the weights of a target.
 
     They are the weights of its stations, as many numbers of the stations, the variance, and how many stations they are.
     """
-    return 2 * most + 2
+    return 2 * maximum + 2
 
 
 def task_of(
@@ -104,9 +104,9 @@ def task_of(
     masks: list[tuple[NDArray[np.bool_], NDArray[np.intp]]],
     values: Floats,
     shift: float,
-    most: int,
+    maximum: int,
     octants: int,
-) -> Task:
+) -> LocalTask:
     """Return the task of masks, each with its slices, over a whole network; values have shape (slices, stations)."""
     reporting = np.zeros((len(masks), values.shape[1] + 1), dtype=bool)
     reporting[:, :-1] = [mask for mask, _ in masks]
@@ -116,7 +116,7 @@ def task_of(
     slices = np.concatenate([own for _, own in masks]).astype(np.int64)
     by_station = np.zeros((values.shape[1], len(slices) + LANES))
     by_station[:, : len(slices)] = values[slices].T
-    return Task(
+    return LocalTask(
         what=what,
         reporting=reporting,
         changed=packed.view("<u8").astype(np.uint64),
@@ -124,6 +124,6 @@ def task_of(
         slices=slices,
         values=by_station,
         shift=shift,
-        most=most,
+        max_stations=maximum,
         octants=octants,
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hypergrid.core.blas import one_thread
-from hypergrid.core.machine_code import Compiled, compile_into, kept_in
+from hypergrid.core.machine_code import Compiled, compile_into, find_cache_folder
 from hypergrid.core.pacing import Helpers, give_way, is_paced
 
 Piece = TypeVar("Piece")
@@ -35,12 +35,12 @@ SOURCES = tuple(
 
 
 @cache
-def _kept_in() -> str:
+def _find_cache_folder() -> str:
     """Return the folder of the machine code of just these sources; empty where numba shall choose."""
-    return kept_in(SOURCES)
+    return find_cache_folder(SOURCES)
 
 
-def compiled(*, fused: bool = True, reordered: bool = False) -> Callable[[Compiled], Compiled]:
+def jit_kernel(*, fused: bool = True, reordered: bool = False) -> Callable[[Compiled], Compiled]:
     """Compile a function at its first call, keep the machine code on disk, and run it without Python's lock.
 
     Parameters
@@ -50,10 +50,12 @@ def compiled(*, fused: bool = True, reordered: bool = False) -> Callable[[Compil
     reordered
         Whether sums may be taken in another order, so that they can be vectorised.
     """
-    return compile_into(_kept_in(), {name for name, wanted in (("contract", fused), ("reassoc", reordered)) if wanted})
+    return compile_into(
+        _find_cache_folder(), {name for name, wanted in (("contract", fused), ("reassoc", reordered)) if wanted}
+    )
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Return how many threads are worth having: the processors this process may use, or `NUMBA_NUM_THREADS`."""
     given = os.environ.get("NUMBA_NUM_THREADS", "")
     if given.isdecimal() and int(given):
@@ -62,13 +64,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Threads:
+class _ThreadTeam:
     """The threads of this process, and whose turn it is to use them."""
 
     def __init__(self) -> None:
-        self.begin()
+        self.reset_after_fork()
 
-    def begin(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin without threads, free for anybody, as a process must that was forked: no thread of its parent is in it.
 
         With the parent's pool, or with its lock where another thread held it, a child would wait for ever.
@@ -76,16 +78,16 @@ class _Threads:
         self.turn = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
-    def pool(self) -> ThreadPoolExecutor:
+    def get_pool(self) -> ThreadPoolExecutor:
         """Return the pool, made where there is none; only for whose turn it is."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(cores(), thread_name_prefix="kriging")
+            self._pool = ThreadPoolExecutor(count_cores(), thread_name_prefix="kriging")
         return self._pool
 
 
-_threads = _Threads()
+_threads = _ThreadTeam()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.begin)
+    os.register_at_fork(after_in_child=_threads.reset_after_fork)
 
 
 def share(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
@@ -94,7 +96,7 @@ def share(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     An error of one piece is raised after those before it are done; pieces must not depend on each other's results.
     """
     listed, turn = list(pieces), _threads.turn
-    if len(listed) < 2 or cores() < 2 or not turn.acquire(blocking=False):
+    if len(listed) < 2 or count_cores() < 2 or not turn.acquire(blocking=False):
         for piece in listed:
             give_way()
             work(piece)
@@ -102,7 +104,7 @@ def share(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     helpers = Helpers() if is_paced() else None
     try:
         with one_thread():
-            pool = _threads.pool()
+            pool = _threads.get_pool()
             futures = [
                 pool.submit(work, piece) if helpers is None else pool.submit(helpers.run, work, piece)
                 for piece in listed

@@ -39,23 +39,23 @@ def decompose(matrix: Floats) -> None:
     """
     count = len(matrix)
     with one_thread():
-        for here in tiles(count):
+        for tile in tiles(count):
             give_way()
-            on_tile.decompose(matrix[here, here])
-            below = list(tiles(count, here.stop))
-            share_tiles(partial(_divide_rows, matrix, here), below, count)
+            on_tile.decompose(matrix[tile, tile])
+            below = list(tiles(count, tile.stop))
+            share_tiles(partial(_divide_rows, matrix, tile), below, count)
             # The longest rows first, so that no thread is left with one.
-            share_tiles(partial(_reduce_row, matrix, here), below[::-1], count)
+            share_tiles(partial(_reduce_row, matrix, tile), below[::-1], count)
 
 
-def _divide_rows(matrix: Floats, here: slice, rows: slice) -> None:
-    on_tile.divide_by(matrix[here, here], matrix[rows, here], side="right", transposed=True)
+def _divide_rows(matrix: Floats, span: slice, rows: slice) -> None:
+    on_tile.divide_by(matrix[span, span], matrix[rows, span], side="right", transposed=True)
 
 
-def _reduce_row(matrix: Floats, here: slice, rows: slice) -> None:
-    left = matrix[rows, here]
-    for columns in spans(rows.start, here.stop):
-        on_tile.add_product(matrix[rows, columns], left, matrix[columns, here].T, sign=-1.0)
+def _reduce_row(matrix: Floats, span: slice, rows: slice) -> None:
+    left = matrix[rows, span]
+    for columns in spans(rows.start, span.stop):
+        on_tile.add_product(matrix[rows, columns], left, matrix[columns, span].T, sign=-1.0)
         give_way()
     on_tile.add_square(matrix[rows, rows], left, sign=-1.0)
 
@@ -67,41 +67,41 @@ def invert(factor: Floats) -> None:
     """
     count = len(factor)
     with one_thread():
-        for here in tiles(count):
+        for tile in tiles(count):
             give_way()
-            share_tiles(partial(_invert_row, factor, here), list(tiles(count, here.stop)), count)
-            share_tiles(partial(_divide_columns, factor, here), list(spans(here.start)), count)
-            on_tile.invert(factor[here, here])
+            share_tiles(partial(_invert_row, factor, tile), list(tiles(count, tile.stop)), count)
+            share_tiles(partial(_divide_columns, factor, tile), list(spans(tile.start)), count)
+            on_tile.invert(factor[tile, tile])
         # The inverse is the square of the inverted factor.
-        for here in tiles(count):
+        for tile in tiles(count):
             give_way()
-            share_tiles(partial(_square_row, factor, here), list(tiles(here.start))[::-1], count)
-            share_tiles(partial(_multiply_columns, factor, here), list(spans(here.start)), count)
-            on_tile.square(factor[here, here])
+            share_tiles(partial(_square_row, factor, tile), list(tiles(tile.start))[::-1], count)
+            share_tiles(partial(_multiply_columns, factor, tile), list(spans(tile.start)), count)
+            on_tile.square(factor[tile, tile])
 
 
-def _invert_row(matrix: Floats, here: slice, rows: slice) -> None:
-    left = matrix[rows, here]
-    on_tile.divide_by(matrix[here, here], left, side="right", sign=-1.0)
-    for columns in spans(here.start):
+def _invert_row(matrix: Floats, span: slice, rows: slice) -> None:
+    left = matrix[rows, span]
+    on_tile.divide_by(matrix[span, span], left, side="right", sign=-1.0)
+    for columns in spans(span.start):
         give_way()
-        on_tile.add_product(matrix[rows, columns], left, matrix[here, columns])
+        on_tile.add_product(matrix[rows, columns], left, matrix[span, columns])
 
 
-def _divide_columns(matrix: Floats, here: slice, columns: slice) -> None:
-    on_tile.divide_by(matrix[here, here], matrix[here, columns], side="left")
+def _divide_columns(matrix: Floats, span: slice, columns: slice) -> None:
+    on_tile.divide_by(matrix[span, span], matrix[span, columns], side="left")
 
 
-def _square_row(matrix: Floats, here: slice, rows: slice) -> None:
-    right = matrix[here, rows].T
+def _square_row(matrix: Floats, span: slice, rows: slice) -> None:
+    right = matrix[span, rows].T
     for columns in spans(rows.start):
-        on_tile.add_product(matrix[rows, columns], right, matrix[here, columns])
+        on_tile.add_product(matrix[rows, columns], right, matrix[span, columns])
         give_way()
     on_tile.add_square(matrix[rows, rows], right)
 
 
-def _multiply_columns(matrix: Floats, here: slice, columns: slice) -> None:
-    on_tile.multiply_by(matrix[here, here], matrix[here, columns], side="left", transposed=True)
+def _multiply_columns(matrix: Floats, span: slice, columns: slice) -> None:
+    on_tile.multiply_by(matrix[span, span], matrix[span, columns], side="left", transposed=True)
 
 
 def solve_lower(factor: Floats, sides: Floats) -> None:
@@ -116,7 +116,7 @@ def solve(factor: Floats, sides: Floats) -> None:
 
 def _solve_in_parts(work: Callable[[Floats], None], sides: Floats) -> None:
     with one_thread():
-        share_tiles(work, [sides[some] for some in tiles(len(sides))], sides.shape[1])
+        share_tiles(work, [sides[tile] for tile in tiles(len(sides))], sides.shape[1])
 
 
 def _solve_both_ways(factor: Floats, sides: Floats) -> None:
@@ -125,22 +125,22 @@ def _solve_both_ways(factor: Floats, sides: Floats) -> None:
 
 
 def _solve_forwards(factor: Floats, sides: Floats) -> None:
-    for here in tiles(len(factor)):
+    for tile in tiles(len(factor)):
         give_way()
-        solved = sides[:, here]
-        on_tile.divide_by(factor[here, here], solved, side="right", transposed=True)
-        for columns in spans(len(factor), here.stop):
-            on_tile.add_product(sides[:, columns], solved, factor[columns, here].T, sign=-1.0)
+        solved = sides[:, tile]
+        on_tile.divide_by(factor[tile, tile], solved, side="right", transposed=True)
+        for columns in spans(len(factor), tile.stop):
+            on_tile.add_product(sides[:, columns], solved, factor[columns, tile].T, sign=-1.0)
             give_way()
 
 
 def _solve_backwards(factor: Floats, sides: Floats) -> None:
-    for here in list(tiles(len(factor)))[::-1]:
+    for tile in list(tiles(len(factor)))[::-1]:
         give_way()
-        solved = sides[:, here]
-        on_tile.divide_by(factor[here, here], solved, side="right")
-        for columns in spans(here.start):
-            on_tile.add_product(sides[:, columns], solved, factor[here, columns], sign=-1.0)
+        solved = sides[:, tile]
+        on_tile.divide_by(factor[tile, tile], solved, side="right")
+        for columns in spans(tile.start):
+            on_tile.add_product(sides[:, columns], solved, factor[tile, columns], sign=-1.0)
             give_way()
 
 

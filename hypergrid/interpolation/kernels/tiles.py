@@ -60,11 +60,11 @@ def multiply(a: Floats, b: Floats) -> Floats:
             return np.asarray(a @ b)
     result = np.zeros((rows, columns))
 
-    def row(here: slice) -> None:
+    def row(span: slice) -> None:
         for within in tiles(inner):
-            for some in spans(columns):
+            for subset in spans(columns):
                 give_way()
-                add_product(result[here, some], a[here, within], b[within, some])
+                add_product(result[span, subset], a[span, within], b[within, subset])
 
     with one_thread():
         share_tiles(row, list(tiles(rows)), max(rows, inner, columns))

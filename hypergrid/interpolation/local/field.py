@@ -24,24 +24,24 @@ from hypergrid.interpolation.kernels.local_task import (
     VARIANCES,
     WEIGHTS_OF_ONE,
     Factors,
-    Task,
+    LocalTask,
     task_of,
     weight_rows,
 )
 from hypergrid.interpolation.local import numpy_backend
 from hypergrid.interpolation.local.neighbourhood import (
     MORE_CANDIDATES,
-    Chunk,
     Neighbourhood,
-    Selection,
-    picked,
-    side_by_side,
+    NeighbourSelection,
+    TargetChunk,
+    find_morton_order,
+    select_targets,
 )
 from hypergrid.interpolation.local.weights import FEW_SLICES, Weights, projected_bytes
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
-from hypergrid.interpolation.solvers.masks import groups
-from hypergrid.interpolation.solvers.system import System
+from hypergrid.interpolation.solvers.masks import group_masks
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.variograms.variogram import Variogram
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 
@@ -82,44 +82,45 @@ class LocalField:
         neighbours: int,
         model: Variogram,
         drift: Drift | None = None,
-        who: str = "ordinary_kriging",
+        label: str = "ordinary_kriging",
         radius_m: float | None = None,
         octants: int | None = None,
         noise_free: bool = False,
     ) -> None:
-        self.system = System.of(who, stations, model, drift or Drift())
-        self.system.drift.refuse_undetermined(who, stations)
-        self._who = who
+        self.system = KrigingSystem.of(label, stations, model, drift or Drift())
+        self.system.drift.refuse_undetermined(label, stations)
+        self._label = label
         self._noise_free = noise_free
         self._job, self._keep = (0, 0), True
-        self.selection = Selection(min(neighbours, stations.count), radius_m, octants)
+        self.selection = NeighbourSelection(min(neighbours, stations.count), radius_m, octants)
         """Which stations each target is kriged from."""
-        self.needed = self.system.drift.drift.needed()
+        self.min_stations = self.system.drift.drift.min_stations()
         """Stations that an estimate needs at least."""
-        if self.selection.most < self.needed:
+        if self.selection.max_stations < self.min_stations:
             message = (
-                f"{who} needs at least {self.needed} stations for each estimate; got neighbours={neighbours} and "
+                f"{label} needs at least {self.min_stations} stations for each estimate; got neighbours={neighbours} "
+                f"and "
                 f"octants={octants}; raise them"
             )
             raise InvalidQuery(message)
         self._mean = self.system.drift.drift.mean or 0.0
-        self._take(values)
+        self._set_values(values)
         covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)
         self._key = key_of("local", stations.positions_m, model, drift, self.selection, *covariates)
-        self.shift = self._positive()
+        self.shift = self._find_positive_shift()
         """What is added to each covariance so that the matrix of a set is positive definite."""
 
     @property
     def counts(self) -> NDArray[np.int32]:
         """Stations used at most in each slice, shape (slices,)."""
         present = self._present.sum(axis=1)
-        used = np.where(present < self.needed, 0, np.minimum(present, self.selection.most))
+        used = np.where(present < self.min_stations, 0, np.minimum(present, self.selection.max_stations))
         return np.asarray(used, dtype=np.int32)
 
     @property
     def counts_are_even(self) -> bool:
         """Whether every target of a slice has as many stations as `counts` says: no need to look at each."""
-        return self.selection.radius_m is None and self.selection.octants is None and self.needed == 1
+        return self.selection.radius_m is None and self.selection.octants is None and self.min_stations == 1
 
     def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
         """Say how many places and slices will be asked for in all, so that a part is done as the whole would be.
@@ -131,17 +132,17 @@ class LocalField:
         """
         self._job, self._keep = (places, slices), keep
 
-    def of_values(self, values: Floats) -> "LocalField":
+    def replace_values(self, values: Floats) -> "LocalField":
         """Return the field of other values over the same network, shape (slices, stations)."""
         other = copy(self)
-        other._take(values)
+        other._set_values(values)
         return other
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Return the stations used, shape (slices, targets); 0 where they do not determine an estimate."""
-        return self._do(COUNTS, targets, 0.0).astype(np.int32)
+        return self._run_task(COUNTS, targets, 0.0).astype(np.int32)
 
-    def at(self, targets: Targets, *, out: Floats | None = None) -> Floats:
+    def estimate(self, targets: Targets, *, out: Floats | None = None) -> Floats:
         """Return estimates, shape (slices, targets), in `out` where it can be used; NaN where too few stations may be.
 
         Raises
@@ -149,7 +150,7 @@ class LocalField:
         SingularSystem
             A set of stations whose system has no unique solution.
         """
-        result = self._do(ESTIMATES, targets, np.nan, out)
+        result = self._run_task(ESTIMATES, targets, np.nan, out)
         if self._mean:
             result += self._mean
         return result
@@ -164,17 +165,17 @@ class LocalField:
         """
         if self.is_assumed:
             return np.full((len(self._values), targets.count), np.nan)
-        result = self._do(VARIANCES, targets, np.nan)
+        result = self._run_task(VARIANCES, targets, np.nan)
         if self._noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
             result -= self.system.model.nugget
             np.maximum(result, 0.0, out=result, where=~np.isnan(result))
         return result
 
-    def _take(self, values: Floats) -> None:
+    def _set_values(self, values: Floats) -> None:
         self._present = np.isfinite(values)
         self._values = np.where(self._present, np.asarray(values, dtype=np.float64) - self._mean, 0.0)
 
-    def _positive(self) -> float:
+    def _find_positive_shift(self) -> float:
         """Return what makes the matrix of a set positive definite; an unknown constant mean takes up any shift."""
         model = self.system.model
         if self.system.drift.drift.mean is not None:
@@ -184,27 +185,31 @@ class LocalField:
         extent = np.ptp(self.system.isotropic_m, axis=0)
         return float(model.semivariance(np.array([np.linalg.norm(extent)]))[0])
 
-    def _do(self, what: int, targets: Targets, missing: float, into: Floats | None = None) -> Floats:
+    def _run_task(self, what: int, targets: Targets, missing: float, into: Floats | None = None) -> Floats:
         # Compiled for arrays whose rows follow one another.
         usable = into is not None and into.flags.c_contiguous
         out = into if into is not None and usable else np.empty((len(self._values), targets.count))
         out.fill(missing)
-        found = [(mask, slices) for mask, slices in groups(self._present) if mask.sum() >= self.needed]
+        usable_masks = [
+            (mask, slices) for mask, slices in group_masks(self._present) if mask.sum() >= self.min_stations
+        ]
         if not targets.count:
             return out
-        if self._keeps(targets):
-            for mask, slices in found:
-                self._weights(mask, targets).put(what, self._values, slices, out)
+        if self._keeps_weights(targets):
+            for mask, slices in usable_masks:
+                self._get_weights(mask, targets).put(what, self._values, slices, out)
             return out
-        for numbers, task in self._tasks(what, found):
+        for numbers, task in self._make_tasks(what, usable_masks):
             around = Neighbourhood(self.system, numbers, self.selection)
-            _Run(around, task, targets, out, self._who, compiled=self._is_large(targets, len(task.reporting))).do()
+            _LocalRun(
+                around, task, targets, out, self._label, compiled=self._is_large(targets, len(task.reporting))
+            ).run()
         return out
 
-    def _keeps(self, targets: Targets) -> bool:
+    def _keeps_weights(self, targets: Targets) -> bool:
         """Return whether the weights of so few slices, and of so few places in all, are kept."""
         places = max(targets.count, self._job[0])
-        fits = WEIGHTS.takes(projected_bytes(places, self.selection.most))
+        fits = WEIGHTS.takes(projected_bytes(places, self.selection.max_stations))
         return self._keep and fits and len(self._values) <= FEW_SLICES
 
     def _is_large(self, targets: Targets, masks: int) -> bool:
@@ -212,9 +217,9 @@ class LocalField:
         places, slices = self._job
         if slices > len(self._values):
             masks = max(masks, slices // SLICES_A_MASK)
-        return float(max(targets.count, places)) * masks * self.selection.most**2 > WORTH_COMPILED
+        return float(max(targets.count, places)) * masks * self.selection.max_stations**2 > WORTH_COMPILED
 
-    def _weights(self, mask: NDArray[np.bool_], targets: Targets) -> Weights:
+    def _get_weights(self, mask: NDArray[np.bool_], targets: Targets) -> Weights:
         """Return the weights under one mask, made where they are not kept."""
         compiled = self._is_large(targets, 1)
         key = key_of(self._key, targets.key, np.packbits(mask), compiled)
@@ -222,44 +227,44 @@ class LocalField:
         def make() -> Weights:
             stations, count = self.system.stations.count, int(mask.sum())
             numbers = np.arange(stations) if count >= MANY_REPORT * stations else np.flatnonzero(mask)
-            most = min(self.selection.most, count)
-            rows = np.zeros((weight_rows(most), targets.count))
+            max_stations = min(self.selection.max_stations, count)
+            rows = np.zeros((weight_rows(max_stations), targets.count))
             masks = [(mask, np.arange(len(rows)))]
             no_values = np.zeros((len(rows), stations))
-            task = task_of(WEIGHTS_OF_ONE, masks, no_values, self.shift, most, self.selection.octants or 0)
+            task = task_of(WEIGHTS_OF_ONE, masks, no_values, self.shift, max_stations, self.selection.octants or 0)
             around = Neighbourhood(self.system, numbers, self.selection)
             kept = self._key if len(numbers) == stations else b""
-            _Run(around, task, targets, rows, self._who, compiled=compiled, key=kept).do()
+            _LocalRun(around, task, targets, rows, self._label, compiled=compiled, key=kept).run()
             return Weights.of(rows, stations)
 
         return WEIGHTS.get(key, make)
 
-    def _tasks(self, what: int, found: Masks) -> Iterator[tuple[NDArray[np.intp], Task]]:
+    def _make_tasks(self, what: int, usable_masks: Masks) -> Iterator[tuple[NDArray[np.intp], LocalTask]]:
         """Yield stations, and a task whose slices have about equally many of them.
 
         Apart, a slice in which few stations report does not lengthen the lists of candidates of all the others.
         """
         # In order of time: outages last, so that the next mask differs little from this one.
-        found.sort(key=lambda pair: int(pair[1][0]))
-        most = max((int(mask.sum()) for mask, _ in found), default=1)
-        levels = [int(np.log2(most / mask.sum())) for mask, _ in found]
+        usable_masks.sort(key=lambda pair: int(pair[1][0]))
+        max_stations = max((int(mask.sum()) for mask, _ in usable_masks), default=1)
+        levels = [int(np.log2(max_stations / mask.sum())) for mask, _ in usable_masks]
         for level in sorted(set(levels)):
-            masks = [pair for pair, own in zip(found, levels, strict=True) if own == level]
+            masks = [pair for pair, own in zip(usable_masks, levels, strict=True) if own == level]
             numbers = np.flatnonzero(np.any([mask for mask, _ in masks], axis=0))
-            most = min(self.selection.most, len(numbers))
-            yield numbers, task_of(what, masks, self._values, self.shift, most, self.selection.octants or 0)
+            max_stations = min(self.selection.max_stations, len(numbers))
+            yield numbers, task_of(what, masks, self._values, self.shift, max_stations, self.selection.octants or 0)
 
 
-class _Run:
+class _LocalRun:
     """One task for all targets, a chunk at a time."""
 
     def __init__(
         self,
         around: Neighbourhood,
-        task: Task,
+        task: LocalTask,
         targets: Targets,
         out: Floats,
-        who: str,
+        label: str,
         *,
         compiled: bool,
         key: bytes = b"",
@@ -273,54 +278,54 @@ class _Run:
         key
             Of the network and how neighbours are chosen, where chunks are kept for other masks.
         """
-        self._around = around
+        self._neighbourhood = around
         self._task = task
         self._targets = targets
         self._out = out
-        self._who = who
+        self._label = label
         share = task.reporting.sum() / max(1, len(task.reporting) * around.stations)
         # A chunk that is kept serves masks of about as many stations: they take as many candidates.
         often = 2.0 ** (floor(log2(1.0 / share)) + 1) if key else 1.0 / share
-        self._width = min(around.stations, int(task.most * often) + MORE_CANDIDATES)
+        self._width = min(around.stations, int(task.max_stations * often) + MORE_CANDIDATES)
         if task.octants:
             # In no direction are the stations equally near.
             self._width = min(around.stations, 3 * self._width)
         self._compiled, self._key = compiled, key
 
-    def do(self) -> None:
+    def run(self) -> None:
         """Do all targets."""
         if not self._compiled:
             order = np.arange(self._targets.count)
-            if self._around.stations > 2 * TOGETHER:
+            if self._neighbourhood.stations > 2 * TOGETHER:
                 # The fewer stations are near any target of a chunk.
-                order = side_by_side(self._targets.mean(self._targets.positions_m))
-            for piece in self._pieces(order, self._width):
+                order = find_morton_order(self._targets.mean(self._targets.positions_m))
+            for piece in self._split_targets(order, self._width):
                 give_way()
-                self._piece(piece)
+                self._run_piece(piece)
             return
         # Not before it is worth the time that the import takes.
         from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
 
         middles_m = self._targets.mean(self._targets.positions_m)
-        share(self._piece, self._pieces(side_by_side(middles_m), self._width))
+        share(self._run_piece, self._split_targets(find_morton_order(middles_m), self._width))
 
-    def _pieces(self, targets: NDArray[np.intp], width: int) -> list[NDArray[np.intp]]:
+    def _split_targets(self, targets: NDArray[np.intp], width: int) -> list[NDArray[np.intp]]:
         each = 8 * width * (4 + 4 * self._targets.parts)
-        most = min(POINTS_AT_ONCE, max(16, CHUNK_BYTES // each))
-        if self._around.stations > 2 * TOGETHER:
-            few = max(self._targets.count * TOGETHER // self._around.stations, TOGETHER // width)
-            most = min(most, max(16, few))
-        number = -(-len(targets) // most)
+        max_points = min(POINTS_AT_ONCE, max(16, CHUNK_BYTES // each))
+        if self._neighbourhood.stations > 2 * TOGETHER:
+            few = max(self._targets.count * TOGETHER // self._neighbourhood.stations, TOGETHER // width)
+            max_points = min(max_points, max(16, few))
+        number = -(-len(targets) // max_points)
         # An even number keeps two processors busy to the end.
         return list(np.array_split(targets, number + number % 2 if number > 1 else 1))
 
-    def _piece(self, pending: NDArray[np.intp]) -> None:
+    def _run_piece(self, pending: NDArray[np.intp]) -> None:
         """Do some targets, those whose candidates were too few once more with more of them."""
         width = self._width
         pending = self._attempt(pending, width)
         while len(pending):
-            width = min(4 * width, self._around.stations)
-            pending = np.concatenate([self._attempt(some, width) for some in self._pieces(pending, width)])
+            width = min(4 * width, self._neighbourhood.stations)
+            pending = np.concatenate([self._attempt(piece, width) for piece in self._split_targets(pending, width)])
 
     def _attempt(self, numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
         """Do targets with so many candidates each, and return those that need more."""
@@ -328,15 +333,15 @@ class _Run:
             return self._attempt_batches(numbers, width)
         from hypergrid.interpolation.local import numba_backend  # noqa: PLC0415
 
-        chunk = self._chunk(numbers, width)
+        chunk = self._get_chunk(numbers, width)
         if not len(chunk.numbers):
-            return _unreached(chunk, numbers)
-        task = self._task.of(chunk.numbers)
+            return _find_unreached(chunk, numbers)
+        task = self._task.select_stations(chunk.numbers)
         status = np.full(len(numbers), SOLVED, dtype=np.int8)
-        floats = (task.most + chunk.functions.shape[1]) * (2 * task.most + 16)
+        floats = (task.max_stations + chunk.functions.shape[1]) * (2 * task.max_stations + 16)
         fits = max(64, min(FACTOR_BYTES // (8 * floats), 2 * len(numbers) * len(task.reporting)))
         # Whole powers of two, at most what fits.
-        factors = Factors.empty(1 << (fits.bit_length() - 1), task.most, chunk.functions.shape[1])
+        factors = Factors.empty(1 << (fits.bit_length() - 1), task.max_stations, chunk.functions.shape[1])
         for first, stop in ranges(len(numbers)):
             numba_backend.run(chunk, task, factors, first, stop, self._out, numbers, status)
         odd = numbers[status == UNSOLVED]
@@ -345,16 +350,18 @@ class _Run:
         return np.concatenate([numbers[status == TOO_FEW_CANDIDATES], odd])
 
     def _attempt_batches(self, numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
-        chunk = self._chunk(numbers, width)
+        chunk = self._get_chunk(numbers, width)
         if not len(chunk.numbers):
-            return _unreached(chunk, numbers)
+            return _find_unreached(chunk, numbers)
         status = np.full(len(numbers), SOLVED, dtype=np.int8)
-        numpy_backend.run(chunk, self._task.of(chunk.numbers), self._out, numbers, status, who=self._who)
+        numpy_backend.run(
+            chunk, self._task.select_stations(chunk.numbers), self._out, numbers, status, label=self._label
+        )
         return np.compress(status != SOLVED, numbers)
 
-    def _chunk(self, numbers: NDArray[np.intp], width: int) -> Chunk:
-        def make() -> Chunk:
-            return self._around.chunk(picked(self._targets, numbers), width)
+    def _get_chunk(self, numbers: NDArray[np.intp], width: int) -> TargetChunk:
+        def make() -> TargetChunk:
+            return self._neighbourhood.make_chunk(select_targets(self._targets, numbers), width)
 
         # Which targets need more candidates depends on the mask: those chunks serve no other.
         if not self._key or width != self._width:
@@ -363,6 +370,6 @@ class _Run:
         return WEIGHTS.get(key_of("chunk", self._key, self._targets.key, numbers, width), make, job_bytes=job_bytes)
 
 
-def _unreached(chunk: Chunk, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
+def _find_unreached(chunk: TargetChunk, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return which targets without any candidate may have one farther away; the others stay missing."""
     return np.compress(~chunk.complete, numbers)

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from hypergrid.interpolation.points.distance import COINCIDENT_M, on_sphere, separations, straight_radius
+from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, separations, straight_radius
 from hypergrid.interpolation.points.points import Targets
-from hypergrid.interpolation.solvers.system import System
+from hypergrid.interpolation.solvers.system import KrigingSystem
 
 Floats = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ ANY_SEED = 20071001
 """Of the numbers that stand for stations in the hash of a set: any will do, as long as it is always the same."""
 
 
-class Chunk(NamedTuple):
+class TargetChunk(NamedTuple):
     """What the solvers take of some targets; a station's number is its row in `covariances`."""
 
     candidates: NDArray[np.int32]
@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
     """Covariances of targets and candidates, means over the parts of a target, shape (targets, candidates)."""
     functions: Floats
     """Drift functions at the targets, shape (targets, functions)."""
-    within: Floats
+    within_variance: Floats
     """Variance of each target by itself, shape (targets,)."""
     covariances: Floats
     """Of the stations, shape (stations, stations)."""
@@ -54,7 +54,7 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Selection:
+class NeighbourSelection:
     """Which of the stations that report are used for a target."""
 
     neighbours: int
@@ -65,7 +65,7 @@ class Selection:
     """At most so many in each sector."""
 
     @property
-    def most(self) -> int:
+    def max_stations(self) -> int:
         """Stations used at most."""
         return self.neighbours if self.octants is None else min(self.neighbours, SECTORS * self.octants)
 
@@ -73,7 +73,7 @@ class Selection:
 class Neighbourhood:
     """Stations to choose from: those that report in any slice of a group."""
 
-    def __init__(self, system: System, numbers: NDArray[np.intp], selection: Selection) -> None:
+    def __init__(self, system: KrigingSystem, numbers: NDArray[np.intp], selection: NeighbourSelection) -> None:
         self._system = system
         self._numbers = numbers
         self._selection = selection
@@ -88,13 +88,15 @@ class Neighbourhood:
         """How many stations there are to choose from."""
         return len(self._numbers)
 
-    def chunk(self, targets: Targets, width: int) -> Chunk:
+    def make_chunk(self, targets: Targets, width: int) -> TargetChunk:
         """Return the chunk of some targets with at most `width` candidates each."""
         width = min(width, self.stations)
         middles_m = targets.mean(targets.positions_m)
-        near, beyond = self._near(self._system.model.isotropic(middles_m), width)
+        near, beyond = self._find_near(self._system.model.isotropic(middles_m), width)
         complete = np.ones(targets.count, dtype=bool) if width == self.stations else beyond[:, -1].copy()
-        sectors = self._sectors(middles_m, near) if self._selection.octants else np.empty((len(near), 0), dtype=np.int8)
+        sectors = (
+            self._find_sectors(middles_m, near) if self._selection.octants else np.empty((len(near), 0), dtype=np.int8)
+        )
         # Only stations that are a candidate of any of these targets: what follows is of the size of their square.
         used = np.zeros(self.stations + 1, dtype=bool)
         used[near] = True
@@ -106,21 +108,21 @@ class Neighbourhood:
         covariances = self._system.covariance(self._isotropic_m[own], self._isotropic_m[own])
         np.fill_diagonal(covariances, self._system.origin)
         stations = self._system.stations
-        within = np.asarray(self._system.within(targets), dtype=np.float64)
-        return Chunk(
+        within = np.asarray(self._system.within_variance(targets), dtype=np.float64)
+        return TargetChunk(
             candidates=renumbered[near],
             complete=complete,
             sectors=sectors,
-            sides=self._sides(targets, near),
+            sides=self._find_sides(targets, near),
             functions=np.ascontiguousarray(self._system.drift.columns(targets)),
-            within=np.broadcast_to(within, (targets.count,)).copy(),
+            within_variance=np.broadcast_to(within, (targets.count,)).copy(),
             covariances=covariances,
             station_functions=np.ascontiguousarray(self._system.drift.columns(stations)[numbers].T),
             hashes=self._hashes[numbers],
             numbers=numbers,
         )
 
-    def _near(self, middles_m: Floats, width: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    def _find_near(self, middles_m: Floats, width: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Return candidates, shape (targets, width), and which of them are none since they lie beyond the radius."""
         radius_m, anisotropy = self._selection.radius_m, self._system.model.anisotropy
         reach = np.inf
@@ -137,22 +139,24 @@ class Neighbourhood:
             near[rows] = np.take_along_axis(near[rows], order, axis=1)
         beyond = near == self.stations
         if radius_m is not None and anisotropy:
-            plain = np.linalg.norm(self._padded(self._positions_m)[near] - self._plain(middles_m)[:, None, :], axis=-1)
+            plain = np.linalg.norm(
+                self._pad_places(self._positions_m)[near] - self._to_plane(middles_m)[:, None, :], axis=-1
+            )
             near[plain > radius_m] = self.stations
         return near, beyond
 
-    def _plain(self, middles_m: Floats) -> Floats:
+    def _to_plane(self, middles_m: Floats) -> Floats:
         """Return where isotropic places lie on the plane."""
         anisotropy = self._system.model.anisotropy
         return middles_m @ np.linalg.inv(anisotropy.isotropic(np.eye(2))) if anisotropy else middles_m
 
-    def _padded(self, places_m: Floats) -> Floats:
+    def _pad_places(self, places_m: Floats) -> Floats:
         """Return places with one more, which stands for no station."""
         return np.concatenate([places_m, np.zeros((1, places_m.shape[1]))])
 
-    def _sectors(self, middles_m: Floats, near: NDArray[np.intp]) -> NDArray[np.int8]:
-        ways = self._padded(self._positions_m)[near] - middles_m[:, None, :]
-        if on_sphere(middles_m):
+    def _find_sectors(self, middles_m: Floats, near: NDArray[np.intp]) -> NDArray[np.int8]:
+        ways = self._pad_places(self._positions_m)[near] - middles_m[:, None, :]
+        if are_on_sphere(middles_m):
             x, y, z = np.moveaxis(middles_m, -1, 0)
             around = np.maximum(np.hypot(x, y), 1e-9)
             east = np.stack([-y / around, x / around, np.zeros_like(x)], axis=-1)
@@ -165,10 +169,10 @@ class Neighbourhood:
         turned = np.floor(np.arctan2(to_north, to_east) / (2.0 * np.pi / SECTORS))
         return np.asarray(turned.astype(np.int8) % SECTORS, dtype=np.int8)
 
-    def _sides(self, targets: Targets, near: NDArray[np.intp]) -> Floats:
+    def _find_sides(self, targets: Targets, near: NDArray[np.intp]) -> Floats:
         model, origin = self._system.model, self._system.origin
         parts_m = model.isotropic(targets.positions_m).reshape(targets.count, targets.parts, -1)
-        distance = separations(parts_m, self._padded(self._isotropic_m)[near])
+        distance = separations(parts_m, self._pad_places(self._isotropic_m)[near])
         values = origin - model.semivariance(distance)
         if targets.parts == 1:
             if model.nugget_is == "micro-scale":
@@ -177,14 +181,14 @@ class Neighbourhood:
         return np.ascontiguousarray(np.einsum("tpk,p->tk", values, targets.weights))
 
 
-def picked(targets: Targets, numbers: NDArray[np.intp]) -> Targets:
+def select_targets(targets: Targets, numbers: NDArray[np.intp]) -> Targets:
     """Return some of the targets."""
     parts = (numbers[:, None] * targets.parts + np.arange(targets.parts)).ravel()
     covariates = {name: values[parts] for name, values in targets.covariates.items()}
     return Targets(targets.positions_m[parts], covariates, targets.weights)
 
 
-def side_by_side(places_m: Floats) -> NDArray[np.intp]:
+def find_morton_order(places_m: Floats) -> NDArray[np.intp]:
     """Return an order in which places that follow one another lie near one another (Morton 1966)."""
     low = places_m.min(axis=0)
     extent = float((places_m.max(axis=0) - low).max()) or 1.0
@@ -193,6 +197,6 @@ def side_by_side(places_m: Floats) -> NDArray[np.intp]:
     code = np.zeros(len(places_m), dtype=np.uint64)
     for bit in range(MORTON_BITS):
         for dimension in range(dimensions):
-            one = (steps[:, dimension] >> np.uint64(bit)) & np.uint64(1)
-            code |= one << np.uint64(bit * dimensions + dimension)
+            bits = (steps[:, dimension] >> np.uint64(bit)) & np.uint64(1)
+            code |= bits << np.uint64(bit * dimensions + dimension)
     return np.argsort(code, kind="stable")

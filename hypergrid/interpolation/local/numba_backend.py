@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.interpolation.kernels.cholesky import SINGULAR, UNDETERMINED, lessen, prepare, solve
+from hypergrid.interpolation.kernels.cholesky import SINGULAR, UNDETERMINED, axpy, prepare, solve
 from hypergrid.interpolation.kernels.local_task import (
     COUNTS,
     ESTIMATES,
@@ -18,16 +18,16 @@ from hypergrid.interpolation.kernels.local_task import (
     UNSOLVED,
     WEIGHTS_OF_ONE,
     Factors,
-    Task,
+    LocalTask,
 )
-from hypergrid.interpolation.kernels.threads import compiled
-from hypergrid.interpolation.local.neighbourhood import SECTORS, Chunk
+from hypergrid.interpolation.kernels.threads import jit_kernel
+from hypergrid.interpolation.local.neighbourhood import SECTORS, TargetChunk
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]
 
 
-@compiled()
+@jit_kernel()
 def choose(
     candidates: Numbers,
     sectors: NDArray[np.int8],
@@ -56,10 +56,10 @@ def choose(
     return count
 
 
-@compiled()
+@jit_kernel()
 def run(
-    chunk: Chunk,
-    task: Task,
+    chunk: TargetChunk,
+    task: LocalTask,
     factors: Factors,
     begin: int,
     end: int,
@@ -86,9 +86,9 @@ def run(
     keys, slots, members, sizes, states = factors.keys, factors.slots, factors.members, factors.sizes, factors.states
     uppers, lowers, rows, triangles = factors.uppers, factors.lowers, factors.rows, factors.triangles
     capacity, held_sets = sizes.size, factors.held[0]
-    masks, most = task.reporting.shape[0], task.most
-    padded = (most + LANES - 1) & -LANES
-    chosen = np.empty(most, dtype=np.int32)
+    masks, max_stations = task.reporting.shape[0], task.max_stations
+    padded = (max_stations + LANES - 1) & -LANES
+    chosen = np.empty(max_stations, dtype=np.int32)
     held = np.zeros(SECTORS, dtype=np.int32)
     scratch = np.empty((2, functions))
     rank_of = np.zeros(chunk.covariances.shape[0] + 1, dtype=np.int32)
@@ -111,12 +111,14 @@ def run(
                             word |= task.changed[candidates[rank], mask // 64]
                     if not (word >> np.uint64(mask % 64)) & np.uint64(1):
                         continue
-                    found = choose(candidates, chunk.sectors[t], task.reporting[mask], task.octants, chosen, held)
-                    if found < most and not chunk.complete[t]:
+                    chosen_count = choose(
+                        candidates, chunk.sectors[t], task.reporting[mask], task.octants, chosen, held
+                    )
+                    if chosen_count < max_stations and not chunk.complete[t]:
                         status[t] = TOO_FEW_CANDIDATES
                         break
-                    key = np.uint64(found)
-                    for j in range(found):
+                    key = np.uint64(chosen_count)
+                    for j in range(chosen_count):
                         key ^= chunk.hashes[candidates[chosen[j]]]
                     if mask > 0 and key == last:
                         continue
@@ -132,37 +134,37 @@ def run(
                     # What this writes beyond the stop is overwritten by those that come later.
                     line[start : start + ((stop - start + LANES - 1) & -LANES)] = 0.0
                     for j in range(count):
-                        lessen(line[start:], task.values[members[slot, j], start:], -right[j], 0, stop - start)
+                        axpy(line[start:], task.values[members[slot, j], start:], -right[j], 0, stop - start)
                 elif task.what == WEIGHTS_OF_ONE:
                     line[start:stop] = 0.0
                     for j in range(count):
                         line[j] = right[j]
-                        line[most + j] = chunk.numbers[members[slot, j]]
-                    line[2 * most] = max(variance, 0.0)
-                    line[2 * most + 1] = count
+                        line[max_stations + j] = chunk.numbers[members[slot, j]]
+                    line[2 * max_stations] = max(variance, 0.0)
+                    line[2 * max_stations + 1] = count
                 else:
                     line[start:stop] = max(variance, 0.0)
                 if mask == masks:
                     break
                 count = 0
-                if found == 0 or found < functions:
+                if chosen_count == 0 or chosen_count < functions:
                     continue
-                for j in range(found):
+                for j in range(chosen_count):
                     rank_of[candidates[chosen[j]]] = chosen[j]
-                place = np.int64(key >> np.uint64(1)) & (2 * capacity - 1)
-                while slots[place] >= 0 and keys[place] != key:
-                    place = (place + 1) & (2 * capacity - 1)
-                slot = int(slots[place])
+                bucket = np.int64(key >> np.uint64(1)) & (2 * capacity - 1)
+                while slots[bucket] >= 0 and keys[bucket] != key:
+                    bucket = (bucket + 1) & (2 * capacity - 1)
+                slot = int(slots[bucket])
                 if slot < 0:
                     if held_sets == capacity:
                         slots[:] = -1
                         held_sets = 0
-                        place = np.int64(key >> np.uint64(1)) & (2 * capacity - 1)
+                        bucket = np.int64(key >> np.uint64(1)) & (2 * capacity - 1)
                     slot = held_sets
                     held_sets += 1
-                    keys[place], slots[place], sizes[slot] = key, slot, found
+                    keys[bucket], slots[bucket], sizes[slot] = key, slot, chosen_count
                     # In the network's order, so that a set has one factor whichever target met it first.
-                    for j in range(found):
+                    for j in range(chosen_count):
                         station, at = candidates[chosen[j]], j
                         while at > 0 and members[slot, at - 1] > station:
                             members[slot, at] = members[slot, at - 1]
@@ -171,7 +173,7 @@ def run(
                     states[slot] = prepare(
                         chunk.covariances,
                         chunk.station_functions,
-                        members[slot, :found],
+                        members[slot, :chosen_count],
                         task.shift,
                         uppers[slot],
                         lowers[slot],
@@ -180,10 +182,10 @@ def run(
                     )
                 if states[slot] == UNDETERMINED:
                     continue
-                same = sizes[slot] == found
+                same = sizes[slot] == chosen_count
                 if same:
                     right[:] = 0.0
-                    for j in range(found):
+                    for j in range(chosen_count):
                         rank = rank_of[members[slot, j]]
                         same &= candidates[rank] == members[slot, j]
                         right[j] = task.shift + chunk.sides[t, rank]
@@ -191,9 +193,9 @@ def run(
                 if states[slot] == SINGULAR or not same:
                     status[t] = UNSOLVED
                     break
-                count = found
+                count = chosen_count
                 if task.what != COUNTS:
-                    variance = chunk.within[t] + task.shift + solve(
+                    variance = chunk.within_variance[t] + task.shift + solve(
                         uppers[slot], lowers[slot], rows[slot], triangles[slot], chunk.functions[t], right, scratch,
                         count, task.what,
                     )  # fmt: skip

@@ -34,14 +34,14 @@ class Weights:
     @classmethod
     def of(cls, rows: Floats, stations: int) -> "Weights":
         """Take them from the rows that `WEIGHTS_OF_ONE` gives, shape (`weight_rows(most)`, targets)."""
-        most, targets = (len(rows) - 2) // 2, rows.shape[1]
+        max_stations, targets = (len(rows) - 2) // 2, rows.shape[1]
         # Where there is no estimate all rows are missing.
         np.nan_to_num(rows, copy=False, nan=0.0)
         counts = rows[-1].astype(np.int32)
         parts = (
-            rows[:most].T.ravel(),
-            rows[most : 2 * most].T.astype(np.int32).ravel(),
-            np.arange(0, most * targets + 1, most, dtype=np.int32),
+            rows[:max_stations].T.ravel(),
+            rows[max_stations : 2 * max_stations].T.astype(np.int32).ravel(),
+            np.arange(0, max_stations * targets + 1, max_stations, dtype=np.int32),
         )
         matrix = csr_array(parts, shape=(targets, stations))
         return cls(matrix, np.where(counts > 0, rows[-2], np.nan), counts)
@@ -67,34 +67,34 @@ class Weights:
             out[slices] = self.counts if what == COUNTS else self.variance
             return
         lacking = self.counts == 0
-        some = bool(lacking.any())
+        has_gaps = bool(lacking.any())
         # One after the other: of 40,000 targets three slices take 0.8 ms so, and 1.4 ms as one product.
         for number in slices.tolist():
             out[number] = self.matrix @ values[number]
-            if some:
+            if has_gaps:
                 out[number, lacking] = np.nan
 
 
-def projected_bytes(targets: int, most: int) -> int:
+def projected_bytes(targets: int, maximum: int) -> int:
     """Return what the weights of so many targets take once they are kept [bytes]."""
-    return targets * (12 * most + 16)
+    return targets * (12 * maximum + 16)
 
 
-def held_bytes(places: int, block: int, most: int, stations: int, masks: int) -> int:
+def held_bytes(places: int, block: int, maximum: int, stations: int, masks: int) -> int:
     """Return what a job takes for weights: those that are kept, with neighbours, and those that are being made [bytes].
 
     Parameters
     ----------
     places, block
         Targets in all, and those that are asked for together.
-    most, stations
+    maximum, stations
         Stations used at most, and those that there are.
     masks
         Sets of reporting stations, at most.
     """
-    if not WEIGHTS.takes(projected_bytes(places, most)):
+    if not WEIGHTS.takes(projected_bytes(places, maximum)):
         return 0
     # Each number is there twice while its array is transposed.
-    making = 2 * 8 * block * weight_rows(most)
-    chunks = 13 * places * min(stations, 12 * most)
-    return making + min(ALLOWED_BYTES, masks * projected_bytes(places, most) + chunks)
+    making = 2 * 8 * block * weight_rows(maximum)
+    chunks = 13 * places * min(stations, 12 * maximum)
+    return making + min(ALLOWED_BYTES, masks * projected_bytes(places, maximum) + chunks)

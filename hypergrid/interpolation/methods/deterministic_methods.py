@@ -25,14 +25,14 @@ _RADIUS = Parameter(
 )
 
 
-def _above_zero(method: str, given: Mapping[str, Any], name: str) -> None:
+def _check_positive(method: str, given: Mapping[str, Any], name: str) -> None:
     if given[name] is not None and not given[name] > 0:
         message = f"{method} needs {name!r} above zero; got {given[name]:g}"
         raise InvalidQuery(message)
 
 
 def _parse_inverse_distance(given: Mapping[str, Any]) -> dict[str, Any]:
-    _above_zero("inverse_distance", given, "radius_m")
+    _check_positive("inverse_distance", given, "radius_m")
     if not 0 < given["power"] <= LARGEST_POWER:
         message = f"inverse_distance needs 'power' above zero and up to {LARGEST_POWER:g}; got {given['power']:g}"
         raise InvalidQuery(message)
@@ -51,7 +51,7 @@ def _inverse_distance(stations: Stations, values: Floats, given: Mapping[str, An
 
 
 def _parse_nearest(given: Mapping[str, Any]) -> dict[str, Any]:
-    _above_zero("nearest", given, "radius_m")
+    _check_positive("nearest", given, "radius_m")
     # Said as a parameter, because plans and counts ask how many stations a point uses.
     return {**given, "neighbours": 1}
 
@@ -74,7 +74,7 @@ def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
     if smoothing < 0:
         message = f"radial_basis needs 'smoothing' of zero or more; got {smoothing:g}"
         raise InvalidQuery(message)
-    _above_zero("radial_basis", given, "scale_m")
+    _check_positive("radial_basis", given, "scale_m")
     if (given["scale_m"] is not None) != (kernel in SCALED):
         need = "needs 'scale_m', the length over which it falls" if kernel in SCALED else "has no 'scale_m'; remove it"
         message = f"the kernel {kernel} of radial_basis {need}; got scale_m={given['scale_m']}"
@@ -86,7 +86,7 @@ def _radial(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Fie
     return RadialField(stations.positions_m, values, method="radial_basis", names=stations.names, **given)
 
 
-def _add(
+def _add_method(
     name: str,
     summary: str,
     parameters: tuple[Parameter, ...],
@@ -98,7 +98,7 @@ def _add(
     METHODS.add(name, with_trend(row))
 
 
-_add(
+_add_method(
     "inverse_distance",
     "Mean of the stations weighted by inverse distance; exact at stations, flat between far ones.",
     (
@@ -109,21 +109,21 @@ _add(
     parse=_parse_inverse_distance,
     prepare=_inverse_distance,
 )
-_add(
+_add_method(
     "nearest",
     "Value of the nearest station that reports.",
     (_RADIUS,),
     parse=_parse_nearest,
     prepare=_nearest,
 )
-_add(
+_add_method(
     "linear",
     "Linear on Delaunay triangles of the stations that report; missing outside their hull.",
     (),
     parse=dict,
     prepare=_linear,
 )
-_add(
+_add_method(
     "radial_basis",
     "Sum of kernels around the stations and a polynomial, through the values or, smoothed, near them.",
     (

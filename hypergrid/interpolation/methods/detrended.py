@@ -19,15 +19,15 @@ from hypergrid.interpolation.solvers.trend import (
     PARAMETER,
     FittedTrend,
     Trend,
-    less,
     parse_trend,
+    subtract_trend,
     trend_of,
 )
 
 Floats = NDArray[np.float64]
 
 
-class Detrended:
+class DetrendedField:
     """The field of many slices around a trend in elevation.
 
     An estimate is a linear map of the values present in its slice, as long as the inner method's is; the map depends on
@@ -37,7 +37,7 @@ class Detrended:
     def __init__(self, inner: Field, trend: FittedTrend) -> None:
         self._inner = inner
         self._trend = trend
-        self.chosen: tuple[str, ...] = ()
+        self.trend_notes: tuple[str, ...] = ()
         """How the trend was chosen, where it was not given."""
 
     @property
@@ -53,7 +53,7 @@ class Detrended:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the result should know."""
-        return (*self.chosen, *self._trend.notes, *getattr(self._inner, "notes", ()))
+        return (*self.trend_notes, *self._trend.notes, *getattr(self._inner, "notes", ()))
 
     def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
         """Tell the inner method how much will be asked for in all, and whether it may keep what does not change."""
@@ -61,17 +61,17 @@ class Detrended:
         if inner is not None:
             inner(places, slices, keep=keep)
 
-    def at(self, targets: Targets) -> Floats:
+    def estimate(self, targets: Targets) -> Floats:
         """Return estimates, shape (slices, targets); missing where the inner method's are."""
-        estimates = self._inner.at(targets)
+        estimates = self._inner.estimate(targets)
         estimates += self._trend.coefficients @ self._columns(targets).T
         return estimates
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Return the stations behind each estimate, shape (slices, targets or 1)."""
         by_target = getattr(self._inner, "counts_at", None)
-        found = self._inner.counts[:, None] if by_target is None else by_target(targets)
-        return np.asarray(found, dtype=np.int32)
+        counts = self._inner.counts[:, None] if by_target is None else by_target(targets)
+        return np.asarray(counts, dtype=np.int32)
 
     def variance(self, targets: Targets) -> Floats:
         """Return the inner method's variance, shape (slices, targets).
@@ -84,16 +84,16 @@ class Detrended:
         refuse_variance(self._trend.trend)
         return self._inner.variance(targets)
 
-    def outside(self, targets: Targets) -> NDArray[np.bool_]:
+    def mask_outside(self, targets: Targets) -> NDArray[np.bool_]:
         """Return which targets lie outside the stations' range of elevation, wholly or in part; shape (targets,)."""
-        parts = self._trend.outside(targets.covariates[ELEVATION])
+        parts = self._trend.mask_outside(targets.covariates[ELEVATION])
         return np.asarray(parts.reshape(targets.count, targets.parts).any(axis=1))
 
     def _columns(self, targets: Targets) -> Floats:
         return targets.mean(self._trend.columns(targets.covariates[ELEVATION]))
 
 
-class DetrendedKriging(Detrended):
+class DetrendedKriging(DetrendedField):
     """Kriging on all stations around a trend: as linear in the values of all stations, and in the trend of each slice.
 
     So a mean over slices can be taken before anything is interpolated, as in `KrigingField`.
@@ -166,14 +166,14 @@ def with_trend(method: Method) -> Method:
         if trend.is_chosen:
             chosen, note = choose_trend(method, rest, stations, values, given.get(NETWORK_M))
             field = prepare(stations, values, {**given, PARAMETER.name: chosen})
-            if isinstance(field, Detrended):
-                field.chosen = (note,)
+            if isinstance(field, DetrendedField):
+                field.trend_notes = (note,)
             else:
                 field.notes = (note, *getattr(field, "notes", ()))  # type: ignore[attr-defined]
             return field
         fitted = FittedTrend(trend, stations.covariates[ELEVATION], values, given.get(NETWORK_M))
-        inner = method.prepare(stations, less(values, fitted.at_stations()), rest)
-        return DetrendedKriging(inner, fitted) if isinstance(inner, KrigingField) else Detrended(inner, fitted)
+        inner = method.prepare(stations, subtract_trend(values, fitted.estimate_at_stations()), rest)
+        return DetrendedKriging(inner, fitted) if isinstance(inner, KrigingField) else DetrendedField(inner, fitted)
 
     def covariates(given: Mapping[str, Any]) -> tuple[str, ...]:
         named = method.covariates(given)

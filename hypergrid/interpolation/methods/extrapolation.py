@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.interpolation.local.field import LocalField
-from hypergrid.interpolation.methods.conditioning import leaves
+from hypergrid.interpolation.methods.conditioning import iterate_leaves
 from hypergrid.interpolation.points.points import Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 
@@ -22,8 +22,8 @@ def relative_leverage(field: object, targets: Targets) -> Floats | None:
 
     Above 1 a target is extrapolated. Stations are those of all slices together.
     """
-    for leaf in leaves(field):
-        if isinstance(leaf, KrigingField | LocalField) and leaf.system.drift.drift.count() > 1:
+    for leaf in iterate_leaves(field):
+        if isinstance(leaf, KrigingField | LocalField) and leaf.system.drift.drift.count_coefficients() > 1:
             drift = leaf.system.drift
             _, triangle = np.linalg.qr(drift.columns(leaf.system.stations))
             back = np.linalg.pinv(triangle)

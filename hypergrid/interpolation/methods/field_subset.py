@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.interpolation.local.field import LocalField
-from hypergrid.interpolation.methods.detrended import Detrended
-from hypergrid.interpolation.methods.fitted_variogram import BySlice
+from hypergrid.interpolation.methods.detrended import DetrendedField
+from hypergrid.interpolation.methods.fitted_variogram import SliceFields
 from hypergrid.interpolation.methods.inverse_distance import InverseDistanceField
 from hypergrid.interpolation.methods.registry import Field
 from hypergrid.interpolation.points.points import Targets
 from hypergrid.interpolation.solvers.field import KrigingField
-from hypergrid.interpolation.solvers.masks import groups
+from hypergrid.interpolation.solvers.masks import group_masks
 
 Slices = NDArray[np.intp]
 
@@ -27,14 +27,14 @@ DERIVED = ("complete", "_dual", "_losses")
 def field_of(field: Field, slices: Slices) -> Field:
     """Return the field of some slices, shape (chosen,), in their order."""
     if isinstance(field, KrigingField):
-        return _kriging(field, slices)
+        return _subset_kriging(field, slices)
     if isinstance(field, LocalField | InverseDistanceField):
         part = copy.copy(field)
         part._present, part._values = field._present[slices], field._values[slices]
         if isinstance(part, InverseDistanceField):
-            part._masks = [(np.flatnonzero(mask), rows) for mask, rows in groups(part._present)]
+            part._masks = [(np.flatnonzero(mask), rows) for mask, rows in group_masks(part._present)]
         return part
-    if isinstance(field, Detrended):
+    if isinstance(field, DetrendedField):
         around = copy.copy(field)
         around._inner = field_of(field._inner, slices)
         around._trend = copy.copy(field._trend)
@@ -43,15 +43,15 @@ def field_of(field: Field, slices: Slices) -> Field:
         if hasattr(around, "_kriged"):
             around._kriged = around._inner
         return around
-    if isinstance(field, BySlice):
-        return BySlice([field.inner_fields[number] for number in slices.tolist()], field.notes)
-    return SomeSlices(field, slices)
+    if isinstance(field, SliceFields):
+        return SliceFields([field.inner_fields[number] for number in slices.tolist()], field.notes)
+    return FieldSubset(field, slices)
 
 
-def of_values(field: Field, values: NDArray[np.float64]) -> Field | None:
+def replace_values(field: Field, values: NDArray[np.float64]) -> Field | None:
     """Return the field of other values over the same network, shape (slices, stations); None where it must be built."""
     if isinstance(field, LocalField):
-        return field.of_values(values)
+        return field.replace_values(values)
     if isinstance(field, KrigingField):
         part = copy.copy(field)
         for name in DERIVED:
@@ -62,7 +62,7 @@ def of_values(field: Field, values: NDArray[np.float64]) -> Field | None:
     return None
 
 
-def _kriging(field: KrigingField, slices: Slices) -> KrigingField:
+def _subset_kriging(field: KrigingField, slices: Slices) -> KrigingField:
     part = copy.copy(field)
     complete = part.__dict__.get("complete")
     for name in DERIVED:
@@ -74,7 +74,7 @@ def _kriging(field: KrigingField, slices: Slices) -> KrigingField:
     return part
 
 
-class SomeSlices:
+class FieldSubset:
     """Some slices of a field that cannot be cut: all are estimated, one surface a set of stations, and these taken."""
 
     def __init__(self, field: Field, slices: Slices) -> None:
@@ -90,15 +90,15 @@ class SomeSlices:
         """The field of all slices."""
         return (self._field,)
 
-    def at(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> NDArray[np.float64]:
         """Return estimates, shape (slices, targets)."""
-        return self._field.at(targets)[self._slices]
+        return self._field.estimate(targets)[self._slices]
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Return the stations behind each estimate, shape (slices, targets)."""
         by_target = getattr(self._field, "counts_at", None)
-        found = self._field.counts[:, None] if by_target is None else by_target(targets)
-        return np.asarray(found, dtype=np.int32)[self._slices]
+        counts = self._field.counts[:, None] if by_target is None else by_target(targets)
+        return np.asarray(counts, dtype=np.int32)[self._slices]
 
     def variance(self, targets: Targets) -> NDArray[np.float64]:
         """Return the variance of the estimates' errors, shape (slices, targets)."""

@@ -20,7 +20,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.interpolation.methods.conditioning import is_singular
 from hypergrid.interpolation.methods.registry import Field
 from hypergrid.interpolation.points.points import Stations, Targets
-from hypergrid.interpolation.solvers.trend import ROUNDING, less
+from hypergrid.interpolation.solvers.trend import ROUNDING, subtract_trend
 from hypergrid.interpolation.variograms.fit import fit_variogram
 from hypergrid.interpolation.variograms.models import MODELS
 from hypergrid.interpolation.variograms.validity import check_validity
@@ -30,13 +30,13 @@ Floats = NDArray[np.float64]
 Build = Callable[[Variogram, slice], Field]
 """Variogram and which slices to their field."""
 
-BY: Final = ("all", "slice")
+FIT_BY: Final = ("all", "slice")
 KEYS: Final = ("fit", "by", "nugget_is")
 FITTED_MODEL: Final = "exponential"
-LEAST_STATIONS: Final = 5
+MIN_STATIONS: Final = 5
 """Stations in one slice from which a variogram of its own is fitted to it; below, it has the pooled one."""
 
-LEAST_SLICES: Final = 3
+MIN_SLICES: Final = 3
 """Slices that a variogram is fitted to below which its variances are said to be too small."""
 NARROW: Final = (
     "variances take the fitted variogram as the true one: with fits to a single slice, 95 % intervals held 88 % of the "
@@ -47,7 +47,7 @@ NARROW: Final = (
 
 
 @dataclass(frozen=True)
-class ToFit:
+class VariogramRequest:
     """A variogram that is to be fitted to the values."""
 
     token_name: ClassVar[str] = "ToFit"
@@ -68,7 +68,7 @@ class ToFit:
         return document if self.nugget_is == "micro-scale" else {**document, "nugget_is": self.nugget_is}
 
 
-def parse_model(value: object) -> Variogram | ToFit:
+def parse_model(value: object) -> Variogram | VariogramRequest:
     """Return a variogram as it is given, or what is to be fitted.
 
     That is "fit", "fit_by_slice", or {"fit": model, "by": "all" or "slice", "nugget_is": "measurement error"}.
@@ -78,34 +78,34 @@ def parse_model(value: object) -> Variogram | ToFit:
     InvalidQuery, NotFound
         Neither; a model or a way of fitting that does not exist.
     """
-    if isinstance(value, ToFit):
+    if isinstance(value, VariogramRequest):
         return value
     if isinstance(value, str):
         if value not in ("fit", "fit_by_slice"):
             message = f"a variogram is given with its model, or it is 'fit' or 'fit_by_slice'; got {value!r}"
             raise InvalidQuery(message)
-        return ToFit(by="slice" if value == "fit_by_slice" else "all")
+        return VariogramRequest(by="slice" if value == "fit_by_slice" else "all")
     if not isinstance(value, Mapping) or "fit" not in value:
         return parse_variogram(value)
     for key in value:
         if key not in KEYS:
             raise NotFound.among(kind="key of a variogram that is fitted", given=key, existing=KEYS)
     by, nugget_is = value.get("by", "all"), value.get("nugget_is", "micro-scale")
-    if by not in BY:
-        raise NotFound.among(kind="way to fit a variogram", given=by, existing=BY)
+    if by not in FIT_BY:
+        raise NotFound.among(kind="way to fit a variogram", given=by, existing=FIT_BY)
     if nugget_is not in get_args(NuggetIs):
         raise NotFound.among(kind="meaning of a nugget (nugget_is)", given=nugget_is, existing=get_args(NuggetIs))
-    return ToFit(_known(value["fit"]), by, nugget_is)
+    return VariogramRequest(_require_known(value["fit"]), by, nugget_is)
 
 
-def _known(model: object) -> str:
+def _require_known(model: object) -> str:
     if not isinstance(model, str) or model not in MODELS:
         raise NotFound.among(kind="variogram model", given=model, existing=MODELS)
     return model
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedVariogram:
     """A variogram that was fitted, and what is to be said of it."""
 
     variogram: Variogram
@@ -114,7 +114,7 @@ class Resolved:
     """Whether none could be fitted: the shape is assumed, the sill arbitrary."""
 
 
-def resolve_variogram(wanted: ToFit, stations: Stations, values: Floats) -> Resolved:
+def resolve_variogram(wanted: VariogramRequest, stations: Stations, values: Floats) -> ResolvedVariogram:
     """Return the variogram fitted to all slices together.
 
     Parameters
@@ -130,43 +130,46 @@ def resolve_variogram(wanted: ToFit, stations: Stations, values: Floats) -> Reso
             raise InvalidQuery(message)
         fit = fit_variogram(stations.positions_m, values, model=wanted.model)
     except InvalidQuery as error:
-        found = _fallback(stations, values)
+        resolved_model = _make_fallback(stations, values)
         note = (
-            f"variogram not fitted ({error}): estimates take the shape of an {found.model} one with a range of "
-            f"{found.range_m:.4g} m, and every variance is missing, since its sill is not known"
+            f"variogram not fitted ({error}): estimates take the shape of an {resolved_model.model} one with a "
+            f"range of "
+            f"{resolved_model.range_m:.4g} m, and every variance is missing, since its sill is not known"
         )
-        return Resolved(found, (note,), is_assumed=True)
-    found = replace(fit.variogram, nugget_is=wanted.nugget_is)
-    notes = (f"variogram fitted to {len(values)} slices of {stations.count} stations: {_words(found)}",)
-    heard = int(np.isfinite(values).any(axis=1).sum())
-    narrow = (NARROW,) if wanted.by == "slice" or heard < LEAST_SLICES else ()
-    return Resolved(found, notes + ((fit.warning,) if fit.poor else ()) + narrow)
+        return ResolvedVariogram(resolved_model, (note,), is_assumed=True)
+    resolved_model = replace(fit.variogram, nugget_is=wanted.nugget_is)
+    notes = (
+        f"variogram fitted to {len(values)} slices of {stations.count} stations: {_describe_model(resolved_model)}",
+    )
+    reporting_slices = int(np.isfinite(values).any(axis=1).sum())
+    narrow = (NARROW,) if wanted.by == "slice" or reporting_slices < MIN_SLICES else ()
+    return ResolvedVariogram(resolved_model, notes + ((fit.warning,) if fit.poor else ()) + narrow)
 
 
 def _varies(values: Floats) -> bool:
     """Return whether values of some slice differ by more than their rounding."""
-    heard = values[np.isfinite(values).any(axis=1)]
-    if not len(heard):
+    reporting_values = values[np.isfinite(values).any(axis=1)]
+    if not len(reporting_values):
         return False
-    spread = np.nanmax(heard, axis=1) - np.nanmin(heard, axis=1)
-    return bool(spread.max() > ROUNDING * np.nanmax(np.abs(heard)))
+    spread = np.nanmax(reporting_values, axis=1) - np.nanmin(reporting_values, axis=1)
+    return bool(spread.max() > ROUNDING * np.nanmax(np.abs(reporting_values)))
 
 
-def _fallback(stations: Stations, values: Floats) -> Variogram:
+def _make_fallback(stations: Stations, values: Floats) -> Variogram:
     # In the size of the values, so that the system is well scaled.
     sill = float(np.nanvar(values)) if _varies(values) else 0.0
     extent = float(np.linalg.norm(np.ptp(stations.positions_m, axis=0)))
     return Variogram("exponential", sill or 1.0, extent / 3.0 or 1.0)
 
 
-def _words(model: Variogram) -> str:
+def _describe_model(model: Variogram) -> str:
     shape = f"{model.model} psill {model.psill:.4g} range {model.range_m:.4g} m nugget {model.nugget:.4g}"
     return shape + "".join(
         f" + {term.model} psill {term.psill:.4g} range {term.range_m:.4g} m" for term in model.nested
     )
 
 
-class BySlice:
+class SliceFields:
     """The field of many slices, each with a variogram of its own."""
 
     def __init__(self, fields: list[Field], notes: tuple[str, ...]) -> None:
@@ -184,24 +187,24 @@ class BySlice:
         """Stations used in each slice, shape (slices,)."""
         return np.concatenate([field.counts for field in self._fields])
 
-    def at(self, targets: Targets) -> Floats:
+    def estimate(self, targets: Targets) -> Floats:
         """Return estimates, shape (slices, targets)."""
-        return np.concatenate([field.at(targets) for field in self._fields])
+        return np.concatenate([field.estimate(targets) for field in self._fields])
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Return the stations behind each estimate, shape (slices, targets)."""
-        found = np.empty((len(self._fields), targets.count), dtype=np.int32)
-        for row, field in zip(found, self._fields, strict=True):
+        counts = np.empty((len(self._fields), targets.count), dtype=np.int32)
+        for row, field in zip(counts, self._fields, strict=True):
             by_target = getattr(field, "counts_at", None)
             row[:] = field.counts[0] if by_target is None else by_target(targets)[0]
-        return found
+        return counts
 
     def variance(self, targets: Targets) -> Floats:
         """Return the variance of the estimates' errors, shape (slices, targets)."""
         return np.concatenate([field.variance(targets) for field in self._fields])
 
 
-def field_by_slice(wanted: ToFit, stations: Stations, values: Floats, build: Build) -> BySlice:
+def field_by_slice(wanted: VariogramRequest, stations: Stations, values: Floats, build: Build) -> SliceFields:
     """Return a field in which each slice has a variogram of its own, where one can be fitted to it and used.
 
     Raises
@@ -214,21 +217,21 @@ def field_by_slice(wanted: ToFit, stations: Stations, values: Floats, build: Bui
     for number in range(len(values)):
         rows = slice(number, number + 1)
         field = None
-        if np.isfinite(values[rows]).sum() >= LEAST_STATIONS:
+        if np.isfinite(values[rows]).sum() >= MIN_STATIONS:
             # Values of one slice that do not vary, say, have no variogram.
             with suppress(InvalidQuery):
                 model = fit_variogram(stations.positions_m, values[rows], model=wanted.model).variogram
-                field = _usable(replace(model, nugget_is=wanted.nugget_is), rows, stations, build)
+                field = _make_usable(replace(model, nugget_is=wanted.nugget_is), rows, stations, build)
                 own += field is not None
                 unusable += field is None
-        fields.append(_of_pooled(pooled, rows, build) if field is None else field)
+        fields.append(_make_pooled(pooled, rows, build) if field is None else field)
     note = f"variogram fitted by slice in {own} of {len(values)} slices; in the others, the one of all slices"
     if unusable:
         note += f" (in {unusable} of them the variogram of the slice itself gives a system without a unique solution)"
-    return BySlice(fields, (note, *pooled.notes))
+    return SliceFields(fields, (note, *pooled.notes))
 
 
-def _of_pooled(pooled: Resolved, rows: slice, build: Build) -> Field:
+def _make_pooled(pooled: ResolvedVariogram, rows: slice, build: Build) -> Field:
     """Return the field of slices under the variogram of all; it has no variance where that one is assumed."""
     field = build(pooled.variogram, rows)
     if pooled.is_assumed:
@@ -236,7 +239,7 @@ def _of_pooled(pooled: Resolved, rows: slice, build: Build) -> Field:
     return field
 
 
-def _usable(model: Variogram, rows: slice, stations: Stations, build: Build) -> Field | None:
+def _make_usable(model: Variogram, rows: slice, stations: Stations, build: Build) -> Field | None:
     """Return the field of a slice under its own variogram; None where that has no unique solution, or is invalid."""
     try:
         check_validity("variogram", model, stations.positions_m)
@@ -247,17 +250,17 @@ def _usable(model: Variogram, rows: slice, stations: Stations, build: Build) -> 
     return None if is_singular(field) else field
 
 
-def build_fitted(model: ToFit, stations: Stations, values: Floats, build: Build) -> Field:
+def build_fitted(model: VariogramRequest, stations: Stations, values: Floats, build: Build) -> Field:
     """Return the field of slices under a variogram that is fitted to values (slices, stations)."""
     if model.by == "slice" and len(values) and stations.count:
         return field_by_slice(model, stations, values, build)
     resolved = resolve_variogram(model, stations, values)
-    field = _of_pooled(resolved, slice(None), build)
+    field = _make_pooled(resolved, slice(None), build)
     field.notes = resolved.notes  # type: ignore[attr-defined]
     return field
 
 
-def residuals(columns: Floats, values: Floats) -> Floats:
+def find_residuals(columns: Floats, values: Floats) -> Floats:
     """Return what least squares on drift functions leave of each slice, shape (slices, stations).
 
     Parameters
@@ -274,4 +277,4 @@ def residuals(columns: Floats, values: Floats) -> Floats:
     sides = np.where(present > 0, values, 0.0) @ columns
     # A slice whose stations do not determine the functions is left with the least coefficients that fit.
     coefficients = np.einsum("sij,sj->si", np.linalg.pinv(normal, hermitian=True), sides)
-    return less(values, coefficients @ columns.T)
+    return subtract_trend(values, coefficients @ columns.T)

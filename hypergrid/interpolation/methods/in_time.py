@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_FAR: Final = 2**62
+_FAR_NS: Final = 2**62
 """Farther than any gap may be [ns], and still a number of 64 bits."""
 
 CELLS_AT_ONCE: Final = 2**17
@@ -47,7 +47,7 @@ class Ticks:
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class KnownReadings:
     """Readings of several series, one series after the other, each at strictly increasing instants, none NaN."""
 
     begins: Integers
@@ -58,7 +58,7 @@ class Known:
     """Shape (n,)."""
 
     @classmethod
-    def of(cls, index: NDArray[np.integer], instants_ns: Integers, value: Floats, *, series: int) -> "Known":
+    def of(cls, index: NDArray[np.integer], instants_ns: Integers, value: Floats, *, series: int) -> "KnownReadings":
         """Return the readings that can be used: of several at one instant the first, none that is NaN.
 
         Parameters
@@ -78,12 +78,12 @@ class Known:
         begins = np.searchsorted(index, np.arange(series + 1)).astype(np.int64)
         return cls(begins, instants_ns, value)
 
-    def part(self, first: int, stop: int) -> "Known":
+    def part(self, first: int, stop: int) -> "KnownReadings":
         """Return the readings of series first to stop (not included)."""
         begin, end = int(self.begins[first]), int(self.begins[stop])
-        return Known(self.begins[first : stop + 1] - begin, self.instants_ns[begin:end], self.value[begin:end])
+        return KnownReadings(self.begins[first : stop + 1] - begin, self.instants_ns[begin:end], self.value[begin:end])
 
-    def joined(self, max_gap_ns: Integers) -> NDArray[np.bool_]:
+    def mark_joined(self, max_gap_ns: Integers) -> NDArray[np.bool_]:
         """Return whether each reading and the next are of one run, shape (n - 1,); `max_gap_ns` is by series."""
         index = np.repeat(np.arange(len(self.begins) - 1), np.diff(self.begins))
         near = np.diff(self.instants_ns) <= max_gap_ns[index[:-1]]
@@ -91,16 +91,16 @@ class Known:
 
 
 @dataclass(frozen=True, eq=False)
-class Around:
+class SurroundingReadings:
     """The readings on both sides of every instant of every series; all arrays have the shape (series, instants)."""
 
-    known: Known
+    known: KnownReadings
     ticks: Ticks
     max_gap_ns: Integers
     """Longest time between two readings that is filled [ns], by series, shape (series,)."""
 
     @cached_property
-    def _upto(self) -> Integers:
+    def _stop_index(self) -> Integers:
         # A reading counts from the first instant that is not before it; so one pass counts for all series at once.
         known, ticks = self.known, self.ticks
         width = ticks.count + 1
@@ -110,44 +110,44 @@ class Around:
         return np.asarray(np.cumsum(counted).reshape(-1, width)[:, : ticks.count])
 
     @cached_property
-    def before(self) -> Integers:
+    def before_index(self) -> Integers:
         """The last reading that is not after the instant; any reading where there is none."""
-        return np.maximum(self._upto - 1, 0)
+        return np.maximum(self._stop_index - 1, 0)
 
     @cached_property
-    def after(self) -> Integers:
+    def after_index(self) -> Integers:
         """The first reading after the instant; any reading where there is none."""
-        return np.minimum(self._upto, len(self.known.value) - 1)
+        return np.minimum(self._stop_index, len(self.known.value) - 1)
 
     @cached_property
     def since_ns(self) -> Integers:
         """Time since the reading before [ns]; very much where there is none."""
-        has = self._upto > self.known.begins[:-1, None]
-        return np.where(has, self.ticks.instants_ns - self.known.instants_ns[self.before], _FAR)
+        has = self._stop_index > self.known.begins[:-1, None]
+        return np.where(has, self.ticks.instants_ns - self.known.instants_ns[self.before_index], _FAR_NS)
 
     @cached_property
     def until_ns(self) -> Integers:
         """Time until the reading after [ns]; very much where there is none."""
-        has = self._upto < self.known.begins[1:, None]
-        return np.where(has, self.known.instants_ns[self.after] - self.ticks.instants_ns, _FAR)
+        has = self._stop_index < self.known.begins[1:, None]
+        return np.where(has, self.known.instants_ns[self.after_index] - self.ticks.instants_ns, _FAR_NS)
 
     @cached_property
-    def hit(self) -> NDArray[np.bool_]:
+    def is_hit(self) -> NDArray[np.bool_]:
         """Whether there is a reading at the instant itself."""
         return np.asarray(self.since_ns == 0)
 
     @cached_property
-    def inside(self) -> NDArray[np.bool_]:
+    def is_inside(self) -> NDArray[np.bool_]:
         """Whether the instant lies in a run: between two readings that are near enough to each other."""
         # Compared without a sum, which could be more than 64 bits hold.
-        return np.asarray((self.since_ns < _FAR) & (self.until_ns <= self.max_gap_ns[:, None] - self.since_ns))
+        return np.asarray((self.since_ns < _FAR_NS) & (self.until_ns <= self.max_gap_ns[:, None] - self.since_ns))
 
 
-Estimate = Callable[[Around], tuple[Floats, Integers]]
+Estimate = Callable[[SurroundingReadings], tuple[Floats, Integers]]
 """Values, NaN where missing, and how many readings each was made from; both of shape (series, instants)."""
 
 
-def estimate(method: Estimate, known: Known, ticks: Ticks, max_gap_ns: Integers) -> tuple[Floats, Integers]:
+def estimate(method: Estimate, known: KnownReadings, ticks: Ticks, max_gap_ns: Integers) -> tuple[Floats, Integers]:
     """Return the estimates of every series at every instant, and the readings behind each.
 
     Parameters
@@ -170,59 +170,59 @@ def estimate(method: Estimate, known: Known, ticks: Ticks, max_gap_ns: Integers)
     count = np.zeros((series, ticks.count), dtype=np.int64)
     at_once = max(CELLS_AT_ONCE // ticks.count, 1)
     for first in range(0, series, at_once):
-        some = slice(first, min(first + at_once, series))
-        part = known.part(some.start, some.stop)
+        batch = slice(first, min(first + at_once, series))
+        part = known.part(batch.start, batch.stop)
         if len(part.value):
-            value[some], count[some] = method(Around(part, ticks, max_gap_ns[some]))
+            value[batch], count[batch] = method(SurroundingReadings(part, ticks, max_gap_ns[batch]))
     return value.T, count.T
 
 
-def nearest(around: Around) -> tuple[Floats, Integers]:
+def nearest(around: SurroundingReadings) -> tuple[Floats, Integers]:
     """Return the nearest reading within half the maximum gap; of two equally near, the earlier."""
     later = around.until_ns < around.since_ns
     near = np.where(later, around.until_ns, around.since_ns) <= around.max_gap_ns[:, None] // 2
-    value = around.known.value[np.where(later, around.after, around.before)]
+    value = around.known.value[np.where(later, around.after_index, around.before_index)]
     return np.where(near, value, np.nan), near.astype(np.int64)
 
 
-def linear(around: Around) -> tuple[Floats, Integers]:
+def linear(around: SurroundingReadings) -> tuple[Floats, Integers]:
     """Return the straight line between the readings on both sides."""
-    start = around.known.value[around.before]
+    start = around.known.value[around.before_index]
     with np.errstate(over="ignore", invalid="ignore"):
-        value = start + _share(around) * (around.known.value[around.after] - start)
-    return _present(around, value, np.int64(2))
+        value = start + _find_share(around) * (around.known.value[around.after_index] - start)
+    return _mask_estimates(around, value, np.int64(2))
 
 
-def spline(around: Around) -> tuple[Floats, Integers]:
+def spline(around: SurroundingReadings) -> tuple[Floats, Integers]:
     """Return the piecewise cubic with Bessel's slopes."""
     known = around.known
-    joined = known.joined(around.max_gap_ns)
-    slopes = _slopes(known, joined)
-    length_s = (known.instants_ns[around.after] - known.instants_ns[around.before]) * 1e-9
-    start, share = known.value[around.before], _share(around)
+    joined = known.mark_joined(around.max_gap_ns)
+    slopes = _find_slopes(known, joined)
+    length_s = (known.instants_ns[around.after_index] - known.instants_ns[around.before_index]) * 1e-9
+    start, share = known.value[around.before_index], _find_share(around)
     with np.errstate(over="ignore", invalid="ignore"):
-        rise = known.value[around.after] - start
-        first, last = slopes[around.before] * length_s, slopes[around.after] * length_s
+        rise = known.value[around.after_index] - start
+        first, last = slopes[around.before_index] * length_s, slopes[around.after_index] * length_s
         value = start + share * (first + share * (3 * rise - 2 * first - last + share * (first + last - 2 * rise)))
     outer = np.concatenate([[False], joined]), np.concatenate([joined, [False]])
-    used = 2 + outer[0][around.before].astype(np.int64) + outer[1][around.after]
-    return _present(around, value, used)
+    used = 2 + outer[0][around.before_index].astype(np.int64) + outer[1][around.after_index]
+    return _mask_estimates(around, value, used)
 
 
-def _share(around: Around) -> Floats:
+def _find_share(around: SurroundingReadings) -> Floats:
     """Return how far each instant lies from the reading before to the one after, 0 to 1; 0 outside a run."""
     share = np.zeros(around.since_ns.shape)
-    np.divide(around.since_ns, around.since_ns + around.until_ns, out=share, where=around.inside)
+    np.divide(around.since_ns, around.since_ns + around.until_ns, out=share, where=around.is_inside)
     return share
 
 
-def _present(around: Around, value: Floats, used: Integers | np.int64) -> tuple[Floats, Integers]:
+def _mask_estimates(around: SurroundingReadings, value: Floats, used: Integers | np.int64) -> tuple[Floats, Integers]:
     """Return the values where there are any: at a reading that reading alone, else inside a run."""
-    value = np.where(around.hit, around.known.value[around.before], np.where(around.inside, value, np.nan))
-    return value, np.where(around.hit, 1, np.where(around.inside, used, 0))
+    value = np.where(around.is_hit, around.known.value[around.before_index], np.where(around.is_inside, value, np.nan))
+    return value, np.where(around.is_hit, 1, np.where(around.is_inside, used, 0))
 
 
-def _slopes(known: Known, joined: NDArray[np.bool_]) -> Floats:
+def _find_slopes(known: KnownReadings, joined: NDArray[np.bool_]) -> Floats:
     """Return Bessel's slope at each reading [per s], shape (n,); 0 for a reading alone in its run."""
     length_s = np.where(joined, np.diff(known.instants_ns) * 1e-9, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from hypergrid.core.geodesy import arc_m
-from hypergrid.interpolation.methods.sparse_weights import WithoutVariance, weighted
-from hypergrid.interpolation.points.distance import COINCIDENT_M, on_sphere, separations
+from hypergrid.interpolation.methods.sparse_weights import WithoutVariance, apply_weights
+from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, separations
 from hypergrid.interpolation.points.points import Targets
-from hypergrid.interpolation.solvers.masks import groups
+from hypergrid.interpolation.solvers.masks import group_masks
 
 LARGEST_POWER = 16.0
 """Beyond, weights of stations a few thousand kilometres away underflow; the nearest station decides long before."""
@@ -44,7 +44,7 @@ class InverseDistanceField(WithoutVariance):
         self._neighbours = neighbours if neighbours is not None and neighbours < len(stations_m) else None
         self._radius_m = np.inf if radius_m is None else radius_m
         self._present = np.isfinite(values)
-        self._masks = [(np.flatnonzero(mask), slices) for mask, slices in groups(self._present)]
+        self._masks = [(np.flatnonzero(mask), slices) for mask, slices in group_masks(self._present)]
 
     @property
     def counts(self) -> NDArray[np.int32]:
@@ -52,12 +52,12 @@ class InverseDistanceField(WithoutVariance):
         present = self._present.sum(axis=1)
         return np.asarray(np.minimum(present, self._neighbours or len(self._stations_m)), dtype=np.int32)
 
-    def at(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> NDArray[np.float64]:
         """Return estimates at targets, shape (slices, targets); NaN where no station is within reach."""
         points_m = targets.positions_m
         if not len(self._stations_m) or not len(points_m):
             return np.full((len(self._values), len(points_m)), np.nan)
-        return self._of_all(points_m) if self._neighbours is None else self._of_nearest(points_m)
+        return self._estimate_from_all(points_m) if self._neighbours is None else self._estimate_from_nearest(points_m)
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Return how many stations each estimate is from, shape (slices, targets)."""
@@ -68,14 +68,14 @@ class InverseDistanceField(WithoutVariance):
             for present, slices in self._masks:
                 result[slices] = within[:, present].sum(axis=1)
         else:
-            for slices, _, distance in self._nearest(points_m):
+            for slices, _, distance in self._find_nearest(points_m):
                 result[slices] = (distance <= self._radius_m).sum(axis=1)
         return result
 
-    def _of_all(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _estimate_from_all(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
         distance = separations(points_m, self._stations_m)
         at_station = distance <= COINCIDENT_M
-        weights = _weights(distance, self._power, self._radius_m)
+        weights = _find_weights(distance, self._power, self._radius_m)
         filled = np.where(self._present, self._values, 0.0)
         result = np.asarray(filled @ weights.T)
         for start in range(0, len(self._masks), MASKS_AT_ONCE):
@@ -86,37 +86,37 @@ class InverseDistanceField(WithoutVariance):
                 result[slices] /= total
         points = np.flatnonzero(at_station.any(axis=1))
         if len(points):
-            here = at_station[points].astype(np.float64)
-            reporting = self._present @ here.T
-            mean = (filled @ here.T) / np.maximum(reporting, 1.0)
+            coincidence = at_station[points].astype(np.float64)
+            reporting = self._present @ coincidence.T
+            mean = (filled @ coincidence.T) / np.maximum(reporting, 1.0)
             result[:, points] = np.where(reporting > 0, mean, result[:, points])
         return result
 
-    def _of_nearest(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _estimate_from_nearest(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
         result = np.full((len(self._values), len(points_m)), np.nan)
-        for slices, near, distance in self._nearest(points_m):
-            weights = _weights(distance, self._power, self._radius_m)
+        for slices, near, distance in self._find_nearest(points_m):
+            weights = _find_weights(distance, self._power, self._radius_m)
             at_station = distance <= COINCIDENT_M
             weights = np.where(at_station.any(axis=1, keepdims=True), at_station, weights)
             total = weights.sum(axis=1, keepdims=True)
             shares = weights / np.where(total > 0, total, 1.0)
-            estimates = weighted(self._values[slices], near, shares)
+            estimates = apply_weights(self._values[slices], near, shares)
             result[slices] = np.where(total[:, 0] > 0, estimates, np.nan)
         return result
 
-    def _nearest(
+    def _find_nearest(
         self, points_m: NDArray[np.float64]
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]]:
         """Yield slices, and for each point its nearest stations that report in them, with their distances [m]."""
         for present, slices in self._masks:
             if len(present):
                 count = min(self._neighbours or len(present), len(present))
-                distance, found = cKDTree(self._stations_m[present]).query(points_m, k=count)
-                along = arc_m(distance) if on_sphere(points_m) else distance
-                yield slices, present[found.reshape(-1, count)], along.reshape(-1, count)
+                distance, indices = cKDTree(self._stations_m[present]).query(points_m, k=count)
+                along = arc_m(distance) if are_on_sphere(points_m) else distance
+                yield slices, present[indices.reshape(-1, count)], along.reshape(-1, count)
 
 
-def _weights(distance_m: NDArray[np.float64], power: float, radius_m: float) -> NDArray[np.float64]:
+def _find_weights(distance_m: NDArray[np.float64], power: float, radius_m: float) -> NDArray[np.float64]:
     """Return weights, each point's nearest station having 1, so that no power over- or underflows."""
     clipped = np.maximum(distance_m, COINCIDENT_M)
     weights = (clipped.min(axis=1, keepdims=True) / clipped) ** power

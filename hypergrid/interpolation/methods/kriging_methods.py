@@ -10,7 +10,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.parameters import Parameter
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.methods.detrended import with_trend
-from hypergrid.interpolation.methods.fitted_variogram import build_fitted, parse_model, residuals
+from hypergrid.interpolation.methods.fitted_variogram import build_fitted, find_residuals, parse_model
 from hypergrid.interpolation.methods.registry import METHODS, Field, Method
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
@@ -39,7 +39,7 @@ _COMMON = (
 )
 
 
-class Nothing:
+class EmptyField:
     """The field of a network without stations: every estimate is missing."""
 
     notes: tuple[str, ...] = ()
@@ -53,13 +53,13 @@ class Nothing:
         """No stations, shape (slices,)."""
         return np.zeros(self._slices, dtype=np.int32)
 
-    def at(self, targets: Targets) -> Floats:
+    def estimate(self, targets: Targets) -> Floats:
         """Return NaN, shape (slices, targets)."""
         return np.full((self._slices, targets.count), np.nan)
 
     def variance(self, targets: Targets) -> Floats:
         """Return NaN, shape (slices, targets)."""
-        return self.at(targets)
+        return self.estimate(targets)
 
 
 def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,31 +84,35 @@ def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "variogram": parse_model(given["variogram"])}
 
 
-def _field(who: str, drift: Drift, stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
+def _make_field(label: str, drift: Drift, stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
     if not stations.count:
-        return Nothing(len(values))
+        return EmptyField(len(values))
     wanted = given["variogram"]
     if not isinstance(wanted, Variogram):
         # Fitted to what the drift leaves; a field of one slice or of all is then built of the values themselves.
-        left = residuals(drift.on(stations).columns(stations), values) if drift.count() > 1 else values
+        left = (
+            find_residuals(drift.place_on(stations).columns(stations), values)
+            if drift.count_coefficients() > 1
+            else values
+        )
         return build_fitted(
             wanted,
             stations,
             left,
-            lambda model, rows: _field(who, drift, stations, values[rows], {**given, "variogram": model}),
+            lambda model, rows: _make_field(label, drift, stations, values[rows], {**given, "variogram": model}),
         )
     model, neighbours = wanted, given.get("neighbours")
     noise_free = given.get("variance_of") == "noise-free"
     radius_m, octants = given.get("radius_m"), given.get("octants")
     if radius_m is None and octants is None and (neighbours is None or neighbours >= stations.count):
-        return KrigingField(stations, values, model=model, drift=drift, who=who, noise_free=noise_free)
+        return KrigingField(stations, values, model=model, drift=drift, label=label, noise_free=noise_free)
     return LocalField(
         stations,
         values,
         neighbours=neighbours or stations.count,
         model=model,
         drift=drift,
-        who=who,
+        label=label,
         radius_m=radius_m,
         octants=octants,
         noise_free=noise_free,
@@ -116,20 +120,20 @@ def _field(who: str, drift: Drift, stations: Stations, values: Floats, given: Ma
 
 
 def _ordinary(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    return _field("ordinary_kriging", Drift(), stations, values, given)
+    return _make_field("ordinary_kriging", Drift(), stations, values, given)
 
 
 def _simple(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    return _field("simple_kriging", Drift(mean=given["mean"]), stations, values, given)
+    return _make_field("simple_kriging", Drift(mean=given["mean"]), stations, values, given)
 
 
 def _universal(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
-    return _field("universal_kriging", Drift(degree=given["degree"]), stations, values, given)
+    return _make_field("universal_kriging", Drift(degree=given["degree"]), stations, values, given)
 
 
 def _external(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
     drift = Drift(degree=given["degree"], covariates=given["drift"])
-    return _field("external_drift_kriging", drift, stations, values, given)
+    return _make_field("external_drift_kriging", drift, stations, values, given)
 
 
 def _parse_universal(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from hypergrid.interpolation.methods.sparse_weights import (
 )
 from hypergrid.interpolation.points.distance import refuse_sphere
 from hypergrid.interpolation.points.points import Targets
-from hypergrid.interpolation.solvers.masks import groups
+from hypergrid.interpolation.solvers.masks import group_masks
 
 DEGREES = {
     "linear": 0, "multiquadric": 0, "thin_plate_spline": 1, "cubic": 1, "quintic": 2, "gaussian": 0,
@@ -28,7 +28,7 @@ DEGREES = {
 SCALED = ("multiquadric", "inverse_multiquadric", "inverse_quadratic", "gaussian")
 """Kernels that need a length."""
 
-KEPT = 1e-6
+MIN_KEPT_SHARE = 1e-6
 """How far a surface without smoothing may miss its values, as a share of their largest, before it is refused."""
 
 
@@ -47,19 +47,19 @@ class RadialField(WithoutVariance):
         scale_m: float | None,
     ) -> None:
         degree = DEGREES[kernel]
-        who = f"{method} with the kernel {kernel}"
-        refuse_sphere(who, stations_m)
-        refuse_undetermined(who, stations_m, degree)
+        label = f"{method} with the kernel {kernel}"
+        refuse_sphere(label, stations_m)
+        refuse_undetermined(label, stations_m, degree)
         if smoothing == 0:
-            refuse_same_place(who, stations_m, names, "give smoothing above zero")
+            refuse_same_place(label, stations_m, names, "give smoothing above zero")
         self.method = method
         self._values = values
         # Coordinates far from 0 would cost the kernels the digits by which stations differ.
         self._middle = stations_m.mean(axis=0) if len(stations_m) else np.zeros(2)
-        places = self._places(stations_m)
+        places = self._scale_places(stations_m)
         self._surfaces = [
-            (slices, _surface(who, places[mask], values[np.ix_(slices, mask)], kernel, smoothing, scale_m))
-            for mask, slices in groups(np.isfinite(values))
+            (slices, _make_surface(label, places[mask], values[np.ix_(slices, mask)], kernel, smoothing, scale_m))
+            for mask, slices in group_masks(np.isfinite(values))
             if determines(places[mask], degree)
         ]
 
@@ -71,24 +71,24 @@ class RadialField(WithoutVariance):
             result[slices] = len(surface.y)
         return result
 
-    def at(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> NDArray[np.float64]:
         """Return estimates at targets, shape (slices, targets); NaN where the stations do not suffice."""
         points_m = targets.positions_m
         result = np.full((len(self._values), len(points_m)), np.nan)
         for slices, surface in self._surfaces if len(points_m) else []:
-            result[slices] = surface(self._places(points_m)).T
+            result[slices] = surface(self._scale_places(points_m)).T
         return result
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Return how many stations each estimate is from, shape (slices, targets)."""
         return np.repeat(self.counts[:, None], targets.count, axis=1)
 
-    def _places(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _scale_places(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
         return (points_m - self._middle) / 1000.0
 
 
-def _surface(
-    who: str,
+def _make_surface(
+    label: str,
     places_km: NDArray[np.float64],
     values: NDArray[np.float64],
     kernel: str,
@@ -104,11 +104,12 @@ def _surface(
     except np.linalg.LinAlgError:
         off = np.inf
     largest = np.abs(values).max()
-    if not off <= KEPT * largest:
+    if not off <= MIN_KEPT_SHARE * largest:
         remedy = "shorten scale_m, " if scale_m is not None else ""
         message = (
-            f"{who} is singular to working precision on {len(places_km)} stations (it misses its own values by "
-            f"{off:.1g} where {KEPT * largest:.1g} is allowed); {remedy}give smoothing above zero, or take another "
+            f"{label} is singular to working precision on {len(places_km)} stations (it misses its own values by "
+            f"{off:.1g} where {MIN_KEPT_SHARE * largest:.1g} is allowed); {remedy}give smoothing above zero, or "
+            f"take another "
             "kernel"
         )
         raise SingularSystem(message)

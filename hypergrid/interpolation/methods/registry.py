@@ -19,7 +19,7 @@ class Field(Protocol):
     def counts(self) -> NDArray[np.int32]:
         """Stations used in each slice, shape (slices,)."""
 
-    def at(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> NDArray[np.float64]:
         """Return estimates at targets, shape (slices, targets)."""
 
     def variance(self, targets: Targets) -> NDArray[np.float64]:
@@ -32,7 +32,7 @@ Over = Literal["space", "time"]
 Prepare = Callable[[Stations, NDArray[np.float64], Mapping[str, Any]], Field]
 
 
-def no_covariates(_given: Mapping[str, Any]) -> tuple[str, ...]:
+def list_no_covariates(_given: Mapping[str, Any]) -> tuple[str, ...]:
     """Return no names: the method knows places and values alone."""
     return ()
 
@@ -51,7 +51,7 @@ class Method:
     """Bound parameters to what `prepare` takes; raises InvalidQuery where they do not fit."""
     prepare: Prepare
     """Stations, values (slices, stations), NaN where missing, and parameters to a field."""
-    covariates: Callable[[Mapping[str, Any]], tuple[str, ...]] = no_covariates
+    covariates: Callable[[Mapping[str, Any]], tuple[str, ...]] = list_no_covariates
     """Parameters to the names of the covariates that stations and targets must have."""
     over: Over = "space"
     """Whether it estimates between stations, or between the readings of each series."""

@@ -23,7 +23,7 @@ def determines(stations_m: NDArray[np.float64], degree: int) -> bool:
     degree
         0 needs one station, 1 three that are not on one line, 2 six that are not on one conic.
     """
-    if len(stations_m) < needed(degree):
+    if len(stations_m) < count_needed(degree):
         return False
     centred = stations_m - stations_m.mean(axis=0)
     size = float(np.abs(centred).max())
@@ -35,12 +35,12 @@ def determines(stations_m: NDArray[np.float64], degree: int) -> bool:
     return bool(singular[-1] > FLAT * singular[0])
 
 
-def needed(degree: int) -> int:
+def count_needed(degree: int) -> int:
     """Return how many stations a polynomial of x and y needs."""
     return (degree + 1) * (degree + 2) // 2
 
 
-def refuse_undetermined(who: str, stations_m: NDArray[np.float64], degree: int) -> None:
+def refuse_undetermined(label: str, stations_m: NDArray[np.float64], degree: int) -> None:
     """Refuse a network on which no slice could be interpolated; no station at all is a surface without values.
 
     Raises
@@ -51,15 +51,16 @@ def refuse_undetermined(who: str, stations_m: NDArray[np.float64], degree: int) 
     if not len(stations_m) or determines(stations_m, degree):
         return
     figure = {1: "line", 2: "conic"}.get(degree, "point")
-    came = f"{len(stations_m)}" if len(stations_m) < needed(degree) else f"{len(stations_m)} on one {figure}"
+    problem = f"{len(stations_m)}" if len(stations_m) < count_needed(degree) else f"{len(stations_m)} on one {figure}"
     message = (
-        f"{who} needs at least {needed(degree)} stations with values that are not on one {figure}; got {came}; use "
+        f"{label} needs at least {count_needed(degree)} stations with values that are not on one {figure}; "
+        f"got {problem}; use "
         "inverse_distance or nearest, or select more stations"
     )
     raise InvalidQuery(message)
 
 
-def refuse_same_place(who: str, stations_m: NDArray[np.float64], names: tuple[str, ...], remedy: str) -> None:
+def refuse_same_place(label: str, stations_m: NDArray[np.float64], names: tuple[str, ...], remedy: str) -> None:
     """Refuse stations in one place, where a surface through all values would need two values at once.
 
     Raises
@@ -71,13 +72,15 @@ def refuse_same_place(who: str, stations_m: NDArray[np.float64], names: tuple[st
     if pairs:
         named = ", ".join(f"{names[i]} and {names[j]}" for i, j in pairs[:5])
         message = (
-            f"{who} cannot pass through two values in the same place: {named}; {remedy}, ask for coincident='merge', "
+            f"{label} cannot pass through two values in the same place: {named}; {remedy}, ask for coincident='merge', "
             "or select one of them"
         )
         raise SingularSystem(message)
 
 
-def weighted(values: NDArray[np.float64], near: NDArray[np.intp], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def apply_weights(
+    values: NDArray[np.float64], near: NDArray[np.intp], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return sums of each point's few stations times their weights, shape (slices, points).
 
     Parameters

@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.core.parameters import Parameter
-from hypergrid.interpolation.points.distance import COINCIDENT_M, on_sphere, straight_radius
+from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, straight_radius
 from hypergrid.interpolation.points.points import Stations
 
 Floats = NDArray[np.float64]
@@ -28,7 +28,7 @@ in the middle of a country needs the country's stations, and only what lies ten 
 (zeros in place of a position, longitude and latitude exchanged) is another network. At least half of the stations stay.
 """
 
-SHOWN = 10
+MAX_SHOWN = 10
 """Stations that a note or a message names."""
 
 PARAMETERS = (
@@ -40,12 +40,12 @@ PARAMETERS = (
 """What every method of interpolation takes beside its own parameters."""
 
 
-def parse_selection(who: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def parse_selection(label: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of `PARAMETERS` that are given; those that are absent are left out.
 
     Parameters
     ----------
-    who
+    label
         The step's method, for messages.
     given
         All four, bound, None where absent.
@@ -64,10 +64,10 @@ def parse_selection(who: str, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("merge_within_m", "ignore_beyond_m"):
         # Written so that NaN is refused as well.
         if name in chosen and not chosen[name] >= 0:
-            message = f"{who} needs {name!r} of zero or more; got {chosen[name]:g}"
+            message = f"{label} needs {name!r} of zero or more; got {chosen[name]:g}"
             raise InvalidQuery(message)
     if "merge_within_m" in chosen and coincident not in (None, "merge"):
-        message = f"{who} got merge_within_m together with coincident={coincident!r}; leave one of them out"
+        message = f"{label} got merge_within_m together with coincident={coincident!r}; leave one of them out"
         raise InvalidQuery(message)
     return chosen
 
@@ -89,7 +89,7 @@ def far_limit_m(distance_m: Floats, *, diagonal_m: float, range_m: float) -> flo
 
 
 def treat_coincident(
-    who: str, stations: Stations, values: Floats, given: Mapping[str, Any]
+    owner: str, stations: Stations, values: Floats, given: Mapping[str, Any]
 ) -> tuple[Stations, Floats, tuple[str, ...]]:
     """Return stations and values (slices, stations) as asked where several are in one place, and notes of it.
 
@@ -109,27 +109,27 @@ def treat_coincident(
     """
     within_m = given.get("merge_within_m")
     asked = given.get("coincident") or ("merge" if within_m is not None else None)
-    labels = _places(stations, max(within_m or 0.0, COINCIDENT_M))
+    labels = _number_places(stations, max(within_m or 0.0, COINCIDENT_M))
     together = [np.flatnonzero(labels == label) for label in np.flatnonzero(np.bincount(labels) > 1)]
     if not together:
         return stations, values, ()
-    named = some(" and ".join(stations.names[i] for i in members) for members in together)
+    named = join_names(" and ".join(stations.names[i] for i in members) for members in together)
     if asked == "refuse":
-        message = f"{who} got stations in one place: {named}; use coincident='merge', or select one of them"
+        message = f"{owner} got stations in one place: {named}; use coincident='merge', or select one of them"
         raise SingularSystem(message)
     if asked == "merge":
-        return *_merged(stations, values, labels), (f"stations in one place are one, of their mean: {named}",)
+        return *_merge_stations(stations, values, labels), (f"stations in one place are one, of their mean: {named}",)
     return stations, values, (f"stations in one place are used each with its own error: {named}",)
 
 
-def some(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Return names for a message, the first few where there are many."""
     listed = list(names)
-    more = len(listed) - SHOWN
-    return ", ".join(listed[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(listed) - MAX_SHOWN
+    return ", ".join(listed[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _places(stations: Stations, within_m: float) -> NDArray[np.intp]:
+def _number_places(stations: Stations, within_m: float) -> NDArray[np.intp]:
     """Return the place of each station, counted in order of their first stations, shape (stations,)."""
     count = stations.count
     if not count:
@@ -142,21 +142,21 @@ def _places(stations: Stations, within_m: float) -> NDArray[np.intp]:
     return np.asarray(connected_components(near, directed=False)[1], dtype=np.intp)
 
 
-def _merged(stations: Stations, values: Floats, labels: NDArray[np.intp]) -> tuple[Stations, Floats]:
+def _merge_stations(stations: Stations, values: Floats, labels: NDArray[np.intp]) -> tuple[Stations, Floats]:
     shape = (len(labels), int(labels.max()) + 1)
     members = sparse.csr_array((np.ones(len(labels)), (np.arange(len(labels)), labels)), shape=shape)
-    positions = _mean(stations.positions_m.T, members).T
-    if on_sphere(positions):
+    positions = _average_members(stations.positions_m.T, members).T
+    if are_on_sphere(positions):
         # The middle of a chord lies below the surface.
         positions *= RADIUS_M / np.linalg.norm(positions, axis=1, keepdims=True)
     names: list[list[str]] = [[] for _ in range(shape[1])]
     for name, label in zip(stations.names, labels, strict=True):
         names[label].append(name)
-    covariates = {name: _mean(known[None], members)[0] for name, known in stations.covariates.items()}
-    return Stations(positions, tuple("+".join(each) for each in names), covariates), _mean(values, members)
+    covariates = {name: _average_members(known[None], members)[0] for name, known in stations.covariates.items()}
+    return Stations(positions, tuple("+".join(each) for each in names), covariates), _average_members(values, members)
 
 
-def _mean(values: Floats, members: sparse.csr_array) -> Floats:
+def _average_members(values: Floats, members: sparse.csr_array) -> Floats:
     """Return means of what is known over the stations of each place, shape (rows, places), of (rows, stations)."""
     known = np.isfinite(values)
     count = (members.T @ known.T.astype(np.float64)).T

@@ -28,7 +28,7 @@ class TimeMethod(Method):
     over: Over = "time"
     estimate: Estimate
     """Readings to values and counts."""
-    most: int
+    max_readings: int
     """Readings that an estimate uses at most."""
     reach: float
     """How far from an instant a reading may matter, in maximum gaps."""
@@ -57,9 +57,9 @@ def method_over(over: Over, name: str) -> Method:
     row = row or METHODS.get(name)
     if row is None or row.over != over:
         names = [row.name.removesuffix(IN_TIME) for row in METHODS.values() if row.over == over]
-        found = NotFound.among(kind=f"interpolation method over {over}", given=name, existing=names)
+        error = NotFound.among(kind=f"interpolation method over {over}", given=name, existing=names)
         other = "; it is a method over " + ("time: give time='10min'" if over == "space" else "space: give a grid")
-        message = f"{found}{other if row else ''}"
+        message = f"{error}{other if row else ''}"
         raise NotFound(message)
     return row
 
@@ -82,7 +82,7 @@ def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"max_gap_ns": length}
 
 
-def _refuse(name: str) -> Callable[[Stations, object, Mapping[str, Any]], NoReturn]:
+def _make_refusal(name: str) -> Callable[[Stations, object, Mapping[str, Any]], NoReturn]:
     def prepare(_stations: Stations, _values: object, _given: Mapping[str, Any]) -> NoReturn:
         message = f"{name} interpolates in time, not between stations; give time='10min', or a method over space"
         raise InvalidQuery(message)
@@ -96,21 +96,21 @@ _MAX_GAP = Parameter(
 )  # fmt: skip
 
 
-def _add(name: str, summary: str, estimate: Estimate, *, most: int, reach: float) -> None:
+def _add_method(name: str, summary: str, estimate: Estimate, *, maximum: int, reach: float) -> None:
     full = f"{name}{IN_TIME}"
     row = TimeMethod(
         name=full, summary=summary, parameters=(_MAX_GAP,), linear=True, has_variance=False, parse=_parse,
-        prepare=_refuse(full), estimate=estimate, most=most, reach=reach,
+        prepare=_make_refusal(full), estimate=estimate, max_readings=maximum, reach=reach,
     )  # fmt: skip
     METHODS.add(full, row)
 
 
-_add("nearest", "The reading nearest in time, within half the maximum gap.", nearest, most=1, reach=0.5)
-_add("linear", "Straight line between the readings before and after.", linear, most=2, reach=1.0)
-_add(
+_add_method("nearest", "The reading nearest in time, within half the maximum gap.", nearest, maximum=1, reach=0.5)
+_add_method("linear", "Straight line between the readings before and after.", linear, maximum=2, reach=1.0)
+_add_method(
     "spline",
     "Smooth cubic through the readings before and after, with slopes from two more (Bessel).",
     spline,
-    most=4,
+    maximum=4,
     reach=2.0,
 )

@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
-from hypergrid.interpolation.methods.fitted_variogram import ToFit, resolve_variogram
+from hypergrid.interpolation.methods.fitted_variogram import VariogramRequest, resolve_variogram
 from hypergrid.interpolation.methods.registry import Method
 from hypergrid.interpolation.points.points import Stations, Targets
-from hypergrid.interpolation.solvers.trend import ELEVATION, FittedTrend, Trend, less
+from hypergrid.interpolation.solvers.trend import ELEVATION, FittedTrend, Trend, subtract_trend
 
 Floats = NDArray[np.float64]
 
 CANDIDATES: Final = (None, Trend("lapse_rate"), Trend("profile"))
 """From simple to complex."""
 PARTS: Final = 10
-MOST_SLICES: Final = 48
-MOST_STATIONS: Final = 300
+MAX_SLICES: Final = 48
+MAX_STATIONS: Final = 300
 """Stations that are compared at most, evenly of the network: their squares are known well enough."""
-FEWEST: Final = 4
+MIN_STATIONS: Final = 4
 """Stations below which nothing is compared."""
 
 
@@ -44,14 +44,14 @@ def choose_trend(
     network_m
         Elevations of all stations of the network [m], as `FittedTrend` takes them.
     """
-    if np.isfinite(values).any(axis=0).sum() < FEWEST:
+    if np.isfinite(values).any(axis=0).sum() < MIN_STATIONS:
         return None, "trend: none (too few stations to compare)"
-    stations, values = _thinned(stations, values)
+    stations, values = _thin_samples(stations, values)
     squares, compared = [], []
     for trend in CANDIDATES:
         # A candidate that the stations do not allow is no candidate.
         try:
-            squares.append(_squares(method, given, stations, values, trend, network_m))
+            squares.append(_find_squares(method, given, stations, values, trend, network_m))
         except (InvalidQuery, SingularSystem):
             continue
         compared.append(trend)
@@ -62,9 +62,9 @@ def choose_trend(
     count = everywhere.sum(axis=0)
     sums = np.array([np.where(everywhere, each, 0.0).sum(axis=0) for each in squares])
     means = sums[:, count > 0] / count[count > 0]
-    if means.shape[1] < FEWEST:
+    if means.shape[1] < MIN_STATIONS:
         return None, "trend: none (too few stations to compare)"
-    chosen = _simplest(means)
+    chosen = _find_simplest(means)
     roots = np.sqrt(sums.sum(axis=1) / count.sum())
     errors = ", ".join(f"{trend or 'none'} {root:.3g}" for trend, root in zip(compared, roots, strict=True))
     return compared[
@@ -72,7 +72,7 @@ def choose_trend(
     ], f"trend: {compared[chosen] or 'none'}, by cross-validation (root-mean-square error {errors})"
 
 
-def _simplest(means: Floats) -> int:
+def _find_simplest(means: Floats) -> int:
     """Return the first candidate within one standard error of the best, shape of `means` (candidates, stations)."""
     best = int(means.mean(axis=1).argmin())
     excess = means - means[best]
@@ -80,14 +80,14 @@ def _simplest(means: Floats) -> int:
     return int(np.flatnonzero(excess.mean(axis=1) <= error)[0])
 
 
-def _thinned(stations: Stations, values: Floats) -> tuple[Stations, Floats]:
-    heard = np.flatnonzero(np.isfinite(values).any(axis=1))
-    rows = heard[np.unique(np.linspace(0, len(heard) - 1, MOST_SLICES).astype(int))]
-    columns = np.unique(np.linspace(0, stations.count - 1, MOST_STATIONS).astype(int))
-    return stations.take(columns), values[np.ix_(rows, columns)]
+def _thin_samples(stations: Stations, values: Floats) -> tuple[Stations, Floats]:
+    reporting_rows = np.flatnonzero(np.isfinite(values).any(axis=1))
+    rows = reporting_rows[np.unique(np.linspace(0, len(reporting_rows) - 1, MAX_SLICES).astype(int))]
+    columns = np.unique(np.linspace(0, stations.count - 1, MAX_STATIONS).astype(int))
+    return stations.take_stations(columns), values[np.ix_(rows, columns)]
 
 
-def _squares(
+def _find_squares(
     method: Method,
     given: Mapping[str, Any],
     stations: Stations,
@@ -96,26 +96,30 @@ def _squares(
     network_m: Floats | None,
 ) -> Floats:
     """Return the squared errors of values that were left out, shape (slices, stations)."""
-    left = values if trend is None else less(values, _fitted(trend, stations, values, network_m).at_stations())
+    left = (
+        values
+        if trend is None
+        else subtract_trend(values, _fit_trend(trend, stations, values, network_m).estimate_at_stations())
+    )
     given = dict(given)
     wanted = given.get("variogram")
-    if isinstance(wanted, ToFit):
+    if isinstance(wanted, VariogramRequest):
         # One variogram a candidate: leaving a tenth of the stations out hardly changes it.
         given["variogram"] = resolve_variogram(wanted, stations, left).variogram
     squares = np.full(values.shape, np.nan)
     numbers = np.arange(stations.count)
     for part in range(min(PARTS, stations.count)):
         out, kept = numbers[numbers % PARTS == part], numbers[numbers % PARTS != part]
-        inside, outside = stations.take(kept), stations.take(out)
+        inside, outside = stations.take_stations(kept), stations.take_stations(out)
         targets = Targets(outside.positions_m, outside.covariates)
         known, added = values[:, kept], np.zeros((len(values), len(out)))
         if trend is not None:
-            fitted = _fitted(trend, inside, known, network_m)
-            known = less(known, fitted.at_stations())
+            fitted = _fit_trend(trend, inside, known, network_m)
+            known = subtract_trend(known, fitted.estimate_at_stations())
             added = fitted.coefficients @ fitted.columns(outside.covariates[ELEVATION]).T
-        squares[:, out] = np.square(method.prepare(inside, known, given).at(targets) + added - values[:, out])
+        squares[:, out] = np.square(method.prepare(inside, known, given).estimate(targets) + added - values[:, out])
     return squares
 
 
-def _fitted(trend: Trend, stations: Stations, values: Floats, network_m: Floats | None) -> FittedTrend:
+def _fit_trend(trend: Trend, stations: Stations, values: Floats, network_m: Floats | None) -> FittedTrend:
     return FittedTrend(trend, stations.covariates[ELEVATION], values, network_m)

@@ -6,14 +6,14 @@ from scipy.spatial import Delaunay, QhullError
 
 from hypergrid.interpolation.methods.sparse_weights import (
     WithoutVariance,
+    apply_weights,
     determines,
     refuse_same_place,
     refuse_undetermined,
-    weighted,
 )
 from hypergrid.interpolation.points.distance import refuse_sphere
 from hypergrid.interpolation.points.points import Targets
-from hypergrid.interpolation.solvers.masks import groups
+from hypergrid.interpolation.solvers.masks import group_masks
 
 ON_THE_EDGE = 1e-9
 """How far a point may lie outside a triangle, as a share of it: stations and their edges belong to the hull."""
@@ -38,8 +38,8 @@ class TriangleField(WithoutVariance):
         self._stations_m = stations_m - self._middle
         self._triangles = [
             (np.flatnonzero(mask), slices, *triangles)
-            for mask, slices in groups(np.isfinite(values))
-            if (triangles := _triangulated(self._stations_m[mask])) is not None
+            for mask, slices in group_masks(np.isfinite(values))
+            if (triangles := _triangulate(self._stations_m[mask])) is not None
         ]
 
     @property
@@ -50,19 +50,19 @@ class TriangleField(WithoutVariance):
             result[slices] = len(present)
         return result
 
-    def at(self, targets: Targets) -> NDArray[np.float64]:
+    def estimate(self, targets: Targets) -> NDArray[np.float64]:
         """Return estimates at targets, shape (slices, targets); NaN outside the hull of those that report."""
         points_m = targets.positions_m
         result = np.full((len(self._values), len(points_m)), np.nan)
         points = points_m - self._middle
         for present, slices, triangles, to_weights in self._triangles:
-            found = triangles.find_simplex(points, tol=ON_THE_EDGE)
-            inside = np.flatnonzero(found >= 0)
-            affine = to_weights[found[inside]]
+            simplices = triangles.find_simplex(points, tol=ON_THE_EDGE)
+            inside = np.flatnonzero(simplices >= 0)
+            affine = to_weights[simplices[inside]]
             first = np.einsum("pij,pj->pi", affine[:, :2], points[inside] - affine[:, 2])
             weights = np.concatenate([first, 1.0 - first.sum(axis=1, keepdims=True)], axis=1)
-            near = present[triangles.simplices[found[inside]]]
-            result[np.ix_(slices, inside)] = weighted(self._values[slices], near, weights)
+            near = present[triangles.simplices[simplices[inside]]]
+            result[np.ix_(slices, inside)] = apply_weights(self._values[slices], near, weights)
         return result
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
@@ -74,7 +74,7 @@ class TriangleField(WithoutVariance):
         return result
 
 
-def _triangulated(places_m: NDArray[np.float64]) -> tuple[Delaunay, NDArray[np.float64]] | None:
+def _triangulate(places_m: NDArray[np.float64]) -> tuple[Delaunay, NDArray[np.float64]] | None:
     """Return triangles, and for each the map from a place to the weights of its first two corners.
 
     The maps have scipy's form (`Delaunay.transform`), shape (triangles, 3, 2): an inverse, and the third corner.

@@ -16,7 +16,7 @@ Degrees in 64 bits projected to metres, or put on the sphere, are off by some 1e
 Floats = NDArray[np.float64]
 
 
-def on_sphere(places_m: Floats) -> bool:
+def are_on_sphere(places_m: Floats) -> bool:
     """Return whether places are on the sphere, shape (..., 3), and not on a plane, shape (..., 2)."""
     return bool(places_m.shape[-1] == 3)
 
@@ -34,16 +34,18 @@ def separations(first_m: Floats, second_m: Floats) -> Floats:
     -------
     Shape (..., n, m): Euclidean on a plane, great-circle on the sphere.
     """
-    straight = _straight(first_m, second_m)
-    if not on_sphere(first_m):
+    straight = _straight_distances(first_m, second_m)
+    if not are_on_sphere(first_m):
         return straight
     arc = arc_m(straight)
     if straight.size and straight.max() > FAR_CHORD * RADIUS_M:
-        arc = np.where(straight > FAR_CHORD * RADIUS_M, np.pi * RADIUS_M - arc_m(_straight(first_m, -second_m)), arc)
+        arc = np.where(
+            straight > FAR_CHORD * RADIUS_M, np.pi * RADIUS_M - arc_m(_straight_distances(first_m, -second_m)), arc
+        )
     return arc
 
 
-def _straight(first_m: Floats, second_m: Floats) -> Floats:
+def _straight_distances(first_m: Floats, second_m: Floats) -> Floats:
     if first_m.ndim == second_m.ndim == 2:
         return np.asarray(cdist(first_m, second_m))
     # A coordinate at a time: the differences of all of them at once would be two or three times as large.
@@ -59,10 +61,10 @@ def straight_radius(radius_m: float, places_m: Floats) -> float:
 
     Order by straight line is order by arc, so a nearest neighbour needs no such change.
     """
-    return chord_m(radius_m) if on_sphere(places_m) else radius_m
+    return chord_m(radius_m) if are_on_sphere(places_m) else radius_m
 
 
-def refuse_sphere(who: str, places_m: Floats) -> None:
+def refuse_sphere(label: str, places_m: Floats) -> None:
     """Refuse places on the sphere for what needs a plane.
 
     Raises
@@ -70,9 +72,9 @@ def refuse_sphere(who: str, places_m: Floats) -> None:
     InvalidQuery
         Names the plane as the remedy.
     """
-    if on_sphere(places_m):
+    if are_on_sphere(places_m):
         message = (
-            f"{who} needs places on a plane; this network is so wide that its places are on the sphere; use "
+            f"{label} needs places on a plane; this network is so wide that its places are on the sphere; use "
             "ordinary_kriging, inverse_distance or nearest, or ask for distance='plane' and accept its distortion"
         )
         raise InvalidQuery(message)

@@ -27,7 +27,7 @@ class Stations:
         """How many stations."""
         return len(self.positions_m)
 
-    def take(self, kept: NDArray[np.intp]) -> "Stations":
+    def take_stations(self, kept: NDArray[np.intp]) -> "Stations":
         """Return some of the stations."""
         return Stations(
             self.positions_m[kept],
@@ -36,7 +36,7 @@ class Stations:
         )
 
 
-def _one() -> Floats:
+def _make_unit_weights() -> Floats:
     return np.ones(1)
 
 
@@ -48,7 +48,7 @@ class Targets:
     """As for stations, shape (targets * parts, 2 or 3); the parts of a target follow one another."""
     covariates: Mapping[str, Floats] = field(default_factory=dict)
     """What else is known of each place, by name, shape (targets * parts,); no NaN."""
-    weights: Floats = field(default_factory=_one)
+    weights: Floats = field(default_factory=_make_unit_weights)
     """Share of each part in its target, shape (parts,), of sum 1; one part where the value at a point is wanted."""
 
     @property
@@ -76,7 +76,7 @@ class Targets:
             np.einsum("tp...,p->t...", values.reshape(self.count, self.parts, *values.shape[1:]), self.weights)
         )
 
-    def take(self, targets: slice) -> "Targets":
+    def take_targets(self, targets: slice) -> "Targets":
         """Return a range of the targets; themselves, with their key, where it is all of them."""
         if targets.indices(self.count) == (0, self.count, 1):
             return self

@@ -67,12 +67,12 @@ class Samples:
         return Stations(self.positions_m, self.names, {"elevation": self.elevation_m, **self.covariates})
 
     @property
-    def usable(self) -> NDArray[np.bool_]:
+    def usable_mask(self) -> NDArray[np.bool_]:
         """Which stations have a position and at least one value, shape (stations,)."""
         placed = np.isfinite(self.positions_m).all(axis=1)
         return np.asarray(placed & np.isfinite(self.values).any(axis=0))
 
-    def take(self, stations: NDArray[np.bool_]) -> "Samples":
+    def take_stations(self, stations: NDArray[np.bool_]) -> "Samples":
         """Return some of the stations."""
         names = tuple(name for name, kept in zip(self.names, stations, strict=True) if kept)
         places, elevation = self.positions_m[stations], self.elevation_m[stations]

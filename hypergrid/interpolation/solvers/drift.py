@@ -38,15 +38,15 @@ class Drift:
     covariates: tuple[str, ...] = ()
     """Names of covariates that the mean is linear in."""
 
-    def count(self) -> int:
+    def count_coefficients(self) -> int:
         """Return how many unknown coefficients there are: as many stations are needed at least."""
         return 0 if self.mean is not None else (self.degree + 1) * (self.degree + 2) // 2 + len(self.covariates)
 
-    def needed(self) -> int:
+    def min_stations(self) -> int:
         """Return how many stations an estimate needs at least."""
-        return max(self.count(), 1)
+        return max(self.count_coefficients(), 1)
 
-    def on(self, stations: Stations) -> "PlacedDrift":
+    def place_on(self, stations: Stations) -> "PlacedDrift":
         """Return the drift functions centred and scaled on a network, so that their sizes are alike."""
         positions = stations.positions_m
         if self.degree and positions.shape[1] != 2:
@@ -93,7 +93,7 @@ class PlacedDrift:
             columns = np.stack([np.ones(count), *scaled, *squares], axis=1)
         return places.mean(columns) if isinstance(places, Targets) else columns
 
-    def refuse_undetermined(self, who: str, stations: Stations) -> None:
+    def refuse_undetermined(self, label: str, stations: Stations) -> None:
         """Refuse a network that does not determine the coefficients.
 
         Raises
@@ -104,19 +104,19 @@ class PlacedDrift:
             Their drift functions depend on each other: stations on a line or a conic, a covariate that is constant or
             linear in x and y.
         """
-        needed = self.drift.needed()
+        needed = self.drift.min_stations()
         if stations.count < needed:
             message = (
-                f"{who} needs at least {needed} stations with values (one an unknown coefficient of its mean); got "
+                f"{label} needs at least {needed} stations with values (one an unknown coefficient of its mean); got "
                 f"{stations.count}; select more stations, a longer time, or ordinary_kriging"
             )
             raise InvalidQuery(message)
         columns = self.columns(stations)
-        if self.determined(columns[None])[0] and not self._hangs_on_rounding(columns, stations):
+        if self.is_determined(columns[None])[0] and not self._hangs_on_rounding(columns, stations):
             return
         named = [*(["x and y"] if self.drift.degree else []), *self.drift.covariates]
         message = (
-            f"{who} needs stations that differ independently in {', '.join(named)}; those of the {stations.count} "
+            f"{label} needs stations that differ independently in {', '.join(named)}; those of the {stations.count} "
             "stations depend on one another (all on one line, one elevation, or one linear in the other); leave one "
             "out, select other stations, or use ordinary_kriging"
         )
@@ -125,16 +125,16 @@ class PlacedDrift:
     def _hangs_on_rounding(self, columns: Floats, stations: Stations) -> bool:
         """Return whether a covariate differs from what the other functions make of it by its rounding alone."""
         first = 1 + (2 if self.drift.degree else 0)
-        for place, name in enumerate(self.drift.covariates if self.drift.count() else (), start=first):
-            others = np.delete(columns, place, axis=1)
-            left = columns[:, place] - others @ np.linalg.lstsq(others, columns[:, place], rcond=None)[0]
-            rounding = ALIKE * np.abs(stations.covariates[name]).max() / self.size[place - 1]
+        for column, name in enumerate(self.drift.covariates if self.drift.count_coefficients() else (), start=first):
+            others = np.delete(columns, column, axis=1)
+            left = columns[:, column] - others @ np.linalg.lstsq(others, columns[:, column], rcond=None)[0]
+            rounding = ALIKE * np.abs(stations.covariates[name]).max() / self.size[column - 1]
             # As many functions as stations leave nothing of anything.
             if stations.count > columns.shape[1] and np.abs(left).max() <= rounding:
                 return True
         return False
 
-    def determined(self, columns: Floats) -> NDArray[np.bool_]:
+    def is_determined(self, columns: Floats) -> NDArray[np.bool_]:
         """Return whether stations determine the coefficients, shape (sets,).
 
         Parameters
@@ -143,7 +143,7 @@ class PlacedDrift:
             Drift functions at the stations of each set, rows of zeros for those that are not in it; shape (sets,
             stations, functions).
         """
-        if not self.drift.count():
+        if not self.drift.count_coefficients():
             return np.ones(len(columns), dtype=bool)
         values = np.linalg.eigvalsh(np.swapaxes(columns, 1, 2) @ columns)
         return np.asarray(values[:, 0] > FLAT * np.maximum(values[:, -1], 1e-300))

@@ -31,13 +31,13 @@ from hypergrid.interpolation.kernels.tiled_cholesky import (
     solve_lower,
 )
 from hypergrid.interpolation.kernels.tiles import multiply
-from hypergrid.interpolation.solvers.system import UNIQUE_TO, System
+from hypergrid.interpolation.solvers.system import MAX_ROUNDING, KrigingSystem
 
 Floats = NDArray[np.float64]
 
 ROWS_PAIRS: Final = 2**19
 """Numbers of a band of rows that is made, or moved, at once (4 MiB)."""
-NEAREST_LOOKED_AT: Final = 32
+MAX_NEAREST: Final = 32
 """Stations whose own share of the variance is looked at: those that are nearest to another one."""
 SIDES_AT_ONCE: Final = 2**22
 """Numbers of right-hand sides that are solved at once (32 MiB)."""
@@ -45,7 +45,7 @@ ASKED_S: Final = 0.02
 """How often work that waits for the system gives way [s]."""
 
 
-def shift_of(system: System) -> float:
+def shift_of(system: KrigingSystem) -> float:
     """Return what makes the covariances of a system positive definite; an unknown constant mean takes up any shift."""
     model = system.model
     if system.drift.drift.mean is not None:
@@ -71,7 +71,7 @@ class Condition:
 class FactoredSystem:
     """A kriging system that is solved by its factor, and inverted in the same memory where the inverse is needed."""
 
-    def __init__(self, system: System, *, who: str) -> None:
+    def __init__(self, system: KrigingSystem, *, label: str) -> None:
         """Factor the system of a method; `who` is its name, for messages.
 
         Raises
@@ -79,17 +79,17 @@ class FactoredSystem:
         SingularSystem
             It has no unique solution to working precision.
         """
-        self._system, self._who = system, who
+        self._system, self._label = system, label
         self._lock = threading.Lock()
         count, size = system.stations.count, system.size
         self._shift = shift_of(system)
         self._unit = system.origin + self._shift
         """Largest covariance: what all are divided by."""
         if not self._unit > 0 or not np.isfinite(self._unit):
-            raise self._singular(np.inf)
+            raise self._singular_error(np.inf)
         # Room for the bordered matrix, so that the inverse needs no second one.
-        self._room = np.empty(size * size)
-        self._factor = self._room[: count * count].reshape(count, count)
+        self._workspace = np.empty(size * size)
+        self._factor = self._workspace[: count * count].reshape(count, count)
         self._inverse: Floats | None = None
         self._is_torn = False
         """Whether an inversion has ended before its end, and left neither the factor nor the inverse."""
@@ -97,24 +97,24 @@ class FactoredSystem:
 
     def _decompose(self) -> None:
         system, count = self._system, len(self._factor)
-        norm = self._fill()
+        norm = self._fill_covariances()
         try:
             decompose(self._factor)
         except np.linalg.LinAlgError:
-            raise self._singular(np.inf) from None
+            raise self._singular_error(np.inf) from None
         of_inverse = norm_of_inverse(self._factor)
-        if not norm * of_inverse * np.finfo(np.float64).eps <= UNIQUE_TO:
-            raise self._singular(norm * of_inverse)
-        self.condition = Condition(count * of_inverse, self._own_share())
+        if not norm * of_inverse * np.finfo(np.float64).eps <= MAX_ROUNDING:
+            raise self._singular_error(norm * of_inverse)
+        self.condition = Condition(count * of_inverse, self._find_own_share())
         self._functions = np.asarray(system.drift.columns(system.stations), dtype=np.float64).reshape(count, -1)
         """Drift functions at the stations, shape (stations, functions)."""
         self._solved_functions = self._solve(self._functions)
-        self._reduced = self._inverse_of_reduced()
+        self._reduced = self._invert_reduced()
 
     @property
     def nbytes(self) -> int:
         """What it takes [bytes]."""
-        return int(self._room.nbytes)
+        return int(self._workspace.nbytes)
 
     @contextmanager
     def _held(self) -> Iterator[None]:
@@ -142,15 +142,15 @@ class FactoredSystem:
             Shape (slices, stations); a row NaN as a whole or not at all.
         """
         count = self._system.stations.count
-        heard = np.asarray(np.isfinite(values).all(axis=1))
+        is_complete = np.asarray(np.isfinite(values).all(axis=1))
         with self._held():
             if self._inverse is not None:
                 return multiply(values, self._inverse[:count]).T
-            solved = self._solve(np.where(heard[:, None], values, 0.0).T)
+            solved = self._solve(np.where(is_complete[:, None], values, 0.0).T)
         coefficients = self._reduced @ (self._functions.T @ solved)
         solved -= self._solved_functions @ coefficients
         result = np.concatenate([solved / self._unit, coefficients])
-        result[:, ~heard] = np.nan
+        result[:, ~is_complete] = np.nan
         return result
 
     def reduction(self, sides: Floats) -> Floats:
@@ -168,9 +168,9 @@ class FactoredSystem:
             result = np.empty(len(sides))
             step = max(1, SIDES_AT_ONCE // count)
             for start in range(0, len(sides), step):
-                some = sides[start : start + step]
-                right = (some[:, :count] + self._shift) / self._unit
-                missed = right @ self._solved_functions - some[:, count:]
+                batch = sides[start : start + step]
+                right = (batch[:, :count] + self._shift) / self._unit
+                missed = right @ self._solved_functions - batch[:, count:]
                 solve_lower(self._factor, right)
                 explained = np.einsum("ps,ps->p", right, right)
                 explained -= np.einsum("pf,fg,pg->p", missed, self._reduced, missed)
@@ -192,7 +192,7 @@ class FactoredSystem:
         """Whether the inverse is there already."""
         return self._inverse is not None
 
-    def _fill(self) -> float:
+    def _fill_covariances(self) -> float:
         """Put covariances into the lower triangle; return the 1-norm of the whole matrix."""
         system, count = self._system, len(self._factor)
         sums = np.zeros(count)
@@ -225,7 +225,7 @@ class FactoredSystem:
         solve(self._factor, sides)
         return sides.T
 
-    def _inverse_of_reduced(self) -> Floats:
+    def _invert_reduced(self) -> Floats:
         functions = self._functions.shape[1]
         if not functions:
             return np.empty((0, 0))
@@ -233,18 +233,18 @@ class FactoredSystem:
         # Coordinates are large and the constant is one: scaled, the functions are alike.
         scale = np.sqrt(np.diagonal(reduced))
         if not (scale > 0).all():
-            raise self._singular(np.inf)
+            raise self._singular_error(np.inf)
         scaled = reduced / scale / scale[:, None]
         number = float(np.linalg.cond(scaled))
-        if not number * np.finfo(np.float64).eps <= UNIQUE_TO:
-            raise self._singular(number)
+        if not number * np.finfo(np.float64).eps <= MAX_ROUNDING:
+            raise self._singular_error(number)
         return np.asarray(np.linalg.inv(scaled) / scale / scale[:, None])
 
-    def _own_share(self) -> float:
+    def _find_own_share(self) -> float:
         """Return the least own share of variance of the stations that are nearest to another one."""
         places_m, count = self._system.isotropic_m, len(self._factor)
-        apart = cKDTree(places_m).query(places_m, k=[2])[0][:, 0]
-        looked = np.argsort(apart, kind="stable")[:NEAREST_LOOKED_AT]
+        distance_m = cKDTree(places_m).query(places_m, k=[2])[0][:, 0]
+        looked = np.argsort(distance_m, kind="stable")[:MAX_NEAREST]
         columns = np.zeros((len(looked), count))
         columns[np.arange(len(looked)), looked] = 1.0
         # inv(K)[i, i] is the squared length of the i-th column of the inverted factor.
@@ -266,12 +266,12 @@ class FactoredSystem:
             square = band[:, start:]
             upper = np.triu_indices(len(square), 1)
             square[upper] = square.T[upper]
-        whole = self._room.reshape(size, size)
+        whole = self._workspace.reshape(size, size)
         if size > count:
             # From the last row on, each goes where no row lies that has not yet gone.
             for row in range(count - 1, -1, -1):
                 give_way()
-                whole[row, :count] = self._room[row * count : (row + 1) * count].copy()
+                whole[row, :count] = self._workspace[row * count : (row + 1) * count].copy()
             whole[:count, count:] = right
             whole[count:, :count] = right.T
             whole[count:, count:] = -self._unit * self._reduced
@@ -287,10 +287,10 @@ class FactoredSystem:
         part[0, 0] = self._shift
         return part
 
-    def _singular(self, number: float) -> SingularSystem:
+    def _singular_error(self, number: float) -> SingularSystem:
         shown = "too large to be computed" if not np.isfinite(number) else f"{number:.0e}"
         message = (
-            f"{self._who} needs a variogram under which the {self._system.stations.count:,} stations differ; the "
+            f"{self._label} needs a variogram under which the {self._system.stations.count:,} stations differ; the "
             f"system is singular to working precision (condition number {shown}); raise the nugget, shorten the "
             "range, or use the exponential or spherical model, or krige from the nearest stations (neighbours=…)"
         )

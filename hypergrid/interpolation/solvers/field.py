@@ -24,8 +24,8 @@ from hypergrid.interpolation.kernels.tiles import TILE, multiply
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.factored import FactoredSystem
-from hypergrid.interpolation.solvers.masks import groups
-from hypergrid.interpolation.solvers.system import System
+from hypergrid.interpolation.solvers.masks import group_masks
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.variograms.variogram import Variogram
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 
@@ -50,7 +50,7 @@ def is_factored(size: int) -> bool:
     return not WEIGHTS.takes(8 * size * size)
 
 
-def inverse_of(system: System, who: str) -> Floats:
+def inverse_of(system: KrigingSystem, label: str) -> Floats:
     """Return the inverse of a system; that of a large one by its factor: a quarter of the work, and it gives way.
 
     Raises
@@ -60,11 +60,11 @@ def inverse_of(system: System, who: str) -> Floats:
     """
     if system.size >= WORTH_TILES:
         try:
-            return FactoredSystem(system, who=who).inverse
+            return FactoredSystem(system, label=label).inverse
         except SingularSystem:
             # A model that is no variogram at these places has no factor; it may have an inverse.
             pass
-    return system.inverted(who)
+    return system.invert(label)
 
 
 def solved_by_tiles(block: Floats, side: Floats) -> Floats:
@@ -94,11 +94,11 @@ class KrigingField:
         *,
         model: Variogram,
         drift: Drift | None = None,
-        who: str = "ordinary_kriging",
+        label: str = "ordinary_kriging",
         noise_free: bool = False,
     ) -> None:
-        self.system = System.of(who, stations, model, drift or Drift())
-        self.system.drift.refuse_undetermined(who, stations)
+        self.system = KrigingSystem.of(label, stations, model, drift or Drift())
+        self.system.drift.refuse_undetermined(label, stations)
         self.noise_free = noise_free
         self._job_pairs, self._keep = 0, True
         self.mean = self.system.drift.drift.mean or 0.0
@@ -109,9 +109,9 @@ class KrigingField:
         """Of a network whose inverse is too large to be kept: its factor."""
         self._inverse: Floats | None = None
         if is_factored(self.system.size):
-            self.factored = FactoredSystem(self.system, who=who)
+            self.factored = FactoredSystem(self.system, label=label)
         else:
-            self._inverse = WEIGHTS.get(self._key, lambda: inverse_of(self.system, who))
+            self._inverse = WEIGHTS.get(self._key, lambda: inverse_of(self.system, label))
         self.present = np.isfinite(values)
         """Which station is used in which slice, shape (slices, stations); none where they are too few."""
         self._drop_undetermined()
@@ -130,14 +130,14 @@ class KrigingField:
     @cached_property
     def complete(self) -> Floats:
         """Values of every station in every slice, the missing ones kriged, NaN where too few stations report."""
-        return self._fill(self._values - self.mean) + self.mean
+        return self._krige_missing(self._values - self.mean) + self.mean
 
     @property
     def counts(self) -> NDArray[np.int32]:
         """Stations used in each slice, shape (slices,)."""
         return np.asarray(self.present.sum(axis=1), dtype=np.int32)
 
-    def at(self, targets: Targets, *, out: Floats | None = None) -> Floats:
+    def estimate(self, targets: Targets, *, out: Floats | None = None) -> Floats:
         """Return estimates, shape (slices, targets), into `out` where given; NaN where too few stations report."""
         return self.carry(self._dual, targets, out=out)
 
@@ -161,7 +161,7 @@ class KrigingField:
     def carry(self, dual: Floats, targets: Targets, *, out: Floats | None = None) -> Floats:
         """Return the estimates of a dual form, shape (slices, targets)."""
         if dual.shape[1] <= FEW_COLUMNS and targets.parts == 1 and not self._is_kept(targets):
-            result = self.system.carried(dual, targets, job_pairs=self._job_pairs)
+            result = self.system.multiply_sides(dual, targets, job_pairs=self._job_pairs)
         else:
             result = np.empty((dual.shape[1], targets.count)) if out is None else out
             self._multiply(np.ascontiguousarray(dual.T), targets, result)
@@ -172,8 +172,8 @@ class KrigingField:
     def _multiply(self, columns: Floats, targets: Targets, result: Floats) -> None:
         """Put the products of a dual form with the right-hand sides of targets into `result`."""
 
-        def piece(here: slice) -> None:
-            np.matmul(columns, self.sides(targets.take(here)).T, out=result[:, here])
+        def piece(span: slice) -> None:
+            np.matmul(columns, self.sides(targets.take_targets(span)).T, out=result[:, span])
 
         stations = self.system.stations.count
         step = max(1, PIECE_PAIRS // (stations * targets.parts))
@@ -231,7 +231,7 @@ class KrigingField:
         else:
             solved = multiply(sides, self.inverse)
             reduced, result = np.einsum("ps,ps->p", solved, sides), self.growth(solved)
-        full = self.system.within(targets) - reduced
+        full = self.system.within_variance(targets) - reduced
         if self.noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
             full = full - self.system.model.nugget
         result += full
@@ -252,12 +252,12 @@ class KrigingField:
         weights = np.ascontiguousarray(solved.T)
         for start in range(0, len(solved), TARGETS_AT_ONCE):
             give_way()
-            here = slice(start, start + TARGETS_AT_ONCE)
-            inside = weights[:, here]
-            for missing, roots, slices, which in self._losses:
+            span = slice(start, start + TARGETS_AT_ONCE)
+            inside = weights[:, span]
+            for missing, roots, slices, mask_numbers in self._losses:
                 half = roots @ inside[missing]
                 grown = np.einsum("mct,mct->mt", half, half)
-                result[slices, here] = grown[which]
+                result[slices, span] = grown[mask_numbers]
         return result
 
     @cached_property
@@ -269,7 +269,7 @@ class KrigingField:
         the number of the set that each of them has.
         """
         by_count: dict[int, list[tuple[NDArray[np.intp], NDArray[np.intp]]]] = {}
-        for mask, slices in groups(self.present):
+        for mask, slices in group_masks(self.present):
             if mask.any() and not mask.all():
                 missing = np.flatnonzero(~mask)
                 by_count.setdefault(len(missing), []).append((missing, slices))
@@ -281,27 +281,27 @@ class KrigingField:
                 part = sets[start : start + step]
                 missing = np.stack([missing for missing, _ in part])
                 blocks = self.inverse[missing[:, :, None], missing[:, None, :]]
-                which = np.repeat(np.arange(len(part)), [len(slices) for _, slices in part])
+                mask_numbers = np.repeat(np.arange(len(part)), [len(slices) for _, slices in part])
                 slices = np.concatenate([slices for _, slices in part])
-                batches.append((missing, np.linalg.inv(np.linalg.cholesky(blocks)), slices, which))
+                batches.append((missing, np.linalg.inv(np.linalg.cholesky(blocks)), slices, mask_numbers))
         return batches
 
     def _drop_undetermined(self) -> None:
         """Take slices whose stations do not determine the estimate as slices without any."""
-        needed = self.system.drift.drift.needed()
+        needed = self.system.drift.drift.min_stations()
         self.present[self.present.sum(axis=1) < needed] = False
         if needed > 1 and self.present.size:
             columns = self.system.drift.columns(self.system.stations)
-            for mask, slices in groups(self.present):
-                if mask.any() and not self.system.drift.determined((columns * mask[:, None])[None])[0]:
+            for mask, slices in group_masks(self.present):
+                if mask.any() and not self.system.drift.is_determined((columns * mask[:, None])[None])[0]:
                     self.present[slices] = False
 
-    def _fill(self, values: Floats) -> Floats:
+    def _krige_missing(self, values: Floats) -> Floats:
         """Krige the missing stations of each slice from those present."""
         filled = np.ascontiguousarray(np.where(self.present, values, 0.0))
-        heard = self.present.any(axis=1)
-        filled[~heard] = np.nan
-        left = np.flatnonzero(heard & ~self.present.all(axis=1))
+        has_values = self.present.any(axis=1)
+        filled[~has_values] = np.nan
+        left = np.flatnonzero(has_values & ~self.present.all(axis=1))
         # The loops take a copy of the inverse, which a large network has no room for.
         if self._job_pairs > WORTH_COMPILED and len(left) and self.factored is None:
             left = left[~self._fill_compiled(filled)[left]]
@@ -321,7 +321,7 @@ class KrigingField:
 
         def piece(rows: slice) -> None:
             for first, stop in ranges(rows.stop - rows.start):
-                imputation.fill(core, present, filled, solved, rows.start + first, rows.start + stop)
+                imputation.impute(core, present, filled, solved, rows.start + first, rows.start + stop)
 
         share(piece, [slice(first, stop) for first, stop in zip(edges[:-1], edges[1:], strict=True)])
         return solved

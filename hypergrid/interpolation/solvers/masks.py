@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def groups(present: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.intp]]]:
+def group_masks(present: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.intp]]]:
     """Yield each distinct mask, shape (stations,), with the slices that have it.
 
     Parameters

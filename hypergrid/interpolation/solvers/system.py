@@ -20,14 +20,14 @@ from hypergrid.interpolation.variograms.variogram import Variogram
 
 Floats = NDArray[np.float64]
 
-UNIQUE_TO = 1e-6
+MAX_ROUNDING = 1e-6
 """How far a system times its inverse may be from one; beyond, its solution has lost all but a few digits."""
-LEAST_COVARIANCE = 1e-100
+MIN_COVARIANCE = 1e-100
 """Largest covariance of a system below which, and above the inverse of which, products leave the range of numbers."""
 
 
 @dataclass(frozen=True, eq=False)
-class System:
+class KrigingSystem:
     """What a network, a variogram and a drift make: the left and the right sides of its kriging system."""
 
     stations: Stations
@@ -39,7 +39,7 @@ class System:
     """Covariance at distance 0: the sill where the mean is known, else 0."""
 
     @classmethod
-    def of(cls, who: str, stations: Stations, model: Variogram, drift: Drift) -> "System":
+    def of(cls, label: str, stations: Stations, model: Variogram, drift: Drift) -> "KrigingSystem":
         """Build the system of a method; `who` is its name, for messages.
 
         Raises
@@ -50,22 +50,23 @@ class System:
             Stations in one place without a nugget.
         """
         if drift.mean is not None and not model.is_bounded:
-            message = f"{who} needs a variogram with a sill; {model.model} has none: use ordinary_kriging"
+            message = f"{label} needs a variogram with a sill; {model.model} has none: use ordinary_kriging"
             raise InvalidQuery(message)
         if model.anisotropy and stations.positions_m.shape[1] != 2:
             message = (
-                f"{who} with anisotropy needs a plane; this network spans so much of the earth that its places are on "
+                f"{label} with anisotropy needs a plane; this network spans so much of the earth that its places are "
+                f"on "
                 "the sphere; leave anisotropy out, or ask for distance='plane' and accept its distortion"
             )
             raise InvalidQuery(message)
-        refuse_coincident(who, stations, model)
+        refuse_coincident(label, stations, model)
         origin = model.sill if drift.mean is not None else 0.0
-        return cls(stations, model.isotropic(stations.positions_m), model, drift.on(stations), origin)
+        return cls(stations, model.isotropic(stations.positions_m), model, drift.place_on(stations), origin)
 
     @property
     def size(self) -> int:
         """Rows of the system: stations, then drift functions."""
-        return self.stations.count + self.drift.drift.count()
+        return self.stations.count + self.drift.drift.count_coefficients()
 
     def matrix(self) -> Floats:
         """Return the bordered matrix, shape (size, size)."""
@@ -77,7 +78,7 @@ class System:
         matrix[np.arange(count), np.arange(count)] = self.origin
         return matrix
 
-    def inverted(self, who: str) -> Floats:
+    def invert(self, label: str) -> Floats:
         """Return the inverse of the bordered matrix, same shape.
 
         Raises
@@ -85,7 +86,7 @@ class System:
         SingularSystem
             The system has no unique solution.
         """
-        return inverse(self.matrix(), who=who, functions=self.drift.drift.count())
+        return invert(self.matrix(), label=label, functions=self.drift.drift.count_coefficients())
 
     def covariance(self, a_m: Floats, b_m: Floats) -> Floats:
         """Return `c0 - gamma` between isotropic places, also of one place with itself; shape (a, b)."""
@@ -107,7 +108,7 @@ class System:
             self.isotropic_m,
             self.model,
             origin=self.origin,
-            exact_within_m=self._exact(targets),
+            exact_within_m=self._find_exact_m(targets),
             job_pairs=job_pairs,
             out=into,
         )
@@ -116,7 +117,7 @@ class System:
         sides[:, count:] = self.drift.columns(targets)
         return sides
 
-    def carried(self, dual: Floats, targets: Targets, *, job_pairs: int = 0) -> Floats:
+    def multiply_sides(self, dual: Floats, targets: Targets, *, job_pairs: int = 0) -> Floats:
         """Return the product of a dual form with the right-hand sides of points, shape (columns, targets).
 
         The right-hand sides of many points are not stored where the dual form, shape (size, columns), has few columns.
@@ -128,15 +129,15 @@ class System:
             self.model,
             dual[:count],
             origin=self.origin,
-            exact_within_m=self._exact(targets),
+            exact_within_m=self._find_exact_m(targets),
             job_pairs=job_pairs,
         )
         return np.asarray(product + dual[count:].T @ self.drift.columns(targets).T)
 
-    def _exact(self, targets: Targets) -> float | None:
+    def _find_exact_m(self, targets: Targets) -> float | None:
         return COINCIDENT_M if targets.parts == 1 and self.model.nugget_is == "micro-scale" else None
 
-    def within(self, targets: Targets) -> Floats | float:
+    def within_variance(self, targets: Targets) -> Floats | float:
         """Return the variance of each target by itself, as `c0 - gamma`: `c0` for points, less for means of cells."""
         if targets.parts == 1:
             return self.origin
@@ -147,7 +148,7 @@ class System:
         return np.asarray(self.origin - np.einsum("tij,i,j->t", gamma, targets.weights, targets.weights))
 
 
-def inverse(matrix: Floats, *, who: str = "ordinary_kriging", functions: int = 0) -> Floats:
+def invert(matrix: Floats, *, label: str = "ordinary_kriging", functions: int = 0) -> Floats:
     """Return the inverse of one bordered system or of many, same shape.
 
     Systems are solved in units of their largest covariance, so that neither the unit of the values nor the size of the
@@ -157,7 +158,7 @@ def inverse(matrix: Floats, *, who: str = "ordinary_kriging", functions: int = 0
     ----------
     matrix
         Covariances bordered by the drift functions, shape (..., size, size).
-    who
+    label
         Name of the method, for messages.
     functions
         Drift functions: the last rows and columns.
@@ -167,7 +168,7 @@ def inverse(matrix: Floats, *, who: str = "ordinary_kriging", functions: int = 0
     SingularSystem
         The system has no unique solution, or its covariances are too large or too small for 64-bit numbers.
     """
-    root = _root_of_scale(matrix, functions, who)
+    root = _root_of_scale(matrix, functions, label)
     sizes = np.ones((*matrix.shape[:-2], matrix.shape[-1])) / root[..., None]
     sizes[..., matrix.shape[-1] - functions :] = root[..., None]
     scaled = matrix * sizes[..., :, None] * sizes[..., None, :]
@@ -180,28 +181,29 @@ def inverse(matrix: Floats, *, who: str = "ordinary_kriging", functions: int = 0
             off = np.inf
         else:
             off = float(np.abs(scaled @ inverted - np.eye(matrix.shape[-1])).max(initial=0.0))
-    if not off <= UNIQUE_TO:
+    if not off <= MAX_ROUNDING:
         condition = float(np.max(np.linalg.cond(scaled)))
         message = (
-            f"{who} needs a variogram under which the stations differ; the system is singular to working "
-            f"precision (off by {off:.1g} where {UNIQUE_TO:g} is allowed, condition number {condition:.0e}); raise the "
+            f"{label} needs a variogram under which the stations differ; the system is singular to working "
+            f"precision (off by {off:.1g} where {MAX_ROUNDING:g} is allowed, condition number {condition:.0e}); "
+            f"raise the "
             "nugget, shorten the range, or use the exponential or spherical model"
         )
         raise SingularSystem(message)
     return np.asarray(inverted * sizes[..., :, None] * sizes[..., None, :], dtype=np.float64)
 
 
-def _root_of_scale(matrix: Floats, functions: int, who: str) -> Floats:
+def _root_of_scale(matrix: Floats, functions: int, label: str) -> Floats:
     """Return about the root of the largest covariance of each system, shape (...,), 1 where all are 0.
 
     It is a power of two, so that scaling rounds nothing.
     """
     stations = matrix.shape[-1] - functions
     largest = np.abs(matrix[..., :stations, :stations]).max(axis=(-2, -1), initial=0.0)
-    outside = ~((largest == 0.0) | ((largest > LEAST_COVARIANCE) & (largest < 1.0 / LEAST_COVARIANCE)))
+    outside = ~((largest == 0.0) | ((largest > MIN_COVARIANCE) & (largest < 1.0 / MIN_COVARIANCE)))
     if outside.any():
         message = (
-            f"{who} needs covariances from {LEAST_COVARIANCE:g} to {1.0 / LEAST_COVARIANCE:g}; the variogram's scale "
+            f"{label} needs covariances from {MIN_COVARIANCE:g} to {1.0 / MIN_COVARIANCE:g}; the variogram's scale "
             f"gives {float(largest[outside][0]):.3g}; convert the values to a unit in which they are nearer to one"
         )
         raise SingularSystem(message)
@@ -209,7 +211,7 @@ def _root_of_scale(matrix: Floats, functions: int, who: str) -> Floats:
     return np.asarray(np.ldexp(1.0, halved), dtype=np.float64)
 
 
-def refuse_coincident(who: str, stations: Stations, model: Variogram) -> None:
+def refuse_coincident(label: str, stations: Stations, model: Variogram) -> None:
     """Refuse two stations in one place when no nugget tells them apart.
 
     Raises
@@ -223,7 +225,7 @@ def refuse_coincident(who: str, stations: Stations, model: Variogram) -> None:
     if pairs:
         names = ", ".join(f"{stations.names[i]} and {stations.names[j]}" for i, j in pairs[:5])
         message = (
-            f"{who} cannot tell stations in the same place apart without a nugget: {names}; "
+            f"{label} cannot tell stations in the same place apart without a nugget: {names}; "
             "give the variogram a nugget above zero, ask for coincident='merge', or select one of them"
         )
         raise SingularSystem(message)

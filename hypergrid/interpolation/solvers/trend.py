@@ -33,10 +33,10 @@ ELEVATION: Final = "elevation"
 STATIONS_A_KNOT: Final = 4
 """Stations for each knot of a profile, so that every piece is held by several."""
 
-MOST_KNOTS: Final = 6
-LEAST_STATIONS_OF_PROFILE: Final = 8
-LEAST_STATIONS_OF_LAPSE_RATE: Final = 4
-LEAST_SPAN_M: Final = 50.0
+MAX_KNOTS: Final = 6
+MIN_STATIONS_OF_PROFILE: Final = 8
+MIN_STATIONS_OF_LAPSE_RATE: Final = 4
+MIN_SPAN_M: Final = 50.0
 """Elevation that the reporting stations must span [m]: over less, noise of 0.2 K is a lapse rate of 4 K/km."""
 
 RIDGE: Final = 0.01
@@ -96,7 +96,7 @@ def parse_trend(value: object) -> Trend | None:
         if set(value) != {"lapse_rate"}:
             message = f"trend needs the one key lapse_rate, the change per km; got {sorted(map(str, value))}"
             raise InvalidQuery(message)
-        return Trend("fixed", parse_number(value["lapse_rate"], "", who="lapse_rate of a trend"))
+        return Trend("fixed", parse_number(value["lapse_rate"], "", label="lapse_rate of a trend"))
     kinds: dict[object, Trend | None] = {
         "profile": Trend("profile"), "lapse_rate": Trend("lapse_rate"), "auto": Trend("auto"), "none": None,
     }  # fmt: skip
@@ -107,8 +107,8 @@ def parse_trend(value: object) -> Trend | None:
 
 def trend_of(given: Mapping[str, Any]) -> Trend | None:
     """Return the trend of a method's parameters; None where there is none."""
-    found = given.get("trend")
-    return found if isinstance(found, Trend) else None
+    trend = given.get("trend")
+    return trend if isinstance(trend, Trend) else None
 
 
 class FittedTrend:
@@ -133,12 +133,12 @@ class FittedTrend:
         network_m = elevation_m if network_m is None else network_m
         self.trend = trend
         self._elevation_m = elevation_m
-        self._knots_m = _knots(network_m, trend.kind)
+        self._knots_m = _place_knots(network_m, trend.kind)
         self._reference_m = float(network_m.mean())
         present = np.isfinite(values)
         self.coefficients = np.zeros((len(values), len(self._knots_m) + 2))
         """Value at each knot, slope below the first and above the last; shape (slices, knots + 2)."""
-        self.without, self.straight, self.slices = 0, 0, int(present.any(axis=1).sum())
+        self.untrended_slices, self.straight_slices, self.slices = 0, 0, int(present.any(axis=1).sum())
         """Slices without a trend, with a lapse rate in place of a profile, and with values at all."""
         if trend.kind == "fixed":
             self._put_straight(np.arange(len(values)), np.full(len(values), trend.rate_per_km / 1000.0))
@@ -158,31 +158,31 @@ class FittedTrend:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the result should know: in how many slices something simpler was taken."""
-        few = f"too few stations report, or they span less than {LEAST_SPAN_M:g} m of elevation"
-        found = []
-        if self.straight:
-            found.append(
-                f"trend: in {self.straight} of {self.slices} slices a lapse rate in place of a profile ({few})"
+        few = f"too few stations report, or they span less than {MIN_SPAN_M:g} m of elevation"
+        note_parts = []
+        if self.straight_slices:
+            note_parts.append(
+                f"trend: in {self.straight_slices} of {self.slices} slices a lapse rate in place of a profile ({few})"
             )
-        if self.without:
-            found.append(f"trend: in {self.without} of {self.slices} slices none ({few})")
-        return tuple(found)
+        if self.untrended_slices:
+            note_parts.append(f"trend: in {self.untrended_slices} of {self.slices} slices none ({few})")
+        return tuple(note_parts)
 
     def columns(self, elevation_m: Floats) -> Floats:
         """Return what the coefficients are multiplied by at some elevations [m], shape (places, knots + 2)."""
-        columns: Floats = self._raw(elevation_m) - self._raw(np.array([self._reference_m]))
+        columns: Floats = self._make_columns(elevation_m) - self._make_columns(np.array([self._reference_m]))
         return columns
 
-    def at_stations(self) -> Floats:
+    def estimate_at_stations(self) -> Floats:
         """Return the trend at the stations, shape (slices, stations)."""
         return np.asarray(self.coefficients @ self.columns(self._elevation_m).T)
 
-    def outside(self, elevation_m: Floats) -> NDArray[np.bool_]:
+    def mask_outside(self, elevation_m: Floats) -> NDArray[np.bool_]:
         """Return which elevations [m] lie outside those of the stations."""
         low, high = self.range_m
         return np.asarray((elevation_m < low) | (elevation_m > high))
 
-    def _raw(self, elevation_m: Floats) -> Floats:
+    def _make_columns(self, elevation_m: Floats) -> Floats:
         knots = self._knots_m
         clipped = np.clip(elevation_m, knots[0], knots[-1])
         columns = np.zeros((len(elevation_m), len(knots) + 2))
@@ -203,20 +203,20 @@ class FittedTrend:
         """Fit every slice by its normal equations: matrix products over stations, and small systems in one batch."""
         count = present.sum(axis=1)
         height = np.where(present, self._elevation_m, np.nan)
-        heard = count > 0
+        has_values = count > 0
         span = np.zeros(len(count))
-        span[heard] = np.nanmax(height[heard], axis=1) - np.nanmin(height[heard], axis=1)
-        enough = span >= LEAST_SPAN_M
-        straight = np.flatnonzero(enough & (count >= LEAST_STATIONS_OF_LAPSE_RATE))
-        self._put_straight(straight, self._slopes(present[straight].astype(np.float64), filled[straight]))
-        self.without = self.slices - len(straight)
+        span[has_values] = np.nanmax(height[has_values], axis=1) - np.nanmin(height[has_values], axis=1)
+        enough = span >= MIN_SPAN_M
+        straight = np.flatnonzero(enough & (count >= MIN_STATIONS_OF_LAPSE_RATE))
+        self._put_straight(straight, self._find_slopes(present[straight].astype(np.float64), filled[straight]))
+        self.untrended_slices = self.slices - len(straight)
         if self.trend.kind == "profile":
-            curved = np.flatnonzero(enough & (count >= LEAST_STATIONS_OF_PROFILE))
-            self.straight = len(straight) - len(curved)
+            curved = np.flatnonzero(enough & (count >= MIN_STATIONS_OF_PROFILE))
+            self.straight_slices = len(straight) - len(curved)
             if len(curved):
                 self._put_profiles(curved, present[curved].astype(np.float64), filled[curved])
 
-    def _slopes(self, present: Floats, filled: Floats) -> Floats:
+    def _find_slopes(self, present: Floats, filled: Floats) -> Floats:
         height = self._elevation_m - self._reference_m
         count = present.sum(axis=1)
         mean_height, mean_value = present @ height / count, filled.sum(axis=1) / count
@@ -225,21 +225,26 @@ class FittedTrend:
 
     def _put_profiles(self, slices: NDArray[np.intp], present: Floats, filled: Floats) -> None:
         knots = len(self._knots_m)
-        basis = self._raw(self._elevation_m)[:, :-2]
+        basis = self._make_columns(self._elevation_m)[:, :-2]
         # Around the slice's lapse rate, so that of what is straight nothing is left to solve for.
         overall = self.coefficients[slices, -1]
         line = overall[:, None] * (self._elevation_m - self._reference_m)
         left = np.where(present > 0, filled - line, 0.0)
         products = (basis[:, :, None] * basis[:, None, :]).reshape(len(basis), knots * knots)
-        normal = (present @ products).reshape(-1, knots, knots) + present.sum(axis=1)[:, None, None] * self._ridge()
+        normal = (present @ products).reshape(-1, knots, knots) + present.sum(axis=1)[
+            :, None, None
+        ] * self._make_ridge()
         around = np.linalg.solve(normal, (left @ basis)[:, :, None])[:, :, 0]
         values = self.coefficients[slices, :-2] + around
         self.coefficients[slices, :-2] = values
         below = (values[:, 1] - values[:, 0]) / (self._knots_m[1] - self._knots_m[0])
         above = (values[:, -1] - values[:, -2]) / (self._knots_m[-1] - self._knots_m[-2])
-        self.coefficients[slices, -2], self.coefficients[slices, -1] = _least(below, overall), _least(above, overall)
+        self.coefficients[slices, -2], self.coefficients[slices, -1] = (
+            _limit_slope(below, overall),
+            _limit_slope(above, overall),
+        )
 
-    def _ridge(self) -> Floats:
+    def _make_ridge(self) -> Floats:
         """Return the quadratic form of the changes of slope, in values over the mean distance of knots."""
         knots = self._knots_m
         step = np.diff(knots)
@@ -250,28 +255,28 @@ class FittedTrend:
         return np.asarray(RIDGE * bends.T @ bends)
 
 
-def less(values: Floats, part: Floats) -> Floats:
+def subtract_trend(values: Floats, part: Floats) -> Floats:
     """Return values less a part of them, 0 where that is only their rounding; shapes broadcast, NaN stays NaN."""
     left = values - part
     largest = np.nanmax(np.abs(values), initial=0.0, where=np.isfinite(values))
     return np.where(np.abs(left) < ROUNDING * largest, 0.0, left)
 
 
-def _least(slope: Floats, other: Floats) -> Floats:
+def _limit_slope(slope: Floats, other: Floats) -> Floats:
     """Return the less steep of two slopes, 0 where they disagree in sign."""
     return np.asarray(np.where(slope * other > 0, np.sign(slope) * np.minimum(np.abs(slope), np.abs(other)), 0.0))
 
 
-def _knots(elevation_m: Floats, kind: Kind) -> Floats:
+def _place_knots(elevation_m: Floats, kind: Kind) -> Floats:
     """Return the knots [m]: the ends and, for a profile, quantiles between them that are not too close."""
     low, high = float(elevation_m.min()), float(elevation_m.max())
     if low == high:
         return np.array([low])
-    count = min(MOST_KNOTS, len(elevation_m) // STATIONS_A_KNOT) if kind == "profile" else 2
+    count = min(MAX_KNOTS, len(elevation_m) // STATIONS_A_KNOT) if kind == "profile" else 2
     inner = np.quantile(elevation_m, np.linspace(0.0, 1.0, max(count, 2)))[1:-1]
-    apart = (high - low) / (3.0 * max(count, 2))
+    spacing_m = (high - low) / (3.0 * max(count, 2))
     kept = [low]
     for knot in inner:
-        if knot - kept[-1] >= apart and high - knot >= apart:
+        if knot - kept[-1] >= spacing_m and high - knot >= spacing_m:
             kept.append(float(knot))
     return np.array([*kept, high])

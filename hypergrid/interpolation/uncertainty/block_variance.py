@@ -24,14 +24,14 @@ from hypergrid.interpolation.variograms.variogram import Variogram
 
 Floats = NDArray[np.float64]
 
-MOST_CELLS = 20_000
+MAX_CELLS = 20_000
 """Places of a region between which all distances are taken (some seconds); of more, at most as many are sampled evenly.
 
 Of 40,000 cells over 5 ranges, 10,000 gave the mean semivariance to 5e-5 of itself.
 """
 PAIRS_AT_ONCE = 2**17
 """Distances in one batch: 1 MiB stays in a core's cache, and took a third of the time that 16 MiB took."""
-FEWEST_ON_LATTICE = 1_000
+MIN_ON_LATTICE = 1_000
 """Places of a region below which all pairs cost less than looking for order in them."""
 EVEN = 1e-9
 """Share of a step by which places of a lattice may be off."""
@@ -75,7 +75,7 @@ def regions_of(field: KrigingField, targets: Targets, weights: sparse.csr_array)
     step = max(1, SIDES_BYTES // (size * targets.parts * 8))
     for start in range(0, targets.count, step):
         block = slice(start, min(start + step, targets.count))
-        sides += columns[:, block] @ field.sides(targets.take(block))
+        sides += columns[:, block] @ field.sides(targets.take_targets(block))
     solved = multiply(sides, field.inverse)
     is_noise = model.nugget_is == "measurement error"
     own, sampled = mean_semivariance(targets, weights, model=model, nugget_at_0=is_noise or targets.parts > 1)
@@ -116,22 +116,22 @@ def combinations_of(
     core = field.inverse[:stations, :stations]
     model = field.system.model
     noise = model.nugget if model.nugget_is == "measurement error" else 0.0
-    found: list[Combination | None] = []
+    combinations: list[Combination | None] = []
     for first, stop in pairwise(weights.indptr.tolist()):
         order = np.argsort(weights.indices[first:stop])
         slices, share = weights.indices[first:stop][order], weights.data[first:stop][order]
         given = {"times_s": times_s[slices], "correlation": correlation, "noise": noise}
-        found.append(combine(core, field.present[slices], weights=share, **given) if len(slices) else None)
-    return found
+        combinations.append(combine(core, field.present[slices], weights=share, **given) if len(slices) else None)
+    return combinations
 
 
 def mean_variance(combinations: Sequence[Combination | None], regions: Regions) -> Floats:
     """Return the error variance of means over slices of regional means, shape (means, regions), NaN without slices."""
     result = np.full((len(combinations), len(regions.full)), np.nan)
-    for number, found in enumerate(combinations):
-        if found is not None:
-            result[number] = found.variance(regions.weights, regions.projected, regions.full)
-            result[number] += found.white * regions.white
+    for number, combination in enumerate(combinations):
+        if combination is not None:
+            result[number] = combination.variance(regions.weights, regions.projected, regions.full)
+            result[number] += combination.white * regions.white
     # A rounding below zero is zero; NaN stays NaN.
     np.maximum(result, 0.0, out=result)
     return result
@@ -167,25 +167,25 @@ def mean_semivariance(
         places = count * targets.parts
         step = max(1, PAIRS_AT_ONCE // places**2)
         for start in range(0, len(regions), step):
-            here = regions[start : start + step]
-            inside = weights.indptr[here][:, None] + np.arange(count)
+            batch = regions[start : start + step]
+            inside = weights.indptr[batch][:, None] + np.arange(count)
             cells, share = weights.indices[inside], weights.data[inside]
-            parts = (cells[:, :, None] * targets.parts + np.arange(targets.parts)).reshape(len(here), places)
-            spread = (share[:, :, None] * targets.weights).reshape(len(here), places)
-            lattice = _lattice(isotropic_m[parts[0]]) if len(here) == 1 else None
+            parts = (cells[:, :, None] * targets.parts + np.arange(targets.parts)).reshape(len(batch), places)
+            spread = (share[:, :, None] * targets.weights).reshape(len(batch), places)
+            lattice = _find_lattice(isotropic_m[parts[0]]) if len(batch) == 1 else None
             if lattice is not None:
-                result[here] = _on_lattice(lattice, spread[0], _structured(model))
-            elif places > MOST_CELLS:
+                result[batch] = _sum_on_lattice(lattice, spread[0], _make_structured(model))
+            elif places > MAX_CELLS:
                 sampled = max(sampled, places)
-                result[here] = _sampled(isotropic_m[parts[0]], spread[0], _structured(model))
+                result[batch] = _sum_sampled(isotropic_m[parts[0]], spread[0], _make_structured(model))
             else:
-                result[here] = _pairs(isotropic_m[parts], spread, _structured(model))
+                result[batch] = _sum_pairs(isotropic_m[parts], spread, _make_structured(model))
             nugget = spread.sum(axis=1) ** 2
-            result[here] += model.nugget * (nugget if nugget_at_0 else nugget - (spread**2).sum(axis=1))
+            result[batch] += model.nugget * (nugget if nugget_at_0 else nugget - (spread**2).sum(axis=1))
     return result, sampled
 
 
-def _structured(model: Variogram) -> Callable[[Floats], Floats]:
+def _make_structured(model: Variogram) -> Callable[[Floats], Floats]:
     """Return the semivariance without its nugget, 0 at distance 0."""
 
     def semivariance(distance_m: Floats) -> Floats:
@@ -194,7 +194,7 @@ def _structured(model: Variogram) -> Callable[[Floats], Floats]:
     return semivariance
 
 
-def _pairs(places_m: Floats, weights: Floats, semivariance: Callable[[Floats], Floats]) -> Floats:
+def _sum_pairs(places_m: Floats, weights: Floats, semivariance: Callable[[Floats], Floats]) -> Floats:
     """Return sums over all pairs of the places of each set: (sets, places, 2 or 3) and (sets, places) to (sets,)."""
     sets, count = weights.shape
     if count**2 <= PAIRS_AT_ONCE:
@@ -215,7 +215,7 @@ def _pairs(places_m: Floats, weights: Floats, semivariance: Callable[[Floats], F
 
 
 @dataclass(frozen=True, eq=False)
-class _Lattice:
+class _PlaceLattice:
     """Rows and columns of places at equal distances, row by row."""
 
     shape: tuple[int, int]
@@ -225,10 +225,10 @@ class _Lattice:
     """From a row to the next [m], shape (2,)."""
 
 
-def _lattice(places_m: Floats) -> _Lattice | None:
+def _find_lattice(places_m: Floats) -> _PlaceLattice | None:
     """Return the lattice that places on a plane make, None where they make none."""
     count = len(places_m)
-    if places_m.shape[1] != 2 or count < FEWEST_ON_LATTICE:
+    if places_m.shape[1] != 2 or count < MIN_ON_LATTICE:
         return None
     steps = np.diff(places_m, axis=0)
     along = steps[0]
@@ -240,10 +240,10 @@ def _lattice(places_m: Floats) -> _Lattice | None:
     row, column = np.divmod(np.arange(count), columns)
     wanted = places_m[0] + row[:, None] * across + column[:, None] * along
     even = np.abs(wanted - places_m).max() <= EVEN * np.abs(along).max()
-    return _Lattice((count // columns, columns), along, across) if even else None
+    return _PlaceLattice((count // columns, columns), along, across) if even else None
 
 
-def _on_lattice(lattice: _Lattice, weights: Floats, semivariance: Callable[[Floats], Floats]) -> float:
+def _sum_on_lattice(lattice: _PlaceLattice, weights: Floats, semivariance: Callable[[Floats], Floats]) -> float:
     """Return the sum over all pairs: only as many separations differ as there are steps along and across."""
     spread = weights.reshape(lattice.shape)
     # As scipy.signal.fftconvolve does, which takes a third of a second to import.
@@ -256,11 +256,13 @@ def _on_lattice(lattice: _Lattice, weights: Floats, semivariance: Callable[[Floa
     return float(np.sum(pairs * semivariance(np.linalg.norm(apart_m, axis=-1))))
 
 
-def _sampled(places_m: Floats, weights: Floats, semivariance: Callable[[Floats], Floats]) -> float:
+def _sum_sampled(places_m: Floats, weights: Floats, semivariance: Callable[[Floats], Floats]) -> float:
     """Return the sum over all pairs of many places, estimated from every k-th of them."""
-    kept = slice(None, None, -(-len(weights) // MOST_CELLS))
+    kept = slice(None, None, -(-len(weights) // MAX_CELLS))
     share = weights[kept]
-    apart = weights.sum() ** 2 - (weights**2).sum()
+    different_weight = weights.sum() ** 2 - (weights**2).sum()
     return float(
-        _pairs(places_m[kept][None], share[None], semivariance)[0] * apart / (share.sum() ** 2 - share @ share)
+        _sum_pairs(places_m[kept][None], share[None], semivariance)[0]
+        * different_weight
+        / (share.sum() ** 2 - share @ share)
     )

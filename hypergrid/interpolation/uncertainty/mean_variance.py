@@ -20,7 +20,7 @@ stations that are missing from some slice of the mean ever differ from zero, and
 
 Where the same stations report to all slices, the variance grows with the correlation. Where they change, errors of two
 slices may have opposite signs, as those of an estimate from one side and of one from the other, and the variance may be
-greatest for a correlation time of some hours: `ladder` holds the times at which it is to be looked at.
+greatest for a correlation time of some hours: `make_ladder` holds the times at which it is to be looked at.
 """
 
 import math
@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation.solvers.masks import groups
+from hypergrid.interpolation.solvers.masks import group_masks
 
 Floats = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ class Correlation:
             message = f"a correlation in time needs an e-folding time of zero or more seconds; got {self.e_folding_s}"
             raise InvalidQuery(message)
 
-    def at(self, lag_s: Floats) -> Floats:
+    def evaluate(self, lag_s: Floats) -> Floats:
         """Return the correlation at lags above zero [s], same shape."""
         if self.e_folding_s == 0:
             return np.zeros_like(lag_s)
@@ -70,11 +70,11 @@ RUNG = 1.4
 
 With 1.7, a mean between two stations that report in turn had a variance between two rungs 1.3 % above all rungs.
 """
-FEWEST_RUNGS = 8
+MIN_RUNGS = 8
 """E-folding times of the ladder between its two ends, at least."""
 
 
-def ladder(step_s: float, span_s: float) -> tuple[Correlation, ...]:
+def make_ladder(step_s: float, span_s: float) -> tuple[Correlation, ...]:
     """Return correlations from independent to fully correlated slices, by increasing e-folding time.
 
     Parameters
@@ -85,7 +85,7 @@ def ladder(step_s: float, span_s: float) -> tuple[Correlation, ...]:
         Longest time between two slices of one mean [s]; at ten times it, they are nearly alike.
     """
     first, last = step_s / 4, 10 * max(span_s, step_s)
-    count = max(FEWEST_RUNGS, 1 + math.ceil(math.log(last / first, RUNG)))
+    count = max(MIN_RUNGS, 1 + math.ceil(math.log(last / first, RUNG)))
     return (INDEPENDENT, *map(Correlation, np.geomspace(first, last, count).tolist()), ALIKE)
 
 
@@ -168,19 +168,19 @@ def combine(
         message = "a slice without stations cannot be in a mean; give it the weight 0"
         raise ValueError(message)
     gone = np.flatnonzero(~present.all(axis=0))
-    before = np.concatenate([[0.0], correlation.at(np.diff(times_s))])
+    before = np.concatenate([[0.0], correlation.evaluate(np.diff(times_s))])
     inner = core[np.ix_(gone, gone)]
     squared = core[gone] @ core[:, gone] if noise else inner
-    return _pass(gone, inner, squared, _gains(inner, present[:, gone]), weights, before, noise)
+    return _pass_gains(gone, inner, squared, _list_gains(inner, present[:, gone]), weights, before, noise)
 
 
 Gain = tuple[NDArray[np.intp], Floats]
 """Missing stations of a slice, counted among those that are ever missing, and the inverse of their part of P."""
 
 
-def _gains(inner: Floats, present: NDArray[np.bool_]) -> list[Gain]:
+def _list_gains(inner: Floats, present: NDArray[np.bool_]) -> list[Gain]:
     gains: list[Gain] = [(np.empty(0, dtype=np.intp), np.empty((0, 0)))] * len(present)
-    for mask, slices in groups(present):
+    for mask, slices in group_masks(present):
         missing = np.flatnonzero(~mask)
         inverted = np.asarray(np.linalg.inv(inner[np.ix_(missing, missing)]), dtype=np.float64)
         for number in slices:
@@ -188,7 +188,7 @@ def _gains(inner: Floats, present: NDArray[np.bool_]) -> list[Gain]:
     return gains
 
 
-def _pass(
+def _pass_gains(
     gone: NDArray[np.intp],
     inner: Floats,
     squared: Floats,

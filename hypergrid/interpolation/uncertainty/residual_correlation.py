@@ -14,14 +14,14 @@ import scipy  # its parts load when they are used: most queries need none of the
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation.solvers.masks import groups
+from hypergrid.interpolation.solvers.masks import group_masks
 from hypergrid.interpolation.uncertainty.mean_variance import INDEPENDENT, Correlation
 
 Floats = NDArray[np.float64]
 
-FEWEST_PAIRS = 30
+MIN_PAIRS = 30
 """Pairs of neighbouring slices with a residual of the same station, below which nothing is estimated."""
-MOST_LAGS = 400
+MAX_LAGS = 400
 """Lags that are looked at."""
 FADED = 0.1
 """Correlation below which longer lags say nothing any more."""
@@ -40,7 +40,7 @@ class CorrelationFit:
     """Share of the residuals' variance that has a memory, 0 to 1; the rest is like noise."""
     lags_s: Floats
     """Lags that were used [s], shape (lags,)."""
-    found: Floats
+    correlations: Floats
     """Correlation at each lag, shape (lags,)."""
     pairs: NDArray[np.int64]
     """Pairs behind each, shape (lags,)."""
@@ -55,7 +55,7 @@ class CorrelationFit:
         return text + (f"; poor: {self.poor}" if self.poor else "")
 
 
-def standardised_residuals(core: Floats, present: NDArray[np.bool_], complete: Floats) -> Floats:
+def standardise_residuals(core: Floats, present: NDArray[np.bool_], complete: Floats) -> Floats:
     """Return leave-one-out errors over their standard deviation, shape (slices, stations), NaN where missing.
 
     Parameters
@@ -70,14 +70,14 @@ def standardised_residuals(core: Floats, present: NDArray[np.bool_], complete: F
     """
     carried = np.where(present.any(axis=1, keepdims=True), complete, 0.0) @ core
     result = np.full(complete.shape, np.nan)
-    for mask, slices in groups(present):
-        here, missing = np.flatnonzero(mask), np.flatnonzero(~mask)
-        if len(here) < 2:
+    for mask, slices in group_masks(present):
+        present_stations, missing = np.flatnonzero(mask), np.flatnonzero(~mask)
+        if len(present_stations) < 2:
             continue
-        across = core[np.ix_(missing, here)]
+        across = core[np.ix_(missing, present_stations)]
         lost = np.einsum("mh,mh->h", across, np.linalg.solve(core[np.ix_(missing, missing)], across))
-        precision = np.diagonal(core)[here] - lost
-        result[np.ix_(slices, here)] = carried[np.ix_(slices, here)] / np.sqrt(precision)
+        precision = np.diagonal(core)[present_stations] - lost
+        result[np.ix_(slices, present_stations)] = carried[np.ix_(slices, present_stations)] / np.sqrt(precision)
     return result
 
 
@@ -96,48 +96,52 @@ def estimate_correlation(residuals: Floats, times_s: Floats) -> CorrelationFit:
     InvalidQuery
         Too few pairs of neighbouring slices.
     """
-    lags_s, found, pairs = _correlogram(residuals, times_s)
-    if not len(pairs) or pairs[0] < FEWEST_PAIRS:
+    lags_s, correlations, pairs = _make_correlogram(residuals, times_s)
+    if not len(pairs) or pairs[0] < MIN_PAIRS:
         message = (
-            f"the correlation in time is estimated from at least {FEWEST_PAIRS} pairs of neighbouring readings of a "
+            f"the correlation in time is estimated from at least {MIN_PAIRS} pairs of neighbouring readings of a "
             f"station; got {int(pairs[0]) if len(pairs) else 0}; give correlation_time, such as '6h', or leave it out "
             "to get the bracket from independent to fully correlated slices"
         )
         raise InvalidQuery(message)
-    if found[0] <= 2.0 / math.sqrt(pairs[0]):
-        return CorrelationFit(INDEPENDENT, 0.0, lags_s[:1], found[:1], pairs[:1], None)
-    faded = np.flatnonzero(found < FADED)
-    kept = slice(0, max(int(faded[0]) + 1 if len(faded) else len(found), min(3, len(found))))
-    lags_s, found, pairs = lags_s[kept], found[kept], pairs[kept]
+    if correlations[0] <= 2.0 / math.sqrt(pairs[0]):
+        return CorrelationFit(INDEPENDENT, 0.0, lags_s[:1], correlations[:1], pairs[:1], None)
+    faded = np.flatnonzero(correlations < FADED)
+    kept = slice(0, max(int(faded[0]) + 1 if len(faded) else len(correlations), min(3, len(correlations))))
+    lags_s, correlations, pairs = lags_s[kept], correlations[kept], pairs[kept]
     weight = np.sqrt(pairs / pairs.sum())
 
     def off(parameters: Floats) -> Floats:
-        return np.asarray(weight * (parameters[0] * np.exp(-lags_s / lags_s[0] * np.exp(-parameters[1])) - found))
+        return np.asarray(
+            weight * (parameters[0] * np.exp(-lags_s / lags_s[0] * np.exp(-parameters[1])) - correlations)
+        )
 
     start = math.log(max(lags_s[-1] / lags_s[0] / 2, 1.0))
-    most = math.log(100.0 * max(float(np.ptp(times_s)) / lags_s[0], 1.0))
-    fitted = scipy.optimize.least_squares(off, [min(float(found[0]), 0.99), start], bounds=([0.0, -3.0], [1.0, most]))
+    max_log_range = math.log(100.0 * max(float(np.ptp(times_s)) / lags_s[0], 1.0))
+    fitted = scipy.optimize.least_squares(
+        off, [min(float(correlations[0]), 0.99), start], bounds=([0.0, -3.0], [1.0, max_log_range])
+    )
     e_folding_s = float(lags_s[0] * math.exp(fitted.x[1]))
     misfit = float(np.sqrt(2 * fitted.cost))
-    poor = _doubt(e_folding_s, float(np.ptp(times_s)), float(lags_s[0]), misfit)
-    return CorrelationFit(Correlation(e_folding_s), float(fitted.x[0]), lags_s, found, pairs, poor)
+    poor = _find_doubt(e_folding_s, float(np.ptp(times_s)), float(lags_s[0]), misfit)
+    return CorrelationFit(Correlation(e_folding_s), float(fitted.x[0]), lags_s, correlations, pairs, poor)
 
 
-def _correlogram(residuals: Floats, times_s: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
+def _make_correlogram(residuals: Floats, times_s: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
     """Return lags [s], correlations and pairs, by lag in steps of the usual time between slices."""
     slices = len(times_s)
     if slices < 2:
         return np.empty(0), np.empty(0), np.empty(0, dtype=np.int64)
     step = float(np.median(np.diff(times_s)))
-    most = min(max(slices // 2, 1), MOST_LAGS)
+    max_lag = min(max(slices // 2, 1), MAX_LAGS)
     known = np.isfinite(residuals)
     values = np.where(known, residuals, 0.0)
     # By class of lag: pairs, sum of lags, of products, and of squares of either.
-    sums = np.zeros((most + 1, 5))
-    for offset in range(1, most + 1):
+    sums = np.zeros((max_lag + 1, 5))
+    for offset in range(1, max_lag + 1):
         lag_s = times_s[offset:] - times_s[:-offset]
         classes = np.rint(lag_s / step).astype(np.intp)
-        inside = (classes >= 1) & (classes <= most)
+        inside = (classes >= 1) & (classes <= max_lag)
         if not inside.any():
             break
         first, second = values[:-offset], values[offset:]
@@ -151,7 +155,7 @@ def _correlogram(residuals: Floats, times_s: Floats) -> tuple[Floats, Floats, ND
     return sums[:, 1] / sums[:, 0], sums[:, 2] / np.sqrt(sums[:, 3] * sums[:, 4]), sums[:, 0].astype(np.int64)
 
 
-def _doubt(e_folding_s: float, record_s: float, step_s: float, misfit: float) -> str | None:
+def _find_doubt(e_folding_s: float, record_s: float, step_s: float, misfit: float) -> str | None:
     if record_s < SPANS * e_folding_s:
         return f"the record is only {record_s / e_folding_s:.1f} e-folding times long"
     if misfit > MISFIT:

@@ -21,7 +21,7 @@ from hypergrid.interpolation.variograms.variogram import Variogram
 
 Floats = NDArray[np.float64]
 
-MOST_PLACES: Final = 8_000
+MAX_PLACES: Final = 8_000
 """Places of one simulation: their covariances take 512 MB, and factoring them some seconds."""
 ROUNDING: Final = 1e-10
 """Share of the variance by which a covariance matrix may be off from being one."""
@@ -44,21 +44,21 @@ class Simulator:
         Raises
         ------
         TooLarge
-            More than `MOST_PLACES` different places.
+            More than `MAX_PLACES` different places.
         InvalidQuery
             The variogram is none at these places, as a Gaussian one over the sphere may be.
         """
-        _, first, self._which = np.unique(_same(places_m), return_index=True, return_inverse=True)
-        if len(first) > MOST_PLACES:
-            who, what = "simulate", "places (cells and stations)"
+        _, first, self._place_index = np.unique(_number_places(places_m), return_index=True, return_inverse=True)
+        if len(first) > MAX_PLACES:
+            label, what = "simulate", "places (cells and stations)"
             remedy = "simulate on a coarser grid, or on a part of it by clip"
-            raise TooLarge(who, what, len(first), MOST_PLACES, remedy)
-        self._factor = _factor(_covariance(model.isotropic(places_m[first]), model))
+            raise TooLarge(label, what, len(first), MAX_PLACES, remedy)
+        self._factor = _factorise(_make_covariance(model.isotropic(places_m[first]), model))
 
     def draw(self, count: int, generator: np.random.Generator) -> Floats:
         """Return independent realisations, shape (count, places)."""
         noise = generator.standard_normal((count, self._factor.shape[1]))
-        return np.asarray((noise @ self._factor.T)[:, self._which])
+        return np.asarray((noise @ self._factor.T)[:, self._place_index])
 
     def draw_through(
         self, times_s: Floats, count: int, generator: np.random.Generator, *, correlation: Correlation
@@ -77,7 +77,7 @@ class Simulator:
             Between times.
         """
         fields = self.draw(count * len(times_s), generator).reshape(count, len(times_s), -1)
-        return _correlated(fields, times_s, correlation)
+        return _correlate_fields(fields, times_s, correlation)
 
 
 Krige = Callable[[Floats], Floats]
@@ -140,28 +140,28 @@ def simulate_given(
         read, truth = drawn[:, : stations.count], targets.mean(drawn[:, stations.count :].T).T
         if field.nugget_is == "measurement error":
             own = np.sqrt(model.nugget) * generator.standard_normal((1, *read.shape))
-            read = read + (_correlated(own, times_s, correlation) if is_apart else own)[0]
+            read = read + (_correlate_fields(own, times_s, correlation) if is_apart else own)[0]
         read = np.where(np.isfinite(values), read, np.nan)
         result[number] = estimate + truth - krige(read)
     return result
 
 
-def _correlated(fields: Floats, times_s: Floats, correlation: Correlation) -> Floats:
+def _correlate_fields(fields: Floats, times_s: Floats, correlation: Correlation) -> Floats:
     """Give independent fields (count, times, places) a correlation in time, in place."""
-    for number, before in enumerate(correlation.at(np.diff(times_s)).tolist(), start=1):
+    for number, before in enumerate(correlation.evaluate(np.diff(times_s)).tolist(), start=1):
         fields[:, number] *= np.sqrt(1.0 - before**2)
         fields[:, number] += before * fields[:, number - 1]
     return fields
 
 
-def _same(places_m: Floats) -> NDArray[np.intp]:
+def _number_places(places_m: Floats) -> NDArray[np.intp]:
     """Return a number of each place, equal where places are the same to `COINCIDENT_M`; shape (places,)."""
     pairs = cKDTree(places_m).query_pairs(COINCIDENT_M, output_type="ndarray")
     linked = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(places_m),) * 2)
     return np.asarray(sparse.csgraph.connected_components(linked, directed=False)[1], dtype=np.intp)
 
 
-def _covariance(isotropic_m: Floats, model: Variogram) -> Floats:
+def _make_covariance(isotropic_m: Floats, model: Variogram) -> Floats:
     gamma = model.semivariance(separations(isotropic_m, isotropic_m))
     diagonal = np.arange(len(gamma))
     if model.nugget_is == "measurement error":
@@ -174,7 +174,7 @@ def _covariance(isotropic_m: Floats, model: Variogram) -> Floats:
     return np.asarray(gamma[:, :1] + gamma[:1, :] - gamma)
 
 
-def _factor(covariance: Floats) -> Floats:
+def _factorise(covariance: Floats) -> Floats:
     """Return B with B B' the covariance, shape (places, rank)."""
     if not len(covariance):
         return covariance

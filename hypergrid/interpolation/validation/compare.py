@@ -112,31 +112,31 @@ def compare_methods(
         Shapes that do not fit.
     """
     samples = Samples.of(values, positions_m, elevation_m, names=names, unit=unit)
-    found = []
-    for label, (method, parameters) in (candidates(variogram) if methods is None else methods).items():
+    comparisons = []
+    for label, (method, parameters) in (list_candidates(variogram) if methods is None else methods).items():
         try:
             validation = cross_validate(samples, method, parameters=parameters, by=by)
         except HyperGridError as error:
-            found.append(Comparison(label, method, None, None, str(error)))
+            comparisons.append(Comparison(label, method, None, None, str(error)))
             continue
         if validation.score.count:
             fitted = variogram is not None and parameters.get("variogram") is variogram
-            found.append(Comparison(label, method, validation, None, notes=doubts if fitted else ()))
+            comparisons.append(Comparison(label, method, validation, None, notes=doubts if fitted else ()))
         else:
-            found.append(Comparison(label, method, None, None, f"{method} estimates none of the values left out"))
+            comparisons.append(Comparison(label, method, None, None, f"{method} estimates none of the values left out"))
     if methods is None and variogram is None and no_variogram is not None:
-        found += [Comparison(label, name, None, None, no_variogram) for label, name in _kriging().items()]
-    return _ordered(found)
+        comparisons += [Comparison(label, name, None, None, no_variogram) for label, name in _list_kriging().items()]
+    return _sort_comparisons(comparisons)
 
 
-def candidates(variogram: Variogram | None) -> Candidates:
+def list_candidates(variogram: Variogram | None) -> Candidates:
     """Return what is compared where nothing is named: with a variogram also every method that needs nothing else."""
     if variogram is None:
         return QUICK
-    return {**QUICK, **{label: (name, {"variogram": variogram}) for label, name in _kriging().items()}}
+    return {**QUICK, **{label: (name, {"variogram": variogram}) for label, name in _list_kriging().items()}}
 
 
-def _kriging() -> dict[str, str]:
+def _list_kriging() -> dict[str, str]:
     """Return the methods that need a variogram and nothing else, by label."""
     return {
         row.name.replace("_", " "): row.name
@@ -145,17 +145,17 @@ def _kriging() -> dict[str, str]:
     }
 
 
-def _ordered(found: list[Comparison]) -> list[Comparison]:
-    validated = [item.validation for item in found if item.validation is not None]
+def _sort_comparisons(comparisons: list[Comparison]) -> list[Comparison]:
+    validated = [item.validation for item in comparisons if item.validation is not None]
     if not validated:
-        return found
+        return comparisons
     everywhere = np.all([np.isfinite(validation.estimate) for validation in validated], axis=0)
     shared = np.where(everywhere, validated[0].samples.values, np.nan)
     scored = [
         item
         if item.validation is None
         else replace(item, common=score(shared, item.validation.estimate, item.validation.variance))
-        for item in found
+        for item in comparisons
     ]
     return sorted(scored, key=_rank)
 

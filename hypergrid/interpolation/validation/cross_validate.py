@@ -19,7 +19,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.parameters import bind
 from hypergrid.interpolation.methods.registry import METHODS
 from hypergrid.interpolation.points.samples import Samples
-from hypergrid.interpolation.validation.folds import blocks_of, regions_of
+from hypergrid.interpolation.validation.folds import spatial_folds, time_folds
 from hypergrid.interpolation.validation.leave_one_out import (
     Estimates,
     has_closed_form,
@@ -98,14 +98,14 @@ class CrossValidation:
         """Return the JSON form: the score, by station and by band."""
         return {
             "method": self.method,
-            "parameters": [_plain(given) for given in self.given],
+            "parameters": [_to_plain(given) for given in self.given],
             "by": self.by,
             "in_closed_form": self.in_closed_form,
             "unit": self.samples.unit,
             "not_used": list(self.not_used),
             "score": self.score.to_json(),
-            "stations": _records(self.stations.reset_index()),
-            "bands": _records(self.bands),
+            "stations": _to_records(self.stations.reset_index()),
+            "bands": _to_records(self.bands),
         }
 
 
@@ -159,8 +159,8 @@ def cross_validate(
             else f"cross-validation by {by} takes fixed parameters; got fit=…, which belongs to by='time_block'"
         )
         raise InvalidQuery(message)
-    usable = samples.usable
-    used = samples.take(usable)
+    usable = samples.usable_mask
+    used = samples.take_stations(usable)
     _refuse_few(method, used, by)
 
     def parsed(more: Mapping[str, object]) -> dict[str, Any]:
@@ -169,11 +169,11 @@ def cross_validate(
 
     alone = np.arange(len(used.names))
     if fit is None:
-        labels = alone if by == "station" else regions_of(samples, parts)
+        labels = alone if by == "station" else spatial_folds(samples, parts)
         given: tuple[dict[str, Any], ...] = (parsed({}),)
-        estimate, variance = _estimates(method, given[0], used, labels)
+        estimate, variance = _leave_out(method, given[0], used, labels)
     else:
-        blocks = blocks_of(samples, parts)
+        blocks = time_folds(samples, parts)
         estimate = np.full(used.values.shape, np.nan)
         variance = np.full(used.values.shape, np.nan) if row.has_variance else None
         given = ()
@@ -181,14 +181,14 @@ def cross_validate(
             held = blocks == block
             given = (*given, parsed(fit(samples.values[~held])))
             inside = replace(used, values=used.values[held])
-            estimate[held], found = _estimates(method, given[-1], inside, alone)
-            if variance is not None and found is not None:
-                variance[held] = found
+            estimate[held], variances = _leave_out(method, given[-1], inside, alone)
+            if variance is not None and variances is not None:
+                variance[held] = variances
     return CrossValidation(
         method,
         given,
         by,
-        all(has_closed_form(method, one, len(used.names)) for one in given),
+        all(has_closed_form(method, parameters, len(used.names)) for parameters in given),
         used,
         tuple(name for name, kept in zip(samples.names, usable, strict=True) if not kept),
         estimate,
@@ -199,7 +199,7 @@ def cross_validate(
     )
 
 
-def _estimates(method: str, given: Mapping[str, Any], samples: Samples, parts: NDArray[np.intp]) -> Estimates:
+def _leave_out(method: str, given: Mapping[str, Any], samples: Samples, parts: NDArray[np.intp]) -> Estimates:
     known = samples.stations.covariates
     for name in METHODS[method].covariates(given):
         if name not in known:
@@ -222,7 +222,7 @@ def _refuse_few(method: str, samples: Samples, by: By) -> None:
         raise InvalidQuery(message)
 
 
-def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+def _to_plain(given: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value.to_json() if isinstance(value, Variogram) else value
         for name, value in given.items()
@@ -230,6 +230,6 @@ def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+def _to_records(table: pd.DataFrame) -> list[dict[str, Any]]:
     rows = table.to_dict("records")
     return [{str(name): None if pd.isna(value) else value for name, value in row.items()} for row in rows]

@@ -10,7 +10,7 @@ PARTS = 4
 """Regions, or blocks of time, where none are given."""
 
 
-def regions_of(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.intp]:
+def spatial_folds(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.intp]:
     """Return the region of each usable station, shape (usable stations,).
 
     Parameters
@@ -25,16 +25,16 @@ def regions_of(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.i
     InvalidQuery
         The shape does not fit, or there is one region only.
     """
-    usable = samples.usable
+    usable = samples.usable_mask
     if parts is None:
-        return halved(samples.positions_m[usable], min(PARTS, int(usable.sum())))
+        return bisect(samples.positions_m[usable], min(PARTS, int(usable.sum())))
     _refuse_shape(parts, len(samples.names), "region", "station")
-    found = np.asarray(parts)[usable]
-    _refuse_one(found, "region")
-    return found
+    regions = np.asarray(parts)[usable]
+    _refuse_single(regions, "region")
+    return regions
 
 
-def blocks_of(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.intp]:
+def time_folds(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.intp]:
     """Return the block of time of each slice, shape (slices,).
 
     Parameters
@@ -52,12 +52,12 @@ def blocks_of(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.in
     slices = len(samples.values)
     if parts is not None:
         _refuse_shape(parts, slices, "block of time", "slice")
-    found = np.arange(slices) * min(PARTS, slices) // max(slices, 1) if parts is None else np.asarray(parts)
-    _refuse_one(found, "block of time")
-    return found
+    blocks = np.arange(slices) * min(PARTS, slices) // max(slices, 1) if parts is None else np.asarray(parts)
+    _refuse_single(blocks, "block of time")
+    return blocks
 
 
-def halved(positions_m: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+def bisect(positions_m: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     """Return a region of each station, shape (stations,): the largest is halved across its longer side, repeatedly.
 
     Parameters
@@ -83,7 +83,7 @@ def _refuse_shape(parts: NDArray[np.intp], count: int, what: str, each: str) -> 
         raise InvalidQuery(message)
 
 
-def _refuse_one(parts: NDArray[np.intp], what: str) -> None:
+def _refuse_single(parts: NDArray[np.intp], what: str) -> None:
     if len(np.unique(parts)) < 2:
         message = f"leaving out a {what} needs another one to learn from; got {len(np.unique(parts))} in all"
         raise InvalidQuery(message)

@@ -15,8 +15,8 @@ from hypergrid.interpolation.methods.detrended import keeps_variance
 from hypergrid.interpolation.methods.registry import METHODS
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
-from hypergrid.interpolation.solvers.masks import groups
-from hypergrid.interpolation.solvers.system import inverse
+from hypergrid.interpolation.solvers.masks import group_masks
+from hypergrid.interpolation.solvers.system import invert
 from hypergrid.interpolation.solvers.trend import trend_of
 from hypergrid.interpolation.variograms.variogram import Variogram
 
@@ -67,10 +67,10 @@ def leave_out(
     variance = np.full(values.shape, np.nan) if known else None
     for part in np.unique(parts):
         out, kept = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
-        field = row.prepare(stations.take(kept), values[:, kept], given)
-        taken = stations.take(out)
+        field = row.prepare(stations.take_stations(kept), values[:, kept], given)
+        taken = stations.take_stations(out)
         targets = Targets(taken.positions_m, taken.covariates)
-        estimate[:, out] = field.at(targets)
+        estimate[:, out] = field.estimate(targets)
         if variance is not None:
             variance[:, out] = field.variance(targets)
     missing = ~np.isfinite(values)
@@ -106,33 +106,33 @@ def leave_out_in_closed_form(
         raise TypeError(message)
     matrix, drift = field.system.matrix(), field.system.drift
     columns, functions = drift.columns(stations), np.arange(stations.count, field.system.size)
-    for mask, slices in groups(np.isfinite(values)):
+    for mask, slices in group_masks(np.isfinite(values)):
         present = np.flatnonzero(mask)
         inner = parts[present]
-        known = _left_over(inner, columns[present], field)
+        known = _mask_left_over(inner, columns[present], field)
         if not known.any():
             continue
         rows = np.concatenate([present, functions])
-        solved = inverse(matrix[np.ix_(rows, rows)], who=method, functions=len(functions))
+        solved = invert(matrix[np.ix_(rows, rows)], label=method, functions=len(functions))
         solved = solved[: len(present), : len(present)]
         line = values[np.ix_(slices, present)] - field.mean
-        errors, grown = _of_parts(solved, line @ solved, inner, known)
+        errors, grown = _leave_out_parts(solved, line @ solved, inner, known)
         estimate[np.ix_(slices, present)] = line - errors + field.mean
         variance[np.ix_(slices, present)] = grown
     return estimate, variance
 
 
-def _left_over(parts: NDArray[np.intp], columns: Floats, field: KrigingField) -> NDArray[np.bool_]:
+def _mask_left_over(parts: NDArray[np.intp], columns: Floats, field: KrigingField) -> NDArray[np.bool_]:
     """Return for each station whether those outside its part determine an estimate, shape (stations,)."""
     if not len(parts):
         return np.zeros(0, dtype=bool)
-    labels, which = np.unique(parts, return_inverse=True)
+    labels, part_index = np.unique(parts, return_inverse=True)
     drift, others = field.system.drift, parts != labels[:, None]
-    enough = others.sum(axis=1) >= drift.drift.needed()
-    return np.asarray((enough & drift.determined(columns * others[:, :, None]))[which])
+    enough = others.sum(axis=1) >= drift.drift.min_stations()
+    return np.asarray((enough & drift.is_determined(columns * others[:, :, None]))[part_index])
 
 
-def _of_parts(
+def _leave_out_parts(
     solved: Floats, carried: Floats, parts: NDArray[np.intp], known: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
     """Return errors (slices, stations) and variances (stations,) of parts, each left out as a whole; NaN if unknown."""

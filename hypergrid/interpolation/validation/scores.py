@@ -120,9 +120,11 @@ def by_elevation(
         {
             "low_m": low,
             "high_m": high,
-            "stations": len(here),
-            **asdict(score(values[:, here], estimate[:, here], None if variance is None else variance[:, here])),
+            "stations": len(columns),
+            **asdict(
+                score(values[:, columns], estimate[:, columns], None if variance is None else variance[:, columns])
+            ),
         }
-        for low, high, here in rows
+        for low, high, columns in rows
     ]
     return pd.DataFrame(table, columns=["low_m", "high_m", "stations", *Score.__annotations__])

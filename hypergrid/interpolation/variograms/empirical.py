@@ -48,7 +48,7 @@ class Binning:
 
 
 @dataclass(frozen=True, eq=False)
-class Bins:
+class EmpiricalVariogram:
     """An empirical variogram: bins that hold a pair, in order of distance."""
 
     distance_m: Floats
@@ -61,7 +61,7 @@ class Bins:
     """Greatest distance that was asked for [m]."""
 
 
-def empirical_variogram(positions_m: Floats, values: Floats, *, binning: Binning | None = None) -> Bins:
+def empirical_variogram(positions_m: Floats, values: Floats, *, binning: Binning | None = None) -> EmpiricalVariogram:
     """Return the empirical variogram of many slices together.
 
     Parameters
@@ -83,7 +83,7 @@ def empirical_variogram(positions_m: Floats, values: Floats, *, binning: Binning
     InvalidQuery
         Shapes that do not fit, a position that is not finite, or no pair within the cutoff.
     """
-    places, lines = _checked(positions_m, values)
+    places, lines = _check_values(positions_m, values)
     how = binning or Binning()
     if how.anisotropy:
         refuse_sphere("an anisotropic empirical variogram", places)
@@ -92,16 +92,18 @@ def empirical_variogram(positions_m: Floats, values: Floats, *, binning: Binning
     if not cutoff > COINCIDENT_M:
         _refuse(f"all {len(places)} stations at one place, or no extent", "select stations that lie apart")
     edges = np.linspace(0.0, cutoff, how.bins + 1)
-    sums = _binned_sums(places, lines, edges)
+    sums = _sum_by_bin(places, lines, edges)
     pairs, distances, squares = sums
     filled = pairs > 0
     if not filled.any():
         _refuse(f"no pair of values within {cutoff:g} m in any slice", "raise cutoff_m, or give more slices")
     count = pairs[filled]
-    return Bins(distances[filled] / count, squares[filled] / count / 2, np.rint(count).astype(np.int64), cutoff)
+    return EmpiricalVariogram(
+        distances[filled] / count, squares[filled] / count / 2, np.rint(count).astype(np.int64), cutoff
+    )
 
 
-def _binned_sums(places: Floats, lines: Floats, edges: Floats) -> Floats:
+def _sum_by_bin(places: Floats, lines: Floats, edges: Floats) -> Floats:
     """Return by bin: pairs, their distances, their squared differences; shape (3, bins)."""
     present = np.isfinite(lines)
     weights = present.astype(np.float64)
@@ -118,16 +120,16 @@ def _binned_sums(places: Floats, lines: Floats, edges: Floats) -> Floats:
         distance = separations(places[rows], places)
         later = np.arange(len(places)) > np.arange(len(places))[rows, None]
         chosen = later & (distance > COINCIDENT_M) & (distance <= edges[-1])
-        apart = distance[chosen]
-        bins = np.searchsorted(edges, apart, side="left") - 1
+        distances_m = distance[chosen]
+        bins = np.searchsorted(edges, distances_m, side="left") - 1
         counted = (weights[:, rows].T @ weights)[chosen]
         squared = squares[:, rows].T @ weights + weights[:, rows].T @ squares - 2 * (centred[:, rows].T @ centred)
-        for row, each in enumerate((counted, counted * apart, np.maximum(squared[chosen], 0.0))):
+        for row, each in enumerate((counted, counted * distances_m, np.maximum(squared[chosen], 0.0))):
             sums[row] += np.bincount(bins, each, minlength=sums.shape[1])
     return sums
 
 
-def _checked(positions_m: Floats, values: Floats) -> tuple[Floats, Floats]:
+def _check_values(positions_m: Floats, values: Floats) -> tuple[Floats, Floats]:
     places = np.asarray(positions_m, dtype=np.float64)
     lines = np.atleast_2d(np.asarray(values, dtype=np.float64))
     if places.ndim != 2 or places.shape[1] not in (2, 3) or lines.ndim != 2 or lines.shape[1] != len(places):
@@ -143,6 +145,6 @@ def _checked(positions_m: Floats, values: Floats) -> tuple[Floats, Floats]:
     return places, lines
 
 
-def _refuse(came: str, remedy: str) -> NoReturn:
-    message = f"an empirical variogram needs pairs of values at different places; got {came}; {remedy}"
+def _refuse(problem: str, remedy: str) -> NoReturn:
+    message = f"an empirical variogram needs pairs of values at different places; got {problem}; {remedy}"
     raise InvalidQuery(message)

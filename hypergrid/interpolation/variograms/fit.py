@@ -16,8 +16,8 @@ import scipy  # its parts load when they are used: most queries need none of the
 from numpy.typing import ArrayLike
 
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.interpolation.variograms.empirical import Binning, Bins, empirical_variogram
-from hypergrid.interpolation.variograms.fit_quality import reasons_for_doubt
+from hypergrid.interpolation.variograms.empirical import Binning, EmpiricalVariogram, empirical_variogram
+from hypergrid.interpolation.variograms.fit_quality import list_doubts
 from hypergrid.interpolation.variograms.models import MODELS, Floats
 from hypergrid.interpolation.variograms.structure import Structure
 from hypergrid.interpolation.variograms.variogram import Variogram
@@ -72,7 +72,7 @@ class VariogramFit:
     """A fitted variogram, what it was fitted to, and how well."""
 
     variogram: Variogram
-    bins: Bins
+    bins: EmpiricalVariogram
     weights: Weights
     weighted_residual: float
     """Sum over the bins of weight times squared misfit (gstat's SSErr)."""
@@ -133,8 +133,8 @@ def fit_variogram(
     """
     how = binning or Binning()
     bins = empirical_variogram(positions_m, values, binning=how)
-    found = fit_bins(bins, model=model, weights=weights, constraints=constraints)
-    return replace(found, variogram=replace(found.variogram, anisotropy=how.anisotropy))
+    fit = fit_bins(bins, model=model, weights=weights, constraints=constraints)
+    return replace(fit, variogram=replace(fit.variogram, anisotropy=how.anisotropy))
 
 
 def fit_variogram_by_group(
@@ -188,7 +188,7 @@ def fit_variogram_by_group(
 
 
 def fit_bins(
-    bins: Bins,
+    bins: EmpiricalVariogram,
     *,
     model: str | Sequence[str] = "exponential",
     weights: Weights = "pairs/distance^2",
@@ -207,7 +207,7 @@ def fit_bins(
     free = constraints or Constraints()
     if weights not in get_args(Weights):
         raise NotFound.among(kind="weights of a fit", given=weights, existing=get_args(Weights))
-    problem = _Problem(names, bins, free)
+    problem = _FitProblem(names, bins, free)
     if problem.parameters > len(bins.pairs):
         message = (
             f"fitting {' + '.join(names)} needs {problem.parameters} bins that hold pairs, one a parameter; got "
@@ -217,27 +217,27 @@ def fit_bins(
     if not (bins.semivariance > 0).any():
         message = "fitting a variogram needs values that vary; all pairs are equal; give the variogram, or more slices"
         raise InvalidQuery(message)
-    weight = _weights(weights, bins, bins.semivariance)
-    found = problem.solve(weight)
+    weight = _find_weights(weights, bins, bins.semivariance)
+    fit_model = problem.solve(weight)
     if weights == "pairs/semivariance^2":
         for _ in range(REWEIGHTED):
-            before, weight = found, _weights(weights, bins, found.semivariance(bins.distance_m))
-            found = problem.solve(weight)
+            before, weight = fit_model, _find_weights(weights, bins, fit_model.semivariance(bins.distance_m))
+            fit_model = problem.solve(weight)
             if np.allclose(
-                found.semivariance(bins.distance_m), before.semivariance(bins.distance_m), rtol=1e-10, atol=0
+                fit_model.semivariance(bins.distance_m), before.semivariance(bins.distance_m), rtol=1e-10, atol=0
             ):
                 break
-    misfit = bins.semivariance - found.semivariance(bins.distance_m)
+    misfit = bins.semivariance - fit_model.semivariance(bins.distance_m)
     residual = float(weight @ misfit**2)
     centre = float(weight @ bins.semivariance / weight.sum())
     variation = float(weight @ (bins.semivariance - centre) ** 2)
     # Bins that are alike but for rounding do not differ: how well that is met says nothing, and changes by machine.
     explained = 1.0 - residual / variation if variation > ALIKE**2 * centre**2 * weight.sum() else 0.0
-    reasons = reasons_for_doubt(found, bins, explained=explained, weight=weight, free=problem.parameters)
-    return VariogramFit(found, bins, weights, residual, explained, reasons)
+    reasons = list_doubts(fit_model, bins, explained=explained, weight=weight, free=problem.parameters)
+    return VariogramFit(fit_model, bins, weights, residual, explained, reasons)
 
 
-def _weights(name: Weights, bins: Bins, semivariance: Floats) -> Floats:
+def _find_weights(name: Weights, bins: EmpiricalVariogram, semivariance: Floats) -> Floats:
     pairs = bins.pairs.astype(np.float64)
     if name == "pairs/distance^2":
         return np.asarray(pairs / bins.distance_m**2)
@@ -248,7 +248,7 @@ def _weights(name: Weights, bins: Bins, semivariance: Floats) -> Floats:
     return pairs if name == "pairs" else np.ones_like(pairs)
 
 
-class _Unknown(NamedTuple):
+class _FreeParameter(NamedTuple):
     """One number that is searched for: of which term, its name, and its bounds; ranges by their logarithm."""
 
     term: int
@@ -257,16 +257,16 @@ class _Unknown(NamedTuple):
     high: float
 
 
-class _Problem:
+class _FitProblem:
     """The terms of the sum with what is known of them, and what is not."""
 
-    def __init__(self, names: tuple[str, ...], bins: Bins, free: Constraints) -> None:
+    def __init__(self, names: tuple[str, ...], bins: EmpiricalVariogram, free: Constraints) -> None:
         if not names:
             message = "fitting a variogram needs the name of a model; got none"
             raise InvalidQuery(message)
         self._bins, self._nugget = bins, free.nugget
         low, high = free.range_m or (float(bins.distance_m[0]) / 2, bins.cutoff_m * 10)
-        self._unknowns: list[_Unknown] = []
+        self._unknowns: list[_FreeParameter] = []
         self._known: list[dict[str, float]] = []
         self._names = names
         for term, name in enumerate(names):
@@ -274,11 +274,11 @@ class _Problem:
             # An unbounded model has no range of its own: its partial sill is what it gains up to the cutoff.
             self._known.append({"range_m": bins.cutoff_m})
             if row.is_bounded and name != "nugget":
-                self._unknowns.append(_Unknown(term, "range_m", math.log(low), math.log(high)))
+                self._unknowns.append(_FreeParameter(term, "range_m", math.log(low), math.log(high)))
             if row.parameter:
                 given = getattr(free, row.parameter)
                 if given is None:
-                    self._unknowns.append(_Unknown(term, row.parameter, *row.bounds))
+                    self._unknowns.append(_FreeParameter(term, row.parameter, *row.bounds))
                 else:
                     self._known[term][row.parameter] = given
         self.parameters = len(self._unknowns) + sum(name != "nugget" for name in names) + (self._nugget is None)
@@ -287,23 +287,23 @@ class _Problem:
         """Return the variogram of least weighted squares."""
         root = np.sqrt(weight / weight.max())
         if not self._unknowns:
-            return self._variogram(np.empty(0), root)[0]
+            return self._make_variogram(np.empty(0), root)[0]
 
         def misfit(tried: Floats) -> Floats:
-            return self._variogram(tried, root)[1]
+            return self._make_variogram(tried, root)[1]
 
-        scored = sorted((float(np.sum(misfit(start) ** 2)), tuple(start)) for start in self._starts())
+        scored = sorted((float(np.sum(misfit(start) ** 2)), tuple(start)) for start in self._list_starts())
         low, high = (np.array([getattr(unknown, end) for unknown in self._unknowns]) for end in ("low", "high"))
         ends = [_polish(misfit, np.array(start), low, high) for _, start in scored[:POLISHED]]
         best = np.array(min(ends, key=lambda end: end[0])[1])
-        return self._variogram(best, root)[0]
+        return self._make_variogram(best, root)[0]
 
-    def _starts(self) -> list[Floats]:
+    def _list_starts(self) -> list[Floats]:
         each = max(4, round(STARTS ** (1 / max(1, len(self._unknowns) - 1)))) if len(self._unknowns) > 2 else STARTS
         inner = [np.linspace(u.low, u.high, (each if u.name == "range_m" else 6) + 2)[1:-1] for u in self._unknowns]
         return [np.array(start) for start in itertools.product(*inner)]
 
-    def _variogram(self, tried: Floats, root: Floats) -> tuple[Variogram, Floats]:
+    def _make_variogram(self, tried: Floats, root: Floats) -> tuple[Variogram, Floats]:
         """Return the best variogram with the unknowns as tried, and its weighted misfit, shape (bins,)."""
         given = [dict(known) for known in self._known]
         for unknown, value in zip(self._unknowns, tried, strict=True):
@@ -323,10 +323,10 @@ class _Problem:
             replace(shape, psill=float(sill * unit) if shape.psill else 0.0)
             for shape, sill in zip(shapes, sills, strict=False)
         ]
-        found = Variogram(
+        variogram = Variogram(
             first.model, first.psill, first.range_m, nugget, first.smoothness, first.exponent, nested=tuple(others)
         )
-        return found, np.asarray((matrix @ sills - wanted / unit * root), dtype=np.float64)
+        return variogram, np.asarray((matrix @ sills - wanted / unit * root), dtype=np.float64)
 
 
 def _polish(

@@ -106,7 +106,7 @@ def from_pykrige(keywords: Mapping[str, Any]) -> Variogram:
     model = str(keywords.get("variogram_model", "linear"))
     names = {"linear": ("slope", "nugget"), "power": ("scale", "exponent", "nugget")}
     if model not in _SCALED and model not in names:
-        _refuse("PyKrige", model, (*_SCALED, *names))
+        _refuse_model("PyKrige", model, (*_SCALED, *names))
     order = names.get(model, ("sill", "range", "nugget"))
     given = keywords.get("variogram_parameters")
     parameters = dict(given) if isinstance(given, Mapping) else dict(zip(order, given or (), strict=False))
@@ -117,7 +117,7 @@ def from_pykrige(keywords: Mapping[str, Any]) -> Variogram:
         raise InvalidQuery(message)
     numbers = {name: float(parameters[name]) for name in order}
     ratio = float(keywords.get("anisotropy_scaling", 1.0))
-    turned = _turned(float(keywords.get("anisotropy_angle", 0.0)), ratio)
+    turned = _make_anisotropy(float(keywords.get("anisotropy_angle", 0.0)), ratio)
     meaning: NuggetIs = "micro-scale" if keywords.get("exact_values", True) else "measurement error"
     if model in _SCALED:
         # Straight from psill where it was given: through the sill it would be rounded.
@@ -127,7 +127,7 @@ def from_pykrige(keywords: Mapping[str, Any]) -> Variogram:
         term = Structure("power", numbers["scale"], 1.0, exponent=numbers["exponent"])
     else:
         term = Structure("linear" if numbers["slope"] else "nugget", numbers["slope"], 1.0)
-    return _sum([_along_longest(term, ratio)], numbers["nugget"], turned, meaning)
+    return _sum_terms([_scale_to_longest(term, ratio)], numbers["nugget"], turned, meaning)
 
 
 class CovModel(Protocol):
@@ -162,7 +162,7 @@ def to_gstools(variogram: Variogram) -> tuple[tuple[str, dict[str, float]], ...]
             terms.append(("Nugget", {**shared, "nugget": nugget}))
             continue
         if term.model not in _GSTOOLS:
-            _refuse("GSTools", term.model, tuple(_GSTOOLS))
+            _refuse_model("GSTools", term.model, tuple(_GSTOOLS))
         length = term.range_m / scale_factor(term.model, term.smoothness) * _gstools_length(term.model, term.smoothness)
         keywords = {**shared, "var": term.psill, "len_scale": length, "nugget": nugget}
         if term.smoothness is not None:
@@ -196,15 +196,15 @@ def from_gstools(model: CovModel, *, nugget_is: NuggetIs = "micro-scale") -> Var
     parts: Sequence[CovModel] = getattr(model, "models", (model,))
     for part in parts:
         if part.name not in ours:
-            _refuse("GSTools", part.name, tuple(ours))
+            _refuse_model("GSTools", part.name, tuple(ours))
         name = ours[part.name]
         smoothness = float(part.nu) if name == "matern" and hasattr(part, "nu") else None
         scale = float(part.len_scale) / float(part.rescale) / (math.sqrt(smoothness) if smoothness else 1.0)
         terms.append(Structure(name, float(part.var), scale * scale_factor(name, smoothness), smoothness))
     ratio = 1 / float(model.anis[0])
-    turned = _turned(math.degrees(float(model.angles[0])), ratio)
-    terms = [_along_longest(term, ratio) for term in terms]
-    return _sum(terms, float(model.nugget), turned, nugget_is)
+    turned = _make_anisotropy(math.degrees(float(model.angles[0])), ratio)
+    terms = [_scale_to_longest(term, ratio) for term in terms]
+    return _sum_terms(terms, float(model.nugget), turned, nugget_is)
 
 
 def to_gstat(variogram: Variogram) -> list[dict[str, str | float]]:
@@ -250,7 +250,7 @@ def from_gstat(rows: Sequence[Mapping[str, Any]]) -> Variogram:
             continue
         if kind not in ours or (kind == "Lin" and reach):
             # With a range gstat's linear model has a sill, and is no variogram in the plane.
-            _refuse("gstat", f"{kind} with range {reach:g}", tuple(ours))
+            _refuse_model("gstat", f"{kind} with range {reach:g}", tuple(ours))
         terms.append(_from_gstat_row(kind, ours[kind], psill, reach, float(row.get("kappa", 0.5))))
         ellipses.add((float(row.get("ang1", 0.0)), float(row.get("anis1", 1.0))))
     if len(ellipses) > 1 or len(nuggets) > 1:
@@ -261,8 +261,8 @@ def from_gstat(rows: Sequence[Mapping[str, Any]]) -> Variogram:
         raise InvalidQuery(message)
     north, shortest = next(iter(ellipses), (0.0, 1.0))
     meaning: NuggetIs = "measurement error" if "Err" in nuggets else "micro-scale"
-    turned = _turned((90.0 - north) % 180.0, 1 / shortest)
-    return _sum(terms or [Structure("nugget", 0.0, 1.0)], sum(nuggets.values()), turned, meaning)
+    turned = _make_anisotropy((90.0 - north) % 180.0, 1 / shortest)
+    return _sum_terms(terms or [Structure("nugget", 0.0, 1.0)], sum(nuggets.values()), turned, meaning)
 
 
 def _from_gstat_row(kind: str, model: str, psill: float, reach: float, kappa: float) -> Structure:
@@ -277,25 +277,25 @@ def _from_gstat_row(kind: str, model: str, psill: float, reach: float, kappa: fl
     return Structure(model, psill, reach * scale_factor(model))
 
 
-def _turned(angle_degree: float, ratio: float) -> Anisotropy | None:
+def _make_anisotropy(angle_degree: float, ratio: float) -> Anisotropy | None:
     """Return the anisotropy with its angle along the longest range, whichever way the ratio was given."""
     if ratio == 1:
         return None
     return Anisotropy(angle_degree, ratio) if ratio > 1 else Anisotropy(angle_degree + 90.0, 1 / ratio)
 
 
-def _along_longest(term: Structure, ratio: float) -> Structure:
+def _scale_to_longest(term: Structure, ratio: float) -> Structure:
     """Return the term with its range along the longest direction, where the ratio was given from the shortest."""
     return replace(term, range_m=term.range_m / ratio) if ratio < 1 else term
 
 
-def _sum(terms: list[Structure], nugget: float, turned: Anisotropy | None, meaning: NuggetIs) -> Variogram:
+def _sum_terms(terms: list[Structure], nugget: float, turned: Anisotropy | None, meaning: NuggetIs) -> Variogram:
     first, *others = terms or [Structure("nugget", 0.0, 1.0)]
     parameters = (first.model, first.psill, first.range_m, nugget, first.smoothness, first.exponent)
     return Variogram(*parameters, anisotropy=turned, nugget_is=meaning, nested=tuple(others))
 
 
-def _refuse(library: str, model: str, known: Sequence[str]) -> NoReturn:
+def _refuse_model(library: str, model: str, known: Sequence[str]) -> NoReturn:
     message = (
         f"the variogram model {model!r} does not convert between {library} and here; those that do: {', '.join(known)}"
     )

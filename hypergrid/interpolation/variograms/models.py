@@ -89,9 +89,9 @@ def matern_correlation(scaled: Floats, smoothness: float) -> Floats:
     # In logarithms, because K_s overflows near zero where t^s underflows.
     logarithm = (1.0 - smoothness) * math.log(2.0) - gammaln(smoothness) + smoothness * np.log(safe)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = np.exp(logarithm + np.log(kve(smoothness, safe)) - safe)
+        result = np.exp(logarithm + np.log(kve(smoothness, safe)) - safe)
     # Where even the scaled function overflows, the distance is nothing.
-    return np.asarray(np.where((t > 0) & np.isfinite(found), np.minimum(found, 1.0), 1.0))
+    return np.asarray(np.where((t > 0) & np.isfinite(result), np.minimum(result, 1.0), 1.0))
 
 
 @lru_cache(maxsize=512)

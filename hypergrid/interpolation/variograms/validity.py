@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation.points.distance import on_sphere, separations
+from hypergrid.interpolation.points.distance import are_on_sphere, separations
 from hypergrid.interpolation.variograms.structure import Structure
 from hypergrid.interpolation.variograms.variogram import Variogram
 
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 ROUNDING = 1e-10
 """Variances below zero by less than this share of the largest semivariance are rounding."""
 
-MOST_CHECKED = 5_000
+MAX_CHECKED = 5_000
 """Stations above which a model that may be invalid is refused unseen: the check takes the time of a kriging system."""
 
 
@@ -29,7 +29,7 @@ def is_valid_on_sphere(model: Variogram) -> bool:
     return all(_is_valid(term) for term in model.structures if term.psill)
 
 
-def check_validity(who: str, model: Variogram, stations_m: Floats) -> tuple[str, ...]:
+def check_validity(label: str, model: Variogram, stations_m: Floats) -> tuple[str, ...]:
     """Return a note where a variogram is valid for these stations but not for any, and nothing where it is for any.
 
     Parameters
@@ -45,19 +45,20 @@ def check_validity(who: str, model: Variogram, stations_m: Floats) -> tuple[str,
         Weights of these stations exist under which the variance of a contrast is negative, or there are too many
         stations to tell.
     """
-    if not on_sphere(stations_m) or is_valid_on_sphere(model) or len(stations_m) < 2:
+    if not are_on_sphere(stations_m) or is_valid_on_sphere(model) or len(stations_m) < 2:
         return ()
     remedy = "use the exponential or the spherical model, raise the nugget, or ask for distance='plane'"
-    if len(stations_m) > MOST_CHECKED:
+    if len(stations_m) > MAX_CHECKED:
         message = (
-            f"{who} cannot check the {model.model} model on a sphere for more than {MOST_CHECKED:,} stations, where it "
+            f"{label} cannot check the {model.model} model on a sphere for more than {MAX_CHECKED:,} stations, "
+            f"where it "
             f"is not valid in general; got {len(stations_m):,}; {remedy}"
         )
         raise InvalidQuery(message)
-    lowest = _lowest_variance(model, stations_m)
+    lowest = _find_lowest_variance(model, stations_m)
     if lowest < 0:
         message = (
-            f"{who} cannot use the {model.model} model with great-circle distances between these {len(stations_m)} "
+            f"{label} cannot use the {model.model} model with great-circle distances between these {len(stations_m)} "
             f"stations: it is no valid variogram on a sphere, and gives a contrast of them the variance {lowest:.2g} "
             f"(below 0); {remedy}"
         )
@@ -76,7 +77,7 @@ def _is_valid(term: Structure) -> bool:
     return term.model != "gaussian"
 
 
-def _lowest_variance(model: Variogram, stations_m: Floats) -> float:
+def _find_lowest_variance(model: Variogram, stations_m: Floats) -> float:
     """Return the least variance of a contrast of stations (weights of sum 0 and length 1); 0 where it is above 0."""
     gamma = model.semivariance(separations(stations_m, stations_m))
     np.fill_diagonal(gamma, 0.0)

@@ -24,7 +24,7 @@ __all__ = ["MODELS", "Anisotropy", "NuggetIs", "Structure", "Variogram", "parse_
 NuggetIs = Literal["micro-scale", "measurement error"]
 """What the nugget stands for: a part of the field that varies between any two places, or noise of the instruments."""
 
-MOST_NESTED = 10
+MAX_NESTED = 10
 """Further terms that a written sum may have: each costs as much as the first, and nobody can fit so many."""
 
 # A token leaves these out where they are not used, so that what needs only sill, range and nugget keeps its token.
@@ -180,20 +180,20 @@ def parse_variogram(value: object) -> Variogram:
     term = _parse_term(value, "a variogram", known)
     given = cast(Mapping[str, Any], value)
     nested = given.get("nested") or ()
-    if not isinstance(nested, list | tuple) or len(nested) > MOST_NESTED:
-        came = f"{len(nested)} terms" if isinstance(nested, list | tuple) else repr(nested)
-        message = f"nested of a variogram needs a list of at most {MOST_NESTED} terms; got {came}"
+    if not isinstance(nested, list | tuple) or len(nested) > MAX_NESTED:
+        problem = f"{len(nested)} terms" if isinstance(nested, list | tuple) else repr(nested)
+        message = f"nested of a variogram needs a list of at most {MAX_NESTED} terms; got {problem}"
         raise InvalidQuery(message)
     return Variogram(
         **asdict(term),
-        nugget=parse_number(given.get("nugget", 0.0), "", who=f"nugget of a variogram{SQUARED}"),
+        nugget=parse_number(given.get("nugget", 0.0), "", label=f"nugget of a variogram{SQUARED}"),
         anisotropy=_parse_anisotropy(given.get("anisotropy")),
         nugget_is=given.get("nugget_is", "micro-scale"),
         nested=tuple(_parse_term(each, "a nested term of a variogram", _TERM_KEYS) for each in nested),
     )
 
 
-def _parse_term(value: object, who: str, known: set[str]) -> Structure:
+def _parse_term(value: object, label: str, known: set[str]) -> Structure:
     if isinstance(value, Structure):
         return value
     given = {k: v for k, v in value.items() if v is not None} if isinstance(value, Mapping) else {}
@@ -201,13 +201,14 @@ def _parse_term(value: object, who: str, known: set[str]) -> Structure:
     if not needed <= set(given) <= known:
         shown = sorted(map(str, given)) if isinstance(value, Mapping) else value
         others = ", ".join(sorted(known - {"model", "psill", "range_m"}))
-        message = f"{who} needs the keys model, psill, range_m and perhaps {others}; got {shown!r}"
+        message = f"{label} needs the keys model, psill, range_m and perhaps {others}; got {shown!r}"
         raise InvalidQuery(message)
     # The nugget model has no distance; one metre stands in for it.
     numbers = {"psill": 0.0, "range_m": 1.0} | {k: given[k] for k in _TERM_KEYS - {"model"} if k in given}
     units, squared = {"range_m": "m"}, {"psill": SQUARED}
     parsed = {
-        k: parse_number(v, units.get(k, ""), who=f"{k} of a variogram{squared.get(k, '')}") for k, v in numbers.items()
+        k: parse_number(v, units.get(k, ""), label=f"{k} of a variogram{squared.get(k, '')}")
+        for k, v in numbers.items()
     }
     return Structure(given["model"], **parsed)
 
@@ -218,5 +219,5 @@ def _parse_anisotropy(value: object) -> Anisotropy | None:
     if not isinstance(value, Mapping) or set(value) != {"angle_degree", "ratio"}:
         message = f"anisotropy of a variogram needs the keys angle_degree and ratio; got {value!r}"
         raise InvalidQuery(message)
-    angle = parse_number(value["angle_degree"], "degree", who="angle_degree of a variogram")
-    return Anisotropy(angle, parse_number(value["ratio"], "", who="ratio of a variogram"))
+    angle = parse_number(value["angle_degree"], "degree", label="angle_degree of a variogram")
+    return Anisotropy(angle, parse_number(value["ratio"], "", label="ratio of a variogram"))

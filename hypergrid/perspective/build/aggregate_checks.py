@@ -18,7 +18,7 @@ from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis
 from hypergrid.core.units import is_amount
 
 
-def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspective) -> None:
+def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspective) -> None:
     """Refuse an aggregate of values that it has no meaning for.
 
     Raises
@@ -28,22 +28,22 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspe
         values that stand for none; a counter that is none, or a mean of one.
     """
     _refuse_dimensions(row, dimensions)
-    kinds = [] if row.of_extremes else sorted(here.extremes)
+    kinds = [] if row.of_extremes else sorted(node.extremes)
     if kinds:
         message = (
             f"a {row.name} of {kinds[0]} values is not the {row.name} of the readings; "
-            f"{_other_statistics(here, without=('max', 'min'))}"
+            f"{_list_other_statistics(node, without=('max', 'min'))}"
         )
         raise InvalidQuery(message)
     if not row.of_directions and row.idempotent:
-        refuse_direction_extremes(row.name, here)
+        refuse_direction_extremes(row.name, node)
     elif not row.of_directions:
-        refuse_directions(f"a {row.name} of directions", here, instead="circular_mean, ")
+        refuse_directions(f"a {row.name} of directions", node, instead="circular_mean, ")
     if row.lasting:
-        _refuse_unknown_lengths(row, here)
+        _refuse_unknown_lengths(row, node)
     if row.prepare is not None:
-        _refuse_no_counter(row, here)
-    counters = [] if row.of_counters else sorted(here.counters)
+        _refuse_no_counter(row, node)
+    counters = [] if row.of_counters else sorted(node.counters)
     if counters:
         message = (
             f"a {row.name} of {counters[0]!r} has no meaning: its readings are those of an ever-growing counter; use "
@@ -52,9 +52,9 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspe
         raise InvalidQuery(message)
 
 
-def _other_statistics(here: Perspective, *, without: tuple[str, ...]) -> str:
+def _list_other_statistics(node: Perspective, *, without: tuple[str, ...]) -> str:
     """Return how to select series of other statistics, in words, with what there is."""
-    there = sorted({kind for base in here.bases() for kind in base.operator.source.statistics})  # type: ignore[union-attr]
+    there = sorted({kind for base in node.list_bases() for kind in base.operator.source.statistics})  # type: ignore[union-attr]
     fitting = [kind for kind in there if kind not in without]
     if not fitting:
         return f"there are series of {' and '.join(there)} alone: use min, max, first or last"
@@ -62,24 +62,24 @@ def _other_statistics(here: Perspective, *, without: tuple[str, ...]) -> str:
     return f"select others with .select(statistic={chosen!r}); there are {', '.join(there)}"
 
 
-def refuse_odd_totals(row: AggregateRow, time: TimeAxis, here: Perspective) -> None:
+def refuse_odd_totals(row: AggregateRow, time: TimeAxis, node: Perspective) -> None:
     """Refuse sums of totals over even cells that are no multiple of the totals' intervals: some would be cut."""
-    space = here.topology.space
+    space = node.topology.space
     if row.weigh != "share" or not isinstance(time, Regular) or not isinstance(space, SeriesAxis):
         return
     lengths_ns = {round(series.interval_s * SECOND_NS) for series in space.series if series.statistic == "total"}
     odd = sorted(length for length in lengths_ns if length > 0 and time.length % length)
     if odd:
         message = (
-            f"time cells of {_in_words(time.length)} hold no whole number of totals of {_in_words(odd[0])}: "
+            f"time cells of {_format_length(time.length)} hold no whole number of totals of {_format_length(odd[0])}: "
             f"a {row.name} would cut some of them; choose a multiple, or .select(interval_s=…) totals that fit"
         )
         raise InvalidQuery(message)
 
 
-def refuse_direction_extremes(name: str, here: Perspective) -> None:
+def refuse_direction_extremes(name: str, node: Perspective) -> None:
     """Refuse the largest or smallest of directions: they go round, and none is."""
-    if here.unit == "degree":
+    if node.unit == "degree":
         message = (
             f"a {name} of directions has no meaning: they go round, and 359 degree is next to 1; use circular_mean, or "
             "sample, first or last for single readings"
@@ -87,13 +87,13 @@ def refuse_direction_extremes(name: str, here: Perspective) -> None:
         raise InvalidQuery(message)
 
 
-def refuse_longer(time: TimeAxis, here: Perspective, min_coverage: float) -> None:
+def check_window_coverage(time: TimeAxis, node: Perspective, min_coverage: float) -> None:
     """Refuse windows of which none holds as much of its source as is asked for: every value would be missing.
 
     Cells that are partial are computed, and say so by their counts; where no window, as it lies, can have what is asked
     of it, there is nothing to compute. Months and given edges are there whatever was read, and are kept.
     """
-    source = _extent(here)
+    source = _find_extent(node)
     if source is None or not isinstance(time, Regular):
         return
     length_ns, extent_ns = time.length, source.stop_ns - source.start_ns
@@ -103,18 +103,18 @@ def refuse_longer(time: TimeAxis, here: Perspective, min_coverage: float) -> Non
     ):
         return
     what = (
-        f"are longer than the {_in_words(extent_ns)} that there are"
+        f"are longer than the {_format_length(extent_ns)} that there are"
         if length_ns > extent_ns
-        else f"lie across the edges of the {_in_words(extent_ns)} that there are"
+        else f"lie across the edges of the {_format_length(extent_ns)} that there are"
     )
     message = (
-        f"time cells of {_in_words(length_ns)} {what}: none can hold the {min_coverage:.0%} that min_coverage asks "
+        f"time cells of {_format_length(length_ns)} {what}: none can hold the {min_coverage:.0%} that min_coverage asks "
         "for, and every value would be missing; choose shorter cells, or min_coverage=0 to take what there is"
     )
     raise InvalidQuery(message)
 
 
-def _holds_enough(time: Regular, source: "_Extent", interval_ns: int, min_coverage: float) -> bool:
+def _holds_enough(time: Regular, source: "_ValueExtent", interval_ns: int, min_coverage: float) -> bool:
     """Return whether some cell may hold what is asked for of values so far apart."""
     # What a cell holds grows with its start until it lies within the source, and shrinks from there on: no cell holds
     # more than those next to the two turning points, and none of the others, which may be 10^13, need be listed.
@@ -123,17 +123,17 @@ def _holds_enough(time: Regular, source: "_Extent", interval_ns: int, min_covera
     starts = time.origin + np.clip(near, 0, time.count - 1) * time.step
     held_ns = np.minimum(starts + time.length, source.stop_ns) - np.maximum(starts, source.start_ns)
     # A cell's first value may lie anywhere within an interval.
-    most = np.where(held_ns > 0, held_ns // interval_ns + (0 if source.is_aligned else 1), 0)
+    max_values = np.where(held_ns > 0, held_ns // interval_ns + (0 if source.is_aligned else 1), 0)
     needed = min_coverage * max(time.length // interval_ns, 1) * (1 - 1e-12)
-    return bool((most >= needed).any())
+    return bool((max_values >= needed).any())
 
 
-def _in_words(length_ns: int) -> str:
+def _format_length(length_ns: int) -> str:
     return format_duration(round(length_ns / SECOND_NS) * SECOND_NS) if length_ns > SECOND_NS else f"{length_ns}ns"
 
 
 @dataclass(frozen=True)
-class _Extent:
+class _ValueExtent:
     """From where to where a source has values, and how far apart they are."""
 
     start_ns: int
@@ -143,24 +143,24 @@ class _Extent:
     """Whether values are cells, of which only whole ones count."""
 
 
-def _extent(here: Perspective) -> _Extent | None:
+def _find_extent(node: Perspective) -> _ValueExtent | None:
     """Return where the values of a source lie; None where how many a cell may hold is not known."""
-    space, time = here.topology.space, here.topology.time
-    if not here.holds_readings:
+    space, time = node.topology.space, node.topology.time
+    if not node.holds_readings:
         if not isinstance(time, Regular) or are_instants(time) or time.step != time.length:
             return None
-        return _Extent(time.origin, time.stop, (time.step,), is_aligned=True)
-    base = here.bases()[0].operator
+        return _ValueExtent(time.origin, time.stop, (time.step,), is_aligned=True)
+    base = node.list_bases()[0].operator
     intervals_s = {series.interval_s for series in space.series} if isinstance(space, SeriesAxis) else set()
     if not isinstance(base, Base) or not intervals_s or min(intervals_s) <= 0:
         return None
     intervals_ns = tuple(sorted(round(interval * SECOND_NS) for interval in intervals_s))
-    return _Extent(base.window.start_ns, base.window.stop_ns, intervals_ns, is_aligned=False)
+    return _ValueExtent(base.window.start_ns, base.window.stop_ns, intervals_ns, is_aligned=False)
 
 
-def coverage_unknown(here: Perspective) -> str:
+def explain_unknown_coverage(node: Perspective) -> str:
     """Return why an aggregate cannot hold its values against `min_coverage`, in words; empty where it can."""
-    operator, source = here.operator, here.sources[0] if here.sources else None
+    operator, source = node.operator, node.sources[0] if node.sources else None
     if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
         return ""
     space, of_array = source.topology.space, isinstance(source.topology.time, Instants)
@@ -183,13 +183,13 @@ def coverage_unknown(here: Perspective) -> str:
         return ""
     return (
         f"the coverage of {len(unknown)} of {len(held)} series cannot be judged, and min_coverage="
-        f"{operator.min_coverage:g} is not asked of them: their interval is unknown ({_few(unknown)})"
+        f"{operator.min_coverage:g} is not asked of them: their interval is unknown ({_shorten_list(unknown)})"
     )
 
 
-def odd_cells(here: Perspective) -> str:
+def describe_odd_cells(node: Perspective) -> str:
     """Return that time cells hold no whole number of the intervals of readings, in words; empty where they do."""
-    operator, time, source = here.operator, here.topology.time, here.sources[0] if here.sources else None
+    operator, time, source = node.operator, node.topology.time, node.sources[0] if node.sources else None
     if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
         return ""
     space = source.topology.space
@@ -201,21 +201,21 @@ def odd_cells(here: Perspective) -> str:
     odd = [length for length in lengths_ns if 0 < length < time.length and time.length % length]
     if not odd:
         return ""
-    several = ", ".join(_in_words(length) for length in sorted(set(odd))[:3]) + (", …" if len(set(odd)) > 3 else "")
+    several = ", ".join(_format_length(length) for length in sorted(set(odd))[:3]) + (", …" if len(set(odd)) > 3 else "")
     return (
-        f"time cells of {_in_words(time.length)} hold no whole number of intervals of {several} ({len(odd)} of "
+        f"time cells of {_format_length(time.length)} hold no whole number of intervals of {several} ({len(odd)} of "
         f"{len(lengths_ns)} series): count_possible is how many fit wholly, and count may be one more"
     )
 
 
-def _few(names: list[str]) -> str:
+def _shorten_list(names: list[str]) -> str:
     return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
-def longest_interval_ns(here: Perspective) -> int:
+def find_longest_interval_ns(node: Perspective) -> int:
     """Return how far values of the slowest series lie apart [ns]: of instants the median; 0 where it is not known."""
-    space, time = here.topology.space, here.topology.time
-    if here.holds_readings:
+    space, time = node.topology.space, node.topology.time
+    if node.holds_readings:
         held = space.series if isinstance(space, SeriesAxis) else ()
         return round(max((series.interval_s for series in held), default=0.0) * SECOND_NS)
     if isinstance(time, Regular):
@@ -225,13 +225,13 @@ def longest_interval_ns(here: Perspective) -> int:
     return round(np.median(np.diff(time.times_ns))) if isinstance(time, Instants) and time.count > 1 else 0
 
 
-def declared_of(row: AggregateRow, here: Perspective, given: Mapping[str, Any]) -> dict[str, float]:
+def find_declared(row: AggregateRow, node: Perspective, given: Mapping[str, Any]) -> dict[str, float]:
     """Return the declared resolution and rollover of a counter, where the query gives none.
 
     They are those of the readings themselves, and are multiplied where a convert before the aggregate multiplies these.
     """
-    bases = [item for item in here.chain() if isinstance(item.operator, Base)]
-    factors = [_factor(item) for item in here.chain() if not isinstance(item.operator, Base | Aggregate)]
+    bases = [item for item in node.list_chain() if isinstance(item.operator, Base)]
+    factors = [_find_factor(item) for item in node.list_chain() if not isinstance(item.operator, Base | Aggregate)]
     if row.prepare is None or len(bases) != 1 or not all(factor > 0 for factor in factors):
         return {}
     variable, factor = bases[0].operator.source.variable, math.prod(factors)  # type: ignore[union-attr]
@@ -239,22 +239,22 @@ def declared_of(row: AggregateRow, here: Perspective, given: Mapping[str, Any]) 
     return {name: value * factor for name, value in held.items() if value is not None and given.get(name) is None}
 
 
-def _factor(here: Perspective) -> float:
+def _find_factor(node: Perspective) -> float:
     """Return what a step multiplies values by; NaN where it does anything else to them."""
-    if not isinstance(here.operator, Convert):
+    if not isinstance(node.operator, Convert):
         return math.nan
-    factors = [1.0 if call.name == "valid_range" else _factor_of(call) for call in here.operator.calls]
+    factors = [1.0 if call.name == "valid_range" else _find_call_factor(call) for call in node.operator.calls]
     return math.prod(factors)
 
 
-def _factor_of(call: Call) -> float:
-    is_multiple = call.name == "scale" and call.given["offset"] == 0
-    return float(call.given["factor"]) if is_multiple else math.nan
+def _find_call_factor(call: Call) -> float:
+    is_multiple = call.name == "scale" and call.arguments["offset"] == 0
+    return float(call.arguments["factor"]) if is_multiple else math.nan
 
 
-def refuse_directions(what: str, here: Perspective, *, instead: str = "") -> None:
+def refuse_directions(what: str, node: Perspective, *, instead: str = "") -> None:
     """Refuse directions, where 350 and 10 degree are near: `what` says what was to be done, `instead` what may be."""
-    if here.unit == "degree":
+    if node.unit == "degree":
         message = (
             f"{what} has no meaning: 350 and 10 degree would give 180; "
             f"use {instead}sample, first or last, and look at single instants"
@@ -278,10 +278,10 @@ def _refuse_dimensions(row: AggregateRow, dimensions: tuple[str, ...]) -> None:
     raise InvalidQuery(message)
 
 
-def _refuse_unknown_lengths(row: AggregateRow, here: Perspective) -> None:
-    space = here.topology.space
-    if not here.holds_readings:
-        if are_instants(here.topology.time):
+def _refuse_unknown_lengths(row: AggregateRow, node: Perspective) -> None:
+    space = node.topology.space
+    if not node.holds_readings:
+        if are_instants(node.topology.time):
             message = (
                 f"{row.name} needs how long each value stands for, and instants stand for none; aggregate before it, "
                 "for example aggregate('mean', time='1h')"
@@ -293,22 +293,22 @@ def _refuse_unknown_lengths(row: AggregateRow, here: Perspective) -> None:
     if unknown:
         message = (
             f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of {len(held)} series "
-            f"is not known ({_few(unknown)}); aggregate before it, for example aggregate('mean', time='1h')"
+            f"is not known ({_shorten_list(unknown)}); aggregate before it, for example aggregate('mean', time='1h')"
         )
         raise InvalidQuery(message)
 
 
-def _refuse_no_counter(row: AggregateRow, here: Perspective) -> None:
+def _refuse_no_counter(row: AggregateRow, node: Perspective) -> None:
     """Refuse values that are no readings of a counter: what one grew by already, or no amounts."""
-    if here.is_accumulated:
+    if node.is_accumulated:
         message = (
             f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "
-            f"a counter grew by: use sum, or {_other_statistics(here, without=('total', 'mean', 'max', 'min'))}"
+            f"a counter grew by: use sum, or {_list_other_statistics(node, without=('total', 'mean', 'max', 'min'))}"
         )
         raise InvalidQuery(message)
-    if not is_amount(here.unit):
+    if not is_amount(node.unit):
         message = (
             f"{row.name} needs the readings of an ever-growing counter, such as rain in 'mm'; got values in "
-            f"{here.unit!r}, which cannot be amassed; use mean, or trend"
+            f"{node.unit!r}, which cannot be amassed; use mean, or trend"
         )
         raise InvalidQuery(message)

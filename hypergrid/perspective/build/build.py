@@ -15,52 +15,52 @@ from hypergrid.interpolation.methods.station_selection import parse_selection
 from hypergrid.interpolation.solvers.trend import ELEVATION, trend_of
 from hypergrid.core.parameters import bind
 from hypergrid.perspective.functions.aggregates import AGGREGATES, AggregateRow
-from hypergrid.perspective.spec.cell_specs import space_cells, time_cells
+from hypergrid.perspective.spec.cell_specs import make_space_cells, make_time_cells
 from hypergrid.perspective.build.aggregate_checks import (
     check_aggregate,
-    declared_of,
-    longest_interval_ns,
+    find_declared,
+    find_longest_interval_ns,
     refuse_directions,
-    refuse_longer,
+    check_window_coverage,
     refuse_odd_totals,
 )
 from hypergrid.perspective.functions.rows import CONVERTS
 from hypergrid.perspective.build.vertical import (
-    bands_of,
-    layers_on_levels,
+    make_bands,
+    list_layers_on_levels,
     refuse_alike,
     refuse_far_levels,
     refuse_moved,
 )
 from hypergrid.perspective.build.instants import interpolate_in_time
-from hypergrid.perspective.sources.interval_spans import has_intervals, span_of, starts_of
-from hypergrid.perspective.build.plan_memo import Known, about, written
+from hypergrid.perspective.sources.interval_spans import has_intervals, find_span, find_start_window
+from hypergrid.perspective.build.plan_memo import PlanMemo, make_base_key, format_step
 from hypergrid.perspective.functions.merges import MERGES
 from hypergrid.perspective.build.merge_step import check_sources, merge
 from hypergrid.perspective.tree.operators import Aggregate, Base, Call, Convert, Interpolate, Source
 from hypergrid.perspective.build.overlapping_values import refuse_overlapping
 from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.perspective.build.station_projection import Reach, place, reach_of
-from hypergrid.perspective.build.recipes import expanded
-from hypergrid.perspective.build.restrict import narrowed, readings_around
-from hypergrid.perspective.spec.query_spec import GRID_KEYS, Question, Step
+from hypergrid.perspective.build.station_projection import GridDistance, place_stations, measure_grid_distance
+from hypergrid.perspective.build.recipes import expand_recipes
+from hypergrid.perspective.build.restrict import narrow_source, widen_readings
+from hypergrid.perspective.spec.query_spec import GRID_KEYS, QuerySpec, Step
 from hypergrid.perspective.tree.surface import Clip, Surface
-from hypergrid.perspective.spec.time_specs import comes_as, is_periodic
+from hypergrid.perspective.spec.time_specs import has_same_cells, is_periodic
 from hypergrid.perspective.build.uncertainty_spec import Memory, check_variance, parse_memory
 from hypergrid.core.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
-from hypergrid.topology import Bands, Grid, Instants, Periodic, Points, Regular, SeriesAxis, Space, TimeAxis, Topology, ZoneCells, axes_of, cells_from_json, levels_words, quanta, shortest_ns, zones  # fmt: skip
+from hypergrid.topology import Bands, Grid, Instants, Periodic, Points, Regular, SeriesAxis, Space, TimeAxis, Topology, ZoneCells, axes_of, cells_from_json, describe_levels, quanta, shortest_ns, zones  # fmt: skip
 from hypergrid.layers.layer import Layer  # fmt: skip
 from hypergrid.topology.bins import civil_day_ns
 from hypergrid.core.units import parse_number
 
-Lookup = Callable[[Question], Source]
+Lookup = Callable[[QuerySpec], Source]
 """Finds the source of a question's variable; raises NotFound where it does not exist."""
 
 REACH_RANGES: Final = 3.0
 """How many ranges of the variogram a grid may lie from the nearest station; beyond, every estimate is the mean."""
 
 
-def build(question: Question, lookup: Lookup, known: Known | None = None) -> Surface:
+def build(question: QuerySpec, lookup: Lookup, known: PlanMemo | None = None) -> Surface:
     """Return the surface that a question asks for; what it has in common with others built is taken from `known`.
 
     A clip in time bounds the readings where the last aggregate is over "all" or cells that come again; elsewhere it
@@ -73,53 +73,53 @@ def build(question: Question, lookup: Lookup, known: Known | None = None) -> Sur
         Whatever is known to be wrong before anything runs: unknown names, parameters that do not fit, cells that
         cut their source's, a grid that misses all stations, a time range without readings.
     """
-    question = expanded(question)
+    question = expand_recipes(question)
     window = _clip_window(question)
     bounded = _is_over_all(question)
     memory = parse_memory(question.correlation_time)
-    builder = _Builder(lookup, window, question.variance, memory, known=Known() if known is None else known)
-    perspective = builder.chain(question, bounded=bounded)
+    builder = _SurfaceBuilder(lookup, window, question.variance, memory, known=PlanMemo() if known is None else known)
+    perspective = builder.build_chain(question, bounded=bounded)
     if question.variance:
         check_variance(perspective)
     return Surface(perspective, _clip(question, perspective, None if bounded else window))
 
 
-def _clip_window(question: Question) -> Window | None:
+def _clip_window(question: QuerySpec) -> Window | None:
     bounds = dict(question.clip).get("time")
     return Window(parse_instant(bounds[0]), parse_instant(bounds[1])) if bounds else None
 
 
-def _is_over_all(question: Question) -> bool:
+def _is_over_all(question: QuerySpec) -> bool:
     """Return whether the last aggregate over time is over all of it, in one cell or in cells that come again."""
     for number, step in reversed(list(enumerate(question.steps))):
         cells = dict(step.cells) if step.op == "aggregate" else {}
         if "time" in cells:
             return bool(cells["time"] == "all") or is_periodic(cells["time"])
         if step.op == "merge":
-            before = _before(question, number)
+            before = _cut_before(question, number)
             alike = (other for other in step.others if not _is_normal(other, before))
             return all(_is_over_all(source) for source in (before, *alike))
     return False
 
 
-def _before(question: Question, number: int) -> Question:
+def _cut_before(question: QuerySpec, number: int) -> QuerySpec:
     """Return the steps of a question before one of them."""
     return replace(question, steps=question.steps[:number], clip=())
 
 
-def _is_normal(other: Question, before: Question) -> bool:
+def _is_normal(other: QuerySpec, before: QuerySpec) -> bool:
     """Return whether a query in a merge is a climatology, of which each cell before it takes the one that it lies in.
 
     That is one over all of time, or over cells that come again, where what it is merged with has other cells, or where
     it has a clip of its own.
     """
-    cells, own = _time_cells(other), _time_cells(before)
+    cells, own = _find_time_cells(other), _find_time_cells(before)
     if cells != "all" and not is_periodic(cells):
         return False
-    return "time" in dict(other.clip) or not (cells == own or comes_as(cells, own))
+    return "time" in dict(other.clip) or not (cells == own or has_same_cells(cells, own))
 
 
-def _time_cells(question: Question) -> object:
+def _find_time_cells(question: QuerySpec) -> object:
     """Return what the last aggregate over time was given, None where there is none, or instants follow it."""
     for step in reversed(question.steps):
         cells = dict(step.cells).get("time") if step.op == "aggregate" else None
@@ -130,7 +130,7 @@ def _time_cells(question: Question) -> object:
     return None
 
 
-def _looks_back_at_cells(question: Question, base: Perspective) -> bool:
+def _looks_back_at_cells(question: QuerySpec, base: Perspective) -> bool:
     """Return whether an aggregate takes cells from before its own; one that takes readings widens what is read."""
     changing = [step for step in question.steps if step.op in ("aggregate", "interpolate")]
     over_cells = changing[1:] if base.holds_readings else changing
@@ -138,7 +138,7 @@ def _looks_back_at_cells(question: Question, base: Perspective) -> bool:
 
 
 @dataclass(frozen=True)
-class _Builder:
+class _SurfaceBuilder:
     lookup: Lookup
     window: Window | None
     """The clip in time."""
@@ -146,46 +146,46 @@ class _Builder:
     memory: Memory
     within: str = ""
     """The steps of the queries around this one, in words."""
-    known: Known = field(default_factory=Known)
+    known: PlanMemo = field(default_factory=PlanMemo)
 
-    def chain(self, question: Question, *, bounded: bool) -> Perspective:
+    def build_chain(self, question: QuerySpec, *, bounded: bool) -> Perspective:
         in_time = [number for number, step in enumerate(question.steps, start=1) if step.is_in_time]
         last_in_time = max(in_time, default=0)
         # An instant in the clip needs readings around it: so these are bounded only where nothing fills gaps.
-        here = self.base(question, bounded=bounded and not in_time)
-        looks_back = bounded and _looks_back_at_cells(question, here)
+        node = self.get_base(question, bounded=bounded and not in_time)
+        looks_back = bounded and _looks_back_at_cells(question, node)
         if looks_back:
-            here = self.base(question, bounded=False)
-        whole = self.window if bounded and self.window else here.operator.window  # type: ignore[union-attr]
+            node = self.get_base(question, bounded=False)
+        whole = self.window if bounded and self.window else node.operator.window  # type: ignore[union-attr]
         for number, step in enumerate(question.steps, start=1):
             label = f"{self.within}step {number} ({step.op} {step.name!r})"
             try:
                 if step.is_in_time:
-                    refuse_directions(f"interpolating directions by {step.name}", here)
-                    here = interpolate_in_time(step, here, self.window if bounded and number == last_in_time else None)
-                    here = replace(here, steps=(label,))
+                    refuse_directions(f"interpolating directions by {step.name}", node)
+                    node = interpolate_in_time(step, node, self.window if bounded and number == last_in_time else None)
+                    node = replace(node, steps=(label,))
                 else:
                     inside = replace(self, within=f"{label}: ")
-                    before = _before(question, number - 1)
+                    before = _cut_before(question, number - 1)
                     is_bounded = bounded and number > last_in_time
-                    make = partial(inside.step, step, here, whole, before, bounded=is_bounded, narrow=looks_back)
+                    make = partial(inside.build_step, step, node, whole, before, bounded=is_bounded, narrow=looks_back)
                     # What a merge is depends on the steps before it, too, and those that it merges share what they can.
                     bounds = is_bounded and self.window is not None
-                    key = ("step", here, label, written(step), whole, bounds, looks_back, *self.settings)
-                    here = make() if step.op == "merge" else self.known.once(key, make)
+                    key = ("step", node, label, format_step(step), whole, bounds, looks_back, *self.settings)
+                    node = make() if step.op == "merge" else self.known.per_snapshot(key, make)
                 if step.op == "merge" and not (bounded and self.window):
                     # From here on, all is what both sources have.
-                    whole = Window(here.topology.time.origin, here.topology.time.stop)
+                    whole = Window(node.topology.time.origin, node.topology.time.stop)
             except HyperGridError as error:
                 message = f"step {number} ({step.op} {step.name!r}): {error}"
                 raise type(error)(message) from error
-        return here
+        return node
 
-    def base(self, question: Question, *, bounded: bool) -> Perspective:
-        key = ("base", about(question), self.window, bounded and self.window is not None)
-        return self.known.once(key, lambda: self._base(question, bounded=bounded))
+    def get_base(self, question: QuerySpec, *, bounded: bool) -> Perspective:
+        key = ("base", make_base_key(question), self.window, bounded and self.window is not None)
+        return self.known.per_snapshot(key, lambda: self._build_base(question, bounded=bounded))
 
-    def _base(self, question: Question, *, bounded: bool) -> Perspective:
+    def _build_base(self, question: QuerySpec, *, bounded: bool) -> Perspective:
         source = self.lookup(question)
         extent = source.extent
         if extent is None:
@@ -206,7 +206,7 @@ class _Builder:
             # What begins within the window may be stamped after it.
             window = Window(time.origin, time.stop)
         # Positions are those of the cells that are asked for, also where more is read and then clipped.
-        topology = Topology(time, self.known.same(source.series_axis(inside or window)))
+        topology = Topology(time, self.known.intern(source.series_axis(inside or window)))
         return Perspective((), topology, Base(source, window, question.accept_flags), source.variable.unit)
 
     @property
@@ -214,37 +214,37 @@ class _Builder:
         """What the steps of a chain are made with, besides the steps before them."""
         return self.window, self.variance, self.memory
 
-    def step(
-        self, step: Step, here: Perspective, whole: Window, before: Question, *, bounded: bool, narrow: bool
+    def build_step(
+        self, step: Step, node: Perspective, whole: Window, before: QuerySpec, *, bounded: bool, narrow: bool
     ) -> Perspective:
         if step.op == "convert":
-            made = _convert(step, here)
+            made = _convert(step, node)
         elif step.op == "aggregate":
-            made = _aggregate(step, here, whole, whole.start_ns if bounded and self.window else None)
+            made = _aggregate(step, node, whole, whole.start_ns if bounded and self.window else None)
         elif step.op == "interpolate":
             if step.others:
                 message = (
                     f"{step.name} interpolates one query; got {len(step.others)} more: only a recipe of two takes one"
                 )
                 raise InvalidQuery(message)
-            made = self.interpolated(step, here)
+            made = self.build_interpolation(step, node)
         else:
-            made = self.merged(step, here, before, bounded=bounded)
+            made = self.build_merge(step, node, before, bounded=bounded)
         if narrow and dict(step.cells).get("time") == "all":
-            made = narrowed(made)
+            made = narrow_source(made)
         return replace(made, steps=(self.within.removesuffix(": "),))
 
-    def interpolated(self, step: Step, here: Perspective) -> Perspective:
+    def build_interpolation(self, step: Step, node: Perspective) -> Perspective:
         """Return an interpolation; where it lies among the stations no slice changes."""
-        make = partial(_interpolation, step, here, variance=self.variance, memory=self.memory)
-        key = ("interpolation", here.topology.space, here.unit, written(step), self.variance, self.memory)
-        operator, cells = self.known.lasting(key, make, only=lambda made: not made[0].layers)
-        return Perspective((here,), Topology(here.topology.time, cells), operator, here.unit)
+        make = partial(_interpolation, step, node, variance=self.variance, memory=self.memory)
+        key = ("interpolation", node.topology.space, node.unit, format_step(step), self.variance, self.memory)
+        operator, cells = self.known.permanent(key, make, only=lambda made: not made[0].layers)
+        return Perspective((node,), Topology(node.topology.time, cells), operator, node.unit)
 
-    def merged(self, step: Step, here: Perspective, before: Question, *, bounded: bool) -> Perspective:
+    def build_merge(self, step: Step, node: Perspective, before: QuerySpec, *, bounded: bool) -> Perspective:
         """Return a merge; a climatology is of all its readings, or of those in its own clip."""
         check_sources(step.name, len(step.others))
-        sources, normal = [here], set()
+        sources, normal = [node], set()
         for number, other in enumerate(step.others, start=1):
             if other.variance:
                 message = "variance belongs to the surface, not to a query in 'with'; remove it there"
@@ -256,43 +256,43 @@ class _Builder:
                         "(over 'all', or cells that come again) has one, in time"
                     )
                     raise InvalidQuery(message)
-                sources.append(self.chain(other, bounded=bounded))
+                sources.append(self.build_chain(other, bounded=bounded))
                 continue
             window = _clip_window(other)
             if set(dict(other.clip)) - {"time"}:
                 message = "a climatology in 'with' can be clipped in time alone; in space the query around it is"
                 raise InvalidQuery(message)
-            sources.append(replace(self, window=window).chain(other, bounded=window is not None))
+            sources.append(replace(self, window=window).build_chain(other, bounded=window is not None))
             normal.add(number)
-        given = bind(step.name, MERGES[step.name].parameters, dict(step.params), variable_unit=here.unit)
+        given = bind(step.name, MERGES[step.name].parameters, dict(step.params), variable_unit=node.unit)
         return merge(step.name, tuple(sources), normal=frozenset(normal), given=given)
 
 
-def _convert(step: Step, here: Perspective) -> Perspective:
+def _convert(step: Step, node: Perspective) -> Perspective:
     row = CONVERTS[step.name]
-    given = bind(step.name, row.parameters, dict(step.params), variable_unit=here.unit)
+    given = bind(step.name, row.parameters, dict(step.params), variable_unit=node.unit)
     if step.name in ("valid_range", "limit") and given["high"] is not None and given["low"] > given["high"]:
         message = f"{step.name} needs low not above high; got {given['low']:g} to {given['high']:g}"
         raise InvalidQuery(message)
-    operator = Convert((Call.of(step.name, given),), _ground(step, here) if row.placed else ())
-    return Perspective((here,), here.topology, operator, row.unit(here.unit, given))
+    operator = Convert((Call.of(step.name, given),), _find_ground(step, node) if row.placed else ())
+    return Perspective((node,), node.topology, operator, row.unit(node.unit, given))
 
 
-def _ground(step: Step, here: Perspective) -> tuple[tuple[str, str], ...]:
+def _find_ground(step: Step, node: Perspective) -> tuple[tuple[str, str], ...]:
     """Return the layer of elevation that a function of place and time uses; none where there is none."""
-    base = here.bases()[0]
+    base = node.list_bases()[0]
     space = base.topology.space
-    if here.holds_readings:
+    if node.holds_readings:
         message = f"{step.name} needs time cells, to know where the sun is; align the readings with an aggregate first"
         raise InvalidQuery(message)
-    if isinstance(here.topology.time, Periodic):
+    if isinstance(node.topology.time, Periodic):
         message = (
             f"{step.name} needs time cells that lie somewhere in time, to know where the sun is; its source is by "
-            f"{here.topology.time.describe()}: convert before that aggregate"
+            f"{node.topology.time.describe()}: convert before that aggregate"
         )
         raise InvalidQuery(message)
-    if isinstance(here.topology.space, ZoneCells | Bands):
-        kind = "zone" if isinstance(here.topology.space, ZoneCells) else "band"
+    if isinstance(node.topology.space, ZoneCells | Bands):
+        kind = "zone" if isinstance(node.topology.space, ZoneCells) else "band"
         message = f"{step.name} needs the place of each value; a {kind} has many: put it before that aggregate"
         raise InvalidQuery(message)
     if isinstance(space, SeriesAxis) and space.system != "lonlat":
@@ -304,52 +304,52 @@ def _ground(step: Step, here: Perspective) -> tuple[tuple[str, str], ...]:
         return ()
 
 
-def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | None) -> Perspective:
+def _aggregate(step: Step, node: Perspective, whole: Window, since_ns: int | None) -> Perspective:
     cells = dict(step.cells)
     if not cells:
         message = "an aggregate needs cells, for example time='10min'; got none"
         raise InvalidQuery(message)
     row = AGGREGATES[step.name]
-    coverage, given = _parameters_of(step, row, here)
-    time: TimeAxis = here.topology.time
-    space = here.topology.space
+    coverage, given = _bind_parameters(step, row, node)
+    time: TimeAxis = node.topology.time
+    space = node.topology.space
     along = {name: spec for name, spec in cells.items() if name != "time"}
     if "time" in cells:
-        stations = here.bases()[0].topology.space
+        stations = node.list_bases()[0].topology.space
         named = stations if isinstance(stations, SeriesAxis) else None
         laid: TimeAxis = time
-        exact = here.holds_readings
+        exact = node.holds_readings
         if isinstance(time, Instants) and isinstance(space, SeriesAxis) and has_intervals(time, space) and not along:
             # Readings are assigned by the starts of their intervals: by its stamp, the first would be in no cell.
-            begun = starts_of(time.times_ns, space)
-            length_ns = begun.stop_ns - begun.start_ns
-            laid, exact = Regular("time", begun.start_ns, length_ns, 1, length_ns), True
-            whole = whole if since_ns is not None else span_of(time.times_ns, space)
-        time = time_cells(cells["time"], laid, whole, exact=exact, stations=named)
+            span = find_start_window(time.times_ns, space)
+            length_ns = span.stop_ns - span.start_ns
+            laid, exact = Regular("time", span.start_ns, length_ns, 1, length_ns), True
+            whole = whole if since_ns is not None else find_span(time.times_ns, space)
+        time = make_time_cells(cells["time"], laid, whole, exact=exact, stations=named)
     if along:
-        space = _coarser(along, space, variable=here)
-    unit = row.unit(here.unit, given)
-    check_aggregate(row, tuple(cells), here)
+        space = _coarsen_space(along, space, variable=node)
+    unit = row.unit(node.unit, given)
+    check_aggregate(row, tuple(cells), node)
     if "time" in cells:
-        refuse_overlapping(row, here)
-    given = {**given, **declared_of(row, here, given)}
-    given = given if row.settle is None else dict(row.settle(given, longest_interval_ns(here)))
-    if "time" in cells and (here.holds_readings or isinstance(here.topology.time, Instants)):
-        _refuse_short(time, here, whole)
+        refuse_overlapping(row, node)
+    given = {**given, **find_declared(row, node, given)}
+    given = given if row.settle is None else dict(row.settle(given, find_longest_interval_ns(node)))
+    if "time" in cells and (node.holds_readings or isinstance(node.topology.time, Instants)):
+        _refuse_short(time, node, whole)
         if cells["time"] != "all":
-            refuse_odd_totals(row, time, here)
+            refuse_odd_totals(row, time, node)
     known = tuple(sorted((name, value) for name, value in given.items() if value is not None))
-    operator = Aggregate(step.name, tuple(cells), _coverage(coverage, row, here), known)
+    operator = Aggregate(step.name, tuple(cells), _parse_coverage(coverage, row, node), known)
     if cells.get("time", "all") != "all":
-        refuse_longer(time, here, operator.min_coverage)
-    if since_ns is not None and row.reach_ns and here.holds_readings:
+        check_window_coverage(time, node, operator.min_coverage)
+    if since_ns is not None and row.reach_ns and node.holds_readings:
         # Readings around the clip tell what those within it grew by, and are in no cell.
         operator = replace(operator, since_ns=since_ns, until_ns=whole.stop_ns)
-        here = readings_around(here, operator.reach_ns)
-    return Perspective((here,), Topology(time, space), operator, unit)
+        node = widen_readings(node, operator.reach_ns)
+    return Perspective((node,), Topology(time, space), operator, unit)
 
 
-def _parameters_of(step: Step, row: AggregateRow, here: Perspective) -> tuple[object, dict[str, Any]]:
+def _bind_parameters(step: Step, row: AggregateRow, node: Perspective) -> tuple[object, dict[str, Any]]:
     """Return the coverage that an aggregate asks for, None where it does not, and its other parameters, checked."""
     params = dict(step.params)
     coverage = params.pop("min_coverage", None)
@@ -357,10 +357,10 @@ def _parameters_of(step: Step, row: AggregateRow, here: Perspective) -> tuple[ob
     for name in params:
         if name not in names:
             raise NotFound.among(kind=f"parameter of {step.name}", given=name, existing=[*names, "min_coverage"])
-    return coverage, bind(step.name, row.parameters, params, variable_unit=here.unit)
+    return coverage, bind(step.name, row.parameters, params, variable_unit=node.unit)
 
 
-def _coarser(along: Mapping[str, Any], space: Space, *, variable: Perspective) -> Grid | ZoneCells | Bands:
+def _coarsen_space(along: Mapping[str, Any], space: Space, *, variable: Perspective) -> Grid | ZoneCells | Bands:
     if isinstance(space, Points):
         message = (
             f"an aggregate over {', '.join(along)} needs the cells of a grid, and its source is at points; interpolate "
@@ -368,7 +368,7 @@ def _coarser(along: Mapping[str, Any], space: Space, *, variable: Perspective) -
         )
         raise InvalidQuery(message)
     if "z" in along and (isinstance(space, SeriesAxis) or (isinstance(space, Grid) and space.z is None)):
-        return bands_of(along, variable)
+        return make_bands(along, variable)
     if isinstance(space, Bands):
         message = "its source is made of bands already; make the bands that are wanted of what these hold"
         raise InvalidQuery(message)
@@ -380,58 +380,58 @@ def _coarser(along: Mapping[str, Any], space: Space, *, variable: Perspective) -
             message = f"zones are cells in place of {', '.join(set(along) - {'zones'})}; give one or the other"
             raise InvalidQuery(message)
         if space.z is not None and space.z.count > 1:
-            message = f"zones lie on one level, this grid has {levels_words(space.z)}; aggregate with z='all' first"
+            message = f"zones lie on one level, this grid has {describe_levels(space.z)}; aggregate with z='all' first"
             raise InvalidQuery(message)
-        return _zones_on(ZoneCells(zones(along["zones"]), space))
+        return _make_zone_cells(ZoneCells(zones(along["zones"]), space))
     axes = {axis.name: axis for axis in space.axes}
     for name, spec in along.items():
         if name not in axes:
             raise NotFound.among(kind="dimension of this grid", given=name, existing=axes)
-        axes[name] = space_cells(name, spec, axes[name])
-    return space.along(list(axes.values()))
+        axes[name] = make_space_cells(name, spec, axes[name])
+    return space.replace_axes(list(axes.values()))
 
 
-def _zones_on(cells: ZoneCells) -> ZoneCells:
+def _make_zone_cells(cells: ZoneCells) -> ZoneCells:
     """Return zones, refused where the grid holds nothing of any: every value would be missing."""
-    if not cells.held.any():
+    if not cells.share_in_grid.any():
         names = ", ".join(cells.zones.names[:5]) + (", …" if cells.count > 5 else "")
         grid = cells.grid
         message = (
-            f"none of the {cells.count} zones ({names}) lies on the grid, which is within {_span(grid.x.bounds)}, "
-            f"{_span(grid.y.bounds)} ({grid.x.name}, {grid.y.name}); the zones are around "
+            f"none of the {cells.count} zones ({names}) lies on the grid, which is within {_format_span(grid.x.bounds)}, "
+            f"{_format_span(grid.y.bounds)} ({grid.x.name}, {grid.y.name}); the zones are around "
             f"{cells.x.mean():.6g}, {cells.y.mean():.6g}: give zones of the grid's area, or move the grid"
         )
         raise InvalidQuery(message)
     return cells
 
 
-def _coverage(given: object, row: AggregateRow, here: Perspective) -> float:
+def _parse_coverage(given: object, row: AggregateRow, node: Perspective) -> float:
     if given is None:
-        carried = all(base.operator.source.carries_intervals for base in here.bases())  # type: ignore[union-attr]
+        carried = all(base.operator.source.carries_intervals for base in node.list_bases())  # type: ignore[union-attr]
         return row.min_coverage if carried else 0.0
-    share = parse_number(given, "", who="'min_coverage'")
+    share = parse_number(given, "", label="'min_coverage'")
     if not 0 <= share <= 1:
         message = f"'min_coverage' needs a share from 0 to 1; got {given!r}"
         raise InvalidQuery(message)
     return share
 
 
-def _refuse_short(time: TimeAxis, here: Perspective, whole: Window) -> None:
+def _refuse_short(time: TimeAxis, node: Perspective, whole: Window) -> None:
     """Refuse cells shorter than the intervals that their readings stand for: each would claim the whole interval."""
-    space = here.topology.space
+    space = node.topology.space
     if isinstance(time, Instants) or not isinstance(space, SeriesAxis):
         return
     longest = max((series.interval_s for series in space.series if series.statistic != "sample"), default=0.0)
     # Whole days by the clock of a zone hold totals of a day, also the one of 23 hours.
     length_ns = civil_day_ns(time) or shortest_ns(time)
-    stamps = here.topology.time
+    stamps = node.topology.time
     if isinstance(stamps, Instants) and stamps.count > 1 and isinstance(time, Regular) and time.count == 1:
         # What there is of an array is from its first stamp to its last, however far back the first interval reaches.
         length_ns = min(length_ns, stamps.stop - 1 - stamps.origin)
     there_ns = round(length_ns / SECOND_NS) * SECOND_NS
     if longest * SECOND_NS > length_ns and isinstance(time, Regular) and time.length == whole.stop_ns - whole.start_ns:
         message = (
-            f"readings of {here.bases()[0].operator.source.variable.name!r} stand for {longest:.12g} s each, longer "  # type: ignore[union-attr]
+            f"readings of {node.list_bases()[0].operator.source.variable.name!r} stand for {longest:.12g} s each, longer "  # type: ignore[union-attr]
             f"than the {format_duration(there_ns)} that there are: nothing can be made of all of it; ask for more, "
             "or .select(interval_s=…) series of shorter intervals"
         )
@@ -439,22 +439,22 @@ def _refuse_short(time: TimeAxis, here: Perspective, whole: Window) -> None:
     if longest * SECOND_NS > length_ns:
         message = (
             f"time cells of {format_duration(length_ns)} are shorter than the {longest:.12g} s that readings of "
-            f"{here.bases()[0].operator.source.variable.name!r} stand for; choose longer cells"  # type: ignore[union-attr]
+            f"{node.list_bases()[0].operator.source.variable.name!r} stand for; choose longer cells"  # type: ignore[union-attr]
         )
         raise InvalidQuery(message)
 
 
 def _interpolation(
-    step: Step, here: Perspective, *, variance: bool, memory: Memory
+    step: Step, node: Perspective, *, variance: bool, memory: Memory
 ) -> tuple[Interpolate, Grid | Points]:
     """Return how a step interpolates, and onto which cells, checked."""
-    stations = here.topology.space
+    stations = node.topology.space
     if not isinstance(stations, SeriesAxis):
         kind = {Bands: "made of bands", Points: "at points"}.get(type(stations), "a grid")
         message = f"its source is {kind} already; interpolate once, from the stations"
         raise InvalidQuery(message)
     refuse_alike(stations)
-    if here.unit == "degree":
+    if node.unit == "degree":
         message = (
             f"interpolating directions by {step.name} has no meaning: 350 and 10 degree would give 180; "
             "interpolate('recipe', …) takes the components of the wind"
@@ -479,17 +479,17 @@ def _interpolation(
         message = f"{step.name} has no variance; ask for it with a kriging method"
         raise InvalidQuery(message)
     row = operator.row
-    bound = bind(step.name, (*row.parameters, *SELECTION), dict(step.params), variable_unit=here.unit)
+    bound = bind(step.name, (*row.parameters, *SELECTION), dict(step.params), variable_unit=node.unit)
     selection = parse_selection(step.name, {item.name: bound.pop(item.name) for item in SELECTION})
     parameters = {**row.parse(bound), **selection}
     if variance:
         refuse_variance(trend_of(parameters))
     _refuse_unplaced(stations)
-    reach = reach_of(stations, grid, parameters)
-    source = here.bases()[0].operator.source  # type: ignore[union-attr]
+    reach = measure_grid_distance(stations, grid, parameters)
+    source = node.list_bases()[0].operator.source  # type: ignore[union-attr]
     names = row.covariates(parameters)
     if cells.z is not None:
-        names = layers_on_levels(step.name, names, stations, source)
+        names = list_layers_on_levels(step.name, names, stations, source)
     try:
         covariates = {name: source.layer(name) for name in names}
     except NotFound as error:
@@ -498,7 +498,7 @@ def _interpolation(
         message = f"{error}; a trend needs the elevation of the cells: without it, use trend='none'"
         raise NotFound(message) from error
     layers = tuple((name, layer.token) for name, layer in covariates.items())
-    operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance, layers, far=reach.far, memory=memory)
+    operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance, layers, excluded_stations=reach.excluded, error_correlation=memory)
     _refuse_far(grid, stations, operator, reach)
     if cells.z is not None:
         refuse_far_levels(cells.z, stations, covariates.get(ELEVATION))
@@ -516,11 +516,11 @@ def _refuse_unplaced(stations: SeriesAxis) -> None:
         raise InvalidQuery(message)
 
 
-def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach: Reach) -> None:
-    placing = place(stations, operator)
+def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach: GridDistance) -> None:
+    placing = place_stations(stations, operator)
     known, nearest = placing.placed, float(np.nanmin(reach.distance_m))
-    places = placing.metres.of(np.stack([stations.x, stations.y], axis=1)[placing.near])
-    model = operator.given.get("variogram")
+    places = placing.metres.project(np.stack([stations.x, stations.y], axis=1)[placing.near])
+    model = operator.arguments.get("variogram")
     allowed = max(
         float(np.linalg.norm(np.ptp(places, axis=0))),
         reach.diagonal_m,
@@ -530,7 +530,7 @@ def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach:
         names = "lon, lat" if cells.system == "lonlat" else "x, y"
         message = (
             f"the grid misses all {int(known.sum())} stations: the nearest is {nearest / 1000:,.1f} km away; stations "
-            f"lie within {_span(stations.x[known])}, {_span(stations.y[known])} ({names})"
+            f"lie within {_format_span(stations.x[known])}, {_format_span(stations.y[known])} ({names})"
         )
         raise InvalidQuery(message)
 
@@ -542,17 +542,17 @@ def _refuse_elsewhere(name: str, layer: Layer, cells: Grid) -> None:
         names = ("lon", "lat") if cells.system == "lonlat" else ("x", "y")
         message = (
             f"layer {name!r} covers no cell of the grid: it lies within {west:.6g} to {east:.6g}, {south:.6g} to "
-            f"{north:.6g}, the centres of the grid's cells within {_span(cells.x.centres)}, {_span(cells.y.centres)} "
+            f"{north:.6g}, the centres of the grid's cells within {_format_span(cells.x.centres)}, {_format_span(cells.y.centres)} "
             f"({', '.join(names)}); give a layer of the grid's area, or move the grid"
         )
         raise InvalidQuery(message)
 
 
-def _span(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
+def _format_span(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
     return f"{values.min():.6g} to {values.max():.6g}"
 
 
-def _clip(question: Question, perspective: Perspective, window: Window | None) -> Clip:
+def _clip(question: QuerySpec, perspective: Perspective, window: Window | None) -> Clip:
     axes = {axis.name: axis for axis in axes_of(perspective.topology.space)}
     ranges: list[tuple[str, tuple[int, int]]] = []
     for name, (start, stop) in question.clip:
@@ -570,11 +570,11 @@ def _clip(question: Question, perspective: Perspective, window: Window | None) -
             raise InvalidQuery(message)
         ranges.append((name, (low, high)))
     clip = Clip(window, tuple(sorted(ranges)))
-    selected(perspective.topology, clip)
+    select_ranges(perspective.topology, clip)
     return clip
 
 
-def selected(topology: Topology, clip: Clip) -> tuple[slice, tuple[slice, ...]]:
+def select_ranges(topology: Topology, clip: Clip) -> tuple[slice, tuple[slice, ...]]:
     """Return which time cells a clip selects, and which cells along each axis of the space, in their order.
 
     Raises
@@ -583,21 +583,21 @@ def selected(topology: Topology, clip: Clip) -> tuple[slice, tuple[slice, ...]]:
         The clip selects no cell.
     """
     window, bounds = (clip.time.start_ns, clip.time.stop_ns) if clip.time else None, dict(clip.space)
-    space = tuple(_range(axis, bounds.get(axis.name)) for axis in axes_of(topology.space))
-    return _range(topology.time, window), space
+    space = tuple(_find_range(axis, bounds.get(axis.name)) for axis in axes_of(topology.space))
+    return _find_range(topology.time, window), space
 
 
-def _index(axis: TimeAxis, bound: int) -> int:
+def _find_index(axis: TimeAxis, bound: int) -> int:
     """Return the first cell whose corner is not below a bound; arithmetic, however many cells there are."""
     if isinstance(axis, Regular):
         return min(max(-(-(bound - axis.origin) // axis.step), 0), axis.count)
     return int(np.searchsorted(axis.corners, bound))
 
 
-def _range(axis: TimeAxis, bounds: tuple[int, int] | None) -> slice:
+def _find_range(axis: TimeAxis, bounds: tuple[int, int] | None) -> slice:
     if bounds is None:
         return slice(0, axis.count)
-    first, stop = (_index(axis, bound) for bound in bounds)
+    first, stop = (_find_index(axis, bound) for bound in bounds)
     if stop <= first:
         message = (
             f"the clip along {axis.name!r} selects no cell; the surface has {axis.count} cells, none starts inside it"

@@ -8,7 +8,7 @@ from hypergrid.core.tokens import token
 from hypergrid.topology import Bins, Periodic
 
 
-def common_bins(first: Bins, second: Bins) -> Bins:
+def find_common_bins(first: Bins, second: Bins) -> Bins:
     """Return the cells that both have.
 
     Raises
@@ -20,17 +20,17 @@ def common_bins(first: Bins, second: Bins) -> Bins:
     if start >= stop:
         message = "its sources have no time cell in common"
         raise InvalidQuery(message)
-    one, other = (axis.part(*np.searchsorted(axis.starts, (start, stop)).tolist()) for axis in (first, second))
-    if not np.array_equal(one.starts, other.starts) or not np.array_equal(one.ends, other.ends):
+    first_part, other = (axis.part(*np.searchsorted(axis.starts, (start, stop)).tolist()) for axis in (first, second))
+    if not np.array_equal(first_part.starts, other.starts) or not np.array_equal(first_part.ends, other.ends):
         message = (
             f"its sources have different time cells: {first.describe()} and {second.describe()}; aggregate both to the "
             "same first"
         )
         raise InvalidQuery(message)
-    return one
+    return first_part
 
 
-def common_cycle(first: Periodic, second: Periodic) -> Periodic:
+def find_common_cycle(first: Periodic, second: Periodic) -> Periodic:
     """Return cells that come again, which must be of the same blocks.
 
     Raises

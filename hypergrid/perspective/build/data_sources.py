@@ -8,8 +8,8 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.flags import ACCEPTED_BY_DEFAULT
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.perspective.sources.array_source import ArraySource
-from hypergrid.perspective.build.plan_memo import Known
-from hypergrid.perspective.spec.query_spec import Question, Step
+from hypergrid.perspective.build.plan_memo import PlanMemo
+from hypergrid.perspective.spec.query_spec import QuerySpec, Step
 from hypergrid.archive import Archive
 from hypergrid.core.times import parse_instant
 
@@ -18,16 +18,16 @@ ARRAY: Final = "array:"
 
 
 @dataclass(frozen=True, eq=False)
-class Sources:
+class SourceLookup:
     """Finds the source of a question; merged queries find those of all."""
 
     archive: Archive | None = None
     arrays: Mapping[str, ArraySource] = field(default_factory=dict)
     """Arrays by the snapshot that their questions name."""
-    known: Known | None = field(default=None, compare=False)
+    known: PlanMemo | None = field(default=None, compare=False)
     """What queries that are built together share."""
 
-    def __call__(self, question: Question) -> ArchiveSource | ArraySource:
+    def __call__(self, question: QuerySpec) -> ArchiveSource | ArraySource:
         """Return the source of a question.
 
         Raises
@@ -56,7 +56,7 @@ class Sources:
                     f"{question.as_of!r} cannot be asked of it; leave it out, or query an archive"
                 )
                 raise InvalidQuery(message)
-            return source.selected(question.select)
+            return source.select_series(question.select)
         if self.archive is None:
             message = f"variable {question.variable!r} is to come from an archive, and this query has none; open one"
             raise NotFound(message)
@@ -66,7 +66,7 @@ class Sources:
         archive = archive.as_of(None if question.as_of is None else parse_instant(question.as_of))
         return ArchiveSource(archive, archive.variable(question.variable), question.select)
 
-    def joined(self, other: "Sources") -> "Sources":
+    def join(self, other: "SourceLookup") -> "SourceLookup":
         """Return the sources of both.
 
         Raises
@@ -80,18 +80,18 @@ class Sources:
                 "compute one of them, and merge it as an array (hg.base)"
             )
             raise InvalidQuery(message)
-        return Sources(self.archive or other.archive, {**self.arrays, **other.arrays}, self.known or other.known)
+        return SourceLookup(self.archive or other.archive, {**self.arrays, **other.arrays}, self.known or other.known)
 
 
-def pinned(question: Question, snapshot: str, as_of: str | None = None) -> Question:
+def pin_snapshot(question: QuerySpec, snapshot: str, as_of: str | None = None) -> QuerySpec:
     """Return a question that reads one snapshot, as of one instant, throughout.
 
     Those merged into it read its own unless they name another.
     """
     own, own_as_of = question.snapshot or snapshot, question.as_of or as_of
-    steps = tuple(_pinned_step(step, own, own_as_of) for step in question.steps)
+    steps = tuple(_pin_step(step, own, own_as_of) for step in question.steps)
     return replace(question, snapshot=own, as_of=own_as_of, steps=steps)
 
 
-def _pinned_step(step: Step, snapshot: str, as_of: str | None) -> Step:
-    return replace(step, others=tuple(pinned(other, snapshot, as_of) for other in step.others)) if step.others else step
+def _pin_step(step: Step, snapshot: str, as_of: str | None) -> Step:
+    return replace(step, others=tuple(pin_snapshot(other, snapshot, as_of) for other in step.others)) if step.others else step

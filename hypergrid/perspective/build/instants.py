@@ -8,13 +8,13 @@ from hypergrid.core.parameters import bind
 from hypergrid.perspective.tree.operators import InterpolateInTime
 from hypergrid.perspective.tree.perspective import Perspective
 from hypergrid.perspective.build.restrict import restrict
-from hypergrid.perspective.build.timestamps import INSTANT_NS, of_no_instant
+from hypergrid.perspective.build.timestamps import INSTANT_NS, describe_interval_values
 from hypergrid.perspective.spec.query_spec import Step
 from hypergrid.core.times import Window, format_duration, format_instant, parse_duration
-from hypergrid.topology import Bands, Bins, Periodic, Points, Regular, SeriesAxis, Topology, aligned
+from hypergrid.topology import Bands, Bins, Periodic, Points, Regular, SeriesAxis, Topology, align_axis
 
 
-def interpolate_in_time(step: Step, here: Perspective, window: Window | None) -> Perspective:
+def interpolate_in_time(step: Step, node: Perspective, window: Window | None) -> Perspective:
     """Return the perspective of the instants.
 
     Instants are whole multiples of the step since midnight UTC, the first and the last as for the cells of an
@@ -25,7 +25,7 @@ def interpolate_in_time(step: Step, here: Perspective, window: Window | None) ->
     ----------
     step
         An interpolation with `time`.
-    here
+    node
         Readings of stations, or time cells of stations.
     window
         Instants outside it are not wanted; what they need around it is read all the same. None: all are wanted.
@@ -36,7 +36,7 @@ def interpolate_in_time(step: Step, here: Perspective, window: Window | None) ->
         A source without values of instants, a method, parameter or duration that does not exist, no maximum gap where
         the intervals of the series are not known.
     """
-    space, time = here.topology.space, here.topology.time
+    space, time = node.topology.space, node.topology.time
     row = method_in_time(step.name)
     if not isinstance(space, SeriesAxis):
         kind = {Bands: "made of bands", Points: "at points"}.get(type(space), "a grid")
@@ -47,7 +47,7 @@ def interpolate_in_time(step: Step, here: Perspective, window: Window | None) ->
             f"its source has cells of {time.describe()}, which come again and again: there is no instant between them"
         )
         raise InvalidQuery(message)
-    whole = of_no_instant(here)
+    whole = describe_interval_values(node)
     if whole is not None:
         message = (
             f"its source holds {whole}, which belong to intervals and have no value at an instant between them; "
@@ -55,9 +55,9 @@ def interpolate_in_time(step: Step, here: Perspective, window: Window | None) ->
         )
         raise InvalidQuery(message)
     length_ns = parse_duration(dict(step.cells)["time"])
-    given = row.parse(bind(row.name, row.parameters, dict(step.params), variable_unit=here.unit))
+    given = row.parse(bind(row.name, row.parameters, dict(step.params), variable_unit=node.unit))
     gap_ns: int | None = given["max_gap_ns"]
-    if gap_ns is None and not here.holds_readings:
+    if gap_ns is None and not node.holds_readings:
         if isinstance(time, Regular):
             gap_ns = row.gap_of(time.step)
         elif isinstance(time, Bins):
@@ -65,9 +65,9 @@ def interpolate_in_time(step: Step, here: Perspective, window: Window | None) ->
     if gap_ns is None:
         _refuse_unknown(space)
     operator = InterpolateInTime(row.name, gap_ns)
-    instants = aligned("time", time.origin, time.stop, step=length_ns, length=INSTANT_NS, quantum="ns")
-    made = Perspective((here,), Topology(instants, space), operator, here.unit)
-    return made if window is None else restrict(made, _inside(instants, window))
+    instants = align_axis("time", time.origin, time.stop, step=length_ns, length=INSTANT_NS, quantum="ns")
+    made = Perspective((node,), Topology(instants, space), operator, node.unit)
+    return made if window is None else restrict(made, _find_inside(instants, window))
 
 
 def _refuse_unknown(space: SeriesAxis) -> None:
@@ -82,7 +82,7 @@ def _refuse_unknown(space: SeriesAxis) -> None:
         raise InvalidQuery(message)
 
 
-def _inside(instants: Regular, window: Window) -> slice:
+def _find_inside(instants: Regular, window: Window) -> slice:
     first, stop = (-((instants.origin - edge) // instants.step) for edge in (window.start_ns, window.stop_ns))
     first, stop = max(first, 0), min(stop, instants.count)
     if first >= stop:

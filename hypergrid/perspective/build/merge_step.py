@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.perspective.build.common_time import common_bins, common_cycle
-from hypergrid.perspective.sources.station_matching import common_stations
+from hypergrid.perspective.build.common_time import find_common_bins, find_common_cycle
+from hypergrid.perspective.sources.station_matching import find_common_stations
 from hypergrid.perspective.functions.merges import MERGES, MergeRow
 from hypergrid.perspective.tree.operators import Base, Merge, Recur
 from hypergrid.perspective.tree.perspective import Perspective
@@ -26,8 +26,8 @@ from hypergrid.topology import (
     TimeAxis,
     Topology,
     ZoneCells,
-    levels_words,
-    recurring,
+    describe_levels,
+    find_normal_cells,
 )
 from hypergrid.topology.axes import PER_UNIT
 
@@ -80,25 +80,25 @@ def merge(
         raise InvalidQuery(message)
     time = sources[0].topology.time
     for first, second in pairwise(source for number, source in enumerate(sources) if number not in normal):
-        time = _common_time(name, time, first, second)
+        time = _find_common_time(name, time, first, second)
     space = sources[0].topology.space
     for other in sources[1:]:
-        space = _common_space(row, space, sources[0], other)
+        space = _find_common_space(row, space, sources[0], other)
     narrowed = tuple(
-        _recurring(source, time) if number in normal else restrict(source, _within(source.topology.time, time))
+        _look_up_normal(source, time) if number in normal else restrict(source, _locate_part(source.topology.time, time))
         for number, source in enumerate(sources)
     )
     unit = row.unit(*(source.unit for source in narrowed))
     return Perspective(narrowed, Topology(time, space), Merge(name, tuple(sorted(given.items()))), unit)
 
 
-def _recurring(normal: Perspective, time: TimeAxis) -> Perspective:
+def _look_up_normal(normal: Perspective, time: TimeAxis) -> Perspective:
     """Return what is normal in each of some time cells."""
-    recurring(normal.topology.time, time)
+    find_normal_cells(normal.topology.time, time)
     return Perspective((normal,), Topology(time, normal.topology.space), Recur(), normal.unit)
 
 
-def _common_time(name: str, common: TimeAxis, first: Perspective, second: Perspective) -> TimeAxis:
+def _find_common_time(name: str, common: TimeAxis, first: Perspective, second: Perspective) -> TimeAxis:
     """Return the time cells of `common`, those of all sources up to `first`, that the second has as well."""
     other = second.topology.time
     if isinstance(common, Regular) and isinstance(other, Regular):
@@ -109,19 +109,19 @@ def _common_time(name: str, common: TimeAxis, first: Perspective, second: Perspe
             if start < last:
                 return Regular("time", start, common.step, (last - start) // common.step, common.length)
             message = (
-                f"its sources have no time cell in common: {_both(first, second, time_words)}; choose times that both "
+                f"its sources have no time cell in common: {_describe_both(first, second, describe_time)}; choose times that both "
                 "have, with .clip(time=…)"
             )
             raise InvalidQuery(message)
     elif isinstance(common, Bins) and isinstance(other, Bins):
-        return common_bins(common, other)
+        return find_common_bins(common, other)
     elif isinstance(common, Periodic) and isinstance(other, Periodic) and common.cycle == other.cycle:
-        return common_cycle(common, other)
+        return find_common_cycle(common, other)
     elif type(common) is type(other) and Topology(common, first.topology.space).token() == (
         Topology(other, first.topology.space).token()
     ):
         return common
-    message = f"its sources have different time cells: {_both(first, second, time_words)}; "
+    message = f"its sources have different time cells: {_describe_both(first, second, describe_time)}; "
     if _may_be_normal(common) and not _may_be_normal(other):
         message += (
             "swap them: a climatology comes after what has the cells of the result, for example "
@@ -137,26 +137,26 @@ def _may_be_normal(time: TimeAxis) -> bool:
     return isinstance(time, Periodic) or (isinstance(time, Regular) and time.count == 1)
 
 
-def _common_space(row: MergeRow, common: Space, first: Perspective, second: Perspective) -> Space:
+def _find_common_space(row: MergeRow, common: Space, first: Perspective, second: Perspective) -> Space:
     other = second.topology.space
     if row.matched and isinstance(common, SeriesAxis) and isinstance(other, SeriesAxis):
-        return common_stations(common, other)
+        return find_common_stations(common, other)
     if common.token() != other.token() and not _same_stations(common, other):
         message = (
-            f"its sources have different cells in space: {_both(first, second, space_words)}; interpolate both to one "
+            f"its sources have different cells in space: {_describe_both(first, second, describe_space)}; interpolate both to one "
             "grid, or use stations that have both"
         )
         raise InvalidQuery(message)
     return common
 
 
-def _same_stations(one: Space, other: Space) -> bool:
-    if not isinstance(one, SeriesAxis) or not isinstance(other, SeriesAxis):
+def _same_stations(first: Space, other: Space) -> bool:
+    if not isinstance(first, SeriesAxis) or not isinstance(other, SeriesAxis):
         return False
-    return [series.station for series in one.series] == [series.station for series in other.series]
+    return [series.station for series in first.series] == [series.station for series in other.series]
 
 
-def _within(axis: TimeAxis, part: TimeAxis) -> slice:
+def _locate_part(axis: TimeAxis, part: TimeAxis) -> slice:
     """Return where a part lies on its axis; arithmetic, however many cells there are."""
     first = 0
     if isinstance(axis, Regular):
@@ -166,18 +166,18 @@ def _within(axis: TimeAxis, part: TimeAxis) -> slice:
     return slice(first, first + part.count)
 
 
-def _both(first: Perspective, second: Perspective, words: Callable[[Perspective], str]) -> str:
-    return f"the first ({_variable(first)}) has {words(first)}, the other ({_variable(second)}) has {words(second)}"
+def _describe_both(first: Perspective, second: Perspective, words: Callable[[Perspective], str]) -> str:
+    return f"the first ({_name_variable(first)}) has {words(first)}, the other ({_name_variable(second)}) has {words(second)}"
 
 
-def _variable(here: Perspective) -> str:
-    base = here.bases()[0].operator
+def _name_variable(node: Perspective) -> str:
+    base = node.list_bases()[0].operator
     return base.source.variable.name if isinstance(base, Base) else type(base).__name__
 
 
-def time_words(here: Perspective) -> str:
+def describe_time(node: Perspective) -> str:
     """Return the time cells of a perspective in words."""
-    axis = here.topology.time
+    axis = node.topology.time
     first = format_instant(axis.origin)
     if not isinstance(axis, Regular):
         kind = "instant" if hasattr(axis, "times_ns") else f"{axis.name} cell"
@@ -186,21 +186,21 @@ def time_words(here: Perspective) -> str:
     return f"{axis.count:,} x {format_duration(axis.length)}{step} from {first}"
 
 
-def space_words(here: Perspective) -> str:
+def describe_space(node: Perspective) -> str:
     """Return the cells in space of a perspective in words."""
-    space = here.topology.space
+    space = node.topology.space
     if isinstance(space, Grid):
-        levels = f" on {levels_words(space.z)}" if space.z else ""
+        levels = f" on {describe_levels(space.z)}" if space.z else ""
         sides = " x ".join(f"{axis.step / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
         corner = ", ".join(f"{axis.name} {axis.origin / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
         return f"{space.y.count} x {space.x.count} cells of {sides} from {corner}{levels}"
     if isinstance(space, Points):
-        levels = f" on {levels_words(space.z)}" if space.z else ""
-        first = ", ".join(f"{float(one[0]):.6g}" for one in (space.x, space.y))
+        levels = f" on {describe_levels(space.z)}" if space.z else ""
+        first = ", ".join(f"{float(coordinates[0]):.6g}" for coordinates in (space.x, space.y))
         plural = "s" if len(space.at) > 1 else ""
         return f"{len(space.at)} point{plural} from {first}{levels}"
     if isinstance(space, Bands):
-        return f"bands, {levels_words(space.z)}"
+        return f"bands, {describe_levels(space.z)}"
     if isinstance(space, ZoneCells):
         names, kind = list(space.zones.names), "zone" if space.count == 1 else "zones"
     else:

@@ -19,7 +19,7 @@ from hypergrid.topology.spacing import AGREEMENT
 
 
 @dataclass(frozen=True)
-class _Overlap:
+class _ValueOverlap:
     """Values that stand for longer than the step at which they follow one another."""
 
     kind: str
@@ -46,7 +46,7 @@ class _Overlap:
         return "aggregate before interpolating: the readings themselves are taken one after the other"
 
 
-def refuse_overlapping(row: AggregateRow, here: Perspective) -> None:
+def refuse_overlapping(row: AggregateRow, node: Perspective) -> None:
     """Refuse a sum over time that would hold the same amounts more than once.
 
     Raises
@@ -54,7 +54,7 @@ def refuse_overlapping(row: AggregateRow, here: Perspective) -> None:
     InvalidQuery
         Totals that are longer than the step at which they were interpolated, or windows that overlap.
     """
-    overlap = _overlap_of(here) if row.weigh == "share" else None
+    overlap = _find_overlap(node) if row.weigh == "share" else None
     if overlap is not None and overlap.kind in ("total", "window"):
         message = (
             f"a {row.name} over {overlap.describe()}, would hold the same up to {overlap.times} times; "
@@ -63,12 +63,12 @@ def refuse_overlapping(row: AggregateRow, here: Perspective) -> None:
         raise InvalidQuery(message)
 
 
-def overlap_note(here: Perspective) -> str:
+def describe_overlap(node: Perspective) -> str:
     """Return what a reader should know of an aggregate of values that overlap; empty if nothing."""
-    operator = here.operator
+    operator = node.operator
     if not isinstance(operator, Aggregate) or "time" not in operator.dimensions or operator.row.repeatable:
         return ""
-    overlap = _overlap_of(here.source)
+    overlap = _find_overlap(node.source)
     if overlap is None:
         return ""
     # Whether each slice of an archive has a reading is known only when they are read.
@@ -79,39 +79,39 @@ def overlap_note(here: Perspective) -> str:
     )
 
 
-def _overlap_of(here: Perspective) -> _Overlap | None:
+def _find_overlap(node: Perspective) -> _ValueOverlap | None:
     """Return how the values of a perspective overlap in time; None where they do not, or are told apart."""
-    if here.holds_readings or has_intervals(here.topology.time, here.topology.space):
+    if node.holds_readings or has_intervals(node.topology.time, node.topology.space):
         return None
-    return _below(here)
+    return _find_overlap_below(node)
 
 
-def _below(here: Perspective) -> _Overlap | None:
-    operator, time, space = here.operator, here.topology.time, here.topology.space
+def _find_overlap_below(node: Perspective) -> _ValueOverlap | None:
+    operator, time, space = node.operator, node.topology.time, node.topology.space
     if isinstance(operator, Aggregate) and "time" in operator.dimensions:
         if isinstance(time, Regular) and time.length > time.step:
-            return _Overlap("window", time.length, time.step)
+            return _ValueOverlap("window", time.length, time.step)
         return None
     if isinstance(operator, InterpolateInTime | Recur):
         return None
     if isinstance(operator, Base):
-        return _of_series(space, _step_ns(time)) if isinstance(space, SeriesAxis) else None
-    found = [overlap for overlap in map(_below, here.sources) if overlap is not None]
-    return max(found, key=lambda overlap: (overlap.kind in ("total", "window"), overlap.times), default=None)
+        return _find_series_overlap(space, _find_step_ns(time)) if isinstance(space, SeriesAxis) else None
+    overlaps = [overlap for overlap in map(_find_overlap_below, node.sources) if overlap is not None]
+    return max(overlaps, key=lambda overlap: (overlap.kind in ("total", "window"), overlap.times), default=None)
 
 
-def _of_series(axis: SeriesAxis, step_ns: int) -> _Overlap | None:
+def _find_series_overlap(axis: SeriesAxis, step_ns: int) -> _ValueOverlap | None:
     lengths = [(round(item.interval_s * SECOND_NS), item.statistic) for item in axis.series]
     # Spacings that agree with the interval within so much are taken for it.
     longer = [(kind == "total", length, kind) for length, kind in lengths if length * (1 - AGREEMENT) > step_ns]
-    held = [one for one in longer if one[2] != "sample"]
+    held = [candidate for candidate in longer if candidate[2] != "sample"]
     if not held or not step_ns:
         return None
     _, length, kind = max(held)
-    return _Overlap(kind, length, step_ns)
+    return _ValueOverlap(kind, length, step_ns)
 
 
-def _step_ns(time: TimeAxis) -> int:
+def _find_step_ns(time: TimeAxis) -> int:
     """Return how far the values of a base lie apart [ns]: its slices, or the median of its instants; 0 of one."""
     if isinstance(time, Regular):
         return time.step

@@ -19,7 +19,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.interpolation import METHODS
 from hypergrid.perspective.functions.rows import AGGREGATES
 from hypergrid.perspective.build.data_sources import ARRAY
-from hypergrid.perspective.spec.query_spec import RECIPE, Question, Step, items
+from hypergrid.perspective.spec.query_spec import RECIPE, QuerySpec, Step, freeze_items
 
 METHOD: Final = "ordinary_kriging"
 LARGEST_INDEX: Final = 1.3
@@ -33,7 +33,7 @@ class Recipe:
     summary: str
     parts: tuple[str, ...]
     """What is interpolated, by name."""
-    expand: "Callable[[_Ingredients], Question]"
+    expand: "Callable[[_Ingredients], QuerySpec]"
     companion: str | None = None
     """The other variable that it needs."""
     own: tuple[str, ...] = ()
@@ -44,13 +44,13 @@ class Recipe:
 class _Ingredients:
     """What a recipe is made of."""
 
-    before: Question
+    before: QuerySpec
     """The question up to the step."""
     step: Step
     recipe: Recipe
     params: Mapping[str, Any]
 
-    def interpolated(self, question: Question, part: str, **defaults: object) -> Question:
+    def interpolate(self, question: QuerySpec, part: str, **defaults: object) -> QuerySpec:
         """Return a question with the interpolation of one part."""
         given = {name: value for name, value in self.params.items() if name not in ("parts", *self.recipe.own)}
         given.update((self.params.get("parts") or {}).get(part, {}))
@@ -62,7 +62,7 @@ class _Ingredients:
             given = {**defaults, **given}
         # Null is how a part goes without what the others have.
         chosen = {name: value for name, value in given.items() if value is not None}
-        return question.then(Step("interpolate", method, items(chosen), self.step.cells))
+        return question.add_step(Step("interpolate", method, freeze_items(chosen), self.step.cells))
 
     @property
     def trend(self) -> str:
@@ -71,9 +71,9 @@ class _Ingredients:
 
     def own(self) -> tuple[tuple[str, Any], ...]:
         """Return the recipe's own parameters."""
-        return items({name: self.params[name] for name in self.recipe.own if name in self.params})
+        return freeze_items({name: self.params[name] for name in self.recipe.own if name in self.params})
 
-    def companion(self) -> Question:
+    def companion(self) -> QuerySpec:
         """Return the question of the other variable: the one that is given, or one aligned as this one is."""
         if self.step.others:
             return self.step.others[0]
@@ -86,8 +86,8 @@ class _Ingredients:
             )
             raise InvalidQuery(message)
         low, high = PLAUSIBLE[name]
-        clean = Step("convert", "valid_range", items({"low": low, "high": high}))
-        aligned = tuple(_aligned(step, name) for step in question.steps if step.op == "aggregate" or step.is_in_time)
+        clean = Step("convert", "valid_range", freeze_items({"low": low, "high": high}))
+        aligned = tuple(_align_step(step, name) for step in question.steps if step.op == "aggregate" or step.is_in_time)
         select = tuple(pair for pair in question.select if pair[0] == "station")
         return replace(question, variable=name, steps=(clean, *aligned), select=select)
 
@@ -100,7 +100,7 @@ PLAUSIBLE: Final[Mapping[str, tuple[str, str]]] = {
 """Values that a companion may have; what is outside is a fault."""
 
 
-def _aligned(step: Step, variable: str) -> Step:
+def _align_step(step: Step, variable: str) -> Step:
     # A mean of directions has no meaning: the direction is taken at one instant of the cell.
     if variable != "wind_direction":
         return step
@@ -111,53 +111,53 @@ def _aligned(step: Step, variable: str) -> Step:
     return step
 
 
-def _merged(first: Question, function: str, second: Question) -> Question:
-    return first.then(Step("merge", function, others=(second,)))
+def _merge_questions(first: QuerySpec, function: str, second: QuerySpec) -> QuerySpec:
+    return first.add_step(Step("merge", function, others=(second,)))
 
 
-def _converted(question: Question, function: str, params: tuple[tuple[str, Any], ...] = ()) -> Question:
-    return question.then(Step("convert", function, params))
+def _convert_question(question: QuerySpec, function: str, params: tuple[tuple[str, Any], ...] = ()) -> QuerySpec:
+    return question.add_step(Step("convert", function, params))
 
 
-def _temperature(given: _Ingredients) -> Question:
-    return given.interpolated(given.before, "temperature", trend=given.trend)
+def _cook_temperature(given: _Ingredients) -> QuerySpec:
+    return given.interpolate(given.before, "temperature", trend=given.trend)
 
 
-def _humidity(given: _Ingredients) -> Question:
+def _cook_humidity(given: _Ingredients) -> QuerySpec:
     temperature = given.companion()
-    dew_point = _merged(given.before, "dew_point", temperature)
-    return _merged(
-        given.interpolated(dew_point, "dew_point", trend=given.trend),
+    dew_point = _merge_questions(given.before, "dew_point", temperature)
+    return _merge_questions(
+        given.interpolate(dew_point, "dew_point", trend=given.trend),
         "relative_humidity",
-        given.interpolated(temperature, "temperature", trend=given.trend),
+        given.interpolate(temperature, "temperature", trend=given.trend),
     )
 
 
-def _not_negative(given: _Ingredients) -> Question:
+def _cook_not_negative(given: _Ingredients) -> QuerySpec:
     # Truth is never below 0, so that 0 is nearer to it than any estimate below.
     on_levels = {"trend": given.trend} if given.trend == "profile" else {}
-    found = given.interpolated(given.before, given.recipe.parts[0], **on_levels)
-    return _converted(found, "limit", items({"low": 0.0}))
+    question = given.interpolate(given.before, given.recipe.parts[0], **on_levels)
+    return _convert_question(question, "limit", freeze_items({"low": 0.0}))
 
 
-def _wind_direction(given: _Ingredients) -> Question:
+def _cook_wind_direction(given: _Ingredients) -> QuerySpec:
     # A trend in each component would turn the wind with height.
     speed, direction = given.companion(), given.before
-    east, north = (_merged(speed, function, direction) for function in ("eastward_wind", "northward_wind"))
-    return _merged(given.interpolated(east, "eastward"), "wind_direction", given.interpolated(north, "northward"))
+    east, north = (_merge_questions(speed, function, direction) for function in ("eastward_wind", "northward_wind"))
+    return _merge_questions(given.interpolate(east, "eastward"), "wind_direction", given.interpolate(north, "northward"))
 
 
-def _radiation(given: _Ingredients) -> Question:
+def _cook_radiation(given: _Ingredients) -> QuerySpec:
     # Fog and stratus below an inversion, and the horizon of valleys, go by elevation.
-    index = given.interpolated(_converted(given.before, "clear_sky_index", given.own()), "index", trend=given.trend)
-    limited = _converted(index, "limit", items({"low": 0.0, "high": LARGEST_INDEX}))
-    return _converted(limited, "from_clear_sky_index", given.own())
+    index = given.interpolate(_convert_question(given.before, "clear_sky_index", given.own()), "index", trend=given.trend)
+    limited = _convert_question(index, "limit", freeze_items({"low": 0.0, "high": LARGEST_INDEX}))
+    return _convert_question(limited, "from_clear_sky_index", given.own())
 
 
 _TEMPERATURE = Recipe(
-    "Around the trend in elevation that cross-validation favours, inversions included.", ("temperature",), _temperature
+    "Around the trend in elevation that cross-validation favours, inversions included.", ("temperature",), _cook_temperature
 )
-_RAIN = Recipe("The amount itself, 0 or more.", ("amount",), _not_negative)
+_RAIN = Recipe("The amount itself, 0 or more.", ("amount",), _cook_not_negative)
 
 RECIPES: Final[Mapping[str, Recipe]] = {
     "air_temperature": _TEMPERATURE,
@@ -167,18 +167,18 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "relative_humidity": Recipe(
         "From dew point and temperature, each around the trend that cross-validation favours.",
         ("dew_point", "temperature"),
-        _humidity,
+        _cook_humidity,
         companion="air_temperature",
     ),
-    "wind_speed": Recipe("The speed itself, 0 or more.", ("speed",), _not_negative),
+    "wind_speed": Recipe("The speed itself, 0 or more.", ("speed",), _cook_not_negative),
     "wind_direction": Recipe(
-        "From the components towards east and north.", ("eastward", "northward"), _wind_direction, "wind_speed"
+        "From the components towards east and north.", ("eastward", "northward"), _cook_wind_direction, "wind_speed"
     ),
     "solar_radiation": Recipe(
         "Share of the clear sky's irradiance, around a trend where cross-validation favours one, times that at the "
         "cell; 0 at night.",
         ("index",),
-        _radiation,
+        _cook_radiation,
         own=("turbidity",),
     ),
     "rain": _RAIN,
@@ -188,7 +188,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
 """Recipes by variable."""
 
 
-def expanded(question: Question) -> Question:
+def expand_recipes(question: QuerySpec) -> QuerySpec:
     """Return a question with the perspectives that its recipes stand for; itself where it has none.
 
     Raises
@@ -198,11 +198,11 @@ def expanded(question: Question) -> Question:
     InvalidQuery
         The recipe needs another query, which is not there.
     """
-    steps = tuple(_others_expanded(step) for step in question.steps)
+    steps = tuple(_expand_others(step) for step in question.steps)
     for number, step in enumerate(steps):
         if step.op == "interpolate" and step.name == RECIPE:
             before = replace(question, steps=steps[:number], clip=(), variance=False, correlation_time=None)
-            cooked = _cooked(before, step)
+            cooked = _cook_step(before, step)
             cooked = replace(cooked, steps=(*cooked.steps, *steps[number + 1 :]))
             return replace(
                 cooked, clip=question.clip, variance=question.variance, correlation_time=question.correlation_time
@@ -210,11 +210,11 @@ def expanded(question: Question) -> Question:
     return replace(question, steps=steps)
 
 
-def _others_expanded(step: Step) -> Step:
-    return replace(step, others=tuple(expanded(other) for other in step.others)) if step.others else step
+def _expand_others(step: Step) -> Step:
+    return replace(step, others=tuple(expand_recipes(other) for other in step.others)) if step.others else step
 
 
-def _cooked(before: Question, step: Step) -> Question:
+def _cook_step(before: QuerySpec, step: Step) -> QuerySpec:
     if before.variable not in RECIPES:
         message = f"{NotFound.among(kind='recipe of', given=before.variable, existing=RECIPES)}; use a method by name"
         raise NotFound(message)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hypergrid.perspective.sources.interval_spans import before_ns, has_intervals
+from hypergrid.perspective.sources.interval_spans import find_before_ns, has_intervals
 from hypergrid.perspective.tree.operators import Aggregate, Base, Interpolate, InterpolateInTime, Recur
 from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.perspective.build.timestamps import standing_instants_ns
+from hypergrid.perspective.build.timestamps import find_standing_instants_ns
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.topology import (
     Bins,
@@ -16,7 +16,7 @@ from hypergrid.topology import (
     SeriesAxis,
     TimeAxis,
     Topology,
-    along,
+    replace_axes,
     axes_of,
     blocks_of,
 )
@@ -24,73 +24,73 @@ from hypergrid.topology import (
 ALL = slice(None)
 
 
-def restrict(here: Perspective, time: slice, space: tuple[slice, ...] = ()) -> Perspective:
+def restrict(node: Perspective, time: slice, space: tuple[slice, ...] = ()) -> Perspective:
     """Return the perspective of these cells alone; every cell keeps its value.
 
     Parameters
     ----------
-    here
+    node
         What is narrowed.
     time
         Which time cells; each range holds at least one cell.
     space
         Which cells along each axis of the space, in their order; all where nothing is given.
     """
-    space = space or (ALL,) * len(axes_of(here.topology.space))
-    topology = _part(here.topology, time, space)
-    if topology.shape == here.topology.shape:
-        return here
-    operator = here.operator
+    space = space or (ALL,) * len(axes_of(node.topology.space))
+    topology = _cut_topology(node.topology, time, space)
+    if topology.shape == node.topology.shape:
+        return node
+    operator = node.operator
     if isinstance(operator, Base):
         axis = topology.time
         inside = operator.window.intersect(Window(axis.origin, axis.stop))
-        return replace(here, topology=topology, operator=replace(operator, window=inside or operator.window))
+        return replace(node, topology=topology, operator=replace(operator, window=inside or operator.window))
     if isinstance(operator, Aggregate):
-        sources: tuple[Perspective, ...] = (_below_aggregate(here, operator, topology, time, space),)
+        sources: tuple[Perspective, ...] = (_restrict_below(node, operator, topology, time, space),)
     elif isinstance(operator, Interpolate):
-        sources = (restrict(here.source, time),)
+        sources = (restrict(node.source, time),)
     elif isinstance(operator, InterpolateInTime):
-        sources = (_around_instants(here.source, operator, topology.time),)
+        sources = (_restrict_around(node.source, operator, topology.time),)
     elif isinstance(operator, Recur):
         # What is normal is so because of all times, whichever are asked for.
-        sources = (restrict(here.source, ALL, space),)
+        sources = (restrict(node.source, ALL, space),)
     else:
-        sources = tuple(restrict(source, time, space) for source in here.sources)
-    return replace(here, topology=topology, sources=sources)
+        sources = tuple(restrict(source, time, space) for source in node.sources)
+    return replace(node, topology=topology, sources=sources)
 
 
-def narrowed(here: Perspective) -> Perspective:
+def narrow_source(node: Perspective) -> Perspective:
     """Return an aggregate on what its cells need of its source, and no more."""
-    if not isinstance(here.operator, Aggregate):
-        message = f"{type(here.operator).__name__} is no aggregate"
+    if not isinstance(node.operator, Aggregate):
+        message = f"{type(node.operator).__name__} is no aggregate"
         raise TypeError(message)
-    every = (ALL,) * len(axes_of(here.topology.space))
-    return replace(here, sources=(_below_aggregate(here, here.operator, here.topology, ALL, every),))
+    every = (ALL,) * len(axes_of(node.topology.space))
+    return replace(node, sources=(_restrict_below(node, node.operator, node.topology, ALL, every),))
 
 
-def _part(topology: Topology, time: slice, space: tuple[slice, ...]) -> Topology:
-    parts = [axis.part(*_ends(s, axis.count)) for axis, s in zip(axes_of(topology.space), space, strict=True)]
-    return Topology(topology.time.part(*_ends(time, topology.time.count)), along(topology.space, parts))
+def _cut_topology(topology: Topology, time: slice, space: tuple[slice, ...]) -> Topology:
+    parts = [axis.part(*_parse_ends(s, axis.count)) for axis, s in zip(axes_of(topology.space), space, strict=True)]
+    return Topology(topology.time.part(*_parse_ends(time, topology.time.count)), replace_axes(topology.space, parts))
 
 
-def _ends(part: slice, count: int) -> tuple[int, int]:
+def _parse_ends(part: slice, count: int) -> tuple[int, int]:
     first, stop, _ = part.indices(count)
     return first, stop
 
 
-def _below_aggregate(
-    here: Perspective, operator: Aggregate, topology: Topology, time: slice, parts: tuple[slice, ...]
+def _restrict_below(
+    node: Perspective, operator: Aggregate, topology: Topology, time: slice, parts: tuple[slice, ...]
 ) -> Perspective:
-    source = here.source
+    source = node.source
     if "time" in operator.dimensions:
         start_ns, stop_ns = topology.time.origin - operator.reach_ns, topology.time.stop + operator.reach_ns
         if source.holds_readings:
             return restrict_readings(source, Window(start_ns, stop_ns))
         # A value whose interval begins in the last cell may be stamped after it.
-        late_ns = latest_stamp_ns(source) if isinstance(topology.space, SeriesAxis) else 0
-        time = _covered(source.topology.time, topology.time, late_ns)
+        late_ns = find_latest_stamp_ns(source) if isinstance(topology.space, SeriesAxis) else 0
+        time = _find_covered(source.topology.time, topology.time, late_ns)
         if operator.reach_ns:
-            edges = _storable(start_ns, stop_ns)
+            edges = _clip_to_int64(start_ns, stop_ns)
             first, stop = (int(edge) for edge in np.searchsorted(source.topology.time.corners, edges))
             time = slice(min(time.start, first), max(time.stop, stop))
     space, below = topology.space, source.topology.space
@@ -98,18 +98,18 @@ def _below_aggregate(
         # Any cell below may lie in a zone or a band.
         return restrict(source, time)
     axes = zip(axes_of(below), axes_of(space), parts, strict=True)
-    return restrict(source, time, tuple(_covered(b, a) if a.name in operator.dimensions else s for b, a, s in axes))
+    return restrict(source, time, tuple(_find_covered(b, a) if a.name in operator.dimensions else s for b, a, s in axes))
 
 
-def latest_stamp_ns(here: Perspective) -> int:
+def find_latest_stamp_ns(node: Perspective) -> int:
     """Return how far after the start of its interval a value of an array may be stamped [ns]; 0 for all others."""
-    time, space = here.topology.time, here.topology.space
+    time, space = node.topology.time, node.topology.space
     if not isinstance(space, SeriesAxis) or not has_intervals(time, space):
         return 0
-    return int(before_ns(space).max())
+    return int(find_before_ns(space).max())
 
 
-def _around_instants(source: Perspective, operator: InterpolateInTime, instants: TimeAxis) -> Perspective:
+def _restrict_around(source: Perspective, operator: InterpolateInTime, instants: TimeAxis) -> Perspective:
     """Return what lies near enough to the instants to matter, also where it is of another time than they are."""
     space, time = source.topology.space, source.topology.time
     if not isinstance(space, SeriesAxis):
@@ -125,12 +125,12 @@ def _around_instants(source: Perspective, operator: InterpolateInTime, instants:
         start, stop = start - time.length // 2, stop - time.length // 2
         first, end = (min(max(-((time.origin - edge) // time.step), 0), time.count) for edge in (start, stop))
     else:
-        first, end = (int(edge) for edge in np.searchsorted(standing_instants_ns(time), _storable(start, stop)))
+        first, end = (int(edge) for edge in np.searchsorted(find_standing_instants_ns(time), _clip_to_int64(start, stop)))
     first = min(first, time.count - 1)
     return restrict(source, slice(first, max(end, first + 1)))
 
 
-def _covered(source: TimeAxis, target: TimeAxis, late_ns: int = 0) -> slice:
+def _find_covered(source: TimeAxis, target: TimeAxis, late_ns: int = 0) -> slice:
     """Return the source cells from the first to the last target cell; arithmetic, however many cells there are.
 
     Instants so long after the last target cell are taken, too [ns].
@@ -143,7 +143,7 @@ def _covered(source: TimeAxis, target: TimeAxis, late_ns: int = 0) -> slice:
         first = max(-(-(target.origin - source.origin) // source.step), 0)
         stop = min((target.stop - source.length - source.origin) // source.step + 1, source.count)
     else:
-        edges = _storable(target.origin, target.stop + late_ns)
+        edges = _clip_to_int64(target.origin, target.stop + late_ns)
         first = int(np.searchsorted(source.corners, edges[0]))
         ends = blocks_of(source)[1] if isinstance(source, Bins) else source.corners + 1
         stop = int(np.searchsorted(ends, edges[1], side="right"))
@@ -151,33 +151,33 @@ def _covered(source: TimeAxis, target: TimeAxis, late_ns: int = 0) -> slice:
     return slice(first, max(stop, first + 1))
 
 
-def _storable(*edges: int) -> tuple[int, ...]:
+def _clip_to_int64(*edges: int) -> tuple[int, ...]:
     """Return edges as near as 64 bits can hold them."""
     return tuple(min(max(edge, -(2**63)), 2**63 - 1) for edge in edges)
 
 
-def restrict_readings(here: Perspective, window: Window) -> Perspective:
+def restrict_readings(node: Perspective, window: Window) -> Perspective:
     """Return readings (a base, or converts of it) whose intervals start in a window.
 
-    Where the base has none of it, one slice is kept, as in `_covered`.
+    Where the base has none of it, one slice is kept, as in `_find_covered`.
     """
-    operator = here.operator
+    operator = node.operator
     if not isinstance(operator, Base):
-        source = restrict_readings(here.source, window)
-        return replace(here, sources=(source,), topology=source.topology)
+        source = restrict_readings(node.source, window)
+        return replace(node, sources=(source,), topology=source.topology)
     start = operator.window.start_ns
     inside = operator.window.intersect(window) or Window(start, start + 1)
     axis = operator.source.time_axis(inside)
     if axis is None:
         message = f"{operator.source.variable.name} is an array, not readings"
         raise TypeError(message)
-    return replace(here, topology=Topology(axis, here.topology.space), operator=replace(operator, window=inside))
+    return replace(node, topology=Topology(axis, node.topology.space), operator=replace(operator, window=inside))
 
 
-def readings_around(here: Perspective, reach_ns: int) -> Perspective:
+def widen_readings(node: Perspective, reach_ns: int) -> Perspective:
     """Return readings (a base, or converts of it) with those that begin so long before or after; the same cells."""
-    operator = here.operator
+    operator = node.operator
     if not isinstance(operator, Base):
-        return replace(here, sources=(readings_around(here.source, reach_ns),))
+        return replace(node, sources=(widen_readings(node.source, reach_ns),))
     window = Window(operator.window.start_ns - reach_ns, operator.window.stop_ns + reach_ns)
-    return replace(here, operator=replace(operator, window=window))
+    return replace(node, operator=replace(operator, window=window))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.interpolation import Variogram
 from hypergrid.interpolation.points.distance import separations
-from hypergrid.interpolation.methods.station_selection import far_limit_m, some
+from hypergrid.interpolation.methods.station_selection import far_limit_m, join_names
 from hypergrid.perspective.tree.operators import Interpolate
 from hypergrid.core.geodesy import places_m
 from hypergrid.topology import Grid, Metres, Points, SeriesAxis
@@ -30,18 +30,18 @@ MARGIN = 1.02
 
 
 @dataclass(frozen=True, eq=False)
-class Reach:
+class GridDistance:
     """How far stations are from a grid."""
 
     distance_m: Floats
     """From the grid, 0 inside, NaN without a position; shape (series,)."""
     diagonal_m: float
     """Of the grid."""
-    far: tuple[tuple[str, float], ...]
+    excluded: tuple[tuple[str, float], ...]
     """Stations that are too far to be used, with their distances [m]."""
 
 
-def reach_of(axis: SeriesAxis, grid: Grid, given: Mapping[str, Any]) -> Reach:
+def measure_grid_distance(axis: SeriesAxis, grid: Grid, given: Mapping[str, Any]) -> GridDistance:
     """Return how far stations are from the whole grid of a step.
 
     Parameters
@@ -60,7 +60,7 @@ def reach_of(axis: SeriesAxis, grid: Grid, given: Mapping[str, Any]) -> Reach:
     """
     placed = np.isfinite(axis.x) & np.isfinite(axis.y)
     distance = np.full(axis.count, np.nan)
-    distance[placed], diagonal = _from_grid(np.stack([axis.x[placed], axis.y[placed]], axis=1), grid)
+    distance[placed], diagonal = _measure_from_grid(np.stack([axis.x[placed], axis.y[placed]], axis=1), grid)
     model, limit = given.get("variogram"), given.get("ignore_beyond_m")
     if limit is None:
         # A model that is fitted to the values is not known yet, and its range is of the network's size.
@@ -73,11 +73,11 @@ def reach_of(axis: SeriesAxis, grid: Grid, given: Mapping[str, Any]) -> Reach:
             f"{np.nanmin(distance):,.0f} m from the grid; raise it"
         )
         raise InvalidQuery(message)
-    return Reach(distance, diagonal, tuple((axis.series[i].station, float(distance[i])) for i in beyond))
+    return GridDistance(distance, diagonal, tuple((axis.series[i].station, float(distance[i])) for i in beyond))
 
 
 @dataclass(frozen=True, eq=False)
-class Placing:
+class StationPlacing:
     """Where the stations of an interpolation are."""
 
     metres: Metres
@@ -88,7 +88,7 @@ class Placing:
     notes: tuple[str, ...]
 
 
-def place(axis: SeriesAxis, operator: Interpolate) -> Placing:
+def place_stations(axis: SeriesAxis, operator: Interpolate) -> StationPlacing:
     """Return where the stations of an interpolation are.
 
     Raises
@@ -97,16 +97,16 @@ def place(axis: SeriesAxis, operator: Interpolate) -> Placing:
         Great circles between projected coordinates; no such way to measure distance.
     """
     placed = np.isfinite(axis.x) & np.isfinite(axis.y)
-    far = dict(operator.far)
-    near = placed & ~np.array([series.station in far for series in axis.series], dtype=bool)
-    named = some(f"{name} ({distance / 1000:,.0f} km)" for name, distance in far.items())
-    notes = (f"stations far outside the grid are not used (ignore_beyond_m): {named}",) if far else ()
+    excluded = dict(operator.excluded_stations)
+    near = placed & ~np.array([series.station in excluded for series in axis.series], dtype=bool)
+    named = join_names(f"{name} ({distance / 1000:,.0f} km)" for name, distance in excluded.items())
+    notes = (f"stations far outside the grid are not used (ignore_beyond_m): {named}",) if excluded else ()
     # One zero in place of a position must not move the plane of all others, or turn it into a sphere.
     kept = replace(axis, x=np.where(near, axis.x, np.nan), y=np.where(near, axis.y, np.nan))
-    return Placing(Metres(kept, operator.given.get("distance") or "auto"), placed, near, notes)
+    return StationPlacing(Metres(kept, operator.arguments.get("distance") or "auto"), placed, near, notes)
 
 
-def in_reach(axis: SeriesAxis, cells: Grid | Points, operator: Interpolate) -> NDArray[np.bool_]:
+def mask_in_reach(axis: SeriesAxis, cells: Grid | Points, operator: Interpolate) -> NDArray[np.bool_]:
     """Return the stations that may have a say in an estimate at some cell, whichever of them report; shape (series,).
 
     Those that have a position, are not too far outside the step's whole grid and, where the step takes only stations
@@ -120,22 +120,22 @@ def in_reach(axis: SeriesAxis, cells: Grid | Points, operator: Interpolate) -> N
     cells
         Those that are wanted.
     """
-    far = dict(operator.far)
+    excluded = dict(operator.excluded_stations)
     near = np.isfinite(axis.x) & np.isfinite(axis.y)
-    near &= ~np.array([series.station in far for series in axis.series], dtype=bool)
-    given = operator.given
+    near &= ~np.array([series.station in excluded for series in axis.series], dtype=bool)
+    given = operator.arguments
     radius_m, merges = given.get("radius_m"), given.get("coincident") == "merge" or "merge_within_m" in given
     fixed = isinstance(given.get("variogram"), Variogram) or not operator.row.has_variance
     learns = not fixed or given.get("trend") is not None or "degree" in given or operator.covariates
     if radius_m is None or merges or learns or not near.any():
         return near
-    distance, diagonal = _from_grid(np.stack([axis.x[near], axis.y[near]], axis=1), cells)
+    distance, diagonal = _measure_from_grid(np.stack([axis.x[near], axis.y[near]], axis=1), cells)
     # Distances on a plane are off from those on the sphere, and an outline has points at intervals: better one more.
     near[near] = distance <= MARGIN * radius_m + diagonal / SIDE_POINTS
     return near
 
 
-def _from_grid(points: Floats, grid: Grid | Points) -> tuple[Floats, float]:
+def _measure_from_grid(points: Floats, grid: Grid | Points) -> tuple[Floats, float]:
     """Return the distance of points from the box of a grid [m], 0 inside, shape (points,), and its diagonal [m]."""
     left, low, right, high = grid.box
     y = np.clip(points[:, 1], low, high)
@@ -145,13 +145,13 @@ def _from_grid(points: Floats, grid: Grid | Points) -> tuple[Floats, float]:
     beyond, width = (points[:, 0] - left) % 360.0, right - left
     inside = (beyond <= width) & (y == points[:, 1])
     x = np.where(beyond <= width, points[:, 0], np.where(beyond - width < 360.0 - beyond, right, left))
-    places, outline = places_m(points[:, 0], points[:, 1]), _outline(left, right, low, high)
+    places, outline = places_m(points[:, 0], points[:, 1]), _make_outline(left, right, low, high)
     onto = separations(places[:, None], places_m(x, y)[:, None])[:, 0, 0]
     distance = np.minimum(separations(places, outline).min(axis=1), onto)
     return np.where(inside, 0.0, distance), float(separations(outline, outline).max())
 
 
-def _outline(left: float, right: float, low: float, high: float) -> Floats:
+def _make_outline(left: float, right: float, low: float, high: float) -> Floats:
     """Return points around a grid in degrees, on the sphere [m], shape (4 * SIDE_POINTS, 3)."""
     x, y = np.linspace(left, right, SIDE_POINTS), np.linspace(low, high, SIDE_POINTS)
     lon = np.concatenate([x, x, np.full(SIDE_POINTS, left), np.full(SIDE_POINTS, right)])

@@ -39,14 +39,14 @@ def parse_memory(value: object) -> Memory:
         raise InvalidTime(message) from error
 
 
-def averaged(perspective: Perspective) -> tuple[Perspective, tuple[Perspective, ...]]:
+def split_aggregates(perspective: Perspective) -> tuple[Perspective, tuple[Perspective, ...]]:
     """Return the step below the aggregates that end a query, and these aggregates, lowest first."""
     steps: list[Perspective] = []
-    here = perspective
-    while isinstance(here.operator, Aggregate) and here.source.is_interpolated:
-        steps.append(here)
-        here = here.source
-    return here, tuple(reversed(steps))
+    node = perspective
+    while isinstance(node.operator, Aggregate) and node.source.is_interpolated:
+        steps.append(node)
+        node = node.source
+    return node, tuple(reversed(steps))
 
 
 def check_variance(perspective: Perspective) -> None:
@@ -58,10 +58,10 @@ def check_variance(perspective: Perspective) -> None:
         There is no interpolation, or what follows it is no mean or sum; or a mean of estimates that do not use all
         stations; or a correlation in time without a mean over time.
     """
-    here, aggregates = averaged(perspective)
-    operator = here.operator
+    node, aggregates = split_aggregates(perspective)
+    operator = node.operator
     if not isinstance(operator, Interpolate):
-        where = f"ends with {type(operator).__name__.lower()} after it" if here.is_interpolated else "has none"
+        where = f"ends with {type(operator).__name__.lower()} after it" if node.is_interpolated else "has none"
         message = (
             f"variance belongs to an interpolated estimate, and to means and sums of such; this query {where}; ask for "
             "it where interpolate, or aggregates after it, are the last steps"
@@ -75,15 +75,15 @@ def check_variance(perspective: Perspective) -> None:
                 "or sum, or take it from simulated fields (hg.simulate)"
             )
             raise InvalidQuery(message)
-    _check_method(operator, here.source.topology.space.count, is_averaged=bool(aggregates))
+    _check_method(operator, node.source.topology.space.count, is_averaged=bool(aggregates))
     over_time = any(isinstance(a.operator, Aggregate) and "time" in a.operator.dimensions for a in aggregates)
-    if operator.memory is not None and not over_time:
+    if operator.error_correlation is not None and not over_time:
         message = "correlation_time is for means over time; this query has none after its interpolation: leave it out"
         raise InvalidQuery(message)
 
 
 def _check_method(operator: Interpolate, stations: int, *, is_averaged: bool) -> None:
-    given = operator.given
+    given = operator.arguments
     used = [name for name in _NOT_ALL if given.get(name) is not None]
     if used == ["neighbours"] and given["neighbours"] >= stations:
         used = []

@@ -10,14 +10,14 @@ from hypergrid.interpolation.solvers.trend import ELEVATION
 from hypergrid.perspective.tree.operators import Source
 from hypergrid.perspective.tree.perspective import Perspective
 from hypergrid.core.readings import Series
-from hypergrid.topology import PER_UNIT, Bands, Grid, Levels, SeriesAxis, levels, levels_words
+from hypergrid.topology import PER_UNIT, Bands, Grid, Levels, SeriesAxis, levels, describe_levels
 from hypergrid.layers.layer import Layer
 
 FAR_M: Final = 5_000.0
 """How far above or below all stations a level may be [m]: a trend in height is of the troposphere at best."""
 
 
-def layers_on_levels(method: str, names: tuple[str, ...], stations: SeriesAxis, source: Source) -> tuple[str, ...]:
+def list_layers_on_levels(method: str, names: tuple[str, ...], stations: SeriesAxis, source: Source) -> tuple[str, ...]:
     """Return the layers that an interpolation onto levels needs: that of elevation only for stations that need it.
 
     Cells have the height of their level. A station has the elevation that its deployment gives, or that of the ground.
@@ -52,7 +52,7 @@ def layers_on_levels(method: str, names: tuple[str, ...], stations: SeriesAxis, 
     return names
 
 
-def bands_of(along: Mapping[str, Any], here: Perspective) -> Bands:
+def make_bands(along: Mapping[str, Any], node: Perspective) -> Bands:
     """Return the bands of elevation of an aggregate over z of stations, or of a grid on the ground.
 
     Raises
@@ -60,12 +60,12 @@ def bands_of(along: Mapping[str, Any], here: Perspective) -> Bands:
     InvalidQuery, NotFound
         Other dimensions beside z, readings, no height of anything, no layer of elevation, or cells that are none.
     """
-    space = here.topology.space
+    space = node.topology.space
     if len(along) > 1:
         others = ", ".join(name for name in along if name != "z")
         message = f"bands of elevation are cells in place of {others}; give one or the other"
         raise InvalidQuery(message)
-    if here.holds_readings:
+    if node.holds_readings:
         message = "an aggregate over z needs values in time cells; align the readings with an aggregate over time first"
         raise InvalidQuery(message)
     if isinstance(space, SeriesAxis):
@@ -76,11 +76,11 @@ def bands_of(along: Mapping[str, Any], here: Perspective) -> Bands:
             _refuse_no_heights("an aggregate over z", space)
     elif isinstance(space, Grid):
         try:
-            layer = here.bases()[0].operator.source.layer(ELEVATION)  # type: ignore[union-attr]
+            layer = node.list_bases()[0].operator.source.layer(ELEVATION)  # type: ignore[union-attr]
         except NotFound as error:
             message = f"{error}; bands of a grid on the ground are those of its cells' elevation"
             raise NotFound(message) from error
-        heights_m, terrain = layer.at(space.centres(np.arange(space.count))), layer.token
+        heights_m, terrain = layer.sample(space.centres(np.arange(space.count))), layer.token
         if np.isnan(heights_m).all():
             message = f"layer {ELEVATION!r} knows the height of no cell of the grid; give a layer of the grid's area"
             raise InvalidQuery(message)
@@ -94,7 +94,7 @@ def bands_of(along: Mapping[str, Any], here: Perspective) -> Bands:
         kind = "stations" if isinstance(space, SeriesAxis) else "cells"
         message = (
             f"no band holds any of the {kind}, which lie from {np.nanmin(heights_m):.7g} to {np.nanmax(heights_m):.7g} "
-            f"m; the bands are {levels_words(bands.z)}: give bands of their heights"
+            f"m; the bands are {describe_levels(bands.z)}: give bands of their heights"
         )
         raise InvalidQuery(message)
     return bands
@@ -114,15 +114,15 @@ def refuse_far_levels(axis: Levels, stations: SeriesAxis, ground: Layer | None) 
     """
     heights_m, unknown = stations.elevation_m, np.isnan(stations.elevation_m)
     if ground is not None and unknown.any():
-        heights_m = np.where(unknown, ground.at(np.stack([stations.x, stations.y], axis=1)), heights_m)
+        heights_m = np.where(unknown, ground.sample(np.stack([stations.x, stations.y], axis=1)), heights_m)
     if np.isnan(heights_m).all():
         return
     low, high = float(np.nanmin(heights_m)), float(np.nanmax(heights_m))
-    far = (axis.centres < low - FAR_M) | (axis.centres > high + FAR_M)
-    if far.any():
-        named = ", ".join(f"{height:.7g}" for height in axis.centres[far][:4]) + (", …" if far.sum() > 4 else "")
+    is_far = (axis.centres < low - FAR_M) | (axis.centres > high + FAR_M)
+    if is_far.any():
+        named = ", ".join(f"{height:.7g}" for height in axis.centres[is_far][:4]) + (", …" if is_far.sum() > 4 else "")
         message = (
-            f"{far.sum()} of {axis.count} levels ({named} m) are more than {FAR_M / 1000:g} km above or below all "
+            f"{is_far.sum()} of {axis.count} levels ({named} m) are more than {FAR_M / 1000:g} km above or below all "
             f"stations, which lie from {low:.7g} to {high:.7g} m: a trend of these says nothing there; heights are in "
             "metres above sea level"
         )

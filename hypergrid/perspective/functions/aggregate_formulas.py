@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidUnit
 from hypergrid.core.units import DIMENSIONLESS_TEXT, difference_of
-from hypergrid.perspective.functions.ragged import Floats, Listing, Members
+from hypergrid.perspective.functions.ragged import Floats, Listing, RaggedCells
 
 Counts = NDArray[np.int64]
 Given = Mapping[str, Any]
@@ -27,31 +27,31 @@ _SAME_TIME_DAYS: Final = 1e-9
 """Spread of times below which values all stand at one time [day]: rounding alone makes some 1e-12."""
 
 
-def spread_of(members: Members, _given: Given) -> States:
+def find_spread(members: RaggedCells, _given: Given) -> States:
     """Return the mean of each cell, and the sum of squared deviations from it.
 
     Two passes, with the rounding of the first mean taken out (Chan, Golub and LeVeque, 1983, equation 1.7), so that
     a small spread far from 0 is not lost.
     """
     mean = members.mean(members.value)
-    off = members.value - members.spread(mean)
+    off = members.value - members.repeat_per_member(mean)
     rest = members.mean(off)
     return mean + rest, np.maximum(members.total(off**2) - members.sizes * rest**2, 0.0)
 
 
-def merged_spread(states: States, count: Counts, cells: Listing) -> States:
+def merge_spread(states: States, count: Counts, cells: Listing) -> States:
     """Return mean and squared deviations of cells from those of their parts (Chan and others, 1983, section 3)."""
     means, squares = states
-    mean = _pooled(means, count, cells)
-    off = means - cells.spread(mean)
+    mean = _pool_means(means, count, cells)
+    off = means - cells.repeat_per_member(mean)
     return mean, cells.total(squares + count * off**2)
 
 
-def _pooled(means: Floats, count: Counts, cells: Listing) -> Floats:
+def _pool_means(means: Floats, count: Counts, cells: Listing) -> Floats:
     """Return the mean of all values from the means and counts of parts, as exact as the parts are."""
     whole = np.maximum(cells.total(count.astype(np.float64)), 1.0)
     rough = cells.total(count * means) / whole
-    return rough + cells.total(count * (means - cells.spread(rough))) / whole
+    return rough + cells.total(count * (means - cells.repeat_per_member(rough))) / whole
 
 
 def variance(states: States, count: Counts, _given: Given) -> Floats:
@@ -64,23 +64,23 @@ def standard_deviation(states: States, count: Counts, given: Given) -> Floats:
     return np.sqrt(variance(states, count, given))
 
 
-def quantile(members: Members, given: Given) -> Floats:
+def quantile(members: RaggedCells, given: Given) -> Floats:
     """Return a quantile of each cell by linear interpolation between its ordered values, as numpy; NaN where empty."""
-    found = np.full(len(members.sizes), np.nan)
-    some = np.flatnonzero(members.sizes)
-    ordered = members.ordered()
-    place = given["q"] * (members.sizes[some] - 1)
-    low = np.floor(place).astype(np.int64)
-    first = (np.cumsum(members.sizes) - members.sizes)[some]
+    quantiles = np.full(len(members.sizes), np.nan)
+    filled_cells = np.flatnonzero(members.sizes)
+    ordered = members.sort_values()
+    rank = given["q"] * (members.sizes[filled_cells] - 1)
+    low = np.floor(rank).astype(np.int64)
+    first = (np.cumsum(members.sizes) - members.sizes)[filled_cells]
     below = ordered[first + low]
-    above = ordered[first + np.minimum(low + 1, members.sizes[some] - 1)]
-    share, step = place - low, above - below
+    above = ordered[first + np.minimum(low + 1, members.sizes[filled_cells] - 1)]
+    share, step = rank - low, above - below
     # From the nearer end, so that equal values give themselves.
-    found[some] = np.where(share < 0.5, below + share * step, above - (1 - share) * step)
-    return found
+    quantiles[filled_cells] = np.where(share < 0.5, below + share * step, above - (1 - share) * step)
+    return quantiles
 
 
-def median(members: Members, _given: Given) -> Floats:
+def median(members: RaggedCells, _given: Given) -> Floats:
     """Return the median of each cell; NaN where empty."""
     return quantile(members, {"q": 0.5})
 
@@ -100,10 +100,10 @@ def northward(values: Floats, _for_days: Floats | None, _given: Given) -> Floats
 def direction(states: States, count: Counts, _given: Given) -> Floats:
     """Return the direction of the sum of unit vectors [degree], 0 <= direction < 360; missing where they cancel."""
     east, north = states
-    found = np.mod(np.rad2deg(np.arctan2(east, north)), 360.0)
+    degrees = np.mod(np.rad2deg(np.arctan2(east, north)), 360.0)
     # The remainder of a tiny negative angle rounds up to 360.
-    found = np.where(found >= 360.0, 0.0, found)
-    return np.where((count > 0) & (np.hypot(east, north) >= CALM * count), found, np.nan)
+    degrees = np.where(degrees >= 360.0, 0.0, degrees)
+    return np.where((count > 0) & (np.hypot(east, north) >= CALM * count), degrees, np.nan)
 
 
 def exceeds(values: Floats, _for_days: Floats | None, given: Given) -> Floats:
@@ -123,25 +123,25 @@ def degree_days(values: Floats, for_days: Floats | None, given: Given) -> Floats
     return warm * for_days
 
 
-def trend_of(members: Members, _given: Given) -> States:
+def find_trend(members: RaggedCells, _given: Given) -> States:
     """Return mean time [day], mean value, squared deviations of the times, and products of the two's deviations."""
-    if members.standing is None:
+    if members.instants is None:
         message = "a trend needs the times of the values"
         raise TypeError(message)
-    times = members.standing.at_days
+    times = members.instants.at_days
     mean_time, mean = members.mean(times), members.mean(members.value)
-    late, off = times - members.spread(mean_time), members.value - members.spread(mean)
+    late, off = times - members.repeat_per_member(mean_time), members.value - members.repeat_per_member(mean)
     rest_time, rest = members.mean(late), members.mean(off)
     squares = members.total(late**2) - members.sizes * rest_time**2
     products = members.total(late * off) - members.sizes * rest_time * rest
     return mean_time + rest_time, mean + rest, np.maximum(squares, 0.0), products
 
 
-def merged_trend(states: States, count: Counts, cells: Listing) -> States:
+def merge_trend(states: States, count: Counts, cells: Listing) -> States:
     """Return the four numbers of cells from those of their parts."""
     times, means, squares, products = states
-    mean_time, mean = _pooled(times, count, cells), _pooled(means, count, cells)
-    late, off = times - cells.spread(mean_time), means - cells.spread(mean)
+    mean_time, mean = _pool_means(times, count, cells), _pool_means(means, count, cells)
+    late, off = times - cells.repeat_per_member(mean_time), means - cells.repeat_per_member(mean)
     return mean_time, mean, cells.total(squares + count * late**2), cells.total(products + count * late * off)
 
 
@@ -171,10 +171,10 @@ def squared_unit(unit: str) -> str:
     """Return the unit of a squared difference of values."""
     if unit in DIMENSIONLESS_TEXT:
         return unit
-    return " ".join(_squared(_plain_difference(word)) for word in unit.split())
+    return " ".join(_square_word(_plain_difference(word)) for word in unit.split())
 
 
-def _squared(word: str) -> str:
+def _square_word(word: str) -> str:
     name = word.rstrip("0123456789")
     power = word[len(name) :] or "1"
     name, sign = (name[:-1], "-") if name.endswith("-") else (name, "")

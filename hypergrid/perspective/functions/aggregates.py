@@ -25,18 +25,18 @@ from hypergrid.core.times import DAY_NS, format_duration, parse_duration
 from hypergrid.core.units import DIMENSIONLESS_TEXT, convert, counter_fault
 from hypergrid.perspective.functions import aggregate_formulas as formulas
 from hypergrid.perspective.functions.aggregate_formulas import Counts, Given, States
-from hypergrid.perspective.functions.ragged import Floats, Listing, Members
+from hypergrid.perspective.functions.ragged import Floats, Listing, RaggedCells
 from hypergrid.physics.counters import Increments, increments, span_ns
 
 Hashes = NDArray[np.uint64]
 
-LEAST_GAP_NS: Final = DAY_NS // 24
+MIN_GAP_NS: Final = DAY_NS // 24
 GAP_INTERVALS: Final = 3
 """A counter is followed over a gap of so many intervals, and over the least gap in any case: two missing readings."""
 
 
 @dataclass(frozen=True)
-class Part:
+class FoldedNumber:
     """One number kept while folding the values of a cell."""
 
     fold: np.ufunc
@@ -57,15 +57,15 @@ class AggregateRow:
     min_coverage: float = 0.0
     """Share of the possible readings below which the result is missing, unless the query says otherwise."""
     parameters: tuple[Parameter, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FoldedNumber, ...] = ()
     """What is folded by ufuncs."""
-    step: Callable[[Members, Given], States] | None = None
+    step: Callable[[RaggedCells, Given], States] | None = None
     """Values of cells to what is kept of each, finite also for a cell without values."""
     merge: Callable[[States, Counts, Listing], States] | None = None
     """What is kept of parts of cells, listed cell by cell, and their counts to what is kept of the cells."""
     finish: Callable[[States, Counts, Given], Floats] | None = None
     """What is kept, and counts, to values; counts may be 0."""
-    whole: Callable[[Members, Given], Floats] | None = None
+    whole: Callable[[RaggedCells, Given], Floats] | None = None
     """All values of cells to one value a cell, NaN where there is none."""
     rank: Callable[[Hashes, Counts], Counts] | None = None
     """For a row that chooses: hash of the cell and its count (above 0) to the rank of the reading in time."""
@@ -129,7 +129,7 @@ class AggregateRow:
 AGGREGATES: Registry[AggregateRow] = Registry("aggregate function")
 
 
-def _add(name: str, summary: str, **row: Any) -> None:  # noqa: ANN401 - the fields of a row
+def _add_aggregate(name: str, summary: str, **row: Any) -> None:  # noqa: ANN401 - the fields of a row
     AGGREGATES.add(name, AggregateRow(name, summary, **row))
 
 
@@ -147,10 +147,10 @@ def _where_any(states: States, count: Counts, _given: Given) -> Floats:
     return np.where(count > 0, states[0], np.nan)
 
 
-_SUM = Part(np.add, 0.0)
+_SUM = FoldedNumber(np.add, 0.0)
 _AMOUNT = {"linear": True, "of_extremes": False, "of_directions": False, "of_counters": False}
 
-_add(
+_add_aggregate(
     "mean",
     "Arithmetic mean.",
     min_coverage=0.8,
@@ -160,7 +160,7 @@ _add(
     cell_method="mean",
     **_AMOUNT,
 )
-_add(
+_add_aggregate(
     "sum",
     "Sum; one of temperatures in degC is of what they lie above 0 degC, in K.",
     min_coverage=1.0,
@@ -172,27 +172,27 @@ _add(
     cell_method="sum",
     **_AMOUNT,
 )
-_add(
+_add_aggregate(
     "min",
     "Smallest value.",
-    parts=(Part(np.minimum, np.inf),),
+    parts=(FoldedNumber(np.minimum, np.inf),),
     finish=_where_any,
     idempotent=True,
     of_directions=False,
     of_instants=False,
     cell_method="minimum",
 )
-_add(
+_add_aggregate(
     "max",
     "Largest value.",
-    parts=(Part(np.maximum, -np.inf),),
+    parts=(FoldedNumber(np.maximum, -np.inf),),
     finish=_where_any,
     idempotent=True,
     of_directions=False,
     of_instants=False,
     cell_method="maximum",
 )
-_add(
+_add_aggregate(
     "count",
     "Number of values.",
     parts=(_SUM,),
@@ -204,9 +204,9 @@ _add(
 )
 
 _CHOSEN = {"over": "time", "cell_method": "point"}
-_add("first", "Earliest value.", rank=lambda _, count: np.zeros_like(count), **_CHOSEN)
-_add("last", "Latest value.", rank=lambda _, count: count - 1, **_CHOSEN)
-_add(
+_add_aggregate("first", "Earliest value.", rank=lambda _, count: np.zeros_like(count), **_CHOSEN)
+_add_aggregate("last", "Latest value.", rank=lambda _, count: count - 1, **_CHOSEN)
+_add_aggregate(
     "sample",
     "One value that a hash of the cell picks: the same every time.",
     rank=lambda hashes, count: (hashes % count.astype(np.uint64)).astype(np.int64),
@@ -214,10 +214,10 @@ _add(
 )
 
 _SPREAD = {
-    "min_coverage": 0.8, "step": formulas.spread_of, "merge": formulas.merged_spread, "of_extremes": False,
+    "min_coverage": 0.8, "step": formulas.find_spread, "merge": formulas.merge_spread, "of_extremes": False,
     "of_directions": False, "of_counters": False, "of_instants": False,
 }  # fmt: skip
-_add(
+_add_aggregate(
     "variance",
     "Sample variance (over n - 1); missing below two values.",
     finish=formulas.variance,
@@ -226,7 +226,7 @@ _add(
     long_name="variance of {0}",
     **_SPREAD,
 )
-_add(
+_add_aggregate(
     "standard_deviation",
     "Sample standard deviation (over n - 1); missing below two values.",
     finish=formulas.standard_deviation,
@@ -245,14 +245,14 @@ def _quantile_unit(unit: str, given: Given) -> str:
 
 
 _RANKED = {"min_coverage": 0.8, "of_extremes": False, "of_directions": False, "of_counters": False}
-_add(
+_add_aggregate(
     "median",
     "The value in the middle, or the mean of the two.",
     whole=formulas.median,
     cell_method="median",
     **_RANKED,
 )
-_add(
+_add_aggregate(
     "quantile",
     "The value below which a share q of the values lies, interpolated linearly between them.",
     parameters=(Parameter("q", "number", "share of the values, 0 to 1", unit="1"),),
@@ -271,12 +271,12 @@ def _direction_unit(unit: str, _given: Given) -> str:
     return unit
 
 
-_add(
+_add_aggregate(
     "circular_mean",
     "Mean direction by unit vectors; missing where they cancel. A mean wind is that of its components: merge "
     "eastward_wind and northward_wind, take the mean of each, and merge wind_direction or wind_speed.",
     min_coverage=0.8,
-    parts=(Part(np.add, 0.0, formulas.eastward), Part(np.add, 0.0, formulas.northward)),
+    parts=(FoldedNumber(np.add, 0.0, formulas.eastward), FoldedNumber(np.add, 0.0, formulas.northward)),
     finish=formulas.direction,
     of_extremes=False,
     unit=_direction_unit,
@@ -284,18 +284,18 @@ _add(
 )
 
 
-def _one_of(function: str, name: str, given: Given, choices: tuple[str, ...]) -> None:
+def _check_choice(function: str, name: str, given: Given, choices: tuple[str, ...]) -> None:
     if given[name] not in choices:
         message = f"{name!r} of {function} needs one of {', '.join(map(repr, choices))}; got {given[name]!r}"
         raise InvalidQuery(message)
 
 
 def _share_unit(_unit: str, given: Given) -> str:
-    _one_of("exceedance", "side", given, ("above", "below"))
+    _check_choice("exceedance", "side", given, ("above", "below"))
     return "1"
 
 
-_add(
+_add_aggregate(
     "exceedance",
     "Share of the values that lie above, or below, a threshold; one that equals it does not.",
     min_coverage=0.8,
@@ -303,7 +303,7 @@ _add(
         Parameter("threshold", "number", "what values are compared with", unit="variable"),
         Parameter("side", "text", "'above' or 'below'", required=False, default="above"),
     ),
-    parts=(Part(np.add, 0.0, formulas.exceeds),),
+    parts=(FoldedNumber(np.add, 0.0, formulas.exceeds),),
     finish=_share,
     of_instants=False,
     weigh="area",
@@ -329,7 +329,7 @@ def _degree_days_unit(unit: str, given: Given) -> str:
     return "K day" if float(convert(1.0, difference, "K")) == 1.0 else f"{difference} day"
 
 
-_add(
+_add_aggregate(
     "degree_days",
     "How far values lie above a base (up to an upper limit), times the time that each stands for, summed.",
     min_coverage=1.0,
@@ -337,7 +337,7 @@ _add(
         Parameter("base", "number", "temperature from which it counts", unit="variable"),
         Parameter("upper", "number", "temperature beyond which no more is counted", unit="variable", required=False),
     ),
-    parts=(Part(np.add, 0.0, formulas.degree_days),),
+    parts=(FoldedNumber(np.add, 0.0, formulas.degree_days),),
     finish=_where_any,
     of_extremes=False,
     of_directions=False,
@@ -351,11 +351,11 @@ _add(
 
 
 def _trend_unit(unit: str, given: Given) -> str:
-    _one_of("trend", "per", given, tuple(formulas.DAYS_IN))
+    _check_choice("trend", "per", given, tuple(formulas.DAYS_IN))
     return formulas.rate_unit(unit, given["per"])
 
 
-_add(
+_add_aggregate(
     "trend",
     "Least-squares slope of the values on their time; missing below three values.",
     min_coverage=0.8,
@@ -364,8 +364,8 @@ _add(
             "per", "text", "'day', 'year' (of 365.25 days) or 'decade'", required=False, default="day"
         ),
     ),
-    step=formulas.trend_of,
-    merge=formulas.merged_trend,
+    step=formulas.find_trend,
+    merge=formulas.merge_trend,
     finish=formulas.slope,
     of_directions=False,
     of_instants=False,
@@ -394,19 +394,19 @@ def _counter_unit(unit: str, given: Given) -> str:
     return unit
 
 
-def _counted(values: Floats, at_ns: Counts, group: NDArray[Any], given: Given) -> Increments:
+def _count_growth(values: Floats, at_ns: Counts, group: NDArray[Any], given: Given) -> Increments:
     """Return what counters grew by, by the parameters of a rain accumulation."""
     declared = {"resolution": given.get("resolution"), "rollover": given.get("rollover")}
     return increments(values, at_ns, group, _gap_ns(given), **declared)
 
 
-def _bridged(given: Given, interval_ns: int) -> Mapping[str, Any]:
+def _add_max_gap(given: Given, interval_ns: int) -> Mapping[str, Any]:
     if given["max_gap"] is not None:
         return given
-    return {**given, "max_gap": format_duration(max(LEAST_GAP_NS, GAP_INTERVALS * interval_ns))}
+    return {**given, "max_gap": format_duration(max(MIN_GAP_NS, GAP_INTERVALS * interval_ns))}
 
 
-_add(
+_add_aggregate(
     "rain_accumulation",
     "What an ever-growing counter grew by: the sum of the increments between readings. A fall to near zero is a reset, "
     "one at the rollover a rollover, a large lasting one an emptying; smaller ones are noise or evaporation, balanced "
@@ -428,8 +428,8 @@ _add(
     ),
     parts=(_SUM,),
     finish=_where_any,
-    prepare=_counted,
-    settle=_bridged,
+    prepare=_count_growth,
+    settle=_add_max_gap,
     reach_ns=_counter_reach_ns,
     of_extremes=False,
     of_directions=False,

@@ -13,7 +13,7 @@ from hypergrid.interpolation import METHODS
 from hypergrid.perspective.functions.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.functions.merges import MERGES, MergeRow
 from hypergrid.perspective.functions.rows import CONVERTS
-from hypergrid.perspective.functions.user_function_identity import ADDED
+from hypergrid.perspective.functions.user_function_identity import FUNCTION_IDENTITIES
 
 TABLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "convert": CONVERTS, "aggregate": AGGREGATES, "merge": MERGES, "interpolate": METHODS,
@@ -26,7 +26,7 @@ END: Final = "<!-- end of functions -->\n"
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """One function or method."""
 
     step: str
@@ -42,7 +42,7 @@ class Entry:
     """Whether a user, or another package, added it."""
 
     @property
-    def called(self) -> str:
+    def signature(self) -> str:
         """Its parameters in a line: `q`, `side=above`, those that may be left out in brackets."""
         return ", ".join(called(parameter) for parameter in self.parameters)
 
@@ -64,22 +64,24 @@ def called(parameter: Parameter) -> str:
     return f"[{parameter.name}]" if default is None else f"[{parameter.name}={words}]"
 
 
-def catalogue() -> list[Entry]:
+def list_catalogue() -> list[CatalogueEntry]:
     """Return every function and method, those of each step in the order of its table, users' own among them."""
-    return [_entry(step, name, row) for step, table in TABLES.items() for name, row in table.items()]
+    return [_make_entry(step, name, row) for step, table in TABLES.items() for name, row in table.items()]
 
 
-def _entry(step: str, name: str, row: Any) -> Entry:  # noqa: ANN401 - rows of four tables
+def _make_entry(step: str, name: str, row: Any) -> CatalogueEntry:  # noqa: ANN401 - rows of four tables
     of: tuple[str, ...] = ()
     if isinstance(row, MergeRow):
         of = row.roles
         if row.takes:
             of = tuple(f"{role} [{unit}]" for role, unit in zip(of, row.takes, strict=True))
     coverage = row.min_coverage if isinstance(row, AggregateRow) else None
-    return Entry(step, name, row.summary, row.parameters, of, coverage, any(key == (step, name) for key in ADDED))
+    return CatalogueEntry(
+        step, name, row.summary, row.parameters, of, coverage, any(key == (step, name) for key in FUNCTION_IDENTITIES)
+    )
 
 
-def markdown(entries: Iterable[Entry]) -> str:
+def format_tables(entries: Iterable[CatalogueEntry]) -> str:
     """Return a table a step."""
     listed, parts = list(entries), []
     for step in TABLES:
@@ -88,18 +90,18 @@ def markdown(entries: Iterable[Entry]) -> str:
         for entry in listed:
             if entry.step == step:
                 own = f" {entry.needs} |" if needs else ""
-                parts.append(f"| `{entry.name}` | {entry.summary} |{own} {entry.called} |\n")
+                parts.append(f"| `{entry.name}` | {entry.summary} |{own} {entry.signature} |\n")
         parts.append("\n")
     return "".join(parts)
 
 
-def with_tables(readme: str) -> str:
+def replace_tables(readme: str) -> str:
     """Return the README's text with its tables as they are to be: of what HyperGrid itself brings."""
     before, rest = readme.split(BEGIN)
-    own = markdown(entry for entry in catalogue() if not entry.is_added)
+    own = format_tables(entry for entry in list_catalogue() if not entry.is_added)
     return f"{before}{BEGIN}\n{own}{END}{rest.split(END)[1]}"
 
 
 if __name__ == "__main__":
     _path = Path(__file__).parents[1] / "README.md"
-    _path.write_text(with_tables(_path.read_text()))
+    _path.write_text(replace_tables(_path.read_text()))

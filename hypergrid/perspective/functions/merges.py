@@ -44,7 +44,7 @@ class MergeRow:
     standard_name: str | None = None
     """CF standard name of the result; `{0}` stands for that of the first source."""
 
-    def needed(self, units: tuple[str, ...]) -> tuple[str, ...]:
+    def list_needed_units(self, units: tuple[str, ...]) -> tuple[str, ...]:
         """Return the units that values [units] are converted to before the function sees them."""
         if self.takes or not self.alike:
             return self.takes or units
@@ -54,7 +54,7 @@ class MergeRow:
 MERGES: Registry[MergeRow] = Registry("merge function")
 
 
-def unit_of_formula(name: str, roles: tuple[str, ...], takes: tuple[str, ...], result: str) -> Callable[..., str]:
+def make_formula_unit(name: str, roles: tuple[str, ...], takes: tuple[str, ...], result: str) -> Callable[..., str]:
     """Return what checks the units of a formula's sources and returns that of its result.
 
     Raises

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, InvalidUnit
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.units import DIMENSIONLESS_TEXT
-from hypergrid.perspective.functions.merges import MERGES, MergeRow, unit_of_formula
-from hypergrid.perspective.functions.rows import CONVERTS, ConvertRow, Where
+from hypergrid.perspective.functions.merges import MERGES, MergeRow, make_formula_unit
+from hypergrid.perspective.functions.rows import CONVERTS, CellPlaces, ConvertRow
 from hypergrid.physics import moisture, sun, wind
 
 Floats = NDArray[np.float64]
@@ -45,17 +45,17 @@ def _refuse_turbidity(turbidity: float) -> None:
         raise InvalidQuery(message)
 
 
-def _clear(given: Mapping[str, Any], where: Where) -> Floats:
+def _clear(given: Mapping[str, Any], where: CellPlaces) -> Floats:
     return sun.clear_sky_of_cells(
         where.start_ns, where.length_ns, where.lon, where.lat, where.elevation_m, turbidity=given["turbidity"]
     )
 
 
-def _index(values: Floats, given: Mapping[str, Any], where: Where) -> Floats:
+def _index(values: Floats, given: Mapping[str, Any], where: CellPlaces) -> Floats:
     return sun.clear_sky_index(values, _clear(given, where))
 
 
-def _from_index(values: Floats, given: Mapping[str, Any], where: Where) -> Floats:
+def _from_index(values: Floats, given: Mapping[str, Any], where: CellPlaces) -> Floats:
     return sun.from_clear_sky_index(values, _clear(given, where))
 
 
@@ -208,7 +208,7 @@ for _name, _summary, _formula, _takes, _result, _standard_name, _long_name in (
             _name,
             _summary,
             _formula,
-            unit_of_formula(_name, _roles, _units, _result),
+            make_formula_unit(_name, _roles, _units, _result),
             alike=False,
             takes=_units,
             matched=True,

@@ -14,7 +14,7 @@ LISTED_AT_ONCE: Final = 2**19
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class ValueInstants:
     """Where in time the values along an axis stand, and how long each stands for."""
 
     at_days: Floats
@@ -22,9 +22,9 @@ class Standing:
     for_days: Floats
     """How long each stands for [day], NaN where that is not known, shape (n,)."""
 
-    def of(self, places: NDArray[np.intp]) -> "Standing":
+    def of(self, places: NDArray[np.intp]) -> "ValueInstants":
         """Return those of some values."""
-        return Standing(self.at_days[places], self.for_days[places])
+        return ValueInstants(self.at_days[places], self.for_days[places])
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,37 +37,37 @@ class Listing:
     def total(self, numbers: Floats) -> Floats:
         """Return the sum of each cell's numbers, 0 where it has none: shape (members,) to (cells,)."""
         sums = np.zeros(len(self.sizes))
-        some = self.sizes > 0
-        if some.any():
-            sums[some] = np.add.reduceat(numbers, (np.cumsum(self.sizes) - self.sizes)[some])
+        has_members = self.sizes > 0
+        if has_members.any():
+            sums[has_members] = np.add.reduceat(numbers, (np.cumsum(self.sizes) - self.sizes)[has_members])
         return sums
 
     def mean(self, numbers: Floats) -> Floats:
         """Return the mean of each cell's numbers, 0 where it has none: shape (members,) to (cells,)."""
         return self.total(numbers) / np.maximum(self.sizes, 1)
 
-    def spread(self, numbers: Floats) -> Floats:
+    def repeat_per_member(self, numbers: Floats) -> Floats:
         """Return a number of each cell for each of its members: shape (cells,) to (members,)."""
         return np.repeat(numbers, self.sizes)
 
-    def within(self) -> NDArray[np.int64]:
+    def number_members(self) -> NDArray[np.int64]:
         """Return which member of its cell each is, from 0 on, shape (members,)."""
         return np.arange(int(self.sizes.sum())) - np.repeat(np.cumsum(self.sizes) - self.sizes, self.sizes)
 
 
 @dataclass(frozen=True, eq=False)
-class Members(Listing):
+class RaggedCells(Listing):
     """Values of cells, listed cell by cell, those of a cell in the order of time; none is missing."""
 
     value: Floats
     """Shape (members,)."""
-    standing: Standing | None = None
+    instants: ValueInstants | None = None
     """Of the members, for functions that are timed."""
 
     def table(self) -> Floats:
         """Return a row for each cell with its values in ascending order, then as much infinity as fills the row."""
         filled = np.full((len(self.sizes), int(self.sizes.max(initial=0))), np.inf)
-        filled[np.repeat(np.arange(len(self.sizes)), self.sizes), self.within()] = self.value
+        filled[np.repeat(np.arange(len(self.sizes)), self.sizes), self.number_members()] = self.value
         filled.sort(axis=1)
         return filled
 
@@ -78,7 +78,7 @@ class Members(Listing):
         inside = rows < self.sizes[cells]
         return np.where(inside, self.value[np.where(inside, first + rows, 0)], np.nan)
 
-    def ordered(self) -> Floats:
+    def sort_values(self) -> Floats:
         """Return the values cell by cell, those of a cell in ascending order, shape (members,)."""
         cells, width = len(self.sizes), int(self.sizes.max(initial=0))
         # Rows of a table are sorted some five times as fast as two keys, where it is not mostly filling.
@@ -89,7 +89,7 @@ class Members(Listing):
         return self.value[order]
 
 
-def pieces(sizes: NDArray[np.int64]) -> Iterator[slice]:
+def split_pieces(sizes: NDArray[np.int64]) -> Iterator[slice]:
     """Return the cells in parts of at most `LISTED_AT_ONCE` members, or of one cell that has more.
 
     Where there are no cells, one part is empty.

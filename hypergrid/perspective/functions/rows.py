@@ -14,13 +14,13 @@ from hypergrid.core.parameters import Parameter
 from hypergrid.core.registry import Registry
 from hypergrid.perspective.functions.aggregates import AGGREGATES, AggregateRow
 
-__all__ = ["AGGREGATES", "CONVERTS", "AggregateRow", "ConvertRow", "Where"]
+__all__ = ["AGGREGATES", "CONVERTS", "AggregateRow", "CellPlaces", "ConvertRow"]
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Where:
+class CellPlaces:
     """Where and when the values of a block are: time cells by places."""
 
     start_ns: NDArray[np.int64]
@@ -34,7 +34,7 @@ class Where:
     elevation_m: Floats
     """Elevation of the places [m], shape (places,); no NaN."""
 
-    def at(self, times: NDArray[np.intp]) -> "Where":
+    def select_times(self, times: NDArray[np.intp]) -> "CellPlaces":
         """Return the same places in some of the time cells."""
         length = self.length_ns if isinstance(self.length_ns, int) else self.length_ns[times]
         return replace(self, start_ns=self.start_ns[times], length_ns=length)

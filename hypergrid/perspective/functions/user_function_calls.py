@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import HyperGridError, InvalidFunction
-from hypergrid.perspective.functions.ragged import Members
+from hypergrid.perspective.functions.ragged import RaggedCells
 
 Floats = NDArray[np.float64]
 Function = Callable[..., Any]
@@ -40,7 +40,7 @@ class Fault(InvalidFunction):
         """Which function of a step it was, where a step has several."""
 
 
-def elementwise(who: str, function: Function, arrays: tuple[Floats, ...], given: Mapping[str, Any]) -> Floats:
+def call_elementwise(label: str, function: Function, arrays: tuple[Floats, ...], given: Mapping[str, Any]) -> Floats:
     """Return what an element-wise function makes of arrays of one shape.
 
     Raises
@@ -54,28 +54,29 @@ def elementwise(who: str, function: Function, arrays: tuple[Floats, ...], given:
         return np.empty(shape)
     try:
         # A function may write into what it is given: so it gets copies.
-        made = _call(who, function, [array.copy() for array in flat], given)
+        made = _call_function(label, function, [array.copy() for array in flat], given)
     except Fault as fault:
-        fault.at = _first_raising(who, function, flat, given)
+        fault.at = _find_first_raising(label, function, flat, given)
         raise
-    found = _numbers(who, made, flat[0].shape, "value")
+    numbers = _check_numbers(label, made, flat[0].shape, "value")
     # An infinite value is missing like NaN; only what a function makes of numbers is refused.
-    found[np.any([np.isinf(array) for array in flat], axis=0)] = np.nan
-    _refuse_infinite(who, found, lambda at: ", ".join(f"{array[at]:g}" for array in flat))
+    numbers[np.any([np.isinf(array) for array in flat], axis=0)] = np.nan
+    _refuse_infinite(label, numbers, lambda at: ", ".join(f"{array[at]:g}" for array in flat))
     present = np.flatnonzero(np.all([np.isfinite(array) for array in flat], axis=0))
-    for at in _some(present):
-        alone = _call(who, function, [array[at : at + 1].copy() for array in flat], given)
-        if not _same(_numbers(who, alone, (1,), "value")[0], found[at]):
+    for at in _sample_positions(present):
+        alone = _call_function(label, function, [array[at : at + 1].copy() for array in flat], given)
+        if not _is_same(_check_numbers(label, alone, (1,), "value")[0], numbers[at]):
             message = (
-                f"{who} must make each value from that value alone: {flat[0][at]:g} gave {found[at]:g} among others "
+                f"{label} must make each value from that value alone: {flat[0][at]:g} gave {numbers[at]:g} among "
+                f"others "
                 f"and {np.asarray(alone)[0]:g} alone; what depends on other values is an aggregate, and chance "
                 "has no place here"
             )
             raise Fault(message, int(at))
-    return found.reshape(shape)
+    return numbers.reshape(shape)
 
 
-def cell_by_cell(who: str, function: Function, members: Members, given: Mapping[str, Any]) -> Floats:
+def call_by_cell(label: str, function: Function, members: RaggedCells, given: Mapping[str, Any]) -> Floats:
     """Return a function of the values of one cell for each cell that has some, NaN for the others, shape (cells,).
 
     Raises
@@ -83,142 +84,144 @@ def cell_by_cell(who: str, function: Function, members: Members, given: Mapping[
     Fault
         It raised, or gave no number or an infinite one.
     """
-    found = np.full(len(members.sizes), np.nan)
+    cell_values = np.full(len(members.sizes), np.nan)
     ends = np.cumsum(members.sizes)
     for cell in np.flatnonzero(members.sizes).tolist():
         values = members.value[ends[cell] - members.sizes[cell] : ends[cell]]
-        number = _number(who, _call(who, function, [values.copy()], given, cell), cell)
+        number = _check_number(label, _call_function(label, function, [values.copy()], given, cell), cell)
         if np.isinf(number):
-            message = f"{who} gave {number:g} for {values.size} values; give NaN where there is no result"
+            message = f"{label} gave {number:g} for {values.size} values; give NaN where there is no result"
             raise Fault(message, cell)
-        found[cell] = number
-    return found
+        cell_values[cell] = number
+    return cell_values
 
 
-def all_cells(who: str, function: Function, members: Members, given: Mapping[str, Any]) -> Floats:
-    """Return a vectorised function of the values of all cells, as `cell_by_cell` does.
+def call_all_cells(label: str, function: Function, members: RaggedCells, given: Mapping[str, Any]) -> Floats:
+    """Return a vectorised function of the values of all cells, as `call_by_cell` does.
 
     It is given as many cells at once as a table of at most `LARGEST` numbers holds, each a column.
 
     Raises
     ------
     Fault
-        As for `elementwise`, a cell in place of a value.
+        As for `call_elementwise`, a cell in place of a value.
     """
-    found = np.full(len(members.sizes), np.nan)
-    some = np.flatnonzero(members.sizes)
-    for cells in _tables(members.sizes, some):
+    cell_values = np.full(len(members.sizes), np.nan)
+    filled_cells = np.flatnonzero(members.sizes)
+    for cells in _split_tables(members.sizes, filled_cells):
         try:
-            found[cells] = _columns(who, function, members.columns(cells), given)
+            cell_values[cells] = _call_columns(label, function, members.columns(cells), given)
         except Fault as fault:
             fault.at = None if fault.at is None else int(cells[fault.at])
             raise
-    return found
+    return cell_values
 
 
-def _tables(sizes: NDArray[np.int64], cells: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+def _split_tables(sizes: NDArray[np.int64], cells: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
     """Yield cells in order, as many as fill a table with a row for each member of the largest."""
     if len(cells) > 1 and len(cells) * int(sizes[cells].max()) > LARGEST:
-        yield from _tables(sizes, cells[: len(cells) // 2])
-        yield from _tables(sizes, cells[len(cells) // 2 :])
+        yield from _split_tables(sizes, cells[: len(cells) // 2])
+        yield from _split_tables(sizes, cells[len(cells) // 2 :])
     elif len(cells):
         yield cells
 
 
-def _columns(who: str, function: Function, values: Floats, given: Mapping[str, Any]) -> Floats:
-    found = _numbers(who, _call(who, function, [values.copy()], given), values.shape[1:], "column")
-    _refuse_infinite(who, found, lambda at: f"{np.isfinite(values[:, at]).sum()} values")
-    for at in _some(np.arange(values.shape[1])):
-        alone = _numbers(who, _call(who, function, [values[:, at : at + 1].copy()], given), (1,), "column")
-        if not _same(alone[0], found[at]):
+def _call_columns(label: str, function: Function, values: Floats, given: Mapping[str, Any]) -> Floats:
+    numbers = _check_numbers(label, _call_function(label, function, [values.copy()], given), values.shape[1:], "column")
+    _refuse_infinite(label, numbers, lambda at: f"{np.isfinite(values[:, at]).sum()} values")
+    for at in _sample_positions(np.arange(values.shape[1])):
+        alone = _check_numbers(
+            label, _call_function(label, function, [values[:, at : at + 1].copy()], given), (1,), "column"
+        )
+        if not _is_same(alone[0], numbers[at]):
             message = (
-                f"{who} must make each number from one column alone: a column gave {found[at]:g} among others and "
+                f"{label} must make each number from one column alone: a column gave {numbers[at]:g} among others and "
                 f"{alone[0]:g} alone; reduce along axis 0, the values of a cell"
             )
             raise Fault(message, int(at))
-    return found
+    return numbers
 
 
-def _same(one: float, other: float) -> bool:
+def _is_same(first: float, other: float) -> bool:
     # A vectorised logarithm may differ in its last digit from that of one number, one of 32 bits sooner.
-    return bool(np.isclose(one, other, rtol=1e-6, atol=1e-12, equal_nan=True))
+    return bool(np.isclose(first, other, rtol=1e-6, atol=1e-12, equal_nan=True))
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_warnings() -> Iterator[None]:
     with _AT_ONCE, np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         yield
 
 
-def _call(
-    who: str, function: Function, arrays: list[Floats], given: Mapping[str, Any], at: int | None = None
+def _call_function(
+    label: str, function: Function, arrays: list[Floats], given: Mapping[str, Any], at: int | None = None
 ) -> object:
     try:
-        with _quiet():
+        with _silence_warnings():
             return function(*arrays, **given)
     except HyperGridError:
         raise
     except Exception as error:  # whatever a user's function raises
-        message = f"{who} raised {type(error).__name__}: {error}"
+        message = f"{label} raised {type(error).__name__}: {error}"
         raise Fault(message, at) from error
 
 
-def _first_raising(who: str, function: Function, flat: list[Floats], given: Mapping[str, Any]) -> int | None:
+def _find_first_raising(label: str, function: Function, flat: list[Floats], given: Mapping[str, Any]) -> int | None:
     """Return the first value on which a function raises also alone; None where it is not among the first."""
     for at in range(min(flat[0].size, SEARCHED)):
         try:
-            _call(who, function, [array[at : at + 1].copy() for array in flat], given)
+            _call_function(label, function, [array[at : at + 1].copy() for array in flat], given)
         except Fault:
             return at
     return None
 
 
-def _some(positions: NDArray[np.intp]) -> NDArray[np.intp]:
+def _sample_positions(positions: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the first, the last and what lies between, at most `PROBES` of them."""
     if not len(positions):
         return positions
     return positions[np.unique(np.linspace(0, len(positions) - 1, PROBES).astype(np.intp))]
 
 
-def _array(who: str, result: object, at: int | None) -> NDArray[Any]:
+def _to_array(label: str, result: object, at: int | None) -> NDArray[Any]:
     if result is None:
-        message = f"{who} gave nothing (None); end it with 'return …'"
+        message = f"{label} gave nothing (None); end it with 'return …'"
         raise Fault(message, at)
     try:
-        array = np.asarray(_unmasked(result) if isinstance(result, np.ma.MaskedArray) else result)
+        array = np.asarray(_fill_mask(result) if isinstance(result, np.ma.MaskedArray) else result)
     except (TypeError, ValueError) as error:
-        message = f"{who} must give numbers; got {type(result).__name__}, which makes no array ({error})"
+        message = f"{label} must give numbers; got {type(result).__name__}, which makes no array ({error})"
         raise Fault(message, at) from error
     if array.dtype.kind not in "biuf":
-        message = f"{who} must give real numbers; got {type(result).__name__} of dtype {array.dtype}"
+        message = f"{label} must give real numbers; got {type(result).__name__} of dtype {array.dtype}"
         raise Fault(message, at)
     return array
 
 
-def _unmasked(result: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
+def _fill_mask(result: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
     return np.asarray(np.where(np.ma.getmaskarray(result), np.nan, result.data))
 
 
-def _numbers(who: str, result: object, shape: tuple[int, ...], each: str) -> Floats:
-    array = _array(who, result, None)
+def _check_numbers(label: str, result: object, shape: tuple[int, ...], each: str) -> Floats:
+    array = _to_array(label, result, None)
     if array.shape != shape:
-        message = f"{who} must give one number for each {each}: it gave shape {array.shape}, needed is {shape}"
+        message = f"{label} must give one number for each {each}: it gave shape {array.shape}, needed is {shape}"
         raise Fault(message)
     return array.astype(np.float64)
 
 
-def _number(who: str, result: object, at: int) -> float:
-    array = _array(who, result, at)
+def _check_number(label: str, result: object, at: int) -> float:
+    array = _to_array(label, result, at)
     if array.shape not in ((), (1,)):
-        message = f"{who} must give one number for the values of a cell; it gave shape {array.shape}"
+        message = f"{label} must give one number for the values of a cell; it gave shape {array.shape}"
         raise Fault(message, at)
     return float(array.reshape(()))
 
 
-def _refuse_infinite(who: str, found: Floats, of: Callable[[int], str]) -> None:
-    infinite = np.isinf(found)
+def _refuse_infinite(label: str, values: Floats, of: Callable[[int], str]) -> None:
+    infinite = np.isinf(values)
     if infinite.any():
         at = int(np.argmax(infinite))
-        message = f"{who} gave {found[at]:g} for {of(at)}; give NaN where there is no result"
+        message = f"{label} gave {values[at]:g} for {of(at)}; give NaN where there is no result"
         raise Fault(message, at)

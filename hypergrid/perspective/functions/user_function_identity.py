@@ -19,7 +19,7 @@ Kind = Literal["convert", "aggregate", "merge"]
 
 
 @dataclass(frozen=True, eq=False)
-class Added:
+class FunctionIdentity:
     """A function that a user added."""
 
     kind: Kind
@@ -35,21 +35,21 @@ class Added:
     @property
     def module(self) -> str:
         """Module that it was defined in."""
-        return str(getattr(plain(self.function), "__module__", ""))
+        return str(getattr(unwrap_function(self.function), "__module__", ""))
 
     @property
     def qualname(self) -> str:
         """Name in its module."""
-        return str(getattr(plain(self.function), "__qualname__", self.name))
+        return str(getattr(unwrap_function(self.function), "__qualname__", self.name))
 
     @property
     def digest(self) -> str:
         """Content token of the function as it is now: what it uses may have changed since it was added."""
-        function = plain(self.function)
+        function = unwrap_function(self.function)
         content = (self.kind, self.name, self.version, self.declared, self.text)
         if not isinstance(function, FunctionType):
             return token(*content, self.module, self.qualname)
-        return token(*content, *_used(function, {function}, text=bool(self.text)))
+        return token(*content, *_iterate_used(function, {function}, text=bool(self.text)))
 
     @property
     def origin(self) -> str:
@@ -58,23 +58,23 @@ class Added:
         return f"{self.module}:{self.qualname}{version} content {self.digest[:12]}"
 
 
-ADDED: Final[dict[tuple[str, str], Added]] = {}
+FUNCTION_IDENTITIES: Final[dict[tuple[str, str], FunctionIdentity]] = {}
 """Functions that users added, by kind and name."""
 
 
-def with_added(content: tuple[object, ...], kind: Kind, names: Iterable[str]) -> tuple[object, ...]:
+def add_identities(content: tuple[object, ...], kind: Kind, names: Iterable[str]) -> tuple[object, ...]:
     """Return the content of a step, with that of the functions in it that users added, where there are any."""
-    digests = tuple(ADDED[kind, name].digest for name in names if (kind, name) in ADDED)
+    digests = tuple(FUNCTION_IDENTITIES[kind, name].digest for name in names if (kind, name) in FUNCTION_IDENTITIES)
     return (*content, "added", digests) if digests else content
 
 
-def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+def unwrap_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of Python behind one that numba compiled or a decorator wrapped; itself elsewhere."""
     inner: Callable[..., Any] = inspect.unwrap(getattr(function, "py_func", function))
     return inner
 
 
-def source_text(kind: Kind, name: str, function: object, version: str) -> str:
+def read_source_text(kind: Kind, name: str, function: object, version: str) -> str:
     """Return a function's source text, or nothing where it is known by its code or its version alone.
 
     Raises
@@ -82,51 +82,52 @@ def source_text(kind: Kind, name: str, function: object, version: str) -> str:
     InvalidFunction
         It is no function, or nothing tells one version of it from another.
     """
-    who = f"{kind} function {name!r}"
+    label = f"{kind} function {name!r}"
     if not callable(function):
-        message = f"{who} needs a function of values below the decorator; got {function!r}"
+        message = f"{label} needs a function of values below the decorator; got {function!r}"
         raise InvalidFunction(message)
-    inner = plain(function)
+    inner = unwrap_function(function)
     try:
         return inspect.getsource(inner)
     except (OSError, TypeError):
         pass
     if isinstance(inner, partial) or (not isinstance(inner, FunctionType) and not version):
         message = (
-            f"{who} has neither source text nor code by which a changed one would be known ({inner!r}); define it with "
+            f"{label} has neither source text nor code by which a changed one would be known ({inner!r}); define "
+            f"it with "
             "'def', or give version='1' and change that when it changes"
         )
         raise InvalidFunction(message)
     return ""
 
 
-def _used(function: FunctionType, seen: set[FunctionType], *, text: bool) -> Iterator[object]:
+def _iterate_used(function: FunctionType, seen: set[FunctionType], *, text: bool) -> Iterator[object]:
     """Yield content of a function beyond its text: its code where it has none, its defaults, what it refers to."""
     if not text:
-        yield from _code(function.__code__)
+        yield from _iterate_code(function.__code__)
     for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-        yield from _value("default", value, function, seen)
+        yield from _iterate_value("default", value, function, seen)
     for cell, name in zip(function.__closure__ or (), function.__code__.co_freevars, strict=True):
         try:
-            yield from _value(name, cell.cell_contents, function, seen)
+            yield from _iterate_value(name, cell.cell_contents, function, seen)
         except ValueError:
             # A name that is not bound yet has no value.
             continue
-    for name in sorted(set(_names(function.__code__))):
+    for name in sorted(set(_iterate_names(function.__code__))):
         if name in function.__globals__:
-            yield from _value(name, function.__globals__[name], function, seen)
+            yield from _iterate_value(name, function.__globals__[name], function, seen)
 
 
-def _value(name: str, value: object, user: FunctionType, seen: set[FunctionType]) -> Iterator[object]:
-    inner = plain(value) if callable(value) else value
+def _iterate_value(name: str, value: object, user: FunctionType, seen: set[FunctionType]) -> Iterator[object]:
+    inner = unwrap_function(value) if callable(value) else value
     if isinstance(inner, FunctionType):
-        if inner not in seen and _package(inner) == _package(user):
+        if inner not in seen and _find_package(inner) == _find_package(user):
             seen.add(inner)
             try:
                 text = inspect.getsource(inner)
             except (OSError, TypeError):
                 text = ""
-            yield from (name, text, *_used(inner, seen, text=bool(text)))
+            yield from (name, text, *_iterate_used(inner, seen, text=bool(text)))
         return
     try:
         yield name, token(value)
@@ -135,22 +136,22 @@ def _value(name: str, value: object, user: FunctionType, seen: set[FunctionType]
         return
 
 
-def _package(function: FunctionType) -> str:
+def _find_package(function: FunctionType) -> str:
     return str(function.__module__).partition(".")[0]
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def _iterate_names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from _iterate_names(constant)
 
 
-def _code(code: CodeType) -> Iterator[str]:
+def _iterate_code(code: CodeType) -> Iterator[str]:
     yield from (code.co_code.hex(), *code.co_names, *code.co_varnames)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _code(constant)
+            yield from _iterate_code(constant)
         else:
             # The order of a set changes from process to process.
             yield repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)

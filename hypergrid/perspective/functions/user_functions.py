@@ -26,10 +26,16 @@ from hypergrid.core.parameters import Kind as ParameterKind
 from hypergrid.core.parameters import Parameter
 from hypergrid.core.registry import Registry
 from hypergrid.core.units import check_unit, convert
-from hypergrid.perspective.functions.merges import MERGES, MergeRow, unit_of_formula
+from hypergrid.perspective.functions.merges import MERGES, MergeRow, make_formula_unit
 from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS, AggregateRow, ConvertRow
-from hypergrid.perspective.functions.user_function_calls import all_cells, cell_by_cell, elementwise
-from hypergrid.perspective.functions.user_function_identity import ADDED, Added, Kind, plain, source_text
+from hypergrid.perspective.functions.user_function_calls import call_all_cells, call_by_cell, call_elementwise
+from hypergrid.perspective.functions.user_function_identity import (
+    FUNCTION_IDENTITIES,
+    FunctionIdentity,
+    Kind,
+    read_source_text,
+    unwrap_function,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Unit = str | Callable[..., str] | None
@@ -86,20 +92,25 @@ def convert_function(
     """
 
     def add(function: Function) -> Function:
-        listed = _parameters("convert", name, function, parameters, arrays=1)
-        declared = (_text(unit), takes, listed, long_name, standard_name)
-        _check("convert", name, unit, (takes,))
+        listed = _make_parameters("convert", name, function, parameters, arrays=1)
+        declared = (_format_unit(unit), takes, listed, long_name, standard_name)
+        _check_units("convert", name, unit, (takes,))
 
         def unit_of(source: str, _given: Mapping[str, Any]) -> str:
-            return _unit_of("convert", name, unit, takes, source)
+            return _describe_unit("convert", name, unit, takes, source)
 
         def apply(values: Any, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as the row's
-            return elementwise(f"convert function {name!r}", function, (values,), given)
+            return call_elementwise(f"convert function {name!r}", function, (values,), given)
 
         row = ConvertRow(
-            name, _summary(function), listed, apply, unit_of, long_name=long_name, standard_name=standard_name
+            name, _read_summary(function), listed, apply, unit_of, long_name=long_name, standard_name=standard_name
         )
-        _add(Added("convert", name, function, version, declared, source_text("convert", name, function, version)), row)
+        _add_row(
+            FunctionIdentity(
+                "convert", name, function, version, declared, read_source_text("convert", name, function, version)
+            ),
+            row,
+        )
         return function
 
     return add
@@ -143,25 +154,25 @@ def aggregate_function(
     """
 
     def add(function: Function) -> Function:
-        listed = _parameters("aggregate", name, function, parameters, arrays=1)
-        declared: tuple[object, ...] = (_text(unit), takes, listed, vectorised, min_coverage, of_extremes)
+        listed = _make_parameters("aggregate", name, function, parameters, arrays=1)
+        declared: tuple[object, ...] = (_format_unit(unit), takes, listed, vectorised, min_coverage, of_extremes)
         declared = (*declared, long_name, standard_name) if long_name or standard_name else declared
-        _check("aggregate", name, unit, (takes,))
+        _check_units("aggregate", name, unit, (takes,))
         if not 0 <= min_coverage <= 1:
             message = f"aggregate function {name!r} needs a min_coverage from 0 to 1; got {min_coverage!r}"
             raise InvalidFunction(message)
 
         def unit_of(source: str, _given: Mapping[str, Any] | None = None) -> str:
-            return _unit_of("aggregate", name, unit, takes, source)
+            return _describe_unit("aggregate", name, unit, takes, source)
 
-        whole = partial(all_cells if vectorised else cell_by_cell, f"aggregate function {name!r}", function)
+        whole = partial(call_all_cells if vectorised else call_by_cell, f"aggregate function {name!r}", function)
         row = AggregateRow(
-            name=name, summary=_summary(function), min_coverage=float(min_coverage), of_extremes=of_extremes,
+            name=name, summary=_read_summary(function), min_coverage=float(min_coverage), of_extremes=of_extremes,
             whole=whole, parameters=listed, unit=unit_of, standard_name=standard_name,
-            long_name=_no_template(long_name) if long_name else f"{name.replace('_', ' ')} of {{0}}",
+            long_name=_refuse_template(long_name) if long_name else f"{name.replace('_', ' ')} of {{0}}",
         )  # fmt: skip
-        text = source_text("aggregate", name, function, version)
-        _add(Added("aggregate", name, function, version, declared, text), row)
+        text = read_source_text("aggregate", name, function, version)
+        _add_row(FunctionIdentity("aggregate", name, function, version, declared, text), row)
         return function
 
     return add
@@ -206,29 +217,34 @@ def merge_function(
     """
 
     def add(function: Function) -> Function:
-        roles = _roles(name, function, parameters)
-        listed = _parameters("merge", name, function, parameters, arrays=len(roles))
+        roles = _list_roles(name, function, parameters)
+        listed = _make_parameters("merge", name, function, parameters, arrays=len(roles))
         units = tuple(takes) if takes is not None else None
-        declared: tuple[object, ...] = (_text(unit), units, roles, matched, long_name, standard_name)
+        declared: tuple[object, ...] = (_format_unit(unit), units, roles, matched, long_name, standard_name)
         declared = (*declared, listed) if listed else declared
-        _check("merge", name, unit, units or ())
+        _check_units("merge", name, unit, units or ())
         if units is not None and len(units) != len(roles):
             message = f"merge function {name!r} takes {len(roles)} sources ({', '.join(roles)}); got units {units}"
             raise InvalidFunction(message)
 
         def unit_of(*sources: str) -> str:
             if units is not None:
-                unit_of_formula(name, roles, units, "")(*sources)
-            return _unit_of("merge", name, unit, None, *(units or sources))
+                make_formula_unit(name, roles, units, "")(*sources)
+            return _describe_unit("merge", name, unit, None, *(units or sources))
 
         def apply(*arrays: Any, **given: Any) -> Any:  # noqa: ANN401 - as the row's
-            return elementwise(f"merge function {name!r}", function, arrays, given)
+            return call_elementwise(f"merge function {name!r}", function, arrays, given)
 
         row = MergeRow(
-            name, _summary(function), apply, unit_of, alike=False, parameters=listed, takes=units, matched=matched,
-            roles=roles, long_name=_no_template(long_name), standard_name=standard_name,
+            name, _read_summary(function), apply, unit_of, alike=False, parameters=listed, takes=units, matched=matched,
+            roles=roles, long_name=_refuse_template(long_name), standard_name=standard_name,
         )  # fmt: skip
-        _add(Added("merge", name, function, version, declared, source_text("merge", name, function, version)), row)
+        _add_row(
+            FunctionIdentity(
+                "merge", name, function, version, declared, read_source_text("merge", name, function, version)
+            ),
+            row,
+        )
         return function
 
     return add
@@ -244,15 +260,15 @@ def forget_function(name: str) -> None:
     NotFound
         There is no such function; the message says which users added.
     """
-    kinds = [kind for kind in _TABLES if (kind, name) in ADDED]
+    kinds = [kind for kind in _TABLES if (kind, name) in FUNCTION_IDENTITIES]
     if not kinds and any(name in table for table in _TABLES.values()):
         message = f"{name!r} is a function of HyperGrid itself; only functions that were added can be forgotten"
         raise InvalidFunction(message)
     if not kinds:
-        raise NotFound.among(kind="added function", given=name, existing=(held for _, held in ADDED))
+        raise NotFound.among(kind="added function", given=name, existing=(held for _, held in FUNCTION_IDENTITIES))
     for kind in kinds:
         _TABLES[kind].remove(name)
-        del ADDED[kind, name]
+        del FUNCTION_IDENTITIES[kind, name]
 
 
 def load_entry_points() -> None:
@@ -260,7 +276,7 @@ def load_entry_points() -> None:
     for point in entry_points(group=GROUP):
         try:
             loaded = point.load()
-            if point.attr and not any(added.function is loaded for added in ADDED.values()):
+            if point.attr and not any(added.function is loaded for added in FUNCTION_IDENTITIES.values()):
                 message = f"{point.value} is no function below one of HyperGrid's decorators"
                 raise InvalidFunction(message)
         except Exception as error:  # noqa: BLE001 - whatever another package raises must not stop this one
@@ -278,11 +294,11 @@ def _warn(point: EntryPoint, error: Exception) -> None:
 
 def _load_once() -> None:
     for table in _TABLES.values():
-        table.fill_later(_nothing)
+        table.fill_later(_do_nothing)
     load_entry_points()
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing: another table has loaded the functions of all."""
 
 
@@ -290,10 +306,10 @@ for _table in _TABLES.values():
     _table.fill_later(_load_once)
 
 
-def _add(added: Added, row: object) -> None:
+def _add_row(added: FunctionIdentity, row: object) -> None:
     """Add a row, in place of the one that the same place of a program added before."""
     key, table = (added.kind, added.name), _TABLES[added.kind]
-    before = ADDED.get(key)
+    before = FUNCTION_IDENTITIES.get(key)
     if before is not None:
         if (before.module, before.qualname) != (added.module, added.qualname):
             message = (
@@ -302,15 +318,15 @@ def _add(added: Added, row: object) -> None:
             )
             raise InvalidFunction(message)
         table.remove(added.name)
-        del ADDED[key]
+        del FUNCTION_IDENTITIES[key]
     elif table.holds(added.name):
         message = f"{added.kind} function {added.name!r} is one of HyperGrid itself; choose another name"
         raise InvalidFunction(message)
     table.add(added.name, row)
-    ADDED[key] = added
+    FUNCTION_IDENTITIES[key] = added
 
 
-def _check(kind: Kind, name: object, unit: Unit, takes: Sequence[str | None]) -> None:
+def _check_units(kind: Kind, name: object, unit: Unit, takes: Sequence[str | None]) -> None:
     if not isinstance(name, str) or not name.isidentifier():
         message = f"a {kind} function needs a name of letters, digits and underscores; got {name!r}"
         raise InvalidFunction(message)
@@ -319,7 +335,7 @@ def _check(kind: Kind, name: object, unit: Unit, takes: Sequence[str | None]) ->
             check_unit(text)
 
 
-def _unit_of(kind: Kind, name: str, unit: Unit, takes: str | None, *sources: str) -> str:
+def _describe_unit(kind: Kind, name: str, unit: Unit, takes: str | None, *sources: str) -> str:
     if takes is not None and convert([0.0, 1.0], sources[0], takes).tolist() != [0.0, 1.0]:
         message = f"{name} needs values in {takes!r}; got {sources[0]!r}; convert them with scale(factor=…, unit=…)"
         raise InvalidUnit(message)
@@ -332,21 +348,21 @@ def _unit_of(kind: Kind, name: str, unit: Unit, takes: str | None, *sources: str
     return check_unit(made)
 
 
-def _text(unit: Unit) -> str | None:
+def _format_unit(unit: Unit) -> str | None:
     return unit if unit is None or isinstance(unit, str) else "of the source"
 
 
-def _no_template(text: str) -> str:
+def _refuse_template(text: str) -> str:
     """Return what a row has for a name for people: what stands in braces stays as it is."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _summary(function: Callable[..., Any]) -> str:
+def _read_summary(function: Callable[..., Any]) -> str:
     lines = (inspect.getdoc(function) or "").strip().splitlines()
-    return lines[0] if lines else "Added by a user."
+    return lines[0] if lines else "FunctionIdentity by a user."
 
 
-def _signature(function: object) -> list[inspect.Parameter] | None:
+def _read_signature(function: object) -> list[inspect.Parameter] | None:
     """Return a function's parameters; None where it does not tell them."""
     try:
         return list(inspect.signature(function).parameters.values())  # type: ignore[arg-type]
@@ -357,33 +373,33 @@ def _signature(function: object) -> list[inspect.Parameter] | None:
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _parameters(
+def _make_parameters(
     kind: Kind, name: str, function: object, declared: Sequence[Parameter] | None, *, arrays: int
 ) -> tuple[Parameter, ...]:
     """Return the parameters of a function, checked against its signature."""
-    who, found = f"{kind} function {name!r}", _signature(function)
+    label, signature = f"{kind} function {name!r}", _read_signature(function)
     listed = tuple(declared or ())
-    if found is not None:
-        if len([p for p in found if p.kind in _POSITIONAL or p.kind is p.VAR_POSITIONAL]) < arrays:
-            message = f"{who} needs a function that takes values first, 'def {name}(values, …)'"
+    if signature is not None:
+        if len([p for p in signature if p.kind in _POSITIONAL or p.kind is p.VAR_POSITIONAL]) < arrays:
+            message = f"{label} needs a function that takes values first, 'def {name}(values, …)'"
             raise InvalidFunction(message)
-        own = [p for p in found[arrays:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        takes_any = any(p.kind is p.VAR_KEYWORD for p in found)
+        own = [p for p in signature[arrays:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in signature)
         if declared is None:
-            listed = tuple(_guessed(parameter) for parameter in own if _is_plain(function, parameter))
+            listed = tuple(_guess_parameter(parameter) for parameter in own if _is_plain(function, parameter))
         missing = [p.name for p in own if p.default is p.empty and p.name not in {each.name for each in listed}]
         unknown = [p.name for p in listed if not takes_any and p.name not in {each.name for each in own}]
         if missing or unknown:
             what = f"does not say what {missing[0]!r} is" if missing else f"declares {unknown[0]!r}, which it lacks"
-            message = f"{who} {what}: parameters=[…] and the function's arguments must have the same names"
+            message = f"{label} {what}: parameters=[…] and the function's arguments must have the same names"
             raise InvalidFunction(message)
     for parameter in listed:
         if parameter.name in _TAKEN or not parameter.name.isidentifier():
-            message = f"{who} cannot have a parameter {parameter.name!r}; choose another name"
+            message = f"{label} cannot have a parameter {parameter.name!r}; choose another name"
             raise InvalidFunction(message)
         if parameter.kind not in get_args(ParameterKind):
             kinds = ", ".join(get_args(ParameterKind))
-            message = f"{who}: parameter {parameter.name!r} needs a kind among {kinds}; got {parameter.kind!r}"
+            message = f"{label}: parameter {parameter.name!r} needs a kind among {kinds}; got {parameter.kind!r}"
             raise InvalidFunction(message)
     return listed
 
@@ -392,10 +408,10 @@ def _is_plain(function: object, parameter: inspect.Parameter) -> bool:
     """Return whether a query can say an argument that was not declared: those of numpy's own loops it cannot."""
     default = parameter.default
     known = default is parameter.empty or (isinstance(default, int | float | str) and not isinstance(default, bool))
-    return known and isinstance(plain(function), FunctionType)  # type: ignore[arg-type]
+    return known and isinstance(unwrap_function(function), FunctionType)  # type: ignore[arg-type]
 
 
-def _guessed(parameter: inspect.Parameter) -> Parameter:
+def _guess_parameter(parameter: inspect.Parameter) -> Parameter:
     """Return what a query may say for an argument: a number, or text where its default is that."""
     default, text = parameter.default, f"argument {parameter.name}"
     if default is parameter.empty:
@@ -404,13 +420,13 @@ def _guessed(parameter: inspect.Parameter) -> Parameter:
     return Parameter(parameter.name, kind, text, required=False, default=default)
 
 
-def _roles(name: str, function: object, declared: Sequence[Parameter] | None) -> tuple[str, ...]:
+def _list_roles(name: str, function: object, declared: Sequence[Parameter] | None) -> tuple[str, ...]:
     """Return what the sources of a merge are called: the function's first arguments, up to its parameters."""
-    found, known = _signature(function), {parameter.name for parameter in declared or ()}
-    sources = [p for p in found or () if p.kind in _POSITIONAL and p.default is p.empty and p.name not in known]
-    first = list(found or ())[: len(sources)]
-    several = any(p.kind is p.VAR_POSITIONAL for p in found or ())
-    if found is None or several or first != sources or len(sources) < 2:
+    signature, known = _read_signature(function), {parameter.name for parameter in declared or ()}
+    sources = [p for p in signature or () if p.kind in _POSITIONAL and p.default is p.empty and p.name not in known]
+    first = list(signature or ())[: len(sources)]
+    several = any(p.kind is p.VAR_POSITIONAL for p in signature or ())
+    if signature is None or several or first != sources or len(sources) < 2:
         message = (
             f"merge function {name!r} needs a function of two or more arrays without defaults, one a source, then its "
             "parameters, such as 'def name(temperature, humidity, *, limit=30.0)'"

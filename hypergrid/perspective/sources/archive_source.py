@@ -14,7 +14,7 @@ from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.core.tokens import token
 from hypergrid.core.units import Variable
 from hypergrid.layers.layer import Layer
-from hypergrid.perspective.sources.series_selection import selected_series
+from hypergrid.perspective.sources.series_selection import select_series
 from hypergrid.topology import Regular, SeriesAxis
 
 
@@ -29,7 +29,7 @@ class ArchiveSource:
 
     def __post_init__(self) -> None:
         # What is selected is known to be there at once.
-        _ = self.chosen
+        _ = self.series_numbers
 
     @property
     def snapshot(self) -> str:
@@ -48,14 +48,14 @@ class ArchiveSource:
         return tuple(sorted({item.statistic for item in self.archive.series(self.variable.name)}))
 
     @cached_property
-    def chosen(self) -> np.ndarray[Any, np.dtype[np.intp]]:
+    def series_numbers(self) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Which of the variable's series are selected, shape (selected,)."""
-        return selected_series(self.variable.name, self.archive.series(self.variable.name), self.select)
+        return select_series(self.variable.name, self.archive.series(self.variable.name), self.select)
 
     @cached_property
     def _spans_ns(self) -> tuple[int, ...]:
         """How far before its stamp a reading's interval begins [ns], for each selected series."""
-        chosen = (self.archive.series(self.variable.name)[i] for i in self.chosen)
+        chosen = (self.archive.series(self.variable.name)[i] for i in self.series_numbers)
         return tuple(round(item.interval_s * SECOND_NS) if item.stamp == "end" else 0 for item in chosen)
 
     @property
@@ -81,13 +81,13 @@ class ArchiveSource:
     def series_axis(self, window: Window) -> SeriesAxis:
         """Return the selected series, positioned as their stations stood at the end of the window."""
         all_series = self.archive.series(self.variable.name)
-        series = tuple(all_series[i] for i in self.chosen)
+        series = tuple(all_series[i] for i in self.series_numbers)
         stations = [self.archive.stations.get(item.station) for item in series]
-        where = [_position(station, window.stop_ns - 1) for station in stations]
+        where = [_find_position(station, window.stop_ns - 1) for station in stations]
         moved = {
             s.id
             for s in stations
-            if s is not None and _position(s, window.start_ns) != _position(s, window.stop_ns - 1)
+            if s is not None and _find_position(s, window.start_ns) != _find_position(s, window.stop_ns - 1)
         }
         columns = np.array([(p.lon, p.lat, p.elevation_m) for p in where], dtype=np.float64).reshape(-1, 3)
         return SeriesAxis(series, columns[:, 0], columns[:, 1], columns[:, 2], moved=tuple(sorted(moved)))
@@ -95,8 +95,8 @@ class ArchiveSource:
     def read(self, window: Window, unread: tuple[int, ...] = ()) -> Readings:
         """Return the readings whose intervals start in the window; `index` counts the selected series."""
         wider = Window(window.start_ns, window.stop_ns + self._longest_ns)
-        read = np.delete(self.chosen, np.asarray(unread, dtype=np.intp))
-        return self._own(self.archive.read(self.variable.name, window=wider, series=read), window)
+        read = np.delete(self.series_numbers, np.asarray(unread, dtype=np.intp))
+        return self._renumber_own(self.archive.read(self.variable.name, window=wider, series=read), window)
 
     @property
     def readings(self) -> int:
@@ -108,22 +108,22 @@ class ArchiveSource:
         """How many readings a chunk of the archive holds at most."""
         return CHUNK_SLICES * CHUNK_SERIES
 
-    def chunks(self, window: Window) -> int:
+    def count_chunks(self, window: Window) -> int:
         """Return how many chunks a window of the selected series touches at most."""
-        return self._chunks_along(window) * len(np.unique(self.chosen // CHUNK_SERIES))
+        return self._count_time_chunks(window) * len(np.unique(self.series_numbers // CHUNK_SERIES))
 
-    def _chunks_along(self, window: Window) -> int:
+    def _count_time_chunks(self, window: Window) -> int:
         return -(-(window.stop_ns - window.start_ns) // (self._slice_ns * CHUNK_SLICES)) + 1
 
     def columns_at_once(self, chunks: int, window: Window) -> int:
         """Return how many series make as many chunks as are to be read at once, where time alone has fewer."""
-        return CHUNK_SERIES * max(1, chunks // self._chunks_along(window))
+        return CHUNK_SERIES * max(1, chunks // self._count_time_chunks(window))
 
-    def side_by_side(self, columns: int) -> Iterator[np.ndarray[Any, np.dtype[np.intp]]]:
+    def split_series(self, columns: int) -> Iterator[np.ndarray[Any, np.dtype[np.intp]]]:
         """Yield the numbers of selected series that lie in the same so many columns of the archive."""
-        places = self.chosen // columns
-        for place in np.unique(places):
-            yield np.flatnonzero(places == place)
+        places = self.series_numbers // columns
+        for chunk_index in np.unique(places):
+            yield np.flatnonzero(places == chunk_index)
 
     def spans(self, window: Window, chunks: int) -> Iterator[Window]:
         """Yield the parts of a window of stamps that hold readings, each of at most so many chunks along time."""
@@ -132,7 +132,7 @@ class ArchiveSource:
             if start_ns < stop_ns:
                 yield Window(start_ns, stop_ns)
 
-    def read_on(
+    def read_pieces(
         self, window: Window, series: np.ndarray[Any, np.dtype[np.intp]], chunks: int
     ) -> Iterator[tuple[Readings, int]]:
         """Yield what `read` returns of some series, in pieces of at most so many chunks along time.
@@ -142,29 +142,29 @@ class ArchiveSource:
         Readings, ordered by series and time, and the instant [ns] before which no reading that is to come begins.
         """
         wider = Window(window.start_ns, window.stop_ns + self._longest_ns)
-        for some in self.spans(wider, chunks):
-            found = self.archive.read(self.variable.name, window=some, series=self.chosen[series])
-            yield self._own(found, window), some.stop_ns - self._longest_ns
+        for span in self.spans(wider, chunks):
+            readings = self.archive.read(self.variable.name, window=span, series=self.series_numbers[series])
+            yield self._renumber_own(readings, window), span.stop_ns - self._longest_ns
 
-    def _own(self, found: Readings, window: Window) -> Readings:
+    def _renumber_own(self, readings: Readings, window: Window) -> Readings:
         """Return stored readings that begin in a window, as the selected series count them."""
-        renumber = np.full(max(len(found.series), 1), -1, dtype=np.int32)
-        renumber[self.chosen] = np.arange(len(self.chosen), dtype=np.int32)
+        renumber = np.full(max(len(readings.series), 1), -1, dtype=np.int32)
+        renumber[self.series_numbers] = np.arange(len(self.series_numbers), dtype=np.int32)
         own = Readings(
-            tuple(found.series[i] for i in self.chosen), renumber[found.index], found.time_ns, found.value, found.flag,
-            found.arrival_ns,
+            tuple(readings.series[i] for i in self.series_numbers), renumber[readings.index], readings.time_ns,
+            readings.value, readings.flag, readings.arrival_ns,
         )  # fmt: skip
         if not self._longest_ns:
             return own
-        return own.take(window.holds(own.starts_ns()))
+        return own.take_rows(window.holds(own.starts_ns()))
 
     def layer(self, name: str) -> Layer:
         """Return a layer of the snapshot."""
         return self.archive.layers[name]
 
 
-def _position(station: Station | None, time_ns: int) -> Position:
+def _find_position(station: Station | None, time_ns: int) -> Position:
     if station is None:
         return Position(None, np.nan, np.nan, np.nan)
-    begun = [p for p in station.positions if p.from_ns is None or p.from_ns <= time_ns]
-    return begun[-1] if begun else station.positions[0]
+    past_positions = [p for p in station.positions if p.from_ns is None or p.from_ns <= time_ns]
+    return past_positions[-1] if past_positions else station.positions[0]

@@ -16,7 +16,7 @@ UNIT_OF: Final[Mapping[System, str]] = {"lonlat": "degree", "metres": "m"}
 """Unit of the coordinates of each system."""
 
 
-def array_layers(given: Mapping[str, object], system: System) -> dict[str, Layer]:
+def make_array_layers(given: Mapping[str, object], system: System) -> dict[str, Layer]:
     """Return layers by name.
 
     Parameters
@@ -37,10 +37,10 @@ def array_layers(given: Mapping[str, object], system: System) -> dict[str, Layer
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         message = f"layers needs a mapping, such as {{'elevation': dataarray}}; got {type(given).__name__}"
         raise InvalidQuery(message)
-    return {name: _layer(name, field, system) for name, field in given.items()}
+    return {name: _make_layer(name, field, system) for name, field in given.items()}
 
 
-def coordinate(values: xr.Variable, name: str, unit: str) -> NDArray[np.float64]:
+def read_coordinate(values: xr.Variable, name: str, unit: str) -> NDArray[np.float64]:
     """Return a coordinate [unit], by the unit in its attributes where there is one; shape (cells,).
 
     Raises
@@ -65,7 +65,7 @@ def coordinate(values: xr.Variable, name: str, unit: str) -> NDArray[np.float64]
         raise InvalidUnit(message) from error
 
 
-def _layer(name: str, field: object, system: System) -> Layer:
+def _make_layer(name: str, field: object, system: System) -> Layer:
     row, column = ("lat", "lon") if system == "lonlat" else ("y", "x")
     if isinstance(field, Layer):
         if field.system != system:
@@ -84,8 +84,8 @@ def _layer(name: str, field: object, system: System) -> Layer:
     try:
         return make_layer(
             name,
-            x=coordinate(field[column].variable, column, UNIT_OF[system]),
-            y=coordinate(field[row].variable, row, UNIT_OF[system]),
+            x=read_coordinate(field[column].variable, column, UNIT_OF[system]),
+            y=read_coordinate(field[row].variable, row, UNIT_OF[system]),
             values=field.transpose(row, column).to_numpy().astype(np.float64),
             unit=str(field.attrs["units"]) if "units" in field.attrs else None,
             system=system,

@@ -16,10 +16,10 @@ from hypergrid.core.times import FIRST_YEAR, LAST_YEAR, Window
 from hypergrid.core.tokens import token
 from hypergrid.core.units import KNOWN_VARIABLES, Variable, check_unit, counter_fault
 from hypergrid.layers.layer import Layer
-from hypergrid.perspective.sources.array_intervals import array_series
-from hypergrid.perspective.sources.array_layers import UNIT_OF, array_layers, coordinate
-from hypergrid.perspective.sources.interval_spans import before_ns, span_of
-from hypergrid.perspective.sources.series_selection import Select, selected_series
+from hypergrid.perspective.sources.array_intervals import make_array_series
+from hypergrid.perspective.sources.array_layers import UNIT_OF, make_array_layers, read_coordinate
+from hypergrid.perspective.sources.interval_spans import find_before_ns, find_span
+from hypergrid.perspective.sources.series_selection import Select, select_series
 from hypergrid.topology import Instants, SeriesAxis, usual_spacing_ns
 from hypergrid.topology.space import System
 
@@ -51,11 +51,13 @@ class ArraySource:
     @property
     def extent(self) -> Window | None:
         """From where the first interval begins to where the last one ends, of samples to just after the last."""
-        return span_of(self.times_ns, self.axis) if len(self.times_ns) else None
+        return find_span(self.times_ns, self.axis) if len(self.times_ns) else None
 
     def time_axis(self, window: Window) -> Instants | None:
         """Return the stamps of what begins or is stamped in a window; None where there is none."""
-        first, stop = self._range(Window(window.start_ns, window.stop_ns + int(before_ns(self.axis).max(initial=0))))
+        first, stop = self._find_range(
+            Window(window.start_ns, window.stop_ns + int(find_before_ns(self.axis).max(initial=0)))
+        )
         return Instants("time", self.times_ns[first:stop], self.interval_ns) if stop > first else None
 
     def series_axis(self, _window: Window) -> SeriesAxis:
@@ -64,14 +66,14 @@ class ArraySource:
 
     def read(self, window: Window, unread: tuple[int, ...] = ()) -> NDArray[np.float64]:
         """Return the values that are stamped in a window, shape (instants, series)."""
-        first, stop = self._range(window)
+        first, stop = self._find_range(window)
         values = self.values[first:stop]
         if unread:
             values = values.copy()
             values[:, list(unread)] = np.nan
         return values
 
-    def selected(self, select: Select) -> "ArraySource":
+    def select_series(self, select: Select) -> "ArraySource":
         """Return the same with the selected series alone.
 
         Raises
@@ -81,7 +83,7 @@ class ArraySource:
         """
         # Who gives an array has selected: of its statistics all are read.
         every = (("statistic", self.statistics),) if "statistic" not in dict(select) else ()
-        chosen = selected_series(self.variable.name, self.axis.series, (*select, *every))
+        chosen = select_series(self.variable.name, self.axis.series, (*select, *every))
         if len(chosen) == self.axis.count:
             return self
         axis = replace(
@@ -93,12 +95,12 @@ class ArraySource:
     def layer(self, name: str) -> Layer:
         """Return one of the layers that came with the array."""
         if name not in self.layers:
-            found = NotFound.among(kind="layer", given=name, existing=self.layers)
-            message = f"{found}; give one with hg.base(…, layers={{{name!r}: dataarray}})"
+            not_found = NotFound.among(kind="layer", given=name, existing=self.layers)
+            message = f"{not_found}; give one with hg.base(…, layers={{{name!r}: dataarray}})"
             raise NotFound(message)
         return self.layers[name]
 
-    def _range(self, window: Window) -> tuple[int, int]:
+    def _find_range(self, window: Window) -> tuple[int, int]:
         first, stop = np.searchsorted(self.times_ns, [window.start_ns, window.stop_ns])
         return int(first), int(stop)
 
@@ -135,7 +137,7 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
         `attrs["units"]`, its name is the variable; of a counter perhaps `attrs["resolution"]` and
         `attrs["rollover"]` [its unit]. Times without a zone are UTC.
     layers
-        Layers by name, as `array_layers` takes them; None: none.
+        Layers by name, as `make_array_layers` takes them; None: none.
 
     Raises
     ------
@@ -162,15 +164,15 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
             f"got {sorted(map(str, array.coords))}"
         )
         raise InvalidQuery(message)
-    times = _instants(known["time"])
-    variable = _variable(array)
-    values = np.ascontiguousarray(_numbers(array.variable.transpose("time", joint).to_numpy(), "values"))
-    x, y = (coordinate(known[name], name, UNIT_OF[system]) for name in names)
+    times = _read_instants(known["time"])
+    variable = _make_variable(array)
+    values = np.ascontiguousarray(_read_numbers(array.variable.transpose("time", joint).to_numpy(), "values"))
+    x, y = (read_coordinate(known[name], name, UNIT_OF[system]) for name in names)
     if system == "lonlat":
-        _refuse_off_globe(x, y, _labels(array, joint))
-    series = array_series(array, joint, _labels(array, joint), variable.name, times, values)
-    axis = SeriesAxis(series, x, y, _elevation(array, joint), system)
-    beside = array_layers(layers or {}, axis.system)
+        _refuse_off_globe(x, y, _read_labels(array, joint))
+    series = make_array_series(array, joint, _read_labels(array, joint), variable.name, times, values)
+    axis = SeriesAxis(series, x, y, _read_elevation(array, joint), system)
+    beside = make_array_layers(layers or {}, axis.system)
     # One array with other layers is another source: queries that merge the two must not take the one for the other.
     tokens = ({name: layer.token for name, layer in beside.items()},) if beside else ()
     return ArraySource(
@@ -184,7 +186,7 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
     )
 
 
-def _numbers(values: NDArray[Any], what: str) -> NDArray[np.float64]:
+def _read_numbers(values: NDArray[Any], what: str) -> NDArray[np.float64]:
     """Return values as numbers; neither texts nor instants nor complex numbers are any."""
     kind = values.dtype.kind
     if kind in "biuf" or kind == "O":
@@ -196,12 +198,12 @@ def _numbers(values: NDArray[Any], what: str) -> NDArray[np.float64]:
     raise InvalidQuery(message)
 
 
-def _variable(array: xr.DataArray) -> Variable:
+def _make_variable(array: xr.DataArray) -> Variable:
     name = str(array.name or "value")
     known = KNOWN_VARIABLES.get(name)
     unit = check_unit(str(array.attrs.get("units", known.unit if known else "unknown")))
     text: dict[str, Any] = {"standard_name": known.standard_name, "long_name": known.long_name} if known else {}
-    declared = {key: _declared(array, key) for key in ("resolution", "rollover")}
+    declared = {key: _read_declared(array, key) for key in ("resolution", "rollover")}
     fault = counter_fault(**declared)
     if fault:
         message = f"hg.base: {fault}; set array.attrs['resolution'] and ['rollover'] in {unit!r}"
@@ -209,7 +211,7 @@ def _variable(array: xr.DataArray) -> Variable:
     return Variable(name, unit, **text, resolution=declared["resolution"], rollover=declared["rollover"])
 
 
-def _declared(array: xr.DataArray, key: str) -> float | None:
+def _read_declared(array: xr.DataArray, key: str) -> float | None:
     """Return what an array's attributes declare of a counter [the array's unit]; None where they do not."""
     given = array.attrs.get(key)
     if given is None:
@@ -221,10 +223,10 @@ def _declared(array: xr.DataArray, key: str) -> float | None:
         raise InvalidQuery(message) from error
 
 
-def _instants(times: xr.Variable) -> NDArray[np.int64]:
+def _read_instants(times: xr.Variable) -> NDArray[np.int64]:
     """Return instants [ns since 1970 UTC], shape (instants,); times of a zone are turned to UTC."""
     index = times.to_index()
-    if index.dtype.kind == "O" and all(isinstance(one, datetime) for one in index):
+    if index.dtype.kind == "O" and all(isinstance(instant, datetime) for instant in index):
         index = pd.to_datetime(index, utc=True)
     if not isinstance(index, pd.DatetimeIndex):
         message = (
@@ -246,14 +248,14 @@ def _instants(times: xr.Variable) -> NDArray[np.int64]:
             f"{index.min()} to {index.max()}; leave the others out"
         )
         raise InvalidQuery(message)
-    found = index.to_numpy().astype("datetime64[ns]").astype(np.int64)
-    if not len(found) or np.any(np.diff(found) <= 0):
+    instants_ns = index.to_numpy().astype("datetime64[ns]").astype(np.int64)
+    if not len(instants_ns) or np.any(np.diff(instants_ns) <= 0):
         message = "hg.base needs times in strictly increasing order, at least one; sort them, or drop the repeated"
         raise InvalidQuery(message)
-    return found
+    return instants_ns
 
 
-def _labels(array: xr.DataArray, joint: str) -> list[str]:
+def _read_labels(array: xr.DataArray, joint: str) -> list[str]:
     """Return the names of the stations, at least one, no two alike."""
     names = next((name for name in (joint, "station") if _is_along(array, name, joint)), None)
     labels = [
@@ -277,8 +279,8 @@ def _is_along(array: xr.DataArray, name: str, joint: str) -> bool:
     return name in array.coords and array.coords.variables[name].dims == (joint,)
 
 
-def _elevation(array: xr.DataArray, joint: str) -> NDArray[np.float64]:
+def _read_elevation(array: xr.DataArray, joint: str) -> NDArray[np.float64]:
     for name in ("elevation", "elevation_m"):
         if _is_along(array, name, joint):
-            return coordinate(array.coords.variables[name], name, "m")
+            return read_coordinate(array.coords.variables[name], name, "m")
     return np.full(array.sizes[joint], np.nan)

@@ -12,13 +12,13 @@ from hypergrid.core.readings import Series
 SELECTED_BY_DEFAULT: Final[Mapping[str, Any]] = {"statistic": ("sample", "mean")}
 """Series that a query reads unless it selects."""
 
-MOST_OFFERED: Final = 5
+MAX_OFFERED: Final = 5
 """How many values of a property a refusal names in a selection."""
 
 Select = tuple[tuple[str, Any], ...]
 
 
-def selected_series(variable: str, series: tuple[Series, ...], select: Select) -> NDArray[np.intp]:
+def select_series(variable: str, series: tuple[Series, ...], select: Select) -> NDArray[np.intp]:
     """Return the numbers of the series that are selected, shape (selected,), at least one.
 
     Raises
@@ -30,7 +30,7 @@ def selected_series(variable: str, series: tuple[Series, ...], select: Select) -
     chosen = np.array([i for i, item in enumerate(series) if _matches(item, wanted)], dtype=np.intp)
     if not len(chosen):
         asked = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
-        offers = _offers(series, ("statistic", *dict(select)))
+        offers = _format_offers(series, ("statistic", *dict(select)))
         message = f"no series of {variable!r} has {asked}; there are: {offers}{_remedy(series, wanted)}"
         raise InvalidQuery(message)
     return chosen
@@ -47,14 +47,16 @@ def _remedy(series: tuple[Series, ...], wanted: Mapping[str, Any]) -> str:
     """Return how to select what there is of the properties that no series has as asked for; empty if there is none."""
     calls = []
     for name, choice in wanted.items():
-        there = {getattr(one, name): None for one in series}
+        there = {getattr(sensor_series, name): None for sensor_series in series}
         if there and not there.keys() & set(choice if isinstance(choice, tuple | list) else (choice,)):
-            several = tuple(sorted(there, key=str)[:MOST_OFFERED])
+            several = tuple(sorted(there, key=str)[:MAX_OFFERED])
             calls.append(f"{name}={(several[0] if len(several) == 1 else several)!r}")
     return f"; choose with .select({', '.join(calls)})" if calls else ""
 
 
-def _offers(series: tuple[Series, ...], names: tuple[str, ...]) -> str:
+def _format_offers(series: tuple[Series, ...], names: tuple[str, ...]) -> str:
     """Return what the series have of the properties that were asked for."""
-    values = {name: sorted({str(getattr(one, name)) for one in series}) for name in dict.fromkeys(names)}
+    values = {
+        name: sorted({str(getattr(sensor_series, name)) for sensor_series in series}) for name in dict.fromkeys(names)
+    }
     return "; ".join(f"{name} {', '.join(several[:20])}" for name, several in values.items()) if series else "no series"

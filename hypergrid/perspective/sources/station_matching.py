@@ -13,7 +13,7 @@ from hypergrid.topology import SeriesAxis
 Key = Callable[[Series], object]
 
 
-def common_stations(first: SeriesAxis, second: SeriesAxis) -> SeriesAxis:
+def find_common_stations(first: SeriesAxis, second: SeriesAxis) -> SeriesAxis:
     """Return the series of the first axis whose stations the second has as well.
 
     Stations are matched by name where each has one series, else by name, height and replicate.
@@ -23,7 +23,7 @@ def common_stations(first: SeriesAxis, second: SeriesAxis) -> SeriesAxis:
     InvalidQuery
         There are none, or several series of a station cannot be told apart.
     """
-    key = _key(first, second)
+    key = _choose_key(first, second)
     others = {key(series) for series in second.series}
     kept = np.array([key(series) in others for series in first.series], dtype=bool)
     if not kept.any():
@@ -37,14 +37,14 @@ def common_stations(first: SeriesAxis, second: SeriesAxis) -> SeriesAxis:
     return replace(first, series=series, x=first.x[kept], y=first.y[kept], elevation_m=first.elevation_m[kept])
 
 
-def columns_of(wanted: SeriesAxis, axis: SeriesAxis) -> NDArray[np.intp]:
+def find_columns(wanted: SeriesAxis, axis: SeriesAxis) -> NDArray[np.intp]:
     """Return where the stations of a matched axis are on one of the two that it was matched from, shape (series,)."""
-    key = _key(wanted, axis)
+    key = _choose_key(wanted, axis)
     places = {key(series): number for number, series in enumerate(axis.series)}
     return np.array([places[key(series)] for series in wanted.series], dtype=np.intp)
 
 
-def _key(*axes: SeriesAxis) -> Key:
+def _choose_key(*axes: SeriesAxis) -> Key:
     choices: tuple[Key, ...] = (
         lambda series: series.station,
         lambda series: (series.station, series.height_m, series.replicate),

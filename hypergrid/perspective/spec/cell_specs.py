@@ -4,7 +4,7 @@ import numpy as np
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import Window, format_instant
-from hypergrid.perspective.spec.time_specs import Edges, Rule, parse_cells
+from hypergrid.perspective.spec.time_specs import CellEdges, Rule, parse_cells
 from hypergrid.topology import (
     Bins,
     Calendar,
@@ -16,16 +16,16 @@ from hypergrid.topology import (
     SeriesAxis,
     TimeAxis,
     TimeCells,
-    aligned,
-    bins_over,
+    align_axis,
     is_location_consistent,
     levels,
+    make_bins,
     periodic,
     quanta,
 )  # fmt: skip
 
 
-def time_cells(  # noqa: PLR0913 - what the cells are of, and what they are over
+def make_time_cells(  # noqa: PLR0913 - what the cells are of, and what they are over
     spec: object, source: TimeAxis, whole: Window, *, exact: bool, stations: SeriesAxis | None = None
 ) -> TimeCells:
     """Return the time cells of an aggregate.
@@ -60,23 +60,23 @@ def time_cells(  # noqa: PLR0913 - what the cells are of, and what they are over
         raise InvalidQuery(message)
     free = exact or isinstance(source, Instants)
     if spec == "all":
-        target = _one(whole.start_ns, whole.stop_ns)
+        target = _make_single_cell(whole.start_ns, whole.stop_ns)
         whole_cells = free or is_location_consistent(source, target)
-        return target if whole_cells else _one(*_widened(source, whole))
-    made = _made(
-        parse_cells(spec, stations), source, (whole.start_ns, whole.stop_ns) if free else _widened(source, whole)
+        return target if whole_cells else _make_single_cell(*_widen_window(source, whole))
+    made = _make_cells(
+        parse_cells(spec, stations), source, (whole.start_ns, whole.stop_ns) if free else _widen_window(source, whole)
     )
     if not exact:
         _refuse_cut(spec, source, made)
     return made
 
 
-def _made(rule: Rule, source: TimeAxis, window: tuple[int, int]) -> TimeCells:
+def _make_cells(rule: Rule, source: TimeAxis, window: tuple[int, int]) -> TimeCells:
     if isinstance(rule, Cycle):
         return periodic(rule, *window)
     if isinstance(rule, Calendar):
-        return bins_over(rule, source.origin, source.stop)
-    if isinstance(rule, Edges):
+        return make_bins(rule, source.origin, source.stop)
+    if isinstance(rule, CellEdges):
         edges = np.array(rule.edges, dtype=np.int64)
         if rule.edges[-1] <= source.origin or rule.edges[0] >= source.stop:
             first, last, start, stop = map(format_instant, (*rule.edges[:: len(edges) - 1], source.origin, source.stop))
@@ -86,16 +86,16 @@ def _made(rule: Rule, source: TimeAxis, window: tuple[int, int]) -> TimeCells:
             )
             raise InvalidQuery(message)
         return Bins("time", edges[:-1], edges[1:])
-    return aligned(
+    return align_axis(
         "time", source.origin, source.stop, step=rule.step, length=rule.length, quantum="ns", offset=rule.offset
     )
 
 
-def _one(start: int, stop: int) -> Regular:
+def _make_single_cell(start: int, stop: int) -> Regular:
     return Regular("time", start, stop - start, 1, stop - start)
 
 
-def _widened(source: TimeAxis, whole: Window) -> tuple[int, int]:
+def _widen_window(source: TimeAxis, whole: Window) -> tuple[int, int]:
     """Return the least range around a window that cuts no source cell: those at its edge are partial, and say so."""
     start, stop = whole.start_ns, whole.stop_ns
     if isinstance(source, Bins):
@@ -133,7 +133,7 @@ def _refuse_cut(spec: object, source: TimeAxis, target: TimeCells) -> None:
     raise InvalidQuery(message)
 
 
-def space_cells(name: str, spec: object, source: Levels) -> Levels:
+def make_space_cells(name: str, spec: object, source: Levels) -> Levels:
     """Return the cells of an aggregate along lon, lat, x, y or z: a length, or "all"; along z what `levels` reads.
 
     Raises
@@ -152,7 +152,7 @@ def space_cells(name: str, spec: object, source: Levels) -> Levels:
         if step <= 0:
             message = f"cells of {name!r} need a length above zero; got {spec!r}"
             raise InvalidQuery(message)
-        target = aligned(name, source.origin, source.stop, step=step, length=step, quantum=source.quantum)
+        target = align_axis(name, source.origin, source.stop, step=step, length=step, quantum=source.quantum)
     if not is_location_consistent(source, target):
         message = (
             f"cells of {spec!r} along {name!r} would cut the grid's cells; choose a multiple that starts where they do"

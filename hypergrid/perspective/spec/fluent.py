@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.core.times import parsed_timedelta
-from hypergrid.perspective.spec.query_spec import Question, Step, items, where_to_interpolate
+from hypergrid.core.times import format_timedelta
+from hypergrid.perspective.spec.query_spec import QuerySpec, Step, choose_interpolation_cells, freeze_items
 from hypergrid.topology.points import Points, cells_json
 from hypergrid.topology.space import Grid
 from hypergrid.topology.zones import zones as read_zones
@@ -22,19 +22,19 @@ class Fluent(ABC):
     Who inherits holds the question, and says how another is held.
     """
 
-    question: Question
+    question: QuerySpec
 
     @abstractmethod
-    def _with(self, question: Question) -> Self:
+    def _replace_question(self, question: QuerySpec) -> Self:
         """Return the same about another question."""
 
-    def _joined(self, query: Self, others: tuple[Self, ...]) -> Self:  # noqa: ARG002 - for those who inherit
+    def _join_queries(self, query: Self, others: tuple[Self, ...]) -> Self:  # noqa: ARG002 - for those who inherit
         """Return a query that also reads what others read."""
         return query
 
     def convert(self, function: str, **params: object) -> Self:
         """Apply an element-wise function (`valid_range`, `scale`, …) to the values."""
-        return self._then(Step("convert", function, items(params)))
+        return self._add_step(Step("convert", function, freeze_items(params)))
 
     def aggregate(
         self,
@@ -77,8 +77,8 @@ class Fluent(ABC):
             max, count, first, last and sample, 0.8 for all others.
         """
         polygons = None if zones is None else read_zones(zones).to_json()
-        cells = {"time": _duration(time), "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
-        return self._then(Step("aggregate", function, items(params), items(_given(cells))))
+        cells = {"time": _format_duration(time), "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
+        return self._add_step(Step("aggregate", function, freeze_items(params), freeze_items(_drop_absent(cells))))
 
     def interpolate(
         self,
@@ -110,9 +110,11 @@ class Fluent(ABC):
         InvalidQuery, NotFound
             Neither a grid nor a time, or both; no such method over it.
         """
-        where = where_to_interpolate(None if grid is None else _grid_json(grid), _duration(time))
-        step = Step("interpolate", method, items(_given(params)), items(where), _questions(others))
-        return self._joined(self._then(step), others)
+        where = choose_interpolation_cells(None if grid is None else _grid_json(grid), _format_duration(time))
+        step = Step(
+            "interpolate", method, freeze_items(_drop_absent(params)), freeze_items(where), _list_questions(others)
+        )
+        return self._join_queries(self._add_step(step), others)
 
     def merge(self, function: str, *others: Self, **params: object) -> Self:
         """Combine with other queries of the same cells (`difference`, `anomaly`, `vapour_pressure_deficit`, …).
@@ -122,8 +124,8 @@ class Fluent(ABC):
         of these takes the one that it lies in. It is of all readings, whatever the surface is clipped to, or of those
         in its own clip: `hourly.merge("anomaly", normal.clip(time=("1991", "2021")))`.
         """
-        step = Step("merge", function, items(_given(params)), others=_questions(others))
-        return self._joined(self._then(step), others)
+        step = Step("merge", function, freeze_items(_drop_absent(params)), others=_list_questions(others))
+        return self._join_queries(self._add_step(step), others)
 
     def clip(self, **bounds: object) -> Self:
         """Keep the cells whose corner is in bounds: time, lon, lat, x, y or z = (start, stop), stop not included."""
@@ -137,15 +139,17 @@ class Fluent(ABC):
         if twice:
             message = f"{', '.join(twice)} is clipped already; give one clip, with the narrower bounds"
             raise InvalidQuery(message)
-        return self._with(replace(self.question, clip=(*self.question.clip, *listed)))
+        return self._replace_question(replace(self.question, clip=(*self.question.clip, *listed)))
 
     def select(self, **properties: object) -> Self:
         """Read only series with these properties: station, height_m, replicate, statistic, interval_s, source."""
-        return self._with(replace(self.question, select=items({**dict(self.question.select), **properties})))
+        return self._replace_question(
+            replace(self.question, select=freeze_items({**dict(self.question.select), **properties}))
+        )
 
     def accept_flags(self, *flags: int) -> Self:
         """Read only readings with these QARTOD flags (default 1 and 2); the values of an array have none."""
-        return self._with(replace(self.question, accept_flags=flags))
+        return self._replace_question(replace(self.question, accept_flags=flags))
 
     def with_variance(self, *, correlation_time: str | None = None) -> Self:
         """Ask for the variance of the estimates, or of their means and sums, as well.
@@ -157,24 +161,24 @@ class Fluent(ABC):
             where slices are independent, or "estimate" from what each station's neighbours do not know of it. Where
             absent, `variance` is the greatest and `variance_low` the least over all of them.
         """
-        return self._with(replace(self.question, variance=True, correlation_time=correlation_time))
+        return self._replace_question(replace(self.question, variance=True, correlation_time=correlation_time))
 
     def to_json(self) -> dict[str, Any]:
         """Return the query's JSON form."""
         return self.question.to_json()
 
-    def _then(self, step: Step) -> Self:
-        return self._with(self.question.then(step))
+    def _add_step(self, step: Step) -> Self:
+        return self._replace_question(self.question.add_step(step))
 
 
-def _duration(time: object) -> object:
+def _format_duration(time: object) -> object:
     """Return a duration as a query writes it; anything else as it is."""
     if isinstance(time, np.timedelta64):
-        return parsed_timedelta(time)
-    return parsed_timedelta(np.timedelta64(time)) if isinstance(time, timedelta) else time
+        return format_timedelta(time)
+    return format_timedelta(np.timedelta64(time)) if isinstance(time, timedelta) else time
 
 
-def _questions(queries: tuple[object, ...]) -> tuple[Question, ...]:
+def _list_questions(queries: tuple[object, ...]) -> tuple[QuerySpec, ...]:
     questions = []
     for query in queries:
         if not isinstance(query, Fluent):
@@ -187,7 +191,7 @@ def _questions(queries: tuple[object, ...]) -> tuple[Question, ...]:
     return tuple(questions)
 
 
-def _given(values: Mapping[str, object]) -> dict[str, object]:
+def _drop_absent(values: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -31,10 +31,10 @@ RECIPE = "recipe"
 SELECTABLE = ("station", "height_m", "replicate", "statistic", "interval_s", "source")
 """What tells series apart."""
 
-MOST_STEPS = 100
+MAX_STEPS = 100
 """Steps that a query may have, those of merged queries included."""
 
-DEEPEST_MERGE = 8
+MAX_MERGE_DEPTH = 8
 """How deep queries may be merged into queries."""
 
 _TABLES: dict[str, Mapping[str, object]] = {
@@ -60,7 +60,7 @@ class Step:
     """Parameters, ordered by name."""
     cells: tuple[tuple[str, Any], ...] = ()
     """An aggregate's cells by dimension, or an interpolation's grid by key or its step in time, as JSON values."""
-    others: tuple["Question", ...] = ()
+    others: tuple["QuerySpec", ...] = ()
     """Other queries of a merge, or of a recipe of two variables."""
 
     def __post_init__(self) -> None:
@@ -81,18 +81,18 @@ class Step:
         key = "method" if self.op == "interpolate" else "function"
         document: dict[str, Any] = {"op": self.op, key: self.name}
         if self.op == "interpolate" and not self.is_in_time:
-            document["grid"] = _plain(dict(self.cells))
+            document["grid"] = _to_plain(dict(self.cells))
         else:
-            document.update({name: _plain(value) for name, value in self.cells})
+            document.update({name: _to_plain(value) for name, value in self.cells})
         if self.params:
-            document["params"] = {name: _plain(value) for name, value in self.params}
+            document["params"] = {name: _to_plain(value) for name, value in self.params}
         if self.others:
             document["with"] = [other.to_json() for other in self.others]
         return document
 
 
 @dataclass(frozen=True)
-class Question:
+class QuerySpec:
     """A whole query as the user wrote it."""
 
     variable: str
@@ -113,14 +113,14 @@ class Question:
         if not self.accept_flags or not set(self.accept_flags) <= set(MEANINGS):
             message = f"accept_flags needs QARTOD flags (1, 2, 3, 4); got {list(self.accept_flags)}"
             raise InvalidQuery(message)
-        if self.length > MOST_STEPS:
-            message = f"a query takes up to {MOST_STEPS} steps, those of merged queries included; got {self.length}"
+        if self.length > MAX_STEPS:
+            message = f"a query takes up to {MAX_STEPS} steps, those of merged queries included; got {self.length}"
             raise InvalidQuery(message)
         # Equal questions are equal however they are written, so that they share what is computed.
         object.__setattr__(self, "accept_flags", tuple(sorted(set(self.accept_flags))))
         if self.as_of is not None:
             object.__setattr__(self, "as_of", format_instant(parse_instant(self.as_of)))
-        object.__setattr__(self, "select", tuple((name, _choice(name, value)) for name, value in self.select))
+        object.__setattr__(self, "select", tuple((name, _normalize_choice(name, value)) for name, value in self.select))
         for name, _ in self.select:
             if name not in SELECTABLE:
                 raise NotFound.among(kind="property of a series to select by", given=name, existing=SELECTABLE)
@@ -129,7 +129,7 @@ class Question:
                 raise NotFound.among(kind="dimension to clip", given=name, existing=DIMENSIONS)
 
     @property
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """The variable and the names of the steps, in a line."""
         steps = "".join(f" > {step.name}" for step in self.steps)
         return f"{self.variable}{steps}{', with variance' if self.variance else ''}"
@@ -139,7 +139,7 @@ class Question:
         """Steps, those of merged queries included."""
         return len(self.steps) + sum(other.length for step in self.steps for other in step.others)
 
-    def then(self, step: Step) -> "Question":
+    def add_step(self, step: Step) -> "QuerySpec":
         """Return the query with one step more.
 
         Raises
@@ -157,11 +157,11 @@ class Question:
         document: dict[str, Any] = {"variable": self.variable, "snapshot": self.snapshot}
         document["steps"] = [step.to_json() for step in self.steps]
         if self.clip:
-            document["clip"] = {name: _plain(bounds) for name, bounds in self.clip}
+            document["clip"] = {name: _to_plain(bounds) for name, bounds in self.clip}
         if self.accept_flags != ACCEPTED_BY_DEFAULT:
             document["accept_flags"] = list(self.accept_flags)
         if self.select:
-            document["select"] = {name: _plain(value) for name, value in self.select}
+            document["select"] = {name: _to_plain(value) for name, value in self.select}
         if self.variance:
             known = self.correlation_time is not None
             document["variance"] = {"correlation_time": self.correlation_time} if known else True
@@ -170,10 +170,10 @@ class Question:
         return document
 
 
-def _choice(name: str, value: object) -> object:
+def _normalize_choice(name: str, value: object) -> object:
     """Return what a property may be in one way of writing: numbers as float, several in order."""
     if isinstance(value, tuple | list) and value:
-        single = (_choice(name, None if isinstance(item, tuple | list) else item) for item in value)
+        single = (_normalize_choice(name, None if isinstance(item, tuple | list) else item) for item in value)
         return tuple(sorted(set(single), key=str))
     if value is None or isinstance(value, str):
         return value
@@ -185,14 +185,14 @@ def _choice(name: str, value: object) -> object:
     raise InvalidQuery(message)
 
 
-def _plain(value: object) -> object:
+def _to_plain(value: object) -> object:
     """Return a value as JSON knows it."""
     if isinstance(value, Variogram):
         return value.to_json()
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _to_plain(item) for name, item in value.items()}
     if isinstance(value, datetime | np.datetime64):
         return format_instant(parse_instant(value))
     return value.item() if isinstance(value, np.generic) else value
@@ -206,7 +206,7 @@ class _Reader:
     depth: int = 0
     """How many merges lie around it."""
 
-    def mapping(self, value: object, known: set[str], required: set[str]) -> Mapping[str, Any]:
+    def read_mapping(self, value: object, known: set[str], required: set[str]) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
             message = f"{self.where} needs a JSON object; got {type(value).__name__}"
             raise InvalidQuery(message)
@@ -218,14 +218,14 @@ class _Reader:
             raise InvalidQuery(message)
         return value
 
-    def step(self, value: object) -> Step:
+    def read_step(self, value: object) -> Step:
         op = value.get("op") if isinstance(value, Mapping) else None
         if not isinstance(op, str) or op not in _STEP_KEYS:
             raise NotFound.among(kind=f"operator of {self.where}", given=op, existing=_STEP_KEYS)
         key = "method" if op == "interpolate" else "function"
         required = {"op", key} | ({"with"} if op == "merge" else set())
-        document = self.mapping(value, _STEP_KEYS[op], required)
-        params = _Reader(f"params of {self.where}").any_mapping(document.get("params"))
+        document = self.read_mapping(value, _STEP_KEYS[op], required)
+        params = _Reader(f"params of {self.where}").read_any_mapping(document.get("params"))
         cells: Mapping[str, Any] = {name: document[name] for name in CELL_KEYS if name in document}
         if isinstance(cells.get("zones"), str):
             # Whoever sends a query must not have files of this machine read.
@@ -236,19 +236,19 @@ class _Reader:
             raise InvalidQuery(message)
         if op == "interpolate":
             grid = document.get("grid")
-            known = None if grid is None else _Reader(f"grid of {self.where}").any_mapping(grid)
-            cells = where_to_interpolate(known, document.get("time"))
+            known = None if grid is None else _Reader(f"grid of {self.where}").read_any_mapping(grid)
+            cells = choose_interpolation_cells(known, document.get("time"))
         others = tuple(
-            _question(other, f"query {number} in 'with' of {self.where}", self.depth + 1)
-            for number, other in enumerate(_listed(document.get("with", []), self.where))
+            _read_question(other, f"query {number} in 'with' of {self.where}", self.depth + 1)
+            for number, other in enumerate(_require_list(document.get("with", []), self.where))
         )
         try:
-            return Step(op, document[key], items(params), items(cells), others)  # type: ignore[arg-type]
+            return Step(op, document[key], freeze_items(params), freeze_items(cells), others)  # type: ignore[arg-type]
         except NotFound as error:
             message = f"{self.where} ({op}): {error}"
             raise NotFound(message) from error
 
-    def any_mapping(self, value: object) -> Mapping[str, Any]:
+    def read_any_mapping(self, value: object) -> Mapping[str, Any]:
         if value is None:
             return {}
         if not isinstance(value, Mapping) or any(not isinstance(key, str) for key in value):
@@ -257,12 +257,12 @@ class _Reader:
         return value
 
 
-def items(mapping: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def freeze_items(mapping: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Return a mapping as pairs ordered by name, lists as tuples, so that a step is hashable where its values are."""
-    return tuple(sorted((key, _frozen(value)) for key, value in mapping.items()))
+    return tuple(sorted((key, _freeze(value)) for key, value in mapping.items()))
 
 
-def where_to_interpolate(grid: Mapping[str, Any] | None, time: object) -> Mapping[str, Any]:
+def choose_interpolation_cells(grid: Mapping[str, Any] | None, time: object) -> Mapping[str, Any]:
     """Return the cells of an interpolation: a grid by key, or a step in time.
 
     Raises
@@ -271,8 +271,8 @@ def where_to_interpolate(grid: Mapping[str, Any] | None, time: object) -> Mappin
         Neither, both, or a grid with the key "time".
     """
     if (grid is None) == (time is None):
-        came = "neither" if grid is None else "both"
-        message = f"interpolate needs a grid (over space), or time such as '10min' (over time); got {came}"
+        problem = "neither" if grid is None else "both"
+        message = f"interpolate needs a grid (over space), or time such as '10min' (over time); got {problem}"
         raise InvalidQuery(message)
     if grid is None:
         return {"time": time}
@@ -281,18 +281,18 @@ def where_to_interpolate(grid: Mapping[str, Any] | None, time: object) -> Mappin
     return grid
 
 
-def _frozen(value: object) -> object:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list | tuple) else value
+def _freeze(value: object) -> object:
+    return tuple(_freeze(item) for item in value) if isinstance(value, list | tuple) else value
 
 
-def _listed(value: object, where: str) -> list[Any]:
+def _require_list(value: object, where: str) -> list[Any]:
     if not isinstance(value, list | tuple):
         message = f"{where} needs a list; got {type(value).__name__}"
         raise InvalidQuery(message)
     return list(value)
 
 
-def question_from_json(document: object) -> Question:
+def question_from_json(document: object) -> QuerySpec:
     """Return the query that a JSON form says.
 
     Raises
@@ -300,14 +300,14 @@ def question_from_json(document: object) -> Question:
     InvalidQuery, NotFound
         A key, operator, function or method that does not exist or is missing; the message names the place.
     """
-    return _question(document, "query", 0)
+    return _read_question(document, "query", 0)
 
 
-def _question(document: object, where: str, depth: int) -> Question:
-    if depth > DEEPEST_MERGE:
-        message = f"queries can be merged into queries {DEEPEST_MERGE} deep; this one goes deeper"
+def _read_question(document: object, where: str, depth: int) -> QuerySpec:
+    if depth > MAX_MERGE_DEPTH:
+        message = f"queries can be merged into queries {MAX_MERGE_DEPTH} deep; this one goes deeper"
         raise InvalidQuery(message)
-    given = _Reader(where).mapping(document, _QUERY_KEYS, {"variable"})
+    given = _Reader(where).read_mapping(document, _QUERY_KEYS, {"variable"})
     if not isinstance(given["variable"], str):
         message = f"{where} needs the name of a variable; got {given['variable']!r}"
         raise InvalidQuery(message)
@@ -316,31 +316,31 @@ def _question(document: object, where: str, depth: int) -> Question:
         message = f"{where} needs the id of a snapshot, or null; got {snapshot!r}"
         raise InvalidQuery(message)
     steps = tuple(
-        _Reader(f"step {number} of {where}", depth).step(step)
-        for number, step in enumerate(_listed(given.get("steps", []), f"'steps' of {where}"), start=1)
+        _Reader(f"step {number} of {where}", depth).read_step(step)
+        for number, step in enumerate(_require_list(given.get("steps", []), f"'steps' of {where}"), start=1)
     )
-    clip = _Reader(f"clip of {where}").any_mapping(given.get("clip"))
+    clip = _Reader(f"clip of {where}").read_any_mapping(given.get("clip"))
     for name, bounds in clip.items():
-        if len(_listed(bounds, f"clip of {name!r} of {where}")) != 2:
+        if len(_require_list(bounds, f"clip of {name!r} of {where}")) != 2:
             message = f"clip of {name!r} of {where} needs a start and a stop; got {bounds!r}"
             raise InvalidQuery(message)
-    flags = _listed(given.get("accept_flags", ACCEPTED_BY_DEFAULT), f"'accept_flags' of {where}")
+    flags = _require_list(given.get("accept_flags", ACCEPTED_BY_DEFAULT), f"'accept_flags' of {where}")
     if any(not isinstance(flag, int) or isinstance(flag, bool) for flag in flags):
         message = f"'accept_flags' of {where} needs QARTOD flags, whole numbers; got {flags!r}"
         raise InvalidQuery(message)
-    select = _Reader(f"select of {where}").any_mapping(given.get("select"))
-    variance, memory = _variance(given.get("variance", False), where)
+    select = _Reader(f"select of {where}").read_any_mapping(given.get("select"))
+    variance, memory = _read_variance(given.get("variance", False), where)
     as_of = given.get("as_of")
     if as_of is not None and not isinstance(as_of, str):
         message = f"{where} needs 'as_of' as an instant such as '2007-10-01T06:00Z', or null; got {as_of!r}"
         raise InvalidQuery(message)
-    return Question(
-        given["variable"], steps, snapshot, tuple((k, tuple(v)) for k, v in clip.items()), tuple(flags), items(select),
-        variance, memory, as_of,
+    return QuerySpec(
+        given["variable"], steps, snapshot, tuple((k, tuple(v)) for k, v in clip.items()), tuple(flags),
+        freeze_items(select), variance, memory, as_of,
     )  # fmt: skip
 
 
-def _variance(value: object, where: str) -> tuple[bool, str | None]:
+def _read_variance(value: object, where: str) -> tuple[bool, str | None]:
     if isinstance(value, bool):
         return value, None
     memory = (

@@ -8,7 +8,7 @@ import numpy as np
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound
 from hypergrid.core.times import DAY_NS, format_duration, parse_duration, parse_instant
-from hypergrid.topology import CYCLES, HOUR_OF_DAY, Calendar, Clock, Cycle, SeriesAxis, Unit, check_zone
+from hypergrid.topology import CYCLES, HOUR_OF_DAY, Calendar, Cycle, LocalClock, SeriesAxis, Unit, check_zone
 
 HYDROLOGICAL_YEAR: Final = "hydrological_year"
 FIRST_MONTH: Final = 10
@@ -40,13 +40,13 @@ class Sliding:
 
 
 @dataclass(frozen=True)
-class Edges:
+class CellEdges:
     """Cells from each edge to the next [ns since 1970 UTC]."""
 
     edges: tuple[int, ...]
 
 
-Rule = Sliding | Calendar | Edges | Cycle
+Rule = Sliding | Calendar | CellEdges | Cycle
 
 
 def is_periodic(spec: object) -> bool:
@@ -54,7 +54,7 @@ def is_periodic(spec: object) -> bool:
     return spec in CYCLES if isinstance(spec, str) else isinstance(spec, Mapping) and "periodic" in spec
 
 
-def comes_as(spec: object, other: object) -> bool:
+def has_same_cells(spec: object, other: object) -> bool:
     """Return whether two specifications, one of cells that come again, ask for the same cells, however written.
 
     Solar time is taken for the same clock; whether it is, the longitudes of the stations say.
@@ -62,11 +62,11 @@ def comes_as(spec: object, other: object) -> bool:
     if not is_periodic(spec) or not is_periodic(other):
         return False
     try:
-        one, two = (parse_cells(_without_solar(cells)) for cells in (spec, other))
+        first_cells, two = (parse_cells(_without_solar(cells)) for cells in (spec, other))
     except HyperGridError:
         # What cannot be read is refused with its step, when that is built.
         return spec == other
-    return one == two and _is_solar(spec) == _is_solar(other)
+    return first_cells == two and _is_solar(spec) == _is_solar(other)
 
 
 def _is_solar(spec: object) -> object:
@@ -94,7 +94,7 @@ def parse_cells(spec: object, stations: SeriesAxis | None = None) -> Rule:
         increase.
     """
     if isinstance(spec, Mapping):
-        return _mapping(spec, stations)
+        return _parse_mapping(spec, stations)
     if not isinstance(spec, str):
         message = f"time cells need {EXAMPLES}; got {spec!r}"
         raise InvalidQuery(message)
@@ -108,12 +108,12 @@ def parse_cells(spec: object, stations: SeriesAxis | None = None) -> Rule:
     return Sliding(length, length)
 
 
-def _mapping(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Rule:
+def _parse_mapping(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Rule:
     if "periodic" in spec:
-        return _cycle(spec, stations)
+        return _parse_cycle(spec, stations)
     if "edges" in spec:
         _check_keys(spec, {"edges"})
-        return _edges(spec["edges"])
+        return _parse_edges(spec["edges"])
     if HYDROLOGICAL_YEAR in spec:
         _check_keys(spec, {HYDROLOGICAL_YEAR, "zone", "offset"})
         first = spec[HYDROLOGICAL_YEAR]
@@ -121,16 +121,16 @@ def _mapping(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Rule:
             message = f"a hydrological year needs the month that it begins with, 1 to 12; got {first!r}"
             raise InvalidQuery(message)
         name = HYDROLOGICAL_YEAR if first == FIRST_MONTH else f"{HYDROLOGICAL_YEAR} from month {first} on"
-        return Calendar(name, Unit(months=12, first_month=first), _clock(spec))
+        return Calendar(name, Unit(months=12, first_month=first), _parse_clock(spec))
     _check_keys(spec, {"step", "length", "zone", "offset"})
     if "step" not in spec:
         message = f"time cells need a 'step', such as {{'length': '15min', 'step': '5min'}}; got {sorted(spec)}"
         raise InvalidQuery(message)
-    return _stepped(spec)
+    return _parse_stepped(spec)
 
 
-def _stepped(spec: Mapping[str, Any]) -> Rule:
-    step, clock = spec["step"], _clock(spec)
+def _parse_stepped(spec: Mapping[str, Any]) -> Rule:
+    step, clock = spec["step"], _parse_clock(spec)
     if isinstance(step, str) and step in UNITS:
         _check_keys(spec, {"step", "zone", "offset"})
         return Calendar(step, UNITS[step], clock)
@@ -146,14 +146,14 @@ def _stepped(spec: Mapping[str, Any]) -> Rule:
     return Calendar(format_duration(step_ns), Unit(step_ns), clock)
 
 
-def _cycle(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Cycle:
+def _parse_cycle(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Cycle:
     name = spec["periodic"]
     if spec.get("zone") == "UTC":
         # Cells are equal however they are written.
         spec = {**spec, "zone": None}
     if isinstance(name, str) and name in CYCLES:
         _check_keys(spec, {"periodic", "zone", "solar"})
-        return CYCLES[name].by(_clock(spec, stations))
+        return CYCLES[name].with_clock(_parse_clock(spec, stations))
     if "within" not in spec:
         if isinstance(name, str) and any(letter.isdigit() for letter in name):
             message = f"periodic cells of {name!r} need the period that they come again in, such as 'within': '1day'"
@@ -168,15 +168,15 @@ def _cycle(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Cycle:
             f"within {spec['within']!r}"
         )
         raise InvalidQuery(message)
-    clock = _clock({**spec, "offset": None}, stations)
+    clock = _parse_clock({**spec, "offset": None}, stations)
     if (length, period, phase) == (DAY_NS // 24, DAY_NS, 0):
-        return HOUR_OF_DAY.by(clock)
-    calendar = Calendar(format_duration(length), Unit(length), Clock(clock.zone, clock.solar_lon, phase))
+        return HOUR_OF_DAY.with_clock(clock)
+    calendar = Calendar(format_duration(length), Unit(length), LocalClock(clock.zone, clock.solar_lon, phase))
     cycle = Cycle(f"part_of_{format_duration(period)}", calendar, period // length)
     return replace(cycle, within="days") if period == DAY_NS else cycle
 
 
-def _clock(spec: Mapping[str, Any], stations: SeriesAxis | None = None) -> Clock:
+def _parse_clock(spec: Mapping[str, Any], stations: SeriesAxis | None = None) -> LocalClock:
     offset = parse_duration(spec["offset"]) if spec.get("offset") is not None else 0
     zone, solar = spec.get("zone"), spec.get("solar", False)
     if not isinstance(solar, bool):
@@ -186,11 +186,11 @@ def _clock(spec: Mapping[str, Any], stations: SeriesAxis | None = None) -> Clock
         message = f"time cells are by a zone or by solar time; got both, zone {zone!r}; leave out one"
         raise InvalidQuery(message)
     if solar:
-        return Clock(solar_lon=_mean_longitude(stations), offset_ns=offset)
-    return Clock(None if zone is None else check_zone(zone), offset_ns=offset)
+        return LocalClock(solar_lon=_find_mean_longitude(stations), offset_ns=offset)
+    return LocalClock(None if zone is None else check_zone(zone), offset_ns=offset)
 
 
-def _mean_longitude(stations: SeriesAxis | None) -> float:
+def _find_mean_longitude(stations: SeriesAxis | None) -> float:
     """Return the direction of the stations' mean, so that those on both sides of 180 degrees are neighbours."""
     if stations is None or stations.system != "lonlat":
         message = "solar time needs stations with lon and lat [degree]; give a zone instead"
@@ -206,7 +206,7 @@ def _mean_longitude(stations: SeriesAxis | None) -> float:
     return float(np.degrees(np.angle(mean)))
 
 
-def _edges(given: object) -> Edges:
+def _parse_edges(given: object) -> CellEdges:
     if not isinstance(given, list | tuple) or len(given) < 2:
         message = f"'edges' of time cells needs two instants or more, in order; got {given!r}"
         raise InvalidQuery(message)
@@ -218,7 +218,7 @@ def _edges(given: object) -> Edges:
                 f"after {given[number - 2]}; order them, and drop repeated ones"
             )
             raise InvalidTime(message)
-    return Edges(edges)
+    return CellEdges(edges)
 
 
 def _check_keys(spec: Mapping[str, Any], known: set[str]) -> None:

@@ -14,7 +14,7 @@ from hypergrid.interpolation import METHODS, Method, TimeMethod, Variogram, meth
 from hypergrid.layers.layer import Layer
 from hypergrid.perspective.functions.merges import MERGES, MergeRow
 from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS, AggregateRow, ConvertRow
-from hypergrid.perspective.functions.user_function_identity import with_added
+from hypergrid.perspective.functions.user_function_identity import add_identities
 from hypergrid.topology import SeriesAxis, TimeAxis
 
 
@@ -100,16 +100,16 @@ class Call:
         return cls(name, tuple(sorted(parameters.items())))
 
     @property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Parameters by name."""
         return dict(self.parameters)
 
     def describe(self) -> str:
         """Return `name(parameter=value, …)`."""
-        return f"{self.name}({', '.join(f'{k}={_short(v)}' for k, v in self.parameters if v is not None)})"
+        return f"{self.name}({', '.join(f'{k}={_format_value(v)}' for k, v in self.parameters if v is not None)})"
 
 
-def _short(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, Variogram):
         return f"{value.model} psill {value.psill:g} range {value.range_m:g} m nugget {value.nugget:g}"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -123,14 +123,14 @@ class Convert:
     layers: tuple[tuple[str, str], ...] = ()
     """Names and tokens of the layers that functions of place use."""
 
-    def rows(self) -> tuple[ConvertRow, ...]:
+    def list_rows(self) -> tuple[ConvertRow, ...]:
         """Return the functions' rows."""
         return tuple(CONVERTS[call.name] for call in self.calls)
 
     def content(self) -> object:
         """Plain content, for the token."""
         content = ("convert", self.calls, self.layers) if self.layers else ("convert", self.calls)
-        return with_added(content, "convert", (call.name for call in self.calls))
+        return add_identities(content, "convert", (call.name for call in self.calls))
 
     def describe(self) -> str:
         """One line for people."""
@@ -160,14 +160,14 @@ class Aggregate:
         return AGGREGATES[self.function]
 
     @property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Parameters by name."""
         return dict(self.parameters)
 
     @property
     def reach_ns(self) -> int:
         """How far before and after a cell values have a say in it [ns]."""
-        return self.row.reach_ns(self.given) if self.row.reach_ns else 0
+        return self.row.reach_ns(self.arguments) if self.row.reach_ns else 0
 
     def content(self) -> object:
         """Plain content, for the token."""
@@ -176,9 +176,9 @@ class Aggregate:
         own = own if self.since_ns is None else (*own, ("since", self.since_ns))
         own = own if self.until_ns is None else (*own, ("until", self.until_ns))
         own = (*own, "at stations") if self.at_stations else own
-        return with_added(own, "aggregate", [self.function])
+        return add_identities(own, "aggregate", [self.function])
 
-    def called(self) -> str:
+    def describe_call(self) -> str:
         """Return the function with its parameters, in words."""
         return Call(self.function, self.parameters).describe() if self.parameters else self.function
 
@@ -186,7 +186,7 @@ class Aggregate:
         """One line for people."""
         where = ", taken at the stations" if self.at_stations else ""
         over = ", ".join(self.dimensions)
-        return f"aggregate {self.called()} over {over}, coverage at least {self.min_coverage:g}{where}"
+        return f"aggregate {self.describe_call()} over {over}, coverage at least {self.min_coverage:g}{where}"
 
 
 @dataclass(frozen=True)
@@ -199,9 +199,9 @@ class Interpolate:
     """Whether the variance of each estimate is wanted."""
     layers: tuple[tuple[str, str], ...] = ()
     """Names and tokens of the layers that it uses."""
-    memory: float | Literal["estimate"] | None = None
+    error_correlation: float | Literal["estimate"] | None = None
     """E-folding time of errors between slices [s], "estimate", or None where it is not known; for means over time."""
-    far: tuple[tuple[str, float], ...] = ()
+    excluded_stations: tuple[tuple[str, float], ...] = ()
     """Stations that are too far outside the step's whole grid to be used, with their distances [m]."""
 
     @property
@@ -210,22 +210,22 @@ class Interpolate:
         return METHODS[self.method]
 
     @property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Parameters by name."""
         return dict(self.parameters)
 
     @property
     def covariates(self) -> tuple[str, ...]:
         """Names of what it must know of each station and cell, from a layer or their heights."""
-        return self.row.covariates(self.given)
+        return self.row.covariates(self.arguments)
 
     def uses_all(self, stations: int) -> bool:
         """Return whether every slice is one linear map of all its stations, completed: kriging that selects none."""
-        return self.given.get("trend") is None and self.is_linear(stations)
+        return self.arguments.get("trend") is None and self.is_linear(stations)
 
     def is_linear(self, stations: int) -> bool:
         """Return whether every slice is one linear map of all its stations, completed, perhaps around a trend."""
-        given = self.given
+        given = self.arguments
         selects = any(given.get(name) is not None for name in ("radius_m", "octants"))
         nearest = (given.get("neighbours") or stations) < stations
         once = getattr(given.get("variogram"), "by", "all") == "all"
@@ -236,8 +236,8 @@ class Interpolate:
         plain = ("interpolate", self.method, self.parameters, self.variance)
         # What is not used is left out, so that it does not change the token.
         content = (*plain, self.layers) if self.layers else plain
-        content = (*content, "far", self.far) if self.far else content
-        return content if self.memory is None else (*content, "memory", self.memory)
+        content = (*content, "far", self.excluded_stations) if self.excluded_stations else content
+        return content if self.error_correlation is None else (*content, "memory", self.error_correlation)
 
     def describe(self) -> str:
         """One line for people."""
@@ -293,14 +293,14 @@ class Merge:
         return MERGES[self.function]
 
     @property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Parameters by name."""
         return dict(self.parameters)
 
     def content(self) -> object:
         """Plain content, for the token."""
         known = ("merge", self.function, self.parameters) if self.parameters else ("merge", self.function)
-        return with_added(known, "merge", [self.function])
+        return add_identities(known, "merge", [self.function])
 
     def describe(self) -> str:
         """One line for people."""

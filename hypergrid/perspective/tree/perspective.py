@@ -46,17 +46,17 @@ class Perspective:
         """Return the same step on other sources."""
         return replace(self, sources=sources)
 
-    def chain(self) -> list["Perspective"]:
+    def list_chain(self) -> list["Perspective"]:
         """Return every perspective once, sources before what is derived from them."""
         seen: dict[str, Perspective] = {}
         for source in self.sources:
-            seen.update({item.token: item for item in source.chain()})
+            seen.update({item.token: item for item in source.list_chain()})
         seen[self.token] = self
         return list(seen.values())
 
-    def bases(self) -> list["Perspective"]:
+    def list_bases(self) -> list["Perspective"]:
         """Return the base perspectives below."""
-        return [item for item in self.chain() if isinstance(item.operator, Base)]
+        return [item for item in self.list_chain() if isinstance(item.operator, Base)]
 
     @property
     def holds_readings(self) -> bool:
@@ -102,4 +102,4 @@ class Perspective:
     @cached_property
     def is_interpolated(self) -> bool:
         """Whether an interpolation lies at or below this step."""
-        return any(isinstance(item.operator, Interpolate) for item in self.chain())
+        return any(isinstance(item.operator, Interpolate) for item in self.list_chain())

@@ -46,22 +46,22 @@ def buffer_bounds(scrambling_factor: ArrayLike, rate_hz: ArrayLike, lag: ArrayLi
     return bounds
 
 
-def joined(inputs: Sequence[StreamParameters]) -> StreamParameters:
+def combine_parameters(inputs: Sequence[StreamParameters]) -> StreamParameters:
     """Return bounds of the parameters of a join's results, on the key that they were joined on (theorem 3.4.1).
 
     Rate and scrambling factor are those of equations 3.9 and 3.10; a key has at most as many results as the product of
     the multiplicities.
     """
-    multiplicities = np.array([one.multiplicity for one in inputs])
+    multiplicities = np.array([stream.multiplicity for stream in inputs])
     partners = multiplicities.prod() / multiplicities
     return StreamParameters(
-        scrambling_factor=float(sum(one.scrambling_factor * p for one, p in zip(inputs, partners, strict=True))),
-        rate_hz=float(sum(one.rate_hz * p for one, p in zip(inputs, partners, strict=True))),
+        scrambling_factor=float(sum(stream.scrambling_factor * p for stream, p in zip(inputs, partners, strict=True))),
+        rate_hz=float(sum(stream.rate_hz * p for stream, p in zip(inputs, partners, strict=True))),
         multiplicity=float(multiplicities.prod()),
     )
 
 
-def on_another_key(
+def convert_to_key(
     parameters: StreamParameters, dependent: float, multiplicity: float | None = None
 ) -> StreamParameters:
     """Return bounds of a stream's parameters on another key (theorem 3.4.2).
@@ -77,7 +77,7 @@ def on_another_key(
     return StreamParameters(2.0 * parameters.scrambling_factor + dependent, parameters.rate_hz, repeated)
 
 
-def admit(who: str, needed_bytes: float, allowed_bytes: float) -> None:
+def admit(label: str, needed_bytes: float, allowed_bytes: float) -> None:
     """Refuse a join that cannot fit.
 
     Raises
@@ -86,10 +86,12 @@ def admit(who: str, needed_bytes: float, allowed_bytes: float) -> None:
         With both numbers.
     """
     if needed_bytes > allowed_bytes:
-        raise TooLarge(who, "bytes", needed_bytes, allowed_bytes, "allow more, or join fewer or better ordered streams")
+        raise TooLarge(
+            label, "bytes", needed_bytes, allowed_bytes, "allow more, or join fewer or better ordered streams"
+        )
 
 
-def shares(needed_bytes: Sequence[float], least_bytes: Sequence[float], allowed_bytes: float) -> list[int]:
+def split_memory(needed_bytes: Sequence[float], least_bytes: Sequence[float], allowed_bytes: float) -> list[int]:
     """Share memory among joins by their need.
 
     Parameters
@@ -112,11 +114,11 @@ def shares(needed_bytes: Sequence[float], least_bytes: Sequence[float], allowed_
 
     Examples
     --------
-    >>> shares([100.0, 300.0], [10.0, 10.0], 220.0)
+    >>> split_memory([100.0, 300.0], [10.0, 10.0], 220.0)
     [57, 162]
     """
     admit(f"{len(needed_bytes)} joins together", sum(least_bytes), allowed_bytes)
-    beyond = [max(0.0, need - least) for need, least in zip(needed_bytes, least_bytes, strict=True)]
+    beyond = [max(0.0, need - least_part) for need, least_part in zip(needed_bytes, least_bytes, strict=True)]
     spare = allowed_bytes - sum(least_bytes)
     part = min(1.0, spare / sum(beyond)) if sum(beyond) > 0 else 0.0
-    return [int(least + part * more) for least, more in zip(least_bytes, beyond, strict=True)]
+    return [int(least_part + part * more) for least_part, more in zip(least_bytes, beyond, strict=True)]

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
-from hypergrid.wo_join.memory.cost import admit, shares
+from hypergrid.wo_join.memory.cost import admit, split_memory
 
 
 class Holder(Protocol):
     """What holds memory: `WoJoin`, and `Pipeline`."""
 
     @property
-    def least_bytes(self) -> int:
+    def min_bytes(self) -> int:
         """Bytes that it cannot do without: one tuple of each stream."""
 
     @property
@@ -28,22 +28,22 @@ class Holder(Protocol):
 
 
 @dataclass(frozen=True)
-class Share:
+class JoinShare:
     """One of those that share memory, now [bytes]."""
 
-    least: int
+    minimum: int
     needed: float
     held: int
     allowed: int
 
 
 @dataclass(frozen=True)
-class Shares:
+class MemoryShares:
     """Memory that is shared, now."""
 
     allowed_bytes: int
     held_bytes: int
-    joins: dict[str, Share]
+    joins: dict[str, JoinShare]
     """By the names they were admitted under."""
 
 
@@ -88,10 +88,10 @@ class SharedMemory:
         if name in self._joins:
             message = f"joins that share memory need names of their own; {name!r} is admitted already: release it first"
             raise InvalidQuery(message)
-        others = sum(max(one.needed_bytes, one.held_bytes, one.least_bytes) for one in self._joins.values())
-        needed = max(join.needed_bytes, join.held_bytes, join.least_bytes)
-        who = f"{name!r} beside {len(self._joins)} joins that need {others:,.0f} bytes"
-        admit(who, needed + others, self._allowed_bytes)
+        others = sum(max(join.needed_bytes, join.held_bytes, join.min_bytes) for join in self._joins.values())
+        needed = max(join.needed_bytes, join.held_bytes, join.min_bytes)
+        label = f"{name!r} beside {len(self._joins)} joins that need {others:,.0f} bytes"
+        admit(label, needed + others, self._allowed_bytes)
         self._joins[name] = join
         self.share()
 
@@ -141,18 +141,21 @@ class SharedMemory:
             return
         joins = list(self._joins.values())
         # What is held already cannot be taken back.
-        least = [float(max(one.least_bytes, one.held_bytes)) for one in joins]
-        needed = [max(one, min(join.needed_bytes, self._allowed_bytes)) for one, join in zip(least, joins, strict=True)]
-        parts = shares(needed, least, self._allowed_bytes)
+        min_bytes = [float(max(join.min_bytes, join.held_bytes)) for join in joins]
+        needed = [
+            max(lower_bound, min(join.needed_bytes, self._allowed_bytes))
+            for lower_bound, join in zip(min_bytes, joins, strict=True)
+        ]
+        parts = split_memory(needed, min_bytes, self._allowed_bytes)
         spare = (self._allowed_bytes - sum(parts)) // len(parts)
         self._parts = {name: part + spare for name, part in zip(self._joins, parts, strict=True)}
         for name, part in self._parts.items():
             self._joins[name].allow(part)
 
-    def statistics(self) -> Shares:
+    def statistics(self) -> MemoryShares:
         """Return who holds, needs and may hold how much."""
         each = {
-            name: Share(join.least_bytes, join.needed_bytes, join.held_bytes, self._parts[name])
+            name: JoinShare(join.min_bytes, join.needed_bytes, join.held_bytes, self._parts[name])
             for name, join in self._joins.items()
         }
-        return Shares(self._allowed_bytes, sum(one.held for one in each.values()), each)
+        return MemoryShares(self._allowed_bytes, sum(join.held for join in each.values()), each)

@@ -1,7 +1,7 @@
 """What each arrival allows to be released, for strategies that let tuples wait: compiled."""
 
-from hypergrid.wo_join.compiled import compiled
-from hypergrid.wo_join.observe import observe
+from hypergrid.wo_join.compiled import jit
+from hypergrid.wo_join.observe import observe_tuple
 from hypergrid.wo_join.state_layout import (
     ASLEEP,
     AWAY,
@@ -25,16 +25,18 @@ from hypergrid.wo_join.state_layout import (
     Batch,
     Floats,
     Ints,
-    Monitored,
+    MonitorState,
 )
-from hypergrid.wo_join.watermarks import advance, astray, doze, line_of, lowest
+from hypergrid.wo_join.watermarks import find_lowest_lines, is_clock_jump, line_of, mark_idle, note_greatest
 
 NOT_YET = 2**61
 """A disorder below which nothing is dropped, far from overflowing."""
 
 
-@compiled
-def watch(seen: Monitored, whole: Ints, steps: Floats, batch: Batch, ordered: int, passed: Ints, start: int) -> int:
+@jit
+def observe_arrivals(
+    monitors: MonitorState, join_state: Ints, steps: Floats, batch: Batch, ordered: int, passed: Ints, start: int
+) -> int:
     """Take note of the tuples of a batch from `start` on; return the first that needs room for more running maxima.
 
     Parameters
@@ -45,48 +47,57 @@ def watch(seen: Monitored, whole: Ints, steps: Floats, batch: Batch, ordered: in
         Written: after each tuple the key that all streams have come to, that all but the last have, the last stream,
         the key that the tuple's own stream has come to, and 1 where its clock must have jumped; shape (5, m).
     """
-    per, records, rates, spread = seen[:4]
+    stream_state, records, rates, spread = monitors[:4]
     batch_stream, batch_row, batch_key, _, batch_arrival = batch
     for t in range(start, len(batch_stream)):
         stream, key, echo = int(batch_stream[t]), batch_key[t], batch_row[t] < 0
-        if per[stream, SHORT]:
+        if stream_state[stream, SHORT]:
             return t
-        clock = max(whole[CLOCK], batch_arrival[t])
-        whole[CLOCK] = clock
-        whole[TAKEN] += 1
+        clock = max(join_state[CLOCK], batch_arrival[t])
+        join_state[CLOCK] = clock
+        join_state[TAKEN] += 1
         away = (
-            (key > whole[GREATEST_ALL] + whole[REACH] or key < per[stream, GREATEST] - whole[REACH])
-            and whole[GREATEST_ALL] > FLOOR
-            and astray(per, whole, stream, key, whole[JUMP])
+            (
+                key > join_state[GREATEST_ALL] + join_state[REACH]
+                or key < stream_state[stream, GREATEST] - join_state[REACH]
+            )
+            and join_state[GREATEST_ALL] > FLOOR
+            and is_clock_jump(stream_state, join_state, stream, key, join_state[JUMP])
         )
         if away:
-            per[stream, LATE] += 1
+            stream_state[stream, LATE] += 1
         elif not echo:
-            per[stream, AWAY] = FLOOR
-            if key > whole[GREATEST_ALL]:
-                advance(whole, steps, key, whole[JUMP])
-            observe(per, records, rates, spread, stream, key, clock, whole[RARE])
-            woken = per[stream, ASLEEP] != 0
+            stream_state[stream, AWAY] = FLOOR
+            if key > join_state[GREATEST_ALL]:
+                note_greatest(join_state, steps, key, join_state[JUMP])
+            observe_tuple(stream_state, records, rates, spread, stream, key, clock, join_state[RARE])
+            woken = stream_state[stream, ASLEEP] != 0
             if woken:
-                per[stream, ASLEEP] = 0
-                whole[DEADLINE] = min(whole[DEADLINE], clock + whole[IDLE])
-            line = line_of(per, whole, records, stream, clock) if ordered else per[stream, GREATEST]
-            before = per[stream, LINE]
+                stream_state[stream, ASLEEP] = 0
+                join_state[DEADLINE] = min(join_state[DEADLINE], clock + join_state[IDLE])
+            line = (
+                line_of(stream_state, join_state, records, stream, clock) if ordered else stream_state[stream, GREATEST]
+            )
+            before = stream_state[stream, LINE]
             if woken or line != before:
-                per[stream, LINE] = line
-                if woken or min(line, before) <= whole[NEXT_LINE] or stream == whole[LAST_STREAM]:
-                    lowest(per, whole)
-            if clock > whole[DEADLINE]:
-                doze(per, whole, whole[IDLE], clock)
-        passed[0, t], passed[1, t], passed[2, t] = whole[LEAST_LINE], whole[NEXT_LINE], whole[LAST_STREAM]
-        passed[3, t], passed[4, t] = per[stream, LINE], away
+                stream_state[stream, LINE] = line
+                if woken or min(line, before) <= join_state[NEXT_LINE] or stream == join_state[LAST_STREAM]:
+                    find_lowest_lines(stream_state, join_state)
+            if clock > join_state[DEADLINE]:
+                mark_idle(stream_state, join_state, join_state[IDLE], clock)
+        passed[0, t], passed[1, t], passed[2, t] = (
+            join_state[LEAST_LINE],
+            join_state[NEXT_LINE],
+            join_state[LAST_STREAM],
+        )
+        passed[3, t], passed[4, t] = stream_state[stream, LINE], away
     return len(batch_stream)
 
 
-@compiled
-def tell_disorder(seen: Monitored, whole: Ints, per: Ints) -> None:
+@jit
+def write_disorder(monitors: MonitorState, join_state: Ints, stream_state: Ints) -> None:
     """Write into the fields of a join how far arrivals of each stream lie behind; a bound while that is not known."""
-    mine, records = seen.per, seen.records
-    for stream in range(len(mine)):
-        line = line_of(mine, whole, records, stream, whole[CLOCK])
-        per[stream, KNOWN_DISORDER] = mine[stream, GREATEST] - line if line > FLOOR else NOT_YET
+    stream_rows, records = monitors.per, monitors.records
+    for stream in range(len(stream_rows)):
+        line = line_of(stream_rows, join_state, records, stream, join_state[CLOCK])
+        stream_state[stream, KNOWN_DISORDER] = stream_rows[stream, GREATEST] - line if line > FLOOR else NOT_YET

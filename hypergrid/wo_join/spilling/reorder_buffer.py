@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypergrid.wo_join import state
-from hypergrid.wo_join.config import ROW_BYTES, Description
-from hypergrid.wo_join.results import Late, Matches
+from hypergrid.wo_join.config import ROW_BYTES, JoinConfig
+from hypergrid.wo_join.results import LateTuples, Matches
 from hypergrid.wo_join.spilling import release_gate
-from hypergrid.wo_join.spilling.runs import ROWS_ON_DISK, Columns, Queue, Run, run_of, sorted_columns
+from hypergrid.wo_join.spilling.runs import ROWS_ON_DISK, SortedRun, TupleColumns, TupleQueue, make_run, sort_columns
 from hypergrid.wo_join.state_layout import (
     ALLOWED,
     ASLEEP,
@@ -48,7 +48,7 @@ from hypergrid.wo_join.state_layout import (
     Batch,
     Ints,
 )
-from hypergrid.wo_join.watermarks import doze
+from hypergrid.wo_join.watermarks import mark_idle
 
 if TYPE_CHECKING:
     from hypergrid.wo_join.spilling.segments import Segments
@@ -65,7 +65,7 @@ NEVER = np.int64(CEILING)
 NONE = np.empty(0, np.int64)
 
 
-class Waiting:
+class ReorderBuffer:
     """Tuples that wait, and the monitors of the arrivals.
 
     Parameters
@@ -76,18 +76,18 @@ class Waiting:
         Where runs are written; None for MSF.
     """
 
-    def __init__(self, about: Description, segments: "Segments | None") -> None:
+    def __init__(self, about: JoinConfig, segments: "Segments | None") -> None:
         self.segments = segments
-        self._sorting = about.strategy != "dbf"
-        self._together = about.strategy == "hybrid"
+        self._is_sorting = about.strategy != "dbf"
+        self._is_hybrid = about.strategy == "hybrid"
         n = about.streams
-        self.monitors = state.empty(n, ranks=0, scattered=False, timed=False, jump=about.jump or 0)
-        about.tell(self.monitors.whole, self.monitors.seen.per)
-        self.queues = [Queue() for _ in range(n)]
-        self._first_bytes = self.monitors.seen.records.nbytes
+        self.arrival_state = state.make_state(n, ranks=0, scattered=False, timed=False, jump=about.jump or 0)
+        about.write_settings(self.arrival_state.join_state, self.arrival_state.monitors.per)
+        self.queues = [TupleQueue() for _ in range(n)]
+        self._first_bytes = self.arrival_state.monitors.records.nbytes
         self.allow(about)
 
-    def allow(self, about: Description) -> None:
+    def allow(self, about: JoinConfig) -> None:
         """Change the limit to that of `about`, and cut segments from now on so that several of each stream fit."""
         self._about = about
         allowed = math.inf if about.allowed_bytes is None else about.allowed_bytes
@@ -97,50 +97,50 @@ class Waiting:
     @property
     def memory_bytes(self) -> int:
         """Bytes of what waits in memory, and of running maxima beyond those that every join has room for."""
-        grown = self.monitors.seen.records.nbytes - self._first_bytes
+        grown = self.arrival_state.monitors.records.nbytes - self._first_bytes
         return grown + sum(queue.memory_bytes for queue in self.queues)
 
     @property
-    def room(self) -> int:
+    def room_bytes(self) -> int:
         """Bytes that are left for the join."""
         return CEILING if self._about.allowed_bytes is None else self._about.allowed_bytes - self.memory_bytes
 
     @property
-    def gone(self) -> Ints:
+    def gone_streams(self) -> Ints:
         """The streams that are asleep and of which nothing waits."""
-        asleep = np.flatnonzero(self.monitors.seen.per[:, ASLEEP])
+        asleep = np.flatnonzero(self.arrival_state.monitors.per[:, ASLEEP])
         return np.array([stream for stream in asleep if not self.queues[stream].runs], np.int64)
 
     @property
-    def lowest(self) -> int:
+    def min_key(self) -> int:
         """The least key that waits."""
         return min((run.low for queue in self.queues for run in queue.runs), default=CEILING)
 
-    def tell_disorder(self, per: Ints) -> None:
+    def write_disorder(self, stream_state: Ints) -> None:
         """Tell a join that gets its tuples as they come how far arrivals lie behind, where it is monitored.
 
         What was let go in order of keys is in better order than what is still to come: from it, too little is learned.
         """
         known = self._about.known
-        if self._sorting or self._about.policy != "progress" or (known is not None and known.disorder is not None):
+        if self._is_sorting or self._about.policy != "progress" or (known is not None and known.disorder is not None):
             return
-        release_gate.tell_disorder(self.monitors.seen, self.monitors.whole, per)
+        release_gate.write_disorder(self.arrival_state.monitors, self.arrival_state.join_state, stream_state)
 
-    def begin(self, arrival: int) -> None:
+    def start_idle_clock(self, arrival: int) -> None:
         """Streams that have brought nothing yet are waited for from the first arrival on."""
-        whole = self.monitors.whole
-        if whole[DEADLINE] == CEILING and whole[IDLE] < CEILING:
-            self.monitors.seen.per[:, LAST] = arrival
-            whole[DEADLINE] = arrival + whole[IDLE]
+        join_state = self.arrival_state.join_state
+        if join_state[DEADLINE] == CEILING and join_state[IDLE] < CEILING:
+            self.arrival_state.monitors.per[:, LAST] = arrival
+            join_state[DEADLINE] = arrival + join_state[IDLE]
 
     def advance(self, clock: int) -> None:
         """Let the clock go on without an arrival [ns]."""
-        whole = self.monitors.whole
-        whole[CLOCK] = max(whole[CLOCK], clock)
-        if whole[CLOCK] > whole[DEADLINE]:
-            doze(self.monitors.seen.per, whole, whole[IDLE], whole[CLOCK])
+        join_state = self.arrival_state.join_state
+        join_state[CLOCK] = max(join_state[CLOCK], clock)
+        if join_state[CLOCK] > join_state[DEADLINE]:
+            mark_idle(self.arrival_state.monitors.per, join_state, join_state[IDLE], join_state[CLOCK])
 
-    def take(self, piece: Batch, *, last: bool = False) -> Generator[tuple[Batch, Ints]]:
+    def release_tuples(self, piece: Batch, *, last: bool = False) -> Generator[tuple[Batch, Ints]]:
         """Take tuples; yield what may be joined, and the number of the arrival that let each go.
 
         Whoever stops in the middle loses nothing: all else waits on.
@@ -150,43 +150,43 @@ class Waiting:
         last
             Whether nothing waits any longer.
         """
-        first = int(self.monitors.whole[TAKEN])
-        passed = self._watch(piece)
+        first = int(self.arrival_state.join_state[TAKEN])
+        passed = self._observe_arrivals(piece)
         if len(piece.stream):
             arrivals = np.maximum.accumulate(piece.arrival)
         else:
             # Without an arrival, what the clock let go of comes as with the last one.
-            arrivals, first = self.monitors.whole[[CLOCK]].copy(), max(first - 1, 0)
+            arrivals, first = self.arrival_state.join_state[[CLOCK]].copy(), max(first - 1, 0)
         keep = passed[4] == 0
-        self._away = self._late(piece, ~keep)
-        limits = [self._limits(piece, passed, stream, last=last) for stream in range(len(self.queues))]
+        self._away = self._make_late(piece, ~keep)
+        limits = [self._find_limits(piece, passed, stream, last=last) for stream in range(len(self.queues))]
         start = 0
         try:
             while start < len(arrivals):
-                stop = self._span(limits, start)
-                here = np.flatnonzero(keep[start:stop]) + start if len(piece.stream) else np.empty(0, np.intp)
-                new = [here[piece.stream[here] == stream] for stream in range(len(self.queues))]
+                stop = self._find_span(limits, start)
+                positions = np.flatnonzero(keep[start:stop]) + start if len(piece.stream) else np.empty(0, np.intp)
+                new = [positions[piece.stream[positions] == stream] for stream in range(len(self.queues))]
                 span = slice(start, stop)
                 start = stop
-                for columns, at in self._turns(piece, limits, new, span):
+                for columns, at in self._release_in_turns(piece, limits, new, span):
                     yield Batch(*columns, arrivals[at]), first + at
         finally:
             rest = np.flatnonzero(keep[start:]) + start
             if len(piece.stream) and len(rest):
                 self._store(piece, rest)
 
-    def quarantined(self) -> Matches:
+    def make_quarantined(self) -> Matches:
         """Return the tuples of the last piece whose clocks must have jumped."""
         return Matches(
             np.empty((0, self._about.streams), np.int64), np.empty((0, self._about.streams)), NONE, NONE, self._away
         )
 
-    def _late(self, piece: Batch, away: "np.ndarray[Any, np.dtype[np.bool_]]") -> Late:
+    def _make_late(self, piece: Batch, away: "np.ndarray[Any, np.dtype[np.bool_]]") -> LateTuples:
         if not len(piece.stream) or not away.any():
-            return Late(NONE, NONE, NONE, np.empty(0), NONE)
+            return LateTuples(NONE, NONE, NONE, np.empty(0), NONE)
         row = np.where(piece.row < 0, ~piece.row, piece.row)[away]
         stream = piece.stream[away].astype(np.int64)
-        return Late(stream, row, piece.key[away], piece.payload[away], np.full(len(row), QUARANTINED, np.int64))
+        return LateTuples(stream, row, piece.key[away], piece.payload[away], np.full(len(row), QUARANTINED, np.int64))
 
     def put_back(self, rest: Batch) -> None:
         """Let tuples wait that the join could not take."""
@@ -195,91 +195,109 @@ class Waiting:
     def _store(self, batch: Batch, places: "np.ndarray[Any, np.dtype[np.intp]]") -> None:
         for stream in np.unique(batch.stream[places]):
             own = places[batch.stream[places] == stream]
-            self.queues[stream].add(sorted_columns(batch.key[own], batch.row[own], batch.payload[own]))
+            self.queues[stream].add(sort_columns(batch.key[own], batch.row[own], batch.payload[own]))
 
-    def _watch(self, piece: Batch) -> Ints:
+    def _observe_arrivals(self, piece: Batch) -> Ints:
         """Return what each arrival says (`gate.watch`), or the state as it is where there is none."""
-        here = self.monitors
+        arrival_state = self.arrival_state
         if not len(piece.stream):
-            return np.array([[here.whole[LEAST_LINE]], [here.whole[NEXT_LINE]], [here.whole[LAST_STREAM]], [0], [0]])
+            return np.array(
+                [
+                    [arrival_state.join_state[LEAST_LINE]],
+                    [arrival_state.join_state[NEXT_LINE]],
+                    [arrival_state.join_state[LAST_STREAM]],
+                    [0],
+                    [0],
+                ]
+            )
         passed = np.empty((5, len(piece.stream)), np.int64)
         start = 0
         while True:
-            start = release_gate.watch(here.seen, here.whole, here.steps, piece, self._sorting, passed, start)
+            start = release_gate.observe_arrivals(
+                arrival_state.monitors,
+                arrival_state.join_state,
+                arrival_state.steps,
+                piece,
+                self._is_sorting,
+                passed,
+                start,
+            )
             if start == len(piece.stream):
                 return passed
-            state.grow_records(here, 2 * here.seen.records.shape[1])
+            state.grow_records(arrival_state, 2 * arrival_state.monitors.records.shape[1])
 
-    def _limits(self, piece: Batch, passed: Ints, stream: int, *, last: bool) -> Ints:
+    def _find_limits(self, piece: Batch, passed: Ints, stream: int, *, last: bool) -> Ints:
         """Return the key up to which a stream's tuples may go after each arrival, never falling."""
         size = passed.shape[1]
         if last:
             # Results need all streams: beyond the greatest key of any there are none.
             inner = self._about.form == "inner"
-            return np.full(size, self.monitors.seen.per[:, GREATEST].min() if inner else NEVER)
-        if self._together:
+            return np.full(size, self.arrival_state.monitors.per[:, GREATEST].min() if inner else NEVER)
+        if self._is_hybrid:
             limits = passed[0]
-        elif not self._sorting:
+        elif not self._is_sorting:
             limits = np.where(passed[2] == stream, passed[1], passed[0])
         else:
             own = np.maximum.accumulate(np.where(piece.stream == stream, np.arange(len(piece.stream)), -1))
-            now = self.monitors.seen.per[stream, LINE]
+            now = self.arrival_state.monitors.per[stream, LINE]
             # Before its first tuple here, all that its last line allows has gone.
             limits = np.where(own >= 0, passed[3][own], np.int64(-CEILING)) if len(own) else np.array([now])
-            if self.monitors.seen.per[stream, ASLEEP]:
+            if self.arrival_state.monitors.per[stream, ASLEEP]:
                 limits[-1] = NEVER
         return np.asarray(np.maximum.accumulate(limits))
 
-    def _span(self, limits: list[Ints], start: int) -> int:
+    def _find_span(self, limits: list[Ints], start: int) -> int:
         """Return up to which arrival all segments that are due can be read at once; one arrival at least."""
         stop = len(limits[0])
         for queue, limit in zip(self.queues, limits, strict=True):
-            absent = queue.absent(int(limit[stop - 1]))
+            absent = queue.find_absent(int(limit[stop - 1]))
             if len(absent) > AT_ONCE:
                 stop = min(stop, max(start + 1, int(np.searchsorted(limit, absent[AT_ONCE].low))))
         return stop
 
-    def _turns(
+    def _release_in_turns(
         self, piece: Batch, limits: list[Ints], new: "list[np.ndarray[Any, np.dtype[np.intp]]]", span: slice
     ) -> Iterator[tuple[tuple[Any, Any, Any, Any], Ints]]:
         """Yield the tuples that go within a span of arrivals, in order, with the arrivals that let them go."""
         upto = [int(limit[span.stop - 1]) for limit in limits]
-        parts: list[tuple[int, Columns, Ints]] = []
+        parts: list[tuple[int, TupleColumns, Ints]] = []
         for stream, places in enumerate(new):
             if not len(places):
                 continue
             at = np.maximum(places, np.searchsorted(limits[stream], piece.key[places]))
             goes = at < span.stop
             now = places[goes]
-            parts.append((stream, Columns(piece.key[now], piece.row[now], piece.payload[now]), at[goes]))
+            parts.append((stream, TupleColumns(piece.key[now], piece.row[now], piece.payload[now]), at[goes]))
             self._store(piece, places[~goes])
         while True:
-            until = self._due(upto)
+            until = self._read_due(upto)
             for stream, queue in enumerate(self.queues):
                 waited = queue.release(min(upto[stream], until), self.segments)
                 if len(waited.key):
                     at = np.maximum(np.searchsorted(limits[stream], waited.key), span.start)
                     parts.append((stream, waited, at))
             if parts:
-                yield self._ordered(parts, piece)
+                yield self._order_parts(parts, piece)
             if until == CEILING:
                 return
             parts = []
 
-    def _due(self, upto: list[int]) -> int:
+    def _read_due(self, upto: list[int]) -> int:
         """Read the segments that are due, in turns; return the key up to which all tuples are now in memory."""
         until = CEILING
         if self.segments is None:
             return until
         for queue, key in zip(self.queues, upto, strict=True):
-            absent = queue.absent(key)
+            absent = queue.find_absent(key)
             for run in absent[:AT_ONCE]:
                 queue.load(run, self.segments)
             if len(absent) > AT_ONCE:
                 until = min(until, absent[AT_ONCE].low)
         return until
 
-    def _ordered(self, parts: list[tuple[int, Columns, Ints]], piece: Batch) -> tuple[tuple[Any, Any, Any, Any], Ints]:
+    def _order_parts(
+        self, parts: list[tuple[int, TupleColumns, Ints]], piece: Batch
+    ) -> tuple[tuple[Any, Any, Any, Any], Ints]:
         """Return tuples in the order in which they go: by arrival that let them go, then by key.
 
         Streams keep step so. With DBF the arrival itself comes first: the lines that it moves let the others pass
@@ -290,7 +308,7 @@ class Waiting:
         at = np.concatenate([part[2] for part in parts])
         number = np.where(row < 0, ~row, row)
         itself = np.zeros(len(at), bool)
-        if not self._sorting and len(piece.stream):
+        if not self._is_sorting and len(piece.stream):
             itself = (piece.stream[at] == stream) & (np.where(piece.row < 0, ~piece.row, piece.row)[at] == number)
         order = np.lexsort((number, key, ~itself, at))
         return (stream[order], row[order], key[order], payload[order]), at[order]
@@ -306,22 +324,22 @@ class Waiting:
         if self.segments is not None:
             for stream, queue in enumerate(self.queues):
                 if queue.unwritten >= self._rows and self.lag_s(stream) >= TRIGGER * self.segments.segment_s:
-                    line = int(self.monitors.seen.per[stream, LINE]) if self._sorting else CEILING
-                    queue.write(self.segments, self._rows, line, least=self._rows - 1)
-            if self.within(held_bytes):
+                    line = int(self.arrival_state.monitors.per[stream, LINE]) if self._is_sorting else CEILING
+                    queue.write(self.segments, self._rows, line, minimum=self._rows - 1)
+            if self.is_within_limit(held_bytes):
                 self._read_ahead(held_bytes)
-        return self.within(held_bytes) or self.relieve(held_bytes)
+        return self.is_within_limit(held_bytes) or self.relieve(held_bytes)
 
-    def within(self, held_bytes: int) -> bool:
+    def is_within_limit(self, held_bytes: int) -> bool:
         """Tell whether what the join holds and what waits is within the limit."""
-        return held_bytes <= self.room
+        return held_bytes <= self.room_bytes
 
     def _read_ahead(self, held_bytes: int) -> None:
         assert self.segments is not None
         for queue in self.queues:
             ready = sum(len(run) for run in queue.runs if run.columns is not None)
-            absent = queue.absent(CEILING)
-            if absent and ready < self._ahead and held_bytes + absent[0].size * ROW_BYTES <= self.room:
+            absent = queue.find_absent(CEILING)
+            if absent and ready < self._ahead and held_bytes + absent[0].size * ROW_BYTES <= self.room_bytes:
                 queue.load(absent[0], self.segments)
 
     def relieve(self, held_bytes: int) -> bool:
@@ -338,43 +356,52 @@ class Waiting:
                 if run.segment is not None:
                     run.columns = None
         if self.segments is None:
-            return self.within(held_bytes)
+            return self.is_within_limit(held_bytes)
         for queue in sorted(self.queues, key=lambda queue: -queue.memory_bytes):
-            if self.within(held_bytes):
+            if self.is_within_limit(held_bytes):
                 return True
-            queue.write(self.segments, self._rows, CEILING, least=0)
-        return self.within(held_bytes)
+            queue.write(self.segments, self._rows, CEILING, minimum=0)
+        return self.is_within_limit(held_bytes)
 
     def lag_s(self, stream: int) -> float:
         """Return for how long a stream has been ahead of the last one [s]; 0 where it is not."""
-        per, records, whole = self.monitors.seen.per, self.monitors.seen.records, self.monitors.whole
-        passed = int(whole[LEAST_LINE])
-        if per[stream, GREATEST] <= passed:
+        stream_state, records, join_state = (
+            self.arrival_state.monitors.per,
+            self.arrival_state.monitors.records,
+            self.arrival_state.join_state,
+        )
+        passed = int(join_state[LEAST_LINE])
+        if stream_state[stream, GREATEST] <= passed:
             return 0.0
-        ring = records[stream, np.arange(*per[stream, [FIRST_RECORD, END_RECORD]]) & (records.shape[1] - 1)]
-        return float(whole[CLOCK] - ring[np.searchsorted(ring[:, 1], passed, side="right"), 2]) / 1e9
+        ring = records[stream, np.arange(*stream_state[stream, [FIRST_RECORD, END_RECORD]]) & (records.shape[1] - 1)]
+        return float(join_state[CLOCK] - ring[np.searchsorted(ring[:, 1], passed, side="right"), 2]) / 1e9
 
     def columns(self) -> dict[str, "np.ndarray[Any, Any]"]:
         """Return monitors and what waits in memory alone, as columns of a snapshot."""
-        here = self.monitors
-        runs = [(i, run.upto(CEILING)) for i, queue in enumerate(self.queues) for run in queue.runs if not run.segment]
-        parts = [part for _, part in runs] or [Columns(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
+        arrival_state = self.arrival_state
+        runs = [
+            (i, run.select_upto(CEILING))
+            for i, queue in enumerate(self.queues)
+            for run in queue.runs
+            if not run.segment
+        ]
+        parts = [part for _, part in runs] or [TupleColumns(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
         key, row, payload = (np.concatenate(column) for column in zip(*parts, strict=True))
         sizes = np.array([(i, len(part.key)) for i, part in runs], np.int64).reshape(-1, 2)
         return {
-            "waiting.whole": here.whole,
-            "waiting.steps": here.steps,
-            "waiting.per": here.seen.per,
-            "waiting.records": here.seen.records,
-            "waiting.rates": here.seen.rates,
-            "waiting.spread": here.seen.spread,
+            "waiting.join_state": arrival_state.join_state,
+            "waiting.steps": arrival_state.steps,
+            "waiting.per": arrival_state.monitors.per,
+            "waiting.records": arrival_state.monitors.records,
+            "waiting.rates": arrival_state.monitors.rates,
+            "waiting.spread": arrival_state.monitors.spread,
             "waiting.runs": sizes,
             "waiting.key": key,
             "waiting.row": row,
             "waiting.payload": payload,
         }
 
-    def named(self) -> dict[str, object] | None:
+    def name_segments(self) -> dict[str, object] | None:
         """Return the folder and the segments of each stream, for a snapshot; None where nothing is on disk."""
         if self.segments is None:
             return None
@@ -382,31 +409,31 @@ class Waiting:
             [[run.segment, run.low, run.size, run.oldest, run.taken] for run in q.runs if run.segment]
             for q in self.queues
         ]
-        self.segments.name()
+        self.segments.name_segments()
         return {"folder": str(self.segments.folder), "runs": runs}
 
     def restore(self, columns: "dict[str, np.ndarray[Any, Any]]", named: "dict[str, Any] | None") -> None:
         """Be as `columns` and `named` were told."""
-        here = self.monitors
-        here.whole, here.steps = columns["waiting.whole"], columns["waiting.steps"]
+        arrival_state = self.arrival_state
+        arrival_state.join_state, arrival_state.steps = columns["waiting.join_state"], columns["waiting.steps"]
         names = ("per", "records", "rates", "spread")
-        here.seen = here.seen._replace(**{name: columns[f"waiting.{name}"] for name in names})
+        arrival_state.monitors = arrival_state.monitors._replace(**{name: columns[f"waiting.{name}"] for name in names})
         for queue, runs in zip(self.queues, named["runs"] if named else [], strict=False):
-            queue.runs = [Run(None, low, size, oldest, taken, name) for name, low, size, oldest, taken in runs]
+            queue.runs = [SortedRun(None, low, size, oldest, taken, name) for name, low, size, oldest, taken in runs]
         start = 0
         for stream, size in columns["waiting.runs"].tolist():
-            parts = (columns[f"waiting.{name}"][start : start + size] for name in Columns._fields)
-            self.queues[stream].runs.append(run_of(Columns(*parts)))
+            parts = (columns[f"waiting.{name}"][start : start + size] for name in TupleColumns._fields)
+            self.queues[stream].runs.append(make_run(TupleColumns(*parts)))
             start += size
 
 
-def tell_join(about: Description, whole: Ints, per: Ints) -> None:
+def write_join_settings(about: JoinConfig, join_state: Ints, stream_state: Ints) -> None:
     """Tell a join before which tuples wait: clocks are judged before, and streams may be sorted."""
-    about.tell(whole, per)
-    whole[IDLE], whole[JUMP], whole[ALLOWED] = CEILING, CEILING // 2, CEILING
+    about.write_settings(join_state, stream_state)
+    join_state[IDLE], join_state[JUMP], join_state[ALLOWED] = CEILING, CEILING // 2, CEILING
     if about.strategy == "dbf":
         return
     known = about.known
     given = known is not None and (known.disorder if about.policy == "progress" else known.scrambling_factor)
-    whole[POLICY] = PROGRESS
-    per[:, KNOWN_DISORDER] = 0 if given else -1
+    join_state[POLICY] = PROGRESS
+    stream_state[:, KNOWN_DISORDER] = 0 if given else -1

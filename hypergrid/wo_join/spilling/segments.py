@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.wo_join.spilling.runs import Columns
+from hypergrid.wo_join.spilling.runs import TupleColumns
 
 PREFIX = "hypergrid-join-"
 OWNER, NAMED = "owner", "named"
@@ -50,8 +50,8 @@ class Segments:
         owner = os.open(self.folder / f"{OWNER}.new", os.O_CREAT | os.O_RDWR)
         fcntl.flock(owner, fcntl.LOCK_EX)
         (self.folder / f"{OWNER}.new").rename(self.folder / OWNER)
-        self._named: set[str] = set()
-        self._before: Path | None = None
+        self._is_named: set[str] = set()
+        self._old_folder: Path | None = None
         self._sizes: dict[str, int] = {}
         self._unsynced: set[str] = set()
         self._count = 0
@@ -60,7 +60,7 @@ class Segments:
         """Time spent with the disk so far [s]."""
         self.written = 0
         """Segments written so far."""
-        self._end = weakref.finalize(self, _leave, self.folder, owner, self._named)
+        self._end = weakref.finalize(self, _leave_folder, self.folder, owner, self._is_named)
         _sweep_orphans(self.folder.parent)
 
     @property
@@ -76,7 +76,7 @@ class Segments:
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def write(self, columns: Columns) -> str:
+    def write(self, columns: TupleColumns) -> str:
         """Keep tuples on disk; return the segment's name.
 
         Raises
@@ -87,7 +87,7 @@ class Segments:
         start = self._seconds()
         name = f"{self._count:08d}.arrow"
         path = self.folder / name
-        batch = pa.record_batch([pa.array(column) for column in columns], names=list(Columns._fields))
+        batch = pa.record_batch([pa.array(column) for column in columns], names=list(TupleColumns._fields))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -106,12 +106,12 @@ class Segments:
         self._write_s += IO_WEIGHT * (took - self._write_s) if self._write_s else took
         return name
 
-    def read(self, name: str) -> Columns:
+    def read(self, name: str) -> TupleColumns:
         """Return the tuples of a segment, which stays."""
         start = self._seconds()
         with pa.OSFile(str(self.folder / name)) as source:
             table = pa.ipc.open_file(source).get_batch(0)
-            columns = Columns(*(np.array(table.column(column), copy=True) for column in Columns._fields))
+            columns = TupleColumns(*(np.array(table.column(column), copy=True) for column in TupleColumns._fields))
         took = self._seconds() - start
         self.io_s += took
         self._read_s += IO_WEIGHT * (took - self._read_s) if self._read_s else took
@@ -121,10 +121,10 @@ class Segments:
         """Let go of a segment; its file stays where the last snapshot names it."""
         del self._sizes[name]
         self._unsynced.discard(name)
-        if name not in self._named:
+        if name not in self._is_named:
             (self.folder / name).unlink()
 
-    def name(self) -> None:
+    def name_segments(self) -> None:
         """Make sure that a snapshot's segments, which are all that there are now, outlive this process."""
         for name in self._unsynced:
             descriptor = os.open(self.folder / name, os.O_RDONLY)
@@ -132,11 +132,11 @@ class Segments:
             os.close(descriptor)
         self._unsynced.clear()
         (self.folder / NAMED).touch()
-        for name in self._named - self._sizes.keys():
+        for name in self._is_named - self._sizes.keys():
             (self.folder / name).unlink(missing_ok=True)
-        self._named.clear()
-        self._named.update(self._sizes)
-        self._forget_before()
+        self._is_named.clear()
+        self._is_named.update(self._sizes)
+        self._forget_old_folder()
 
     def adopt(self, folder: Path, names: Iterable[str]) -> None:
         """Take over the segments of a snapshot from the folder of the join that made it.
@@ -159,28 +159,28 @@ class Segments:
                 shutil.copyfile(folder / name, self.folder / name)
             self._sizes[name] = (self.folder / name).stat().st_size
             self._count = max(self._count, int(name.split(".")[0]) + 1)
-        self._before = folder
+        self._old_folder = folder
 
     def close(self) -> None:
         """Remove the folder, and that of the join before it."""
-        self._named.clear()
+        self._is_named.clear()
         self._sizes.clear()
-        self._forget_before()
+        self._forget_old_folder()
         self._end()
 
-    def _forget_before(self) -> None:
-        if self._before is not None and _abandoned(self._before):
-            shutil.rmtree(self._before, ignore_errors=True)
-        self._before = None
+    def _forget_old_folder(self) -> None:
+        if self._old_folder is not None and _is_abandoned(self._old_folder):
+            shutil.rmtree(self._old_folder, ignore_errors=True)
+        self._old_folder = None
 
 
-def _leave(folder: Path, owner: int, named: set[str]) -> None:
+def _leave_folder(folder: Path, owner: int, named: set[str]) -> None:
     if not named:
         shutil.rmtree(folder, ignore_errors=True)
     os.close(owner)
 
 
-def _abandoned(folder: Path) -> bool:
+def _is_abandoned(folder: Path) -> bool:
     """Tell whether the join of a folder lives no more."""
     try:
         descriptor = os.open(folder / OWNER, os.O_RDWR)
@@ -198,5 +198,5 @@ def _abandoned(folder: Path) -> bool:
 def _sweep_orphans(parent: Path) -> None:
     """Remove the folders of joins that were killed before a snapshot named them."""
     for folder in parent.glob(f"{PREFIX}*"):
-        if not (folder / NAMED).exists() and _abandoned(folder):
+        if not (folder / NAMED).exists() and _is_abandoned(folder):
             shutil.rmtree(folder, ignore_errors=True)

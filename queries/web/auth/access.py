@@ -39,7 +39,7 @@ class TooManyRequests(HyperGridError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Allowed:
+class CallerLimits:
     """What a caller may have; None: no limit."""
 
     requests_per_s: float | None = None
@@ -47,21 +47,21 @@ class Allowed:
     """Requests that are open at a time."""
     queries: Limits = Limits()
 
-    def but(self, given: Mapping[str, float]) -> "Allowed":
+    def override(self, given: Mapping[str, float]) -> "CallerLimits":
         """Return these limits with those that a key has of its own."""
         whole = {name: int(given[name]) for name in ("cells", "bytes", "queries") if name in given}
         limits = Limits(**{**vars(self.queries), **whole, "seconds": given.get("seconds", self.queries.seconds)})
         streams = int(given["streams"]) if "streams" in given else self.streams
-        return Allowed(given.get("requests_per_s", self.requests_per_s), streams, limits)
+        return CallerLimits(given.get("requests_per_s", self.requests_per_s), streams, limits)
 
 
 @dataclass(frozen=True)
 class Rules:
     """How a server treats those who ask."""
 
-    keyed: Allowed = Allowed(100.0, 100, Limits(queries=8))
+    keyed: CallerLimits = CallerLimits(100.0, 100, Limits(queries=8))
     """Those with a key, where the key says nothing else."""
-    anonymous: Allowed = Allowed(10.0, 10, Limits(cells=1_000_000, bytes=1 << 28, seconds=10.0, queries=2))
+    anonymous: CallerLimits = CallerLimits(10.0, 10, Limits(cells=1_000_000, bytes=1 << 28, seconds=10.0, queries=2))
     """Those without, by address."""
     anonymous_read: bool = False
     """Whether those without a key may read."""
@@ -86,8 +86,8 @@ class Caller:
     name: str
     scope: Scope | None
     """None: may do nothing that is not open to all."""
-    allowed: Allowed = Allowed()
-    by: Literal["nothing", "key", "session"] = "nothing"
+    allowed: CallerLimits = CallerLimits()
+    credential: Literal["nothing", "key", "session"] = "nothing"
 
     @property
     def asker(self) -> Asker:
@@ -132,7 +132,7 @@ class Access:
         """
         return (self.store is not None and self.store.exist) or self.required
 
-    def caller(self, *, key: str | None, session: str | None) -> Caller:
+    def identify_caller(self, *, key: str | None, session: str | None) -> Caller:
         """Return who shows a key, or the cookie of a session, or neither.
 
         Raises
@@ -143,10 +143,10 @@ class Access:
         if not self.is_on:
             return LOCAL
         if key is not None:
-            return self._known(self._check(key), "key")
-        found = None if session is None else self._key_of(session)
-        if found is not None:
-            return self._known(found, "session")
+            return self._make_caller(self._check(key), "key")
+        session_key = None if session is None else self._find_key(session)
+        if session_key is not None:
+            return self._make_caller(session_key, "session")
         return Caller("anonymous", "anonymous", "read" if self.rules.anonymous_read else None, self.rules.anonymous)
 
     def log_in(self, key: str) -> tuple[Caller, str, int]:
@@ -167,7 +167,7 @@ class Access:
             self._sessions.pop(digest, None)
         while len(self._sessions) > MOST_SESSIONS:
             self._sessions.popitem(last=False)
-        return self._known(known, "session"), value, ends_ns
+        return self._make_caller(known, "session"), value, ends_ns
 
     def log_out(self, session: str) -> None:
         """End a session."""
@@ -179,20 +179,20 @@ class Access:
             raise BadKey(message)
         return self.store.check(key, self.clock())
 
-    def _known(self, key: Key, by: Literal["key", "session"]) -> Caller:
-        return Caller(key.id, key.name, key.scope, self.rules.keyed.but(key.limits), by)
+    def _make_caller(self, key: Key, by: Literal["key", "session"]) -> Caller:
+        return Caller(key.id, key.name, key.scope, self.rules.keyed.override(key.limits), by)
 
-    def _key_of(self, session: str) -> Key | None:
+    def _find_key(self, session: str) -> Key | None:
         digest, now_ns = _digest(session), self.clock()
-        found = self._sessions.get(digest)
-        key = None if found is None or self.store is None else self.store.get(found.key_id)
-        if found is None or key is None or now_ns >= found.ends_ns or key.state(now_ns) != "valid":
+        record = self._sessions.get(digest)
+        key = None if record is None or self.store is None else self.store.get(record.key_id)
+        if record is None or key is None or now_ns >= record.ends_ns or key.state(now_ns) != "valid":
             self._sessions.pop(digest, None)
             return None
         return key
 
 
-def shown_key(authorization: str | None, api_key: str | None) -> str | None:
+def read_key(authorization: str | None, api_key: str | None) -> str | None:
     """Return the key that headers show; None where they show none.
 
     Raises

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from hypergrid.archive.disk.row_checksums import checked_line
+from hypergrid.archive.disk.row_checksums import format_checked_line
 from hypergrid.core.times import format_instant
 
 FILE: Final = "audit.jsonl"
@@ -26,7 +26,7 @@ class Audit:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def note(self, *, now_ns: int, who: str, what: str, **more: str | int) -> None:
+    def note(self, *, now_ns: int, label: str, what: str, **more: str | int) -> None:
         """Append what somebody did, in one write: lines of several processes never mix.
 
         Raises
@@ -34,7 +34,7 @@ class Audit:
         OSError
             The file cannot be written.
         """
-        line = checked_line({"time": format_instant(now_ns), "who": who, "what": what, **more})
+        line = format_checked_line({"time": format_instant(now_ns), "who": label, "what": what, **more})
         data = f"{line}\n".encode("ascii")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

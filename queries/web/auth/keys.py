@@ -26,7 +26,7 @@ from hypergrid.archive.disk.row_checksums import (
     Malformed,
     Schema,
     create_whole,
-    damaged_rows,
+    find_damaged_rows,
     open_checked,
     require_content,
 )
@@ -176,15 +176,15 @@ class KeyStore:
             rows = [] if db is None else db.execute(f"SELECT {_COLUMNS} FROM valid_keys ORDER BY row_id").fetchall()
         return [_key(row) for row in rows]
 
-    def damaged(self) -> list[str]:
+    def list_damaged(self) -> list[str]:
         """Return the rows of damaged keys, as "row 3 of keys"."""
         with self._open() as db:
-            return [] if db is None else [f"row {row} of keys" for row in damaged_rows(db, "keys")]
+            return [] if db is None else [f"row {row} of keys" for row in find_damaged_rows(db, "keys")]
 
     def get(self, key_id: str) -> Key | None:
         """Return the key of an id; None where there is none."""
-        found = self._row(key_id)
-        return None if found is None else found[0]
+        row = self._row(key_id)
+        return None if row is None else row[0]
 
     def check(self, text: str, now_ns: int) -> Key:
         """Return the key of which somebody shows the text.
@@ -195,18 +195,18 @@ class KeyStore:
             It is none, or it expired or was revoked.
         """
         form = _FORM.fullmatch(text)
-        found = None if form is None else self._row(form[1])
+        row = None if form is None else self._row(form[1])
         # The comparison takes the same time wherever the two differ.
-        if found is None or not hmac.compare_digest(found[1], _digest(text)):
+        if row is None or not hmac.compare_digest(row[1], _digest(text)):
             message = "the access key is not known here; check that it is complete, or ask for a new one"
             raise BadKey(message)
-        state = found[0].state(now_ns)
+        state = row[0].state(now_ns)
         if state != "valid":
             happened = "has expired" if state == "expired" else "was revoked"
-            why = f" ({found[0].reason})" if found[0].reason else ""
-            message = f"the access key {found[0].name!r} {happened}{why}; ask for a new one"
+            why = f" ({row[0].reason})" if row[0].reason else ""
+            message = f"the access key {row[0].name!r} {happened}{why}; ask for a new one"
             raise BadKey(message)
-        return found[0]
+        return row[0]
 
     def create(
         self,
@@ -257,7 +257,7 @@ class KeyStore:
             _checkpoint(db)
         return key, text
 
-    def revoke(self, which: str, *, now_ns: int) -> Key:
+    def revoke(self, name_or_id: str, *, now_ns: int) -> Key:
         """Have a key, by id or name, open nothing from now on; return it.
 
         Raises
@@ -266,14 +266,14 @@ class KeyStore:
             No key that opens something has this id or name.
         """
         valid = [key for key in self.keys() if key.revoked_ns is None]
-        found = next((key for key in reversed(valid) if which in (key.id, key.name)), None)
-        if found is None:
-            raise NotFound.among(kind="key", given=which, existing=[key.name for key in valid])
+        revoked_key = next((key for key in reversed(valid) if name_or_id in (key.id, key.name)), None)
+        if revoked_key is None:
+            raise NotFound.among(kind="key", given=name_or_id, existing=[key.name for key in valid])
         with self._open() as db:
             assert db is not None
-            db.execute("UPDATE keys SET revoked_ns = ? WHERE id = ?", (now_ns, found.id))
+            db.execute("UPDATE keys SET revoked_ns = ? WHERE id = ?", (now_ns, revoked_key.id))
             _checkpoint(db)
-        return found
+        return revoked_key
 
     def revoke_all(self, reason: str, *, now_ns: int) -> int:
         """Revoke every key that was not revoked yet, and say why; return how many."""
@@ -302,7 +302,7 @@ class KeyStore:
                 self._follow_file()
                 yield self._db
             except (sqlite3.DatabaseError, OSError) as error:
-                raise _damaged(self.path, str(error)) from error
+                raise _damage_error(self.path, str(error)) from error
 
     def _follow_file(self) -> None:
         """Open the file that is there now, and refuse where it is empty, or gone though access needs keys."""
@@ -310,7 +310,7 @@ class KeyStore:
             status = self.path.stat()
         except FileNotFoundError:
             if self._db is not None or self._existed or self.marker.exists():
-                raise _damaged(self.path, "it is missing") from None
+                raise _damage_error(self.path, "it is missing") from None
             return
         require_content(self.path)
         version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -326,7 +326,7 @@ class KeyStore:
         self._db = None
 
 
-def _damaged(path: Path, why: str) -> KeysDamaged:
+def _damage_error(path: Path, why: str) -> KeysDamaged:
     return KeysDamaged(f"{path} cannot be read as a file of access keys: {why}; {_REMEDY}")
 
 

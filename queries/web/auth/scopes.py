@@ -1,7 +1,7 @@
 """Which scope each route needs: one table, looked up before a request reaches its route.
 
-A path or a method that is not here is answered 404 or 405 whatever the routes say; `undeclared` names the routes that
-were forgotten, and an application with one is not made.
+A path or a method that is not here is answered 404 or 405 whatever the routes say; `find_undeclared` names the routes
+that were forgotten, and an application with one is not made.
 """
 
 import re
@@ -82,7 +82,7 @@ class Undeclared(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Found:
+class RouteRule:
     """What the table says of a request."""
 
     need: Need | None
@@ -93,35 +93,35 @@ class Found:
     """Path of the row; of the first with this path, where none has the method."""
 
 
-def _compiled(template: str) -> re.Pattern[str]:
+def _compile_template(template: str) -> re.Pattern[str]:
     parts = (".*" if part == "**" else "[^/]*" if part == "*" else re.escape(part) for part in template.split("/"))
     return re.compile("/".join(parts), re.DOTALL)
 
 
-_TABLE: Final = tuple((_compiled(template), template, method, need) for method, template, need in ROWS)
+_TABLE: Final = tuple((_compile_template(template), template, method, need) for method, template, need in ROWS)
 
 
-def find(method: str, path: str) -> Found:
+def find_rule(method: str, path: str) -> RouteRule:
     """Return what a request needs; HEAD needs what GET does."""
     asked = "GET" if method == "HEAD" else method
     rows = [row for row in _TABLE if row[0].fullmatch(path)]
     if not rows:
-        return Found(None)
+        return RouteRule(None)
     chosen = next((row for row in rows if row[2] == asked), None)
     methods = tuple(dict.fromkeys(row[2] for row in rows))
-    return Found(chosen[3] if chosen else None, methods, (chosen or rows[0])[1])
+    return RouteRule(chosen[3] if chosen else None, methods, (chosen or rows[0])[1])
 
 
-def allows(scope: Scope | None, need: Need) -> bool:
+def is_allowed(scope: Scope | None, need: Need) -> bool:
     """Return whether somebody of a scope (None: of none) may have what needs another."""
     return need == "open" or (scope is not None and SCOPES.index(scope) >= SCOPES.index(need))
 
 
-def undeclared(routes: Iterable[tuple[str, str]]) -> list[str]:
+def find_undeclared(routes: Iterable[tuple[str, str]]) -> list[str]:
     """Return, of methods and path templates such as "/queries/{id}", those without a row."""
-    found = ((method, re.sub(r"\{[^}]*\}", "x", path)) for method, path in routes)
+    sample_requests = ((method, re.sub(r"\{[^}]*\}", "x", path)) for method, path in routes)
     return [
         f"{method} {path}"
-        for method, path in found
-        if method not in ("HEAD", "OPTIONS") and find(method, path).need is None
+        for method, path in sample_requests
+        if method not in ("HEAD", "OPTIONS") and find_rule(method, path).need is None
     ]

@@ -12,16 +12,15 @@ import xarray as xr
 from fastapi import Response
 
 from hypergrid.core.errors import TooLarge
-from hypergrid.formats.covjson import MEDIA_TYPE, collection, point_series, result_json, time_axis
-from hypergrid.formats.readings import coverages
-from hypergrid.formats.readings import parameters as parameters_json
+from hypergrid.formats.covjson import MEDIA_TYPE, make_collection, point_series, result_json, time_axis
+from hypergrid.formats.readings import make_coverages, make_parameters
 from hypergrid.formats.results import FORMATS, to_bytes
 from queries.snapshots.file_names import readings_name, surface_name
 from queries.snapshots.readings import FORMATS as READING_FORMATS
 from queries.web.edr.metadata import parameters_of
-from queries.web.edr.stations import Read, StationsCollection
+from queries.web.edr.stations import ReadingsAnswer, StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection
-from queries.web.responses.files import attachment, sent
+from queries.web.responses.files import attachment, file_response
 
 Json = dict[str, Any]
 _FILES: Final[Mapping[str, str]] = {"NetCDF": "netcdf", "CSV": "csv"}
@@ -31,13 +30,17 @@ MOST_FEATURES: Final = 100_000
 """Values that an answer in GeoJSON holds at most."""
 
 
-def nothing() -> Response:
+def no_data_response() -> Response:
     """Return what says that there is no data."""
     return Response(status_code=204)
 
 
-def of_readings(
-    read: Read, form: str, base: str, collection_of: StationsCollection, told: Mapping[str, Json] | None = None
+def readings_response(
+    read: ReadingsAnswer,
+    form: str,
+    base: str,
+    collection_of: StationsCollection,
+    details: Mapping[str, Json] | None = None,
 ) -> Response:
     """Return readings; `told` is what else is known of a station, such as its distance from what was asked for.
 
@@ -47,20 +50,22 @@ def of_readings(
         NetCDF of several parameters.
     """
     if read.is_empty:
-        return nothing()
+        return no_data_response()
     pieces = [piece for piece in read.pieces if len(piece.readings)]
     if form in _FILES:
         row = READING_FORMATS[_FILES[form]]
         named = attachment(readings_name(read.chosen, pieces), row.suffix)
-        return sent(partial(row.to_bytes, read.chosen, pieces), media_type=row.media_type, headers=named)
-    more = told or {}
-    made = [one | more.get(one["id"], {}) for one in coverages(read.chosen, pieces)]
-    shared = {"parameters": parameters_json(read.chosen.kinds)}
+        return file_response(partial(row.to_bytes, read.chosen, pieces), media_type=row.media_type, headers=named)
+    more = details or {}
+    made = [coverage | more.get(coverage["id"], {}) for coverage in make_coverages(read.chosen, pieces)]
+    shared = {"parameters": make_parameters(read.chosen.kinds)}
     if form == "GeoJSON":
-        here = f"{base}/collections/{collection_of.id}/locations"
+        url = f"{base}/collections/{collection_of.id}/locations"
         parameters = parameters_of(collection_of, shared["parameters"])
-        return _features([_feature(one, here, parameters, collection_of.label(one["id"])) for one in made], parameters)
-    return _json(made[0] | shared if len(made) == 1 else collection(made, shared), MEDIA_TYPE)
+        return _features(
+            [_feature(coverage, url, parameters, collection_of.label(coverage["id"])) for coverage in made], parameters
+        )
+    return _json(made[0] | shared if len(made) == 1 else make_collection(made, shared), MEDIA_TYPE)
 
 
 def check_features(form: str, values: int) -> None:
@@ -72,30 +77,30 @@ def check_features(form: str, values: int) -> None:
         With both numbers.
     """
     if form == "GeoJSON" and values > MOST_FEATURES:
-        who, remedy = "the answer in GeoJSON", "ask for f=CoverageJSON, f=CSV or f=NetCDF"
-        raise TooLarge(who, "values", values, MOST_FEATURES, remedy)
+        label, remedy = "the answer in GeoJSON", "ask for f=CoverageJSON, f=CSV or f=NetCDF"
+        raise TooLarge(label, "values", values, MOST_FEATURES, remedy)
 
 
-def of_map(
+def map_response(
     dataset: xr.Dataset, form: str, keys: Sequence[str], collection_of: SurfaceCollection, base: str
 ) -> Response:
     """Return cells of a surface."""
-    held = _wanted(dataset, keys, collection_of)
+    held = _select_variables(dataset, keys, collection_of)
     if form in _FILES:
         return _file(held, form)
     if form == "CoverageJSON":
         return _json(result_json(held, keys), MEDIA_TYPE)
     cells = held.stack(cell=[name for name in held["value"].dims if name != held["time"].dims[0]])
-    points = [cells.isel(cell=place) for place in range(cells.sizes["cell"])]
+    points = [cells.isel(cell=index) for index in range(cells.sizes["cell"])]
     made = [_series(point, keys, collection_of, (float(point["lon"]), float(point["lat"]))) for point in points]
     return _surface_features(made, keys, collection_of, base)
 
 
-def of_points(
+def points_response(
     dataset: xr.Dataset, form: str, keys: Sequence[str], collection_of: SurfaceCollection, base: str
 ) -> Response:
     """Return a surface at positions: a dataset whose last dimension is that of points."""
-    held = _wanted(dataset, keys, collection_of)
+    held = _select_variables(dataset, keys, collection_of)
     if form in _FILES:
         return _file(held, form)
     times = _time_axis(held)
@@ -104,18 +109,18 @@ def of_points(
     arrays = {key: held[collection_of.parameters[key][0]].to_numpy() for key in keys}
     columns = {key: array.reshape(len(array), len(heights), -1) for key, array in arrays.items()}
     made = [
-        point_series((lon, lat, height_m), times, {key: array[:, level, place] for key, array in columns.items()})
-        for place, (lon, lat) in enumerate(np.stack([held["lon"], held["lat"]], axis=1).tolist())
+        point_series((lon, lat, height_m), times, {key: array[:, level, index] for key, array in columns.items()})
+        for index, (lon, lat) in enumerate(np.stack([held["lon"], held["lat"]], axis=1).tolist())
         for level, height_m in enumerate(heights)
     ]
     if form == "GeoJSON":
         return _surface_features(made, keys, collection_of, base)
-    told = result_json(held.isel(point=[0]), keys)
-    shared: Json = {name: told[name] for name in ("parameters", "parameterGroups") if name in told}
-    return _json(made[0] | shared if len(made) == 1 else collection(made, shared), MEDIA_TYPE)
+    document = result_json(held.isel(point=[0]), keys)
+    shared: Json = {name: document[name] for name in ("parameters", "parameterGroups") if name in document}
+    return _json(made[0] | shared if len(made) == 1 else make_collection(made, shared), MEDIA_TYPE)
 
 
-def features(
+def features_response(
     entries: Sequence[Json], links: Sequence[Json], matched: int, collection_of: StationsCollection
 ) -> Response:
     """Return a page of features, of `matched` that there are."""
@@ -126,28 +131,28 @@ def features(
 def _surface_features(
     made: Sequence[Json], keys: Sequence[str], collection_of: SurfaceCollection, base: str
 ) -> Response:
-    here, parameters = f"{base}/collections/{collection_of.id}/position", parameters_of(collection_of, keys)
-    return _features([_feature(one, here, parameters) for one in made], parameters)
+    url, parameters = f"{base}/collections/{collection_of.id}/position", parameters_of(collection_of, keys)
+    return _features([_feature(coverage, url, parameters) for coverage in made], parameters)
 
 
 def _features(entries: Sequence[Json], parameters: Json, more: Mapping[str, Any] = MappingProxyType({})) -> Response:
     """Return features after EDR's own profile of GeoJSON, with what their parameters are."""
-    told = {"type": "FeatureCollection", **more, "parameters": list(parameters.values())}
-    return _json({**told, "features": list(entries)}, GEOJSON)
+    document = {"type": "FeatureCollection", **more, "parameters": list(parameters.values())}
+    return _json({**document, "features": list(entries)}, GEOJSON)
 
 
-def _wanted(dataset: xr.Dataset, keys: Sequence[str], collection_of: SurfaceCollection) -> xr.Dataset:
+def _select_variables(dataset: xr.Dataset, keys: Sequence[str], collection_of: SurfaceCollection) -> xr.Dataset:
     """Return the variables of some parameters; the value stays in a file, for the others are of it."""
     names = {collection_of.parameters[key][0] for key in keys} | {"value"}
     return dataset.drop_vars([name for name in dataset.data_vars if name not in names])
 
 
 def _series(
-    point: xr.Dataset, keys: Sequence[str], collection_of: SurfaceCollection, place: tuple[float, float]
+    point: xr.Dataset, keys: Sequence[str], collection_of: SurfaceCollection, position: tuple[float, float]
 ) -> Json:
     ranges = {key: point[collection_of.parameters[key][0]].to_numpy() for key in keys}
     height_m = float(point["z"]) if "z" in point.coords else None
-    return point_series((*place, height_m), _time_axis(point), ranges)
+    return point_series((*position, height_m), _time_axis(point), ranges)
 
 
 def _time_axis(dataset: xr.Dataset) -> Json:
@@ -158,22 +163,22 @@ def _time_axis(dataset: xr.Dataset) -> Json:
     return time_axis(edges[:, 0], edges[:, 1])
 
 
-def _feature(coverage: Json, here: str, parameters: Json, label: str | None = None) -> Json:
+def _feature(coverage: Json, url: str, parameters: Json, label: str | None = None) -> Json:
     """Return a series of points as a feature after EDR's own profile of GeoJSON."""
     axes = coverage["domain"]["axes"]
     times = axes["t"]["values"]
-    place = [axes[name]["values"][0] for name in ("x", "y", "z") if name in axes]
+    coordinates = [axes[name]["values"][0] for name in ("x", "y", "z") if name in axes]
     name = coverage.get("id")
     more = {key: value for key, value in coverage.items() if ":" in key}
     return {
         "type": "Feature",
         **({} if name is None else {"id": name}),
-        "geometry": {"type": "Point", "coordinates": place} if place else None,
+        "geometry": {"type": "Point", "coordinates": coordinates} if coordinates else None,
         "properties": {
             "datetime": times[0] if len(times) == 1 else f"{times[0]}/{times[-1]}",
-            "label": label if label is not None else ", ".join(f"{number:.6g}" for number in place),
+            "label": label if label is not None else ", ".join(f"{number:.6g}" for number in coordinates),
             "parameter-name": list(coverage["ranges"]),
-            "edrqueryendpoint": here if name is None else f"{here}/{quote(name, safe='')}",
+            "edrqueryendpoint": url if name is None else f"{url}/{quote(name, safe='')}",
             "times": times,
             "values": {key: held["values"] for key, held in coverage["ranges"].items()},
             "units": {key: parameters[key]["unit"]["symbol"]["value"] for key in coverage["ranges"]},
@@ -185,11 +190,11 @@ def _feature(coverage: Json, here: str, parameters: Json, label: str | None = No
 def _file(dataset: xr.Dataset, form: str) -> Response:
     row = FORMATS[_FILES[form]]
     named = attachment(surface_name(dataset), row.suffix)
-    return sent(partial(to_bytes, dataset, row.name), media_type=row.media_type, headers=named)
+    return file_response(partial(to_bytes, dataset, row.name), media_type=row.media_type, headers=named)
 
 
 def _json(content: Json, media_type: str) -> Response:
-    return sent(partial(_text, content), media_type=media_type)
+    return file_response(partial(_text, content), media_type=media_type)
 
 
 def _text(content: Json) -> bytes:

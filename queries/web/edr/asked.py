@@ -18,7 +18,7 @@ FORMATS: Final = ("CoverageJSON", "GeoJSON", "NetCDF", "CSV")
 MEDIA_TYPES: Final = {
     "CoverageJSON": MEDIA_TYPE, "GeoJSON": "application/geo+json", "NetCDF": "application/x-netcdf", "CSV": "text/csv",
 }  # fmt: skip
-ITEM_FORMATS: Final = ("GeoJSON", *(one for one in FORMATS if one != "GeoJSON"))
+ITEM_FORMATS: Final = ("GeoJSON", *(form for form in FORMATS if form != "GeoJSON"))
 """Those of an item, likewise."""
 JSON: Final = "json"
 """What many clients ask every page for: of data the first format, of all else what there is."""
@@ -42,7 +42,7 @@ MOST_POINTS: Final = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class EdrParams:
     """The parameters of a request."""
 
     times: Ranges | None
@@ -64,11 +64,11 @@ def refuse_unknown(request: Request, parameters: Sequence[Mapping[str, Any]]) ->
         It names the parameter and the nearest one that there is: one that is misspelt must not be answered as if it
         were absent (OGC API - Common 1.0, 7.10, recommends it).
     """
-    known = {one["name"]: one["schema"] for one in parameters if one["in"] == "query"}
+    known = {parameter["name"]: parameter["schema"] for parameter in parameters if parameter["in"] == "query"}
     taken = [*known, *(_ALIASES if "parameter-name" in known else ())]
     for name in request.query_params:
         if name not in taken:
-            close = difflib.get_close_matches(_hyphened(name), known, n=1)
+            close = difflib.get_close_matches(_hyphenate(name), known, n=1)
             why = " of OGC API-EDR is not supported here" if name in _OF_STANDARD else " is not known here"
             hint = f"did you mean {close[0]!r}? It" if close and name not in _OF_STANDARD else "this address"
             message = f"the parameter {name[:80]!r}{why}; {hint} takes {', '.join(known)}"
@@ -79,13 +79,13 @@ def refuse_unknown(request: Request, parameters: Sequence[Mapping[str, Any]]) ->
         raise InvalidQuery(message)
 
 
-def _hyphened(name: str) -> str:
+def _hyphenate(name: str) -> str:
     """Return a name as the standard would write it: "parameterName" is "parameter-name"."""
-    return "".join(f"-{one.lower()}" if one.isupper() else one for one in name[:80]).replace("_", "-")
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name[:80]).replace("_", "-")
 
 
 @dataclass(frozen=True, eq=False)
-class Meeting:
+class ExtentFilter:
     """What the extents of a collection have something in common with; None: anything."""
 
     region: Region | None
@@ -95,14 +95,14 @@ class Meeting:
     """[ns since 1970 UTC]"""
 
 
-def read_meeting(request: Request) -> Meeting:
+def read_filter(request: Request) -> ExtentFilter:
     """Return the `bbox` and the `datetime` of a request for collections; raises as `read_box` and `read_times` do."""
     region, heights = read_box(request) or (None, None)
     times = request.query_params.get("datetime")
-    return Meeting(region, heights, None if times is None else read_times(times))
+    return ExtentFilter(region, heights, None if times is None else read_times(times))
 
 
-def read_asked(request: Request, known: Mapping[str, object], forms: Sequence[str] = FORMATS) -> Asked:
+def read_params(request: Request, known: Mapping[str, object], forms: Sequence[str] = FORMATS) -> EdrParams:
     """Return the parameters that all queries have; `forms` are those of the answer, the first where none is asked for.
 
     Raises
@@ -120,8 +120,10 @@ def read_asked(request: Request, known: Mapping[str, object], forms: Sequence[st
         )
         raise InvalidQuery(message)
     written = given.get("f")
-    negotiated = form_of(request, {one: MEDIA_TYPES[one] for one in forms})
-    form = negotiated if written is None else next((one for one in forms if one.lower() == written.lower()), forms[0])
+    negotiated = form_of(request, {form: MEDIA_TYPES[form] for form in forms})
+    form = (
+        negotiated if written is None else next((form for form in forms if form.lower() == written.lower()), forms[0])
+    )
     texts = [text for name in ("parameter-name", *_ALIASES) for text in given.getlist(name)]
     names = tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
     for name in names:
@@ -129,7 +131,7 @@ def read_asked(request: Request, known: Mapping[str, object], forms: Sequence[st
             message = f"parameter-name {name[:80]!r} is none of this collection; it has {', '.join(known)}"
             raise InvalidQuery(message)
     times, heights = given.get("datetime"), given.get("z")
-    return Asked(
+    return EdrParams(
         None if times is None else read_times(times),
         None if heights is None else read_heights(heights),
         names or None,
@@ -159,11 +161,11 @@ def read_area(request: Request) -> Region:
 
 def read_cube(request: Request) -> tuple[Region, Ranges | None]:
     """Return what `bbox` holds; raises `InvalidQuery` where it is missing, or no box."""
-    found = read_box(request)
-    if found is None:
+    bounds = read_box(request)
+    if bounds is None:
         message = "a cube needs bbox=west,south,east,north in degrees; it is missing"
         raise InvalidQuery(message)
-    return found
+    return bounds
 
 
 def read_box(request: Request) -> tuple[Region, Ranges | None] | None:
@@ -200,14 +202,14 @@ def read_page(request: Request) -> tuple[int | None, int]:
     InvalidQuery
         `limit` or `offset` is no number.
     """
-    limit, offset = (_whole(request, name, least) for name, least in (("limit", 1), ("offset", 0)))
+    limit, offset = (_read_whole(request, name, minimum) for name, minimum in (("limit", 1), ("offset", 0)))
     return limit, offset or 0
 
 
-def _whole(request: Request, name: str, least: int) -> int | None:
+def _read_whole(request: Request, name: str, minimum: int) -> int | None:
     text = request.query_params.get(name)
-    if text is not None and (not text.isdecimal() or len(text) > 12 or int(text) < least):
-        message = f"{name} needs a whole number of at least {least}; got {text[:80]!r}"
+    if text is not None and (not text.isdecimal() or len(text) > 12 or int(text) < minimum):
+        message = f"{name} needs a whole number of at least {minimum}; got {text[:80]!r}"
         raise InvalidQuery(message)
     return None if text is None else int(text)
 

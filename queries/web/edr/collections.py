@@ -8,7 +8,7 @@ from typing import Any, Final
 from fastapi import Request
 
 from hypergrid.core.errors import HyperGridError, NotFound
-from hypergrid.core.lru_cache import Bounded
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.tokens import token
 from hypergrid.query import OpenArchive, open_archive
 from queries.snapshots.catalogue import Catalogue
@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True)
-class Unavailable:
+class UnavailableCollection:
     """A saved query that cannot be computed at a snapshot."""
 
     id: str
@@ -45,40 +45,46 @@ class Collections:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._kept: Bounded[str, tuple[Collection | Unavailable | None]] = Bounded(_KEPT)
+        self._kept: LruCache[str, tuple[Collection | UnavailableCollection | None]] = LruCache(_KEPT)
         self._lock = threading.Lock()
         self._extents = SeriesExtents()
 
-    def all(self) -> list[Collection]:
+    def list_available(self) -> list[Collection]:
         """Return the collections at the newest snapshot."""
-        return [one for one in self._every() if not isinstance(one, Unavailable)]
+        return [collection for collection in self._list_all() if not isinstance(collection, UnavailableCollection)]
 
     def surfaces(self) -> list[dict[str, Any]]:
         """Return the saved surfaces by name, each with its collection, or with why it cannot be computed now."""
         return [
-            {"id": one.id, "collection": None, "why": one.why}
-            if isinstance(one, Unavailable)
-            else {"id": one.id, "collection": f"{PREFIX}/collections/{one.id}", "why": ""}
-            for one in self._every()
-            if one.id != ID
+            {"id": collection.id, "collection": None, "why": collection.why}
+            if isinstance(collection, UnavailableCollection)
+            else {"id": collection.id, "collection": f"{PREFIX}/collections/{collection.id}", "why": ""}
+            for collection in self._list_all()
+            if collection.id != ID
         ]
 
     def trouble(self) -> str:
         """Return which saved surfaces cannot be computed, and why; empty: all can, but those of other archives."""
-        every = self._every()
-        lost = [one for one in every if isinstance(one, Unavailable) and not one.is_foreign]
+        every = self._list_all()
+        lost = [
+            collection
+            for collection in every
+            if isinstance(collection, UnavailableCollection) and not collection.is_foreign
+        ]
         if not lost:
             return ""
-        count = len(lost) + sum(one.id != ID for one in every if not isinstance(one, Unavailable))
-        names = ", ".join(one.id for one in lost)
+        count = len(lost) + sum(
+            collection.id != ID for collection in every if not isinstance(collection, UnavailableCollection)
+        )
+        names = ", ".join(collection.id for collection in lost)
         return f"{len(lost)} of {count} cannot be computed: {names}; {lost[0].id}: {lost[0].why}"
 
-    def of(self, name: str, snapshot: str | None) -> Collection | None:
+    def find_collection(self, name: str, snapshot: str | None) -> Collection | None:
         """Return a collection, None where there is none of the name, or none at the snapshot."""
-        found = self._found(name, self._at(snapshot))
-        return None if isinstance(found, Unavailable) else found
+        collection = self._load_collection(name, self._open_snapshot(snapshot))
+        return None if isinstance(collection, UnavailableCollection) else collection
 
-    def one(self, name: str, snapshot: str | None = None) -> Collection:
+    def get_collection(self, name: str, snapshot: str | None = None) -> Collection:
         """Return a collection.
 
         Raises
@@ -86,16 +92,16 @@ class Collections:
         NotFound
             There is no such collection or snapshot, or it cannot be computed there; the message says why.
         """
-        archive = self._at(snapshot)
-        found = self._found(name, archive)
-        if isinstance(found, Unavailable):
+        archive = self._open_snapshot(snapshot)
+        collection = self._load_collection(name, archive)
+        if isinstance(collection, UnavailableCollection):
             message = (
-                f"collection {name!r} cannot be computed at snapshot {archive.snapshot}: {found.why}; "
+                f"collection {name!r} cannot be computed at snapshot {archive.snapshot}: {collection.why}; "
                 f"{PREFIX}/collections/{name}/instances lists where it can"
             )
             raise NotFound(message)
-        if found is None:
-            existing = [one.id for one in self.all()]
+        if collection is None:
+            existing = [collection.id for collection in self.list_available()]
             if name in existing:
                 message = (
                     f"collection {name!r} holds nothing at snapshot {snapshot}; "
@@ -103,28 +109,28 @@ class Collections:
                 )
                 raise NotFound(message)
             raise NotFound.among(kind="collection", given=name[:100], existing=existing)
-        return found
+        return collection
 
-    def asked_by(self, request: Request) -> Collection:
+    def get_requested(self, request: Request) -> Collection:
         """Return the collection that a path names, at the instance where it names one; raises as `one` does."""
-        return self.one(request.path_params["collection_id"], request.path_params.get("instance_id"))
+        return self.get_collection(request.path_params["collection_id"], request.path_params.get("instance_id"))
 
-    def known(self, name: str) -> None:
+    def check_name(self, name: str) -> None:
         """Refuse a name that no collection has, whether it can be computed now or not; raises `NotFound`."""
-        if not isinstance(self._found(name, self._at(None)), Unavailable):
-            self.one(name)
+        if not isinstance(self._load_collection(name, self._open_snapshot(None)), UnavailableCollection):
+            self.get_collection(name)
 
-    def _at(self, snapshot: str | None) -> OpenArchive:
+    def _open_snapshot(self, snapshot: str | None) -> OpenArchive:
         archive = self._catalogue.archive.latest()
         return archive if snapshot in (None, archive.snapshot) else open_archive(archive.path, snapshot=snapshot)
 
-    def _every(self) -> list[Collection | Unavailable]:
-        archive = self._at(None)
-        names = [ID, *(name for name in self._catalogue.saved() if name != ID and _NAME.fullmatch(name))]
-        return [found for name in names if (found := self._found(name, archive)) is not None]
+    def _list_all(self) -> list[Collection | UnavailableCollection]:
+        archive = self._open_snapshot(None)
+        names = [ID, *(name for name in self._catalogue.saved_queries() if name != ID and _NAME.fullmatch(name))]
+        return [collection for name in names if (collection := self._load_collection(name, archive)) is not None]
 
-    def _found(self, name: str, archive: OpenArchive) -> Collection | Unavailable | None:
-        document = None if name == ID else self._catalogue.saved().get(name)
+    def _load_collection(self, name: str, archive: OpenArchive) -> Collection | UnavailableCollection | None:
+        document = None if name == ID else self._catalogue.saved_queries().get(name)
         if (document is None and name != ID) or not _NAME.fullmatch(name):
             return None
         key = token(archive.snapshot, name, document)
@@ -132,7 +138,7 @@ class Collections:
         if known is None:
             # One thread at a time works out what everybody asks for at once.
             with self._lock:
-                made: Collection | Unavailable | None
+                made: Collection | UnavailableCollection | None
                 try:
                     made = (
                         StationsCollection(archive.store, self._extents)
@@ -140,8 +146,8 @@ class Collections:
                         else collection_of(name, document, archive)
                     )
                 except HyperGridError as error:
-                    made = Unavailable(name, str(error), isinstance(error, NotFound))
-                is_empty = not isinstance(made, Unavailable) and (made is None or not made.parameters)
+                    made = UnavailableCollection(name, str(error), isinstance(error, NotFound))
+                is_empty = not isinstance(made, UnavailableCollection) and (made is None or not made.parameters)
                 known = (None if is_empty else made,)
             self._kept.put(key, known, 1)
         return known[0]

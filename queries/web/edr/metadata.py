@@ -6,13 +6,13 @@ from typing import Any, Final
 import numpy as np
 
 from hypergrid.core.times import Window, format_timestamp
-from hypergrid.formats.covjson import MEDIA_TYPE, STANDARD_NAMES, UCUM, ucum
-from hypergrid.formats.readings import Kind, measured
+from hypergrid.formats.covjson import MEDIA_TYPE, STANDARD_NAMES, UCUM, to_ucum
+from hypergrid.formats.readings import SeriesKind, describe_measurement
 from hypergrid.topology import Regular
-from queries.web.edr.asked import CRS, FORMATS, ITEM_FORMATS, Meeting
+from queries.web.edr.asked import CRS, FORMATS, ITEM_FORMATS, ExtentFilter
 from queries.web.edr.ranges import Ranges
 from queries.web.edr.stations import NEAREST_M, StationsCollection
-from queries.web.edr.surfaces import SurfaceCollection, blocks
+from queries.web.edr.surfaces import SurfaceCollection, cell_bounds
 
 Json = dict[str, Any]
 Collection = StationsCollection | SurfaceCollection
@@ -73,11 +73,11 @@ def listing(base: str, page: Sequence[Collection], more: Sequence[Json]) -> Json
     """Return a page of collections; `more` are links besides that to itself."""
     return {
         "links": [_link(f"{base}/collections", "self", "application/json", "collections"), *more],
-        "collections": [describe(base, one) for one in page],
+        "collections": [describe(base, collection) for collection in page],
     }
 
 
-def meets(collection: Collection, meeting: Meeting) -> bool:
+def meets(collection: Collection, meeting: ExtentFilter) -> bool:
     """Return whether the extents of a collection have something in common with a box, heights and times."""
     return (
         (meeting.region is None or (collection.box is not None and meeting.region.touches(*collection.box)))
@@ -101,25 +101,25 @@ def _has_height(collection: Collection, heights: Ranges) -> bool:
 
 def describe(base: str, collection: Collection, instance: str | None = None) -> Json:
     """Return one collection, or one instance of it."""
-    here = f"{base}/collections/{collection.id}" + ("" if instance is None else f"/instances/{instance}")
+    url = f"{base}/collections/{collection.id}" + ("" if instance is None else f"/instances/{instance}")
     asked = [name for name in queries_of(collection) if instance is None or name != "instances"]
-    told = _about_stations(collection) if isinstance(collection, StationsCollection) else _about_surface(collection)
+    summary = _about_stations(collection) if isinstance(collection, StationsCollection) else _about_surface(collection)
     links = [
-        _link(here, "self", "application/json", "this collection"),
+        _link(url, "self", "application/json", "this collection"),
         _link(f"{base}/collections", "collection", "application/json", "collections"),
         *(
-            _link(f"{here}/{name}", "data", "application/json" if name in _LISTS else MEDIA_TYPE, _TITLES[name])
+            _link(f"{url}/{name}", "data", "application/json" if name in _LISTS else MEDIA_TYPE, _TITLES[name])
             for name in asked
         ),
     ]
     return {
         "id": collection.id if instance is None else instance,
-        "title": told["title"],
-        "description": told["description"],
-        "keywords": told["keywords"],
+        "title": summary["title"],
+        "description": summary["description"],
+        "keywords": summary["keywords"],
         "links": links,
         "extent": extent(collection),
-        "data_queries": {name: {"link": _query(f"{here}/{name}", name)} for name in asked},
+        "data_queries": {name: {"link": _query(f"{url}/{name}", name)} for name in asked},
         "crs": [CRS],
         "output_formats": list(FORMATS),
         "parameter_names": parameters_of(collection),
@@ -133,17 +133,17 @@ def extent(collection: Collection) -> Json:
     """Return where and when there are data, each extent a list of lists."""
     if isinstance(collection, StationsCollection):
         west, south, east, north = collection.box or (-180.0, -90.0, 180.0, 90.0)
-        found: Json = {"spatial": {"bbox": [[west, south, east, north]], "crs": WKT}}
+        document: Json = {"spatial": {"bbox": [[west, south, east, north]], "crs": WKT}}
         window = collection.window
-        return found if window is None else found | {"temporal": _temporal(window, "/".join(_ends(window)))}
-    found = {"spatial": {"bbox": [list(collection.box)], "crs": WKT}}
-    starts, ends = blocks(collection.time)
+        return document if window is None else document | {"temporal": _temporal(window, "/".join(_ends(window)))}
+    document = {"spatial": {"bbox": [list(collection.box)], "crs": WKT}}
+    starts, ends = cell_bounds(collection.time)
     window = Window(int(starts.min()), max(int(ends.max()), int(starts.min()) + 1))
-    found["temporal"] = _temporal(window, _values(collection))
+    document["temporal"] = _temporal(window, _values(collection))
     if collection.grid.z is not None:
         heights = [f"{height:g}" for height in collection.grid.z.centres]
-        found["vertical"] = {"interval": [[heights[0], heights[-1]]], "values": heights, "vrs": _HEIGHT}
-    return found
+        document["vertical"] = {"interval": [[heights[0], heights[-1]]], "values": heights, "vrs": _HEIGHT}
+    return document
 
 
 def _temporal(window: Window, values: str) -> Json:
@@ -161,7 +161,7 @@ def _ends(window: Window) -> list[str]:
 def _values(collection: SurfaceCollection) -> str:
     """Return the time cells: so many from the first by a step where they are regular."""
     time = collection.time
-    starts, ends = blocks(time)
+    starts, ends = cell_bounds(time)
     if isinstance(time, Regular) and time.step % 1_000_000_000 == 0:
         return f"R{time.count}/{format_timestamp(time.origin)}/PT{time.step // 1_000_000_000}S"
     return f"{format_timestamp(int(starts.min()))}/{format_timestamp(int(ends.max()))}"
@@ -194,19 +194,19 @@ def parameters_of(collection: Collection, keys: Iterable[str] | None = None) -> 
     """Return the parameters of a collection as EDR describes them, by their keys; None: all."""
     wanted = collection.parameters if keys is None else keys
     if isinstance(collection, StationsCollection):
-        return {key: _of_kind(key, collection.parameters[key]) for key in wanted}
-    how = _measured(collection)
+        return {key: _kind_parameter(key, collection.parameters[key]) for key in wanted}
+    how = _measurement_type(collection)
     return {key: _parameter(key, collection.parameters[key][1], how) for key in wanted}
 
 
-def _of_kind(key: str, kind: Kind) -> Json:
+def _kind_parameter(key: str, kind: SeriesKind) -> Json:
     variable = kind.variable
     named = {} if variable.standard_name is None else {"standard_name": variable.standard_name}
     label = variable.long_name or variable.name
-    return _parameter(key, {"long_name": label, "units": variable.unit, **named}, measured(kind))
+    return _parameter(key, {"long_name": label, "units": variable.unit, **named}, describe_measurement(kind))
 
 
-def _measured(collection: SurfaceCollection) -> Json:
+def _measurement_type(collection: SurfaceCollection) -> Json:
     """Return the last function over time and the length of the cells, as a member of a parameter."""
     steps = [step for step in collection.query.question.steps if step.op == "aggregate" and "time" in dict(step.cells)]
     time = collection.time
@@ -225,7 +225,7 @@ def _parameter(key: str, attributes: Mapping[str, Any], how: Json) -> Json:
         "id": key,
         "label": label,
         "data-type": "integer" if is_count else "float",
-        "unit": {"symbol": {"value": ucum(str(attributes.get("units", "1"))), "type": UCUM}},
+        "unit": {"symbol": {"value": to_ucum(str(attributes.get("units", "1"))), "type": UCUM}},
         "observedProperty": observed,
         # A count is no measurement of the method that made the value.
         **({} if is_count else how),

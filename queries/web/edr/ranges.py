@@ -48,10 +48,10 @@ class Ranges:
         self, starts: NDArray[np.int64] | NDArray[np.float64], ends: NDArray[np.int64] | NDArray[np.float64]
     ) -> NDArray[np.bool_]:
         """Return which half-open cells have something in common with them; a cell without length is its start."""
-        found = np.zeros(len(starts), np.bool_)
+        mask = np.zeros(len(starts), np.bool_)
         for low, high in self.parts:
-            found |= (starts <= high) & ((ends > low) | ((ends == starts) & (starts >= low)))
-        return found
+            mask |= (starts <= high) & ((ends > low) | ((ends == starts) & (starts >= low)))
+        return mask
 
 
 def read_times(text: str) -> Ranges:
@@ -73,7 +73,7 @@ def read_heights(text: str) -> Ranges:
     InvalidQuery
         A number that cannot be read, or too many parts.
     """
-    return _read("z", text, lambda one: (_height(one), _height(one)), _height, turns=True)
+    return _read("z", text, lambda part: (_height(part), _height(part)), _height, turns=True)
 
 
 def _read(
@@ -90,7 +90,7 @@ def _read(
         if not 0 < times <= MOST_PARTS or step <= 0:
             message = f"{name} repeats 1 to {MOST_PARTS} times by steps above zero; got {text[:80]!r}"
             raise InvalidQuery(message)
-        return Ranges(tuple((start + place * step, start + place * step) for place in range(times)))
+        return Ranges(tuple((start + index * step, start + index * step) for index in range(times)))
     listed = text.split(",")
     if len(listed) > MOST_PARTS:
         message = f"{name} takes up to {MOST_PARTS} parts; got {len(listed)}"
@@ -132,19 +132,19 @@ def _period_ns(text: str) -> int:
         raise InvalidTime(message)
     weeks, days, hours, minutes, seconds, fraction = match.groups()
     whole = ((int(hours or 0) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)) * SECOND_NS
-    found = (int(weeks or 0) * 7 + int(days or 0)) * DAY_NS + whole + int((fraction or "0").ljust(9, "0"))
-    if found > 500 * 366 * DAY_NS:
+    period_ns = (int(weeks or 0) * 7 + int(days or 0)) * DAY_NS + whole + int((fraction or "0").ljust(9, "0"))
+    if period_ns > 500 * 366 * DAY_NS:
         message = f"datetime repeats by at most 500 years; got {text[:80]!r}"
         raise InvalidTime(message)
-    return found
+    return period_ns
 
 
 def _height(text: str) -> float:
     try:
-        found = float(text)
+        height_m = float(text)
     except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
+        height_m = math.nan
+    if not math.isfinite(height_m):
         message = f"z needs heights above sea level in metres, such as 2400, 400/2400 or R5/400/500; got {text[:80]!r}"
         raise InvalidQuery(message)
-    return found
+    return height_m

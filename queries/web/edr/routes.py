@@ -19,13 +19,13 @@ from queries.snapshots.catalogue import Catalogue
 from queries.web.edr import answers, description, metadata
 from queries.web.edr.asked import (
     ITEM_FORMATS,
-    Asked,
+    EdrParams,
     read_area,
-    read_asked,
     read_box,
     read_cube,
-    read_meeting,
+    read_filter,
     read_page,
+    read_params,
     read_position,
     refuse_unknown,
 )
@@ -33,10 +33,10 @@ from queries.web.edr.collections import PREFIX, Collections
 from queries.web.edr.metadata import Collection
 from queries.web.edr.ranges import Ranges
 from queries.web.edr.stations import StationsCollection
-from queries.web.edr.surfaces import SurfaceCollection, chosen
-from queries.web.responses.etags import entity_tag, tagged, unchanged
+from queries.web.edr.surfaces import SurfaceCollection, select_cells
+from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
 from queries.web.responses.problems import problem_of, response_of
-from queries.web.responses.waiting import computed
+from queries.web.responses.waiting import compute_dataset
 
 READERS: Final = 2
 """Threads that read readings at a time."""
@@ -53,10 +53,10 @@ class EdrRoute(APIRoute):
     """Refuses parameters that its description lacks; errors carry what EDR names: `code` and `description`."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """Return the handler with its errors told."""
+        """Return the handler; its errors are EDR's documents."""
         handle = super().get_route_handler()
 
-        async def told(request: Request) -> Response:
+        async def answer(request: Request) -> Response:
             try:
                 if self.openapi_extra is not None:
                     refuse_unknown(request, self.openapi_extra["parameters"])
@@ -65,7 +65,7 @@ class EdrRoute(APIRoute):
                 problem = problem_of(error, posted=False)
                 return response_of(problem | {"code": str(problem["status"]), "description": problem["detail"]})
 
-        return told
+        return answer
 
 
 def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter:
@@ -80,7 +80,7 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
     @routes.get("", response_class=Response, openapi_extra=_OF_METADATA)
     def landing(request: Request) -> Response:
         """Return the landing page."""
-        return JSONResponse(metadata.landing(_base(request), catalogue.archive.name))
+        return JSONResponse(metadata.landing(_base_url(request), catalogue.archive.name))
 
     @routes.get("/conformance", response_class=Response, openapi_extra=_OF_METADATA)
     def conformance() -> Response:
@@ -90,18 +90,18 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
     @routes.get("/api", response_class=Response, openapi_extra=_OF_METADATA)
     def api(request: Request) -> Response:
         """Describe EDR (OpenAPI 3.0); `/openapi.json` describes all."""
-        told = description.document(_base(request), catalogue.archive.name)
-        return JSONResponse(told, media_type="application/vnd.oai.openapi+json;version=3.0")
+        document = description.document(_base_url(request), catalogue.archive.name)
+        return JSONResponse(document, media_type="application/vnd.oai.openapi+json;version=3.0")
 
     @routes.get("/collections", response_class=Response, openapi_extra=_OF_COLLECTIONS)
     async def collections(request: Request) -> Response:
         """List the collections: the stations, and every saved surface; those that meet a box and a time."""
 
         def listed() -> Response:
-            base, meeting, (limit, first) = _base(request), read_meeting(request), read_page(request)
-            found = [one for one in held.all() if metadata.meets(one, meeting)]
-            page = found[first:][:limit]
-            links = _next(request, f"{base}/collections", first + len(page), len(found), limit)
+            base, meeting, (limit, first) = _base_url(request), read_filter(request), read_page(request)
+            matches = [candidate for candidate in held.list_available() if metadata.meets(candidate, meeting)]
+            page = matches[first:][:limit]
+            links = _next_link(request, f"{base}/collections", first + len(page), len(matches), limit)
             return JSONResponse(metadata.listing(base, page, links))
 
         return await off(listed)
@@ -109,27 +109,29 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
     @routes.get("/collections/{collection_id}", response_class=Response, openapi_extra=_OF_METADATA)
     async def collection(request: Request, collection_id: str) -> Response:
         """Describe a collection."""
-        return await off(lambda: JSONResponse(metadata.describe(_base(request), held.one(collection_id))))
+        return await off(
+            lambda: JSONResponse(metadata.describe(_base_url(request), held.get_collection(collection_id)))
+        )
 
     @routes.get("/collections/{collection_id}/instances", response_class=Response, openapi_extra=_OF_INSTANCES)
     async def instances(request: Request, collection_id: str) -> Response:
         """List the versions of the archive, newest first, each with what the collection is there."""
 
         def listed() -> Response:
-            base = _base(request)
-            held.known(collection_id)
+            base = _base_url(request)
+            held.check_name(collection_id)
             limit, first = read_page(request)
-            found = catalogue.archive.latest().snapshots
-            most = description.MOST_INSTANCES
-            page = found[first : first + min(limit or most, most)]
-            here = f"{base}/collections/{collection_id}/instances"
-            told = []
+            snapshots = catalogue.archive.latest().snapshots
+            page_limit = description.MOST_INSTANCES
+            page = snapshots[first : first + min(limit or page_limit, page_limit)]
+            url = f"{base}/collections/{collection_id}/instances"
+            documents = []
             for snapshot in page:
-                there = held.of(collection_id, snapshot.id)
-                told += [] if there is None else [metadata.describe(base, there, snapshot.id)]
-            links = [{"href": here, "rel": "self", "type": "application/json"}]
-            links += _next(request, here, first + len(page), len(found), len(page))
-            return JSONResponse({"links": links, "instances": told})
+                there = held.find_collection(collection_id, snapshot.id)
+                documents += [] if there is None else [metadata.describe(base, there, snapshot.id)]
+            links = [{"href": url, "rel": "self", "type": "application/json"}]
+            links += _next_link(request, url, first + len(page), len(snapshots), len(page))
+            return JSONResponse({"links": links, "instances": documents})
 
         return await off(listed)
 
@@ -140,85 +142,87 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         """Describe a collection at a version of the archive."""
 
         def described() -> Response:
-            return JSONResponse(metadata.describe(_base(request), held.one(collection_id, instance_id), instance_id))
+            return JSONResponse(
+                metadata.describe(_base_url(request), held.get_collection(collection_id, instance_id), instance_id)
+            )
 
         return await off(described)
 
     async def position(request: Request) -> Response:
         """Return what is at a POINT or a MULTIPOINT: the nearest stations, or a surface's estimates there."""
-        there = await off(lambda: held.asked_by(request))
-        asked, points = read_asked(request, there.parameters), read_position(request)
+        there = await off(lambda: held.get_requested(request))
+        asked, points = read_params(request, there.parameters), read_position(request)
         if isinstance(there, StationsCollection):
-            return await off(lambda: _nearest(there, asked, points, _base(request)))
+            return await off(lambda: _nearest_response(there, asked, points, _base_url(request)))
         heights = asked.heights or (None if there.grid.z is None else _height_of(points))
         times, levels = there.times_of(asked.times), there.levels_of(heights)
         if not len(times) or (levels is not None and not len(levels)):
-            return answers.nothing()
+            return answers.no_data_response()
         places = [(lon, lat) for lon, lat, _ in points if there.cell_of(lon, lat) is not None]
         if not places:
-            return answers.nothing()
+            return answers.no_data_response()
         there.check(len(times), 1 if levels is None else len(levels), there.places_at(places))
-        dataset = await computed(runner, await off(lambda: there.document_at(places, times)), request)
+        dataset = await compute_dataset(runner, await off(lambda: there.document_at(places, times)), request)
 
         def made() -> Response:
-            kept = there.at(chosen(dataset, there, times, levels), places)
-            return answers.of_points(kept, asked.form, _keys(there, asked), there, _base(request))
+            kept = there.select_points(select_cells(dataset, there, times, levels), places)
+            return answers.points_response(kept, asked.form, _keys(there, asked), there, _base_url(request))
 
         return await off(made)
 
     async def block(
-        request: Request, there: SurfaceCollection, asked: Asked, region: Region, heights: Ranges | None
+        request: Request, there: SurfaceCollection, asked: EdrParams, region: Region, heights: Ranges | None
     ) -> Response:
         times, levels = there.times_of(asked.times), there.levels_of(asked.heights or heights)
         cells = await off(lambda: there.block_of(region))
         if cells is None or not len(times) or (levels is not None and not len(levels)):
-            return answers.nothing()
+            return answers.no_data_response()
         rows, columns, inside = cells
         there.check(len(times), 1 if levels is None else len(levels), inside.size)
         answers.check_features(asked.form, len(times) * (1 if levels is None else len(levels)) * inside.size)
-        dataset = await computed(runner, await off(lambda: there.document(times, rows, columns)), request)
+        dataset = await compute_dataset(runner, await off(lambda: there.document(times, rows, columns)), request)
 
         def made() -> Response:
             mask = xr.DataArray(inside, dims=("lat", "lon"))
-            kept = chosen(dataset, there, times, levels)
+            kept = select_cells(dataset, there, times, levels)
             masked = kept if inside.all() else kept.assign(
                 {name: (item.where(mask) if item.dtype.kind == "f" else item.where(mask, 0)).assign_attrs(item.attrs)
                  for name, item in kept.data_vars.items()}
             )  # fmt: skip
-            return answers.of_map(masked, asked.form, _keys(there, asked), there, _base(request))
+            return answers.map_response(masked, asked.form, _keys(there, asked), there, _base_url(request))
 
         return await off(made)
 
     async def area(request: Request) -> Response:
         """Return what lies in a POLYGON or a MULTIPOLYGON: stations, or the cells of a surface whose centre does."""
-        there = await off(lambda: held.asked_by(request))
-        asked, region = read_asked(request, there.parameters), read_area(request)
+        there = await off(lambda: held.get_requested(request))
+        asked, region = read_params(request, there.parameters), read_area(request)
         if isinstance(there, StationsCollection):
-            return await off(lambda: _of(there, there.inside(region), asked, _base(request)))
+            return await off(lambda: _readings_response(there, there.find_inside(region), asked, _base_url(request)))
         return await block(request, there, asked, region, None)
 
     async def cube(request: Request) -> Response:
         """Return what lies in a box; one whose west is above its east crosses the antimeridian."""
-        there = await off(lambda: held.asked_by(request))
-        asked, (region, heights) = read_asked(request, there.parameters), read_cube(request)
+        there = await off(lambda: held.get_requested(request))
+        asked, (region, heights) = read_params(request, there.parameters), read_cube(request)
         if isinstance(there, StationsCollection):
-            return await off(lambda: _of(there, there.inside(region), asked, _base(request)))
+            return await off(lambda: _readings_response(there, there.find_inside(region), asked, _base_url(request)))
         return await block(request, there, asked, region, heights)
 
     async def places(request: Request) -> Response:
         """List the stations as features: those in a box, and with data in a time, where these are given."""
-        return await off(lambda: _listed(request, _stations(held.asked_by(request))))
+        return await off(lambda: _list_features(request, _require_stations(held.get_requested(request))))
 
     async def location(request: Request) -> Response:
         """Return the readings of a station."""
 
         def made() -> Response:
-            there = _stations(held.asked_by(request))
-            return _of(
+            there = _require_stations(held.get_requested(request))
+            return _readings_response(
                 there,
-                (_station(there, request.path_params["item_id"]),),
-                read_asked(request, there.parameters),
-                _base(request),
+                (_require_station(there, request.path_params["item_id"]),),
+                read_params(request, there.parameters),
+                _base_url(request),
             )
 
         return await off(made)
@@ -227,12 +231,14 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         """Return a station as a feature; its readings where a time, parameters or another form are asked for."""
 
         def made() -> Response:
-            there = _stations(held.asked_by(request))
-            name = _station(there, request.path_params["item_id"])
-            asked = read_asked(request, there.parameters, ITEM_FORMATS)
+            there = _require_stations(held.get_requested(request))
+            name = _require_station(there, request.path_params["item_id"])
+            asked = read_params(request, there.parameters, ITEM_FORMATS)
             if asked.form != "GeoJSON" or asked.times is not None or asked.names is not None:
-                return _of(there, (name,), asked, _base(request))
-            return JSONResponse(_entry(there, name, _here(request, there)), media_type=answers.GEOJSON)
+                return _readings_response(there, (name,), asked, _base_url(request))
+            return JSONResponse(
+                _station_feature(there, name, _collection_url(request, there)), media_type=answers.GEOJSON
+            )
 
         return await off(made)
 
@@ -240,13 +246,13 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         """Return an endpoint whose answers have a tag, and that computes nothing for who has the answer already."""
 
         async def answered(request: Request) -> Response:
-            there = await off(lambda: held.asked_by(request))
+            there = await off(lambda: held.get_requested(request))
             accepted = () if "f" in request.query_params else request.headers.getlist("accept")
             tag = entity_tag(there.token, str(request.url), tuple(accepted))
-            same = unchanged(request, tag)
+            same = not_modified_response(request, tag)
             if same is None:
                 same = await endpoint(request)
-                same.headers.update(tagged(tag))
+                same.headers.update(etag_headers(tag))
             return same
 
         return answered
@@ -258,10 +264,10 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
     for query, endpoint in endpoints.items():
         text, parameters = description.QUERIES[query]
         for root, where in ((_COLLECTION, ""), (f"{_COLLECTION}/instances/{{instance_id}}", "instance ")):
-            told = description.operation(f"{root}/{query}", text, parameters, description.media_of(query))
+            operation = description.operation(f"{root}/{query}", text, parameters, description.media_of(query))
             routes.add_api_route(
                 f"{root}/{query.replace('item_id', 'item_id:path')}", tagged_by_content(endpoint), methods=["GET"],
-                name=f"{where}{query}", operation_id=f"edr {where}{query}", summary=text, openapi_extra=told,
+                name=f"{where}{query}", operation_id=f"edr {where}{query}", summary=text, openapi_extra=operation,
                 response_class=Response,
             )  # fmt: skip
 
@@ -273,7 +279,7 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
     return routes
 
 
-def _keys(there: SurfaceCollection, asked: Asked) -> list[str]:
+def _keys(there: SurfaceCollection, asked: EdrParams) -> list[str]:
     return [key for key in there.parameters if asked.names is None or key in asked.names]
 
 
@@ -293,101 +299,105 @@ def _height_of(points: list[tuple[float, float, float | None]]) -> Ranges | None
     return None if height is None else Ranges(((height, height),))
 
 
-def _nearest(
-    there: StationsCollection, asked: Asked, points: list[tuple[float, float, float | None]], base: str
+def _nearest_response(
+    there: StationsCollection, asked: EdrParams, points: list[tuple[float, float, float | None]], base: str
 ) -> Response:
-    found: dict[str, dict[str, Any]] = {}
+    details: dict[str, dict[str, Any]] = {}
     for lon, lat, _ in points:
-        near = there.nearest(lon, lat, asked.names)
+        near = there.find_nearest(lon, lat, asked.names)
         if near is not None:
             name, distance_m = near
             asked_for = {
                 "hypergrid:station": there.label(name),
                 "hypergrid:distance_m": round(distance_m, 1),
             }
-            found.setdefault(name, asked_for)
-    return _of(there, tuple(found), asked, base, found)
+            details.setdefault(name, asked_for)
+    return _readings_response(there, tuple(details), asked, base, details)
 
 
-def _of(
+def _readings_response(
     there: StationsCollection,
     names: tuple[str, ...],
-    asked: Asked,
+    asked: EdrParams,
     base: str,
-    told: dict[str, dict[str, Any]] | None = None,
+    details: dict[str, dict[str, Any]] | None = None,
 ) -> Response:
     read = there.read(names, asked)
-    return answers.nothing() if read is None else answers.of_readings(read, asked.form, base, there, told)
+    return (
+        answers.no_data_response()
+        if read is None
+        else answers.readings_response(read, asked.form, base, there, details)
+    )
 
 
-def _listed(request: Request, there: StationsCollection) -> Response:
-    asked, given = read_asked(request, there.parameters), read_box(request)
+def _list_features(request: Request, there: StationsCollection) -> Response:
+    asked, given = read_params(request, there.parameters), read_box(request)
     limit, first = read_page(request)
-    names = list(there.keys) if given is None else list(there.inside(given[0]))
+    names = list(there.keys) if given is None else list(there.find_inside(given[0]))
     if asked.names is not None:
         names = [name for name in names if set(asked.names) & set(there.keys[name])]
     if asked.times is not None:
-        names = [name for name in names if _has(there, name, asked.times, asked.names)]
+        names = [name for name in names if _has_readings(there, name, asked.times, asked.names)]
     page = names[first:][:limit]
-    here = _here(request, there)
-    links = [{"href": f"{here}/{request.url.path.rpartition('/')[2]}", "rel": "self", "type": answers.GEOJSON}]
-    links += _next(request, links[0]["href"], first + len(page), len(names), limit, answers.GEOJSON)
-    return answers.features([_entry(there, name, here) for name in page], links, len(names), there)
+    url = _collection_url(request, there)
+    links = [{"href": f"{url}/{request.url.path.rpartition('/')[2]}", "rel": "self", "type": answers.GEOJSON}]
+    links += _next_link(request, links[0]["href"], first + len(page), len(names), limit, answers.GEOJSON)
+    return answers.features_response([_station_feature(there, name, url) for name in page], links, len(names), there)
 
 
-def _has(there: StationsCollection, name: str, times: Ranges, wanted: tuple[str, ...] | None) -> bool:
+def _has_readings(there: StationsCollection, name: str, times: Ranges, wanted: tuple[str, ...] | None) -> bool:
     """Return whether a time has something in common with that of a station's readings of some parameters, or all."""
     held = there.extents.get(name, {})
-    return any(one.meets(times) for key, one in held.items() if wanted is None or key in wanted)
+    return any(extent.meets(times) for key, extent in held.items() if wanted is None or key in wanted)
 
 
-def _entry(there: StationsCollection, name: str, here: str) -> dict[str, Any]:
+def _station_feature(there: StationsCollection, name: str, url: str) -> dict[str, Any]:
     """Return a station as a feature after EDR's own profile of GeoJSON."""
-    place, held = there.places.get(name), there.extents.get(name, {}).values()
+    position, held = there.places.get(name), there.extents.get(name, {}).values()
     when = "../.."
     if held:
-        first_ns, last_ns = min(one.start_ns for one in held), max(one.end_ns for one in held)
+        first_ns, last_ns = min(extent.start_ns for extent in held), max(extent.end_ns for extent in held)
         when = f"{format_timestamp(first_ns)}/{format_timestamp(last_ns)}"
     return {
         "type": "Feature",
         "id": name,
-        "geometry": None if place is None else {"type": "Point", "coordinates": list(place)},
+        "geometry": None if position is None else {"type": "Point", "coordinates": list(position)},
         "properties": {
             "datetime": when,
             "label": there.label(name),
             "parameter-name": list(there.keys[name]),
-            "edrqueryendpoint": f"{here}/locations/{quote(name, safe='')}",
+            "edrqueryendpoint": f"{url}/locations/{quote(name, safe='')}",
         },
     }
 
 
-def _next(
-    request: Request, here: str, first: int, matched: int, limit: int | None, media_type: str = "application/json"
+def _next_link(
+    request: Request, url: str, first: int, matched: int, limit: int | None, media_type: str = "application/json"
 ) -> list[dict[str, str]]:
     """Return the link to the page that follows, none after the last."""
     if first >= matched or not limit:
         return []
     query = request.url.include_query_params(limit=limit, offset=first).query
-    return [{"href": f"{here}?{query}", "rel": "next", "type": media_type}]
+    return [{"href": f"{url}?{query}", "rel": "next", "type": media_type}]
 
 
-def _stations(there: Collection) -> StationsCollection:
+def _require_stations(there: Collection) -> StationsCollection:
     if not isinstance(there, StationsCollection):
         message = f"collection {there.id!r} is a surface, which has no locations and no items; ask for a position in it"
         raise NotFound(message)
     return there
 
 
-def _station(there: StationsCollection, name: str) -> str:
+def _require_station(there: StationsCollection, name: str) -> str:
     if name not in there.keys:
         raise NotFound.among(kind="station", given=name[:100], existing=there.keys)
     return name
 
 
-def _here(request: Request, there: Collection) -> str:
+def _collection_url(request: Request, there: Collection) -> str:
     instance = request.path_params.get("instance_id")
-    return f"{_base(request)}/collections/{there.id}" + ("" if instance is None else f"/instances/{instance}")
+    return f"{_base_url(request)}/collections/{there.id}" + ("" if instance is None else f"/instances/{instance}")
 
 
-def _base(request: Request) -> str:
+def _base_url(request: Request) -> str:
     return f"{str(request.base_url).rstrip('/')}{PREFIX}"

@@ -14,11 +14,11 @@ from hypergrid.core.flags import ACCEPTED_BY_DEFAULT
 from hypergrid.core.geodesy import arc_m, places_m
 from hypergrid.core.times import SECOND_NS, Window, parse_instant
 from hypergrid.core.tokens import token
-from hypergrid.formats.readings import Chosen, Kind, Piece, Selection
+from hypergrid.formats.readings import ReadingsPiece, SelectedReadings, Selection, SeriesKind
 from hypergrid.topology.wkt import Region
 from queries.snapshots.extents import SeriesExtents
 from queries.snapshots.readings import pieces_of
-from queries.web.edr.asked import Asked
+from queries.web.edr.asked import EdrParams
 from queries.web.edr.ranges import Ranges
 
 ID: Final = "stations"
@@ -29,11 +29,11 @@ _EVER: Final = (parse_instant("1900-01-01"), parse_instant("2261-12-31"))
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class ReadingsAnswer:
     """Readings that answer a request."""
 
-    chosen: Chosen
-    pieces: tuple[Piece, ...]
+    chosen: SelectedReadings
+    pieces: tuple[ReadingsPiece, ...]
 
     @property
     def is_empty(self) -> bool:
@@ -42,7 +42,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Extent:
+class ReadingsExtent:
     """From when to when a station has readings of a parameter."""
 
     start_ns: int
@@ -62,7 +62,7 @@ class StationsCollection:
     """The stations of an archive at one snapshot."""
 
     archive: Archive
-    known: SeriesExtents
+    extent_cache: SeriesExtents
     """Those of the snapshot before, so that little is read for this one."""
     id: str = ID
 
@@ -72,10 +72,10 @@ class StationsCollection:
         return token(self.archive.name, self.archive.snapshot, self.id)
 
     @cached_property
-    def parameters(self) -> dict[str, Kind]:
+    def parameters(self) -> dict[str, SeriesKind]:
         """Kinds of series by their keys: a variable, and the height or the statistic where it has several."""
         try:
-            return {kind.key: kind for kind in Chosen(self.archive, Selection()).kinds}
+            return {kind.key: kind for kind in SelectedReadings(self.archive, Selection()).kinds}
         except NotFound:
             # Nothing was ever ingested.
             return {}
@@ -83,21 +83,21 @@ class StationsCollection:
     @cached_property
     def keys(self) -> dict[str, tuple[str, ...]]:
         """The parameters of each station that has any."""
-        found: dict[str, list[str]] = {}
+        keys_by_station: dict[str, list[str]] = {}
         for key, kind in self.parameters.items():
             for name in kind.stations:
-                found.setdefault(name, []).append(key)
-        return {name: tuple(dict.fromkeys(keys)) for name, keys in found.items()}
+                keys_by_station.setdefault(name, []).append(key)
+        return {name: tuple(dict.fromkeys(keys)) for name, keys in keys_by_station.items()}
 
     @cached_property
     def places(self) -> dict[str, tuple[float, float]]:
         """Longitude and latitude [degree] of the stations that have parameters and a position."""
-        found = {}
+        positions = {}
         for name in self.keys:
             station = self.archive.stations.get(name)
             if station is not None and math.isfinite(station.position.lon) and math.isfinite(station.position.lat):
-                found[name] = (station.position.lon, station.position.lat)
-        return found
+                positions[name] = (station.position.lon, station.position.lat)
+        return positions
 
     @cached_property
     def box(self) -> tuple[float, float, float, float] | None:
@@ -115,12 +115,12 @@ class StationsCollection:
         held = [window for name in names if (window := self.archive.extent(name)) is not None]
         if not held:
             return None
-        return Window(min(one.start_ns for one in held), max(one.stop_ns for one in held))
+        return Window(min(span.start_ns for span in held), max(span.stop_ns for span in held))
 
     @cached_property
-    def extents(self) -> dict[str, dict[str, Extent]]:
+    def extents(self) -> dict[str, dict[str, ReadingsExtent]]:
         """From when to when each station has readings that are served, by station and parameter."""
-        held, found = self.known.of(self.archive), dict[str, dict[str, Extent]]()
+        held, extents_by_station = self.extent_cache.read_extents(self.archive), dict[str, dict[str, ReadingsExtent]]()
         for key, kind in self.parameters.items():
             of, sample = held[kind.variable.name], kind.sample
             length_ns = 0 if sample.stamp == "instant" else round(sample.interval_s * SECOND_NS)
@@ -128,16 +128,16 @@ class StationsCollection:
             for number, name in zip(kind.numbers, kind.stations, strict=True):
                 first_ns, last_ns = int(of.first_ns[number]), int(of.last_ns[number])
                 if first_ns <= last_ns:
-                    one = Extent(first_ns - before_ns, last_ns + after_ns, length_ns == 0)
-                    found.setdefault(name, {})[key] = one
-        return found
+                    extent = ReadingsExtent(first_ns - before_ns, last_ns + after_ns, length_ns == 0)
+                    extents_by_station.setdefault(name, {})[key] = extent
+        return extents_by_station
 
     def label(self, name: str) -> str:
         """Return what a station is called, its id where that is not known."""
         station = self.archive.stations.get(name)
         return name if station is None or not station.name else station.name
 
-    def nearest(self, lon: float, lat: float, names: tuple[str, ...] | None) -> tuple[str, float] | None:
+    def find_nearest(self, lon: float, lat: float, names: tuple[str, ...] | None) -> tuple[str, float] | None:
         """Return the nearest station that has one of some parameters, and how far it is [m]; None: none is near."""
         able = [name for name in self.places if names is None or set(names) & set(self.keys[name])]
         if not able:
@@ -148,14 +148,14 @@ class StationsCollection:
         distance_m = float(arc_m(straight[best : best + 1])[0])
         return (able[best], distance_m) if distance_m <= NEAREST_M else None
 
-    def inside(self, region: Region) -> tuple[str, ...]:
+    def find_inside(self, region: Region) -> tuple[str, ...]:
         """Return the stations that lie in a region or on its edge."""
         if not self.places:
             return ()
         names, at = list(self.places), np.array(list(self.places.values()))
-        return tuple(names[place] for place in np.flatnonzero(region.holds(at[:, 0], at[:, 1])).tolist())
+        return tuple(names[index] for index in np.flatnonzero(region.holds(at[:, 0], at[:, 1])).tolist())
 
-    def read(self, names: tuple[str, ...], asked: Asked) -> Read | None:
+    def read(self, names: tuple[str, ...], asked: EdrParams) -> ReadingsAnswer | None:
         """Return the readings of some stations that a request asks for; None where they cannot have any.
 
         Raises
@@ -168,8 +168,8 @@ class StationsCollection:
         if not able:
             return None
         window = None if asked.times is None else self._window(asked.times)
-        chosen = Chosen(self.archive, Selection(wanted, able, window, ACCEPTED_BY_DEFAULT))
-        return Read(chosen, tuple(_within(piece, asked.times) for piece in pieces_of(chosen)))
+        chosen = SelectedReadings(self.archive, Selection(wanted, able, window, ACCEPTED_BY_DEFAULT))
+        return ReadingsAnswer(chosen, tuple(_clip_piece(piece, asked.times) for piece in pieces_of(chosen)))
 
     def _window(self, times: Ranges) -> Window:
         """Return the stamps that readings may have which have something in common with times."""
@@ -179,8 +179,8 @@ class StationsCollection:
         return Window(min(first, _EVER[1] - 1), max(last, _EVER[0]) + 1)
 
 
-def _within(piece: Piece, times: Ranges | None) -> Piece:
+def _clip_piece(piece: ReadingsPiece, times: Ranges | None) -> ReadingsPiece:
     if times is None:
         return piece
     kept: NDArray[np.bool_] = times.meet(*piece.intervals_ns())
-    return replace(piece, readings=piece.readings.take(kept), station=piece.station[kept])
+    return replace(piece, readings=piece.readings.take_rows(kept), station=piece.station[kept])

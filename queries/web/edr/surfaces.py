@@ -20,8 +20,8 @@ from hypergrid.core.errors import HyperGridError, TooLarge
 from hypergrid.core.times import format_instant
 from hypergrid.core.tokens import token
 from hypergrid.execution import make_plan
-from hypergrid.execution.planning.invalidation import learns
-from hypergrid.execution.results.dataset import attributes_of
+from hypergrid.execution.planning.invalidation import is_fitted_to_data
+from hypergrid.execution.results.dataset import make_attributes
 from hypergrid.perspective import Aggregate, Interpolate, Perspective, question_from_json
 from hypergrid.query import OpenArchive, Query
 from hypergrid.topology import PER_UNIT, Grid, Instants, Periodic, Regular, TimeAxis, blocks_of
@@ -60,9 +60,11 @@ class SurfaceCollection:
     @cached_property
     def parameters(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
         """By parameter the variable of a result that holds it, and its attributes."""
-        told = attributes_of(self.surface, "")
+        attributes = make_attributes(self.surface, "")
         names = [name for name in _PARAMETERS if name != "variance" or self.query.question.variance]
-        return {self.variable if name == "value" else f"{self.variable}_{name}": (name, told[name]) for name in names}
+        return {
+            self.variable if name == "value" else f"{self.variable}_{name}": (name, attributes[name]) for name in names
+        }
 
     @property
     def grid(self) -> Grid:
@@ -87,7 +89,7 @@ class SurfaceCollection:
 
     def times_of(self, wanted: Ranges | None) -> NDArray[np.intp]:
         """Return which time cells have something in common with times [ns since 1970 UTC]."""
-        starts, ends = blocks(self.time)
+        starts, ends = cell_bounds(self.time)
         if wanted is None:
             return np.arange(len(starts))
         return np.flatnonzero(wanted.meet(starts, ends))
@@ -104,7 +106,7 @@ class SurfaceCollection:
     def cell_of(self, lon: float, lat: float) -> tuple[int, int] | None:
         """Return row and column of the cell that a position lies in, None where it lies outside."""
         west, south, east, north = self.box
-        turned = self._turned(lon)
+        turned = self._turn_longitude(lon)
         if not (west <= turned <= east and south <= lat <= north):
             return None
         row, column = (
@@ -113,7 +115,7 @@ class SurfaceCollection:
         )
         return int(max(row, 0)), int(max(column, 0))
 
-    def _turned(self, lon: float) -> float:
+    def _turn_longitude(self, lon: float) -> float:
         """Return a longitude as the surface counts it, where it reaches there."""
         west, _, east, _ = self.box
         return next((lon + turn for turn in (0.0, 360.0, -360.0) if west <= lon + turn <= east), lon)
@@ -126,7 +128,7 @@ class SurfaceCollection:
         x, y = self.grid.x.centres, self.grid.y.centres
         inside = region.holds(*np.meshgrid(x, y)) if self._may_hold(region) else np.zeros((len(y), len(x)), np.bool_)
         if not inside.any():
-            inside = self._touched(region)
+            inside = self._find_touched(region)
         rows, columns = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
         if not len(rows):
             return None
@@ -136,18 +138,18 @@ class SurfaceCollection:
     def _may_hold(self, region: Region) -> bool:
         return region.touches(*self.box)
 
-    def _touched(self, region: Region) -> NDArray[np.bool_]:
+    def _find_touched(self, region: Region) -> NDArray[np.bool_]:
         """Return the cells that a region without any cell's centre touches: few, for it is smaller than a cell."""
-        found = np.zeros((self.grid.y.count, self.grid.x.count), np.bool_)
+        mask = np.zeros((self.grid.y.count, self.grid.x.count), np.bool_)
         x, y = self.grid.x.bounds, self.grid.y.bounds
         for west, south, east, north in region.boxes:
             for turn in (-360.0, 0.0, 360.0):
                 columns = np.flatnonzero((x[:, 0] <= east + turn) & (x[:, 1] >= west + turn))
                 rows = np.flatnonzero((y[:, 0] <= north) & (y[:, 1] >= south))
-                for row in rows.tolist() if len(rows) * len(columns) <= found.shape[0] + found.shape[1] else ():
+                for row in rows.tolist() if len(rows) * len(columns) <= mask.shape[0] + mask.shape[1] else ():
                     for column in columns.tolist():
-                        found[row, column] |= region.touches(x[column, 0], y[row, 0], x[column, 1], y[row, 1])
-        return found
+                        mask[row, column] |= region.touches(x[column, 0], y[row, 0], x[column, 1], y[row, 1])
+        return mask
 
     # Which queries compute them
 
@@ -160,15 +162,15 @@ class SurfaceCollection:
             With both numbers.
         """
         if times * levels * places > MOST_CELLS:
-            who, remedy = f"the answer of collection {self.id!r}", "ask for less time (datetime) or a smaller region"
-            raise TooLarge(who, "cells", times * levels * places, MOST_CELLS, remedy)
+            label, remedy = f"the answer of collection {self.id!r}", "ask for less time (datetime) or a smaller region"
+            raise TooLarge(label, "cells", times * levels * places, MOST_CELLS, remedy)
 
     def document(self, times: NDArray[np.intp], rows: slice, columns: slice) -> dict[str, Any]:
         """Return the query of a block of cells, over the time from the first to the last of some cells at least."""
         document = self.query.to_json()
         clip = dict(document.get("clip", {}))
         for axis, part in ((self.grid.y, rows), (self.grid.x, columns)):
-            edges = (axis.origin + place * axis.step for place in (part.start, part.stop))
+            edges = (axis.origin + index * axis.step for index in (part.start, part.stop))
             clip[axis.name] = [f"{edge / 1e6:.6f}arcsec" for edge in edges]
         return {**document, "clip": clip | self._clip_in_time(times)}
 
@@ -176,14 +178,14 @@ class SurfaceCollection:
         """Return the clip of some time cells, where a query may be of these alone; else none."""
         if len(times) == self.time.count or not self._may_be_shorter:
             return {}
-        starts = blocks(self.time)[0][times]
+        starts = cell_bounds(self.time)[0][times]
         return {"time": [format_instant(int(starts.min())), format_instant(int(starts.max()) + 1)]}
 
     def document_at(self, places: Sequence[tuple[float, float]], times: NDArray[np.intp]) -> dict[str, Any]:
         """Return the one query of positions that lie in the surface (lon, lat): of points, or of the cells around."""
         if not self._is_interpolated:
             return self.document(times, *self._block_at(places))
-        document = _at_points(self.query.to_json(), [(self._turned(lon), lat) for lon, lat in places])
+        document = _points_document(self.query.to_json(), [(self._turn_longitude(lon), lat) for lon, lat in places])
         clip = {name: bounds for name, bounds in document.get("clip", {}).items() if name not in ("lon", "lat")}
         return {**document, "clip": clip | self._clip_in_time(times)}
 
@@ -194,12 +196,12 @@ class SurfaceCollection:
         rows, columns = self._block_at(places)
         return (rows.stop - rows.start) * (columns.stop - columns.start)
 
-    def at(self, dataset: xr.Dataset, places: Sequence[tuple[float, float]]) -> xr.Dataset:
+    def select_points(self, dataset: xr.Dataset, places: Sequence[tuple[float, float]]) -> xr.Dataset:
         """Return the answer of the query of positions with one dimension, point, for longitude and latitude."""
         about = {name: dataset[name].attrs for name in ("lon", "lat")}
         if not self._is_interpolated:
             rows, columns = self._block_at(places)
-            cells = np.array([self.cell_of(*place) for place in places]) - (rows.start, columns.start)
+            cells = np.array([self.cell_of(*position) for position in places]) - (rows.start, columns.start)
             taken = {name: xr.DataArray(cells[:, along], dims="point") for along, name in enumerate(("lat", "lon"))}
             dataset = dataset.drop_vars(["lon_bounds", "lat_bounds"]).isel(taken)
             numbers = (
@@ -215,38 +217,41 @@ class SurfaceCollection:
     @cached_property
     def _is_interpolated(self) -> bool:
         """Whether the cells in space are those of an interpolation, and not means over larger ones."""
-        aggregates = [item.operator for item in self.surface.chain() if isinstance(item.operator, Aggregate)]
+        aggregates = [item.operator for item in self.surface.list_chain() if isinstance(item.operator, Aggregate)]
         return all(operator.dimensions == ("time",) for operator in aggregates)
 
     def _block_at(self, places: Sequence[tuple[float, float]]) -> tuple[slice, slice]:
         """Return the rows and columns from the first to the last cell that positions lie in."""
-        cells = [cell for place in places if (cell := self.cell_of(*place)) is not None]
+        cells = [cell for position in places if (cell := self.cell_of(*position)) is not None]
         rows, columns = (slice(min(numbers), max(numbers) + 1) for numbers in zip(*cells, strict=True))
         return rows, columns
 
     @cached_property
     def _may_be_shorter(self) -> bool:
         """Whether a clip in time selects cells and changes none: not where the last is of all time, or learnt of it."""
-        if any(isinstance(item.operator, Interpolate) and learns(item.operator) for item in self.surface.chain()):
+        if any(
+            isinstance(item.operator, Interpolate) and is_fitted_to_data(item.operator)
+            for item in self.surface.list_chain()
+        ):
             return False
-        first = int(blocks(self.time)[0][0])
+        first = int(cell_bounds(self.time)[0][0])
         document = self.query.to_json()
         clip = {**document.get("clip", {}), "time": [format_instant(first), format_instant(first + 1)]}
         shorter = Query(question_from_json({**document, "clip": clip}), self.query.lookup)
         return shorter.surface().clip.time is not None
 
 
-def blocks(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def cell_bounds(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return where time cells begin and end [ns since 1970 UTC]; instants end where they begin."""
     return (time.corners, time.corners) if isinstance(time, Instants) else blocks_of(time)
 
 
-def chosen(
+def select_cells(
     dataset: xr.Dataset, collection: SurfaceCollection, times: NDArray[np.intp], levels: NDArray[np.intp] | None
 ) -> xr.Dataset:
     """Return the wanted time cells and levels of a result, which may hold more of both."""
     along = str(dataset["time"].dims[0])
-    starts = blocks(collection.time)[0][times]
+    starts = cell_bounds(collection.time)[0][times]
     held = dataset["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
     picked = dataset.isel({along: np.flatnonzero(np.isin(held, starts))})
     return picked if levels is None else picked.isel(z=levels)
@@ -283,7 +288,7 @@ def period(axis: TimeAxis) -> str | None:
     return f"PT{int(seconds)}S" if math.isclose(seconds, int(seconds)) else f"PT{seconds:.9g}S"
 
 
-def _at_points(document: Mapping[str, Any], places: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def _points_document(document: Mapping[str, Any], places: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """Return a query whose interpolations over space are at positions (lon, lat) in their grids."""
     lon, lat = (list(column) for column in zip(*places, strict=True))
     steps = []
@@ -292,6 +297,6 @@ def _at_points(document: Mapping[str, Any], places: Sequence[tuple[float, float]
         if "grid" in step:
             changed["grid"] = {**step["grid"], "points": {"lon": lon, "lat": lat}}
         if "with" in step:
-            changed["with"] = [_at_points(other, places) for other in step["with"]]
+            changed["with"] = [_points_document(other, places) for other in step["with"]]
         steps.append(changed)
     return {**document, "steps": steps}

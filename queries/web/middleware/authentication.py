@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from queries.jobs.admission import asking
+from queries.jobs.admission import act_as
 from queries.web.auth.access import (
     COOKIE,
     LOCAL,
@@ -20,21 +20,21 @@ from queries.web.auth.access import (
     Forbidden,
     TooManyRequests,
     Unauthorized,
-    shown_key,
+    read_key,
 )
 from queries.web.auth.audit import Audit
 from queries.web.auth.keys import BadKey, KeysDamaged
-from queries.web.auth.scopes import FILES, PROBES, allows, find
-from queries.web.middleware.rate_limit import Rates
+from queries.web.auth.scopes import FILES, PROBES, find_rule, is_allowed
+from queries.web.middleware.rate_limit import RateLimiter
 from queries.web.responses.problems import MethodNotAllowed, NoSuchPage, problem_of, response_of
 
 _LOG: Final = logging.getLogger(__name__)
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
-_HANDED_ON: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+_PROXY_HEADERS: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 """Headers that proxies add."""
 
 
-class Door:
+class AuthenticationMiddleware:
     """Lets requests through to the routes.
 
     Parameters
@@ -53,7 +53,7 @@ class Door:
         self, app: ASGIApp, access: Access, audit: Audit | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._app, self._access, self._audit, self._clock = app, access, audit, clock
-        self._rates = Rates()
+        self._rates = RateLimiter()
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,8 +78,8 @@ class Door:
                 raise ClientDisconnect
 
         try:
-            caller = self._let_in(scope)
-            with self._noted(scope), asking(caller.asker), self._counted(scope, caller):
+            caller = self._authorize(scope)
+            with self._audit_change(scope), act_as(caller.asker), self._count_open(scope, caller):
                 await self._app(_as_get(scope), receive, sending)
         except ClientDisconnect:
             pass
@@ -91,88 +91,90 @@ class Door:
             response = response_of(problem_of(error, posted=scope["method"] == "POST"))
             await response(scope, receive, sending)
             if isinstance(error, Forbidden):
-                self._note(scope)
+                self._write_audit(scope)
 
-    def _let_in(self, scope: Scope) -> Caller:
+    def _authorize(self, scope: Scope) -> Caller:
         """Return who asks, where they may."""
         headers, state, method = Headers(scope=scope), scope["state"], scope["method"]
-        found = state["found"] = find(method, route_path(scope))
-        who = f"address {state['client']}"
+        rule = state["found"] = find_rule(method, route_path(scope))
+        requester = f"address {state['client']}"
         try:
-            caller = self._access.caller(
-                key=shown_key(headers.get("authorization"), headers.get("x-api-key")),
+            caller = self._access.identify_caller(
+                key=read_key(headers.get("authorization"), headers.get("x-api-key")),
                 session=cookie_parser(headers.get("cookie", "")).get(COOKIE),
             )
         except BadKey:
-            self._take(who, self._access.rules.anonymous.requests_per_s)
-            if found.need != "open":
+            self._check_rate(requester, self._access.rules.anonymous.requests_per_s)
+            if rule.need != "open":
                 raise
             caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
         except KeysDamaged:
-            if found.need != "open":
+            if rule.need != "open":
                 raise
             caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
-        if caller is LOCAL and any(name in headers for name in _HANDED_ON):
+        if caller is LOCAL and any(name in headers for name in _PROXY_HEADERS):
             message = (
                 "a proxy hands this request on, and there are no access keys: others than this machine could do "
                 "everything; make one with 'hypergrid keys create'"
             )
             raise Forbidden(message)
         state["caller"] = caller
-        state["asker"] = who if caller.id == "anonymous" else caller.id
-        if found.template not in FILES:
-            who = f"probe {state['asker']}" if found.template in PROBES else state["asker"]
-            self._take(who, caller.allowed.requests_per_s)
-        if not found.methods:
+        state["asker"] = requester if caller.id == "anonymous" else caller.id
+        if rule.template not in FILES:
+            requester = f"probe {state['asker']}" if rule.template in PROBES else state["asker"]
+            self._check_rate(requester, caller.allowed.requests_per_s)
+        if not rule.methods:
             message = f"{method} {route_path(scope)}: there is nothing here; /openapi.json lists what there is"
             raise NoSuchPage(message)
-        if found.need is None:
-            raise MethodNotAllowed(method, found.methods)
-        if not allows(caller.scope, found.need):
-            if caller.by == "nothing":
+        if rule.need is None:
+            raise MethodNotAllowed(method, rule.methods)
+        if not is_allowed(caller.scope, rule.need):
+            if caller.credential == "nothing":
                 message = (
-                    f"this needs an access key of scope {found.need!r}: send it as 'Authorization: Bearer KEY', or log "
+                    f"this needs an access key of scope {rule.need!r}: send it as 'Authorization: Bearer KEY', or log "
                     "in; whoever runs the server makes one with 'hypergrid keys create'"
                 )
                 raise Unauthorized(message)
-            message = f"this needs scope {found.need!r}; the key {caller.name!r} has {caller.scope!r}"
+            message = f"this needs scope {rule.need!r}; the key {caller.name!r} has {caller.scope!r}"
             raise Forbidden(message)
         if method not in _SAFE:
             _check_origin(headers, caller, self._access.rules.origins)
         return caller
 
-    def _take(self, who: str, per_s: float | None) -> None:
-        wait_s = 0.0 if per_s is None else self._rates.take(who, per_s, self._clock())
+    def _check_rate(self, label: str, per_s: float | None) -> None:
+        wait_s = 0.0 if per_s is None else self._rates.take(label, per_s, self._clock())
         if wait_s:
             message = f"{per_s:g} requests a second are allowed; ask again in {wait_s:.1f} s"
             raise TooManyRequests(message, wait_s)
 
     @contextmanager
-    def _counted(self, scope: Scope, caller: Caller) -> Iterator[None]:
-        who, most = scope["state"]["asker"], caller.allowed.streams
+    def _count_open(self, scope: Scope, caller: Caller) -> Iterator[None]:
+        requester, max_streams = scope["state"]["asker"], caller.allowed.streams
         if scope["state"]["found"].template in (*FILES, *PROBES):
             yield
             return
-        if most is not None and self._open[who] >= most:
-            message = f"{most} requests may be open at a time; end one, such as a stream of events, and ask again"
+        if max_streams is not None and self._open[requester] >= max_streams:
+            message = (
+                f"{max_streams} requests may be open at a time; end one, such as a stream of events, and ask again"
+            )
             raise TooManyRequests(message, 1.0)
-        self._open[who] += 1
+        self._open[requester] += 1
         try:
             yield
         finally:
-            self._open[who] -= 1
-            if not self._open[who]:
-                del self._open[who]
+            self._open[requester] -= 1
+            if not self._open[requester]:
+                del self._open[requester]
 
     @contextmanager
-    def _noted(self, scope: Scope) -> Iterator[None]:
+    def _audit_change(self, scope: Scope) -> Iterator[None]:
         """Note a change, however it ends."""
         try:
             yield
         finally:
-            self._note(scope)
+            self._write_audit(scope)
 
-    def _note(self, scope: Scope) -> None:
+    def _write_audit(self, scope: Scope) -> None:
         """Note a change that somebody known made, or wanted to make and may not.
 
         One that a full disk keeps from being noted was made, and is logged.
@@ -184,7 +186,7 @@ class Door:
             return
         try:
             audit.note(
-                now_ns=self._access.clock(), who=f"{caller.name} ({caller.id})",
+                now_ns=self._access.clock(), label=f"{caller.name} ({caller.id})",
                 what=f"{scope['method']} {route_path(scope)}", about=state.get("about", ""),
                 status=state.get("status", 0), client=state["client"], request=state["request_id"],
             )  # fmt: skip
@@ -204,7 +206,7 @@ def _as_get(scope: Scope) -> Scope:
     """
     if scope["method"] != "HEAD":
         return scope
-    return {**scope, "method": "GET", "headers": [one for one in scope["headers"] if one[0] != b"range"]}
+    return {**scope, "method": "GET", "headers": [header for header in scope["headers"] if header[0] != b"range"]}
 
 
 def _check_origin(headers: Headers, caller: Caller, origins: tuple[str, ...]) -> None:
@@ -216,11 +218,11 @@ def _check_origin(headers: Headers, caller: Caller, origins: tuple[str, ...]) ->
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin is not None:
         is_own = origin.partition("://")[2] == headers.get("host", "") != ""
-        is_fine = is_own or (caller.by == "key" and origin in origins)
+        is_fine = is_own or (caller.credential == "key" and origin in origins)
     elif site is not None:
         is_fine = site in ("same-origin", "none")
     else:
-        is_fine = caller.by != "session"
+        is_fine = caller.credential != "session"
     if not is_fine:
         message = (
             "a change must come from the server's own page, or from a program with an access key; behind a proxy "
@@ -231,7 +233,7 @@ def _check_origin(headers: Headers, caller: Caller, origins: tuple[str, ...]) ->
 
 def _keep_private(message: Message, caller: Caller | None) -> None:
     """Have no shared cache keep what was answered to one caller."""
-    if caller is None or caller.by == "nothing":
+    if caller is None or caller.credential == "nothing":
         return
     headers = MutableHeaders(scope=message)
     headers.add_vary_header("Authorization, Cookie, X-API-Key")

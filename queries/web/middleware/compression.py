@@ -60,14 +60,14 @@ class Compression:
 
 def takes_gzip(headers: Headers) -> bool:
     """Return whether a client takes gzip: it names it, and not with a quality of zero."""
-    for one in headers.get("accept-encoding", "").lower().split(","):
-        coding, _, weight = one.replace(" ", "").partition(";q=")
+    for part in headers.get("accept-encoding", "").lower().split(","):
+        coding, _, weight = part.replace(" ", "").partition(";q=")
         if coding in ("gzip", "x-gzip"):
             return weight.strip("0.") != "" or not weight
     return False
 
 
-def compressed(content: bytes) -> bytes:
+def compress(content: bytes) -> bytes:
     """Return content as gzip, the same bytes each time."""
     made = zlib.compressobj(LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     return made.compress(content) + made.flush()

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hypergrid.cli.console import visible
+from hypergrid.cli.console import escape_invisible
 from hypergrid.core.times import format_instant
-from queries.web.middleware.request_limits import Served
+from queries.web.middleware.request_limits import AccessLogEntry
 
 
 class _Utc(logging.Formatter):
@@ -20,7 +20,7 @@ class _Utc(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of a record."""
-        return visible(super().format(record))
+        return escape_invisible(super().format(record))
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         """Return the time of a record; a format is not taken."""
@@ -51,22 +51,22 @@ class RequestLog:
         Returns the time [ns since 1970 UTC].
     """
 
-    def __init__(self, place: str, clock: Callable[[], int] = time.time_ns) -> None:
-        self._place, self._clock = None if place == "-" else Path(place), clock
+    def __init__(self, target: str, clock: Callable[[], int] = time.time_ns) -> None:
+        self._path, self._clock = None if target == "-" else Path(target), clock
         self._lock = threading.Lock()
 
-    def served(self, one: Served) -> None:
+    def write_entry(self, entry: AccessLogEntry) -> None:
         """Write a line; a disk that is full ends no request."""
-        fields = {**asdict(one), "seconds": round(one.seconds, 6)}
+        fields = {**asdict(entry), "seconds": round(entry.seconds, 6)}
         # Text that a client chose is escaped, so that it is one line whatever it holds.
         line = json.dumps({"time": format_instant(self._clock()), **fields}, ensure_ascii=True)
         with self._lock:
             try:
-                if self._place is None:
+                if self._path is None:
                     print(line, file=sys.stderr, flush=True)
                 else:
                     # Opened anew each time, so that it can be moved away.
-                    with self._place.open("a", encoding="ascii") as file:
+                    with self._path.open("a", encoding="ascii") as file:
                         file.write(f"{line}\n")
             except OSError:
                 pass

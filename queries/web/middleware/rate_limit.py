@@ -3,15 +3,15 @@
 from collections import OrderedDict
 from typing import Final
 
-MOST: Final = 10_000
+MAX_ASKERS: Final = 10_000
 """Askers that are remembered; the longest silent one is forgotten first."""
 
 
-class Rates:
+class RateLimiter:
     """Token buckets by asker; time is an argument. Each holds two seconds' worth, and at least five."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self, maximum: int = MAX_ASKERS) -> None:
+        self._max_askers = maximum
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, asker: str, per_s: float, now_s: float) -> float:
@@ -31,6 +31,6 @@ class Rates:
         left = min(full, left + (now_s - since_s) * per_s)
         wait_s = 0.0 if left >= 1 else (1 - left) / per_s
         self._left[asker] = (left if wait_s else left - 1, now_s)
-        while len(self._left) > self._most:
+        while len(self._left) > self._max_askers:
             self._left.popitem(last=False)
         return wait_s

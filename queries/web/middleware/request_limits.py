@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from queries.web.auth.access import Rules
-from queries.web.auth.scopes import PROBES, find
+from queries.web.auth.scopes import PROBES, find_rule
 from queries.web.middleware.authentication import route_path
 from queries.web.responses.bodies import MOST_BYTES
 from queries.web.responses.problems import (
@@ -43,7 +43,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True)
-class Served:
+class AccessLogEntry:
     """A request that was answered, or whose client went away; without query string, headers and body."""
 
     request_id: str
@@ -62,7 +62,7 @@ class Served:
     """Address."""
 
 
-class Requests:
+class RequestLimitsMiddleware:
     """Gives each request an id, and tells of it when it is over.
 
     Parameters
@@ -83,13 +83,13 @@ class Requests:
         self,
         app: ASGIApp,
         rules: Rules,
-        tell: Sequence[Callable[[Served], None]] = (),
+        notify: Sequence[Callable[[AccessLogEntry], None]] = (),
         *,
         folders: Sequence[Path] = (),
         most_open: int = MOST_OPEN,
         body_s: float = BODY_S,
     ) -> None:
-        self._app, self._rules, self._tell = app, rules, tell
+        self._app, self._rules, self._listeners = app, rules, notify
         self._most_open, self._body_s = most_open, body_s
         # The longest first: what lies in a folder within another is named by its path below the inner one.
         known = {str(path) for folder in folders for path in (folder, folder.absolute(), folder.resolve())}
@@ -101,8 +101,8 @@ class Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = time.perf_counter()
-        scope = self._placed(scope)
+        started_s = time.perf_counter()
+        scope = self._apply_prefix(scope)
         state = scope["state"]
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = state["request_id"] = given if _ID.fullmatch(given) else uuid4().hex
@@ -122,80 +122,80 @@ class Requests:
                 await send(message)
 
         path = route_path(scope)
-        route = find(scope["method"], path).template
+        route = find_rule(scope["method"], path).template
         probe = route if route in PROBES else ""
-        most = MOST_PROBES if probe else 0 if state.get(RESERVED) else self._most_open
+        max_open = MOST_PROBES if probe else 0 if state.get(RESERVED) else self._most_open
         self._open[probe] += 1
         try:
-            if self._open[probe] > most:
+            if self._open[probe] > max_open:
                 message = "as many requests or connections are open as may be; ask again soon"
                 await response_of(problem_of(Busy(message), posted=False))(scope, receive, sending)
                 return
-            await self._app(scope, _within(scope, receive, self._body_s, lambda: status != 0), sending)
+            await self._app(scope, _limit_receive(scope, receive, self._body_s, lambda: status != 0), sending)
         finally:
             self._open[probe] -= 1
             REQUEST_ID.reset(token)
             FOLDERS.reset(folders)
             caller = state.get("caller")
-            served = Served(
+            served = AccessLogEntry(
                 request_id, scope["method"], path, route, status,
-                time.perf_counter() - begun, sent, caller.id if caller else "", state["client"],
+                time.perf_counter() - started_s, sent, caller.id if caller else "", state["client"],
             )  # fmt: skip
-            for told in self._tell:
-                told(served)
+            for listener in self._listeners:
+                listener(served)
 
-    def _placed(self, scope: Scope) -> Scope:
+    def _apply_prefix(self, scope: Scope) -> Scope:
         """Return the request with the proxy's prefix before its path, whether the proxy left it there or not."""
         root, path = self._rules.root_path, scope["path"]
         if root and not path.startswith(f"{root}/"):
             path = root + path
-        client, scheme = whence(scope, self._rules.trusted_proxies)
+        client, scheme = client_address(scope, self._rules.trusted_proxies)
         state = {**scope.get("state", {}), "client": client, "scheme": scheme}
         return {**scope, "path": path, "root_path": root, "scheme": scheme, "state": state}
 
 
-def whence(scope: Scope, trusted: Sequence[str]) -> tuple[str, str]:
+def client_address(scope: Scope, trusted: Sequence[str]) -> tuple[str, str]:
     """Return the address of who asks, and "http" or "https" as they wrote it.
 
     A proxy is believed only where its address is trusted; of several the last that is not trusted is who asks. What
     stands before an address that cannot be read may be anybody's words, and so may all but the last of several headers.
     """
     peer, scheme = (scope.get("client") or ("unknown", 0))[0], str(scope["scheme"])
-    address = _read(peer) or peer
+    address = _parse_address(peer) or peer
     if address not in trusted:
         return address_of(peer), scheme
     headers = Headers(scope=scope)
-    told = "".join(headers.getlist("x-forwarded-proto")[-1:]).strip().lower()
-    for one in reversed(",".join(headers.getlist("x-forwarded-for")).split(",")):
-        before = _read(one.strip())
+    forwarded_scheme = "".join(headers.getlist("x-forwarded-proto")[-1:]).strip().lower()
+    for hop in reversed(",".join(headers.getlist("x-forwarded-for")).split(",")):
+        before = _parse_address(hop.strip())
         if before is None or address not in trusted:
             break
         address = before
-    return _network(address), told if told in ("http", "https") else scheme
+    return _network(address), forwarded_scheme if forwarded_scheme in ("http", "https") else scheme
 
 
 def address_of(peer: str) -> str:
     """Return what one who asks is known by: the address, of IPv6 its network."""
-    return _network(_read(peer) or peer)
+    return _network(_parse_address(peer) or peer)
 
 
-def _read(text: str) -> str | None:
+def _parse_address(text: str) -> str | None:
     """Return an address, of IPv4 within IPv6 (as a socket for both tells it) that of IPv4; None: it is none."""
     try:
-        found = ipaddress.ip_address(text)
+        ip = ipaddress.ip_address(text)
     except ValueError:
         return None
-    return str(getattr(found, "ipv4_mapped", None) or found)
+    return str(getattr(ip, "ipv4_mapped", None) or ip)
 
 
 def _network(address: str) -> str:
     """Return an address, of IPv6 its network of 64 bits: who has one of these has all."""
-    if ":" not in address or _read(address) is None:
+    if ":" not in address or _parse_address(address) is None:
         return address
     return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
 
 
-def _within(scope: Scope, receive: Receive, body_s: float, has_answer: Callable[[], bool]) -> Receive:
+def _limit_receive(scope: Scope, receive: Receive, body_s: float, has_answer: Callable[[], bool]) -> Receive:
     """Return `receive` with bounds: the body of a request is neither larger nor slower than is allowed."""
     declared = Headers(scope=scope).get("content-length", "")
     ends = asyncio.get_running_loop().time() + body_s
@@ -206,7 +206,7 @@ def _within(scope: Scope, receive: Receive, body_s: float, has_answer: Callable[
         if complete:
             return await receive()
         if declared.isdecimal() and len(declared) < 20 and int(declared) > MOST_BYTES:
-            raise BodyTooLarge(_too_large())
+            raise BodyTooLarge(_too_large_message())
         try:
             async with asyncio.timeout_at(ends):
                 message = await receive()
@@ -218,11 +218,11 @@ def _within(scope: Scope, receive: Receive, body_s: float, has_answer: Callable[
         if message["type"] == "http.request":
             got, complete = got + len(message.get("body", b"")), not message.get("more_body", False)
         if got > MOST_BYTES:
-            raise BodyTooLarge(_too_large())
+            raise BodyTooLarge(_too_large_message())
         return message
 
     return receiving
 
 
-def _too_large() -> str:
+def _too_large_message() -> str:
     return f"a request may have {MOST_BYTES:,} bytes; this one has more; shorten it"

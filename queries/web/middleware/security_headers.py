@@ -24,7 +24,7 @@ HEADERS: Final = {
 }
 
 
-class Guard:
+class SecurityHeadersMiddleware:
     """Adds the security headers, and answers only to its own names.
 
     Without access keys, loopback is the access control. A page of another site can point its own host name at loopback

@@ -50,9 +50,9 @@ def parse(body: bytes) -> object:
         With line and column where the text is no JSON.
     """
     try:
-        value = json.loads(body, parse_constant=_refuse)
+        value = json.loads(body, parse_constant=_refuse_constant)
     except RecursionError as error:
-        raise InvalidBody(_too_deep()) from error
+        raise InvalidBody(_too_deep_message()) from error
     except json.JSONDecodeError as error:
         message = f"the body is no JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         raise InvalidBody(message) from error
@@ -61,22 +61,22 @@ def parse(body: bytes) -> object:
         raise InvalidBody(message) from error
     level: list[object] = [value]
     for _ in range(MOST_LEVELS):
-        level = [inner for outer in level for inner in _inside(outer)]
+        level = [inner for outer in level for inner in _list_children(outer)]
         if not level:
             return value
-    raise InvalidBody(_too_deep())
+    raise InvalidBody(_too_deep_message())
 
 
-def _inside(value: object) -> list[object]:
+def _list_children(value: object) -> list[object]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     message = f"{constant} is no JSON number"
     raise ValueError(message)
 
 
-def _too_deep() -> str:
+def _too_deep_message() -> str:
     return f"the body is nested deeper than {MOST_LEVELS} levels; no query needs that"

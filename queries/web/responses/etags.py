@@ -31,21 +31,21 @@ class Tags:
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
-        begun: Message | None = None
+        pending_start: Message | None = None
 
         async def sending(message: Message) -> None:
-            nonlocal begun
+            nonlocal pending_start
             if message["type"] == "http.response.start" and _is_untagged_json(message):
-                begun = message
+                pending_start = message
                 return
-            if begun is not None:
-                start, begun = begun, None
+            if pending_start is not None:
+                start, pending_start = pending_start, None
                 if not message.get("more_body", False):
                     tag = f'"{hashlib.sha256(message["body"]).hexdigest()[:32]}"'
                     headers = MutableHeaders(scope=start)
                     # Whether it varies with what the client accepts, its route has said.
-                    headers.update({name: text for name, text in tagged(tag).items() if name != "Vary"})
-                    if unchanged(Request(scope), tag) is not None:
+                    headers.update({name: text for name, text in etag_headers(tag).items() if name != "Vary"})
+                    if not_modified_response(Request(scope), tag) is not None:
                         kept = {name: headers[name] for name in _KEPT if name in headers}
                         await Response(status_code=304, headers=kept)(scope, receive, send)
                         return
@@ -60,16 +60,16 @@ def entity_tag(*content: object) -> str:
     return f'"{token(VERSION, *content)[:32]}"'
 
 
-def unchanged(request: Request, tag: str) -> Response | None:
+def not_modified_response(request: Request, tag: str) -> Response | None:
     """Return 304 (Not Modified) where the client says that it has what bears this tag; None: it is to be sent.
 
     "*", any at all, is not taken: whether there is something to be sent is known only once it is made.
     """
-    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-    return Response(status_code=304, headers=tagged(tag)) if tag in known else None
+    known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
+    return Response(status_code=304, headers=etag_headers(tag)) if tag in known else None
 
 
-def tagged(tag: str) -> dict[str, str]:
+def etag_headers(tag: str) -> dict[str, str]:
     """Return the headers of what bears a tag: to be kept by the client, and asked for again with the tag.
 
     Its form may hang on what the client accepts.

@@ -20,7 +20,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from hypergrid.core.errors import HyperGridError
-from hypergrid.core.lru_cache import Bounded
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.formats.results import FORMATS, to_bytes
 from hypergrid.plots import picture_bytes
 from queries.snapshots.file_names import surface_name
@@ -52,7 +52,7 @@ class RangeNotSatisfiable(HyperGridError, ValueError):
         self.size = size
 
 
-class _Waiting:
+class _SpooledContent:
     """Content on the disk, in a file without a name: gone with the last that reads it, or with the process."""
 
     def __init__(self, content: bytes) -> None:
@@ -69,7 +69,7 @@ class _Waiting:
             yield os.pread(self._file.fileno(), min(CHUNK_BYTES, stop - at), at)
 
 
-class _Streamed(StreamingResponse):
+class _StreamedResponse(StreamingResponse):
     """An answer that lets go of its content when it is over, or its client has gone.
 
     Else what is left of a request that broke off keeps the file until garbage is collected, which may take long.
@@ -86,7 +86,7 @@ class _Streamed(StreamingResponse):
             self._chunks.close()
 
 
-_KEPT: Final[Bounded[str, _Waiting]] = Bounded(KEPT_BYTES)
+_KEPT: Final[LruCache[str, _SpooledContent]] = LruCache(KEPT_BYTES)
 """By entity tag, which stands for every byte of a file."""
 
 
@@ -95,7 +95,7 @@ def attachment(name: str, suffix: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
 
 
-def surface_sent(
+def surface_response(
     dataset: xr.Dataset,
     form: str,
     *,
@@ -132,10 +132,10 @@ def surface_sent(
         write = partial(to_bytes, dataset, form)
     row = FORMATS[form]
     named = attachment(surface_name(dataset, time=time if form == "png" else None), row.suffix)
-    return sent(write, media_type=row.media_type, headers={**named, **headers}, asked=asked)
+    return file_response(write, media_type=row.media_type, headers={**named, **headers}, asked=asked)
 
 
-def sent(
+def file_response(
     write: Callable[[], bytes],
     *,
     media_type: str,
@@ -159,18 +159,18 @@ def sent(
         The part is not in the content.
     """
     if asked is None:
-        content, waiting = _written(write)
+        content, waiting = _write_content(write)
     else:
         waiting = _KEPT.peek(headers["ETag"])
         content = b""
         if waiting is None:
-            content, waiting = _written(write)
+            content, waiting = _write_content(write)
             if waiting is not None:
                 _KEPT.put(headers["ETag"], waiting, max(waiting.size, KEPT_BYTES // KEPT_FILES))
     return _answer(waiting or content, media_type, dict(headers), asked)
 
 
-def part_sent(content: bytes, *, media_type: str, headers: Mapping[str, str], asked: Request) -> Response:
+def part_response(content: bytes, *, media_type: str, headers: Mapping[str, str], asked: Request) -> Response:
     """Return the answer with content that is in memory, or the part of it that is asked for; `headers` have its tag.
 
     Raises
@@ -181,14 +181,16 @@ def part_sent(content: bytes, *, media_type: str, headers: Mapping[str, str], as
     return _answer(content, media_type, dict(headers), asked)
 
 
-def _written(write: Callable[[], bytes]) -> tuple[bytes, _Waiting | None]:
+def _write_content(write: Callable[[], bytes]) -> tuple[bytes, _SpooledContent | None]:
     """Return content, or where it waits."""
     with _WRITING:
         content = write()
-        return (content, None) if len(content) <= SMALL_BYTES else (b"", _Waiting(content))
+        return (content, None) if len(content) <= SMALL_BYTES else (b"", _SpooledContent(content))
 
 
-def _answer(content: bytes | _Waiting, media_type: str, headers: dict[str, str], asked: Request | None) -> Response:
+def _answer(
+    content: bytes | _SpooledContent, media_type: str, headers: dict[str, str], asked: Request | None
+) -> Response:
     size = len(content) if isinstance(content, bytes) else content.size
     part = None
     if asked is not None:
@@ -201,7 +203,7 @@ def _answer(content: bytes | _Waiting, media_type: str, headers: dict[str, str],
     if isinstance(content, bytes):
         return Response(content[first:stop], status, headers, media_type)
     headers["Content-Length"] = str(stop - first)
-    return _Streamed(content.chunks(first, stop), status, headers, media_type)
+    return _StreamedResponse(content.chunks(first, stop), status, headers, media_type)
 
 
 def _part(request: Request, size: int, tag: str) -> tuple[int, int] | None:
@@ -210,10 +212,10 @@ def _part(request: Request, size: int, tag: str) -> tuple[int, int] | None:
     That answers several ranges at once, ranges that cannot be read, and those of another version (`If-Range`).
     """
     text = request.headers.get("range", "").strip()
-    found = _RANGE.fullmatch(text)
-    if found is None or request.headers.get("if-range", tag).strip() != tag:
+    match = _RANGE.fullmatch(text)
+    if match is None or request.headers.get("if-range", tag).strip() != tag:
         return None
-    begin, end = (int(one) if one else None for one in found.groups())
+    begin, end = (int(group) if group else None for group in match.groups())
     if begin is None:
         if end is None:
             return None

@@ -35,17 +35,17 @@ def form_of(request: Request, forms: Mapping[str, str], f: str | None = None) ->
 
 def _ranges(accept: str) -> dict[str, float]:
     """Return the quality of each range of media types that can be read; parameters besides it are passed over."""
-    found = {}
-    for one in accept.lower().split(","):
-        media_range, *parameters = (part.strip() for part in one.split(";"))
+    qualities = {}
+    for entry in accept.lower().split(","):
+        media_range, *parameters = (part.strip() for part in entry.split(";"))
         weights = [part[2:].strip() for part in parameters if part.startswith("q=")]
         try:
             quality = float(weights[0]) if weights else 1.0
         except ValueError:
             continue
         if media_range and 0 <= quality <= 1:
-            found[media_range] = quality
-    return found
+            qualities[media_range] = quality
+    return qualities
 
 
 def _quality(media_type: str, ranges: Mapping[str, float]) -> float:

@@ -16,7 +16,7 @@ GRACE_S: Final = 5.0
 """How long one may be away, as a browser that connects anew [s]."""
 
 
-class Ties:
+class OrphanJobCanceller:
     """Stops tied jobs; to be used in the thread of the server's loop.
 
     Parameters
@@ -35,10 +35,10 @@ class Ties:
     def tie(self, job_id: str) -> None:
         """Have a job stopped when nobody follows it."""
         self._tied.add(job_id)
-        self._look_after(job_id, self._first_s)
+        self._schedule_check(job_id, self._first_s)
 
     @contextmanager
-    def following(self, job_id: str) -> Iterator[None]:
+    def count_follower(self, job_id: str) -> Iterator[None]:
         """Count as a follower of a job."""
         self._followers[job_id] += 1
         try:
@@ -48,14 +48,14 @@ class Ties:
             if not self._followers[job_id]:
                 del self._followers[job_id]
                 if job_id in self._tied:
-                    self._look_after(job_id, self._grace_s)
+                    self._schedule_check(job_id, self._grace_s)
 
-    def _look_after(self, job_id: str, seconds: float) -> None:
+    def _schedule_check(self, job_id: str, seconds: float) -> None:
         # The server's loop may be closing.
         with suppress(RuntimeError):
-            asyncio.get_running_loop().call_later(seconds, self._look, job_id)
+            asyncio.get_running_loop().call_later(seconds, self._cancel_orphan, job_id)
 
-    def _look(self, job_id: str) -> None:
+    def _cancel_orphan(self, job_id: str) -> None:
         if job_id not in self._followers:
             self._tied.discard(job_id)
             with suppress(NotFound, Past):

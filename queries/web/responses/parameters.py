@@ -15,7 +15,7 @@ Box = Annotated[str | None, Query(description="west,south,east,north [degree]: t
 StandardNames = Annotated[list[str] | None, Query(description="CF standard names of variables, with commas between")]
 
 
-def known_alone(request: Request) -> None:
+def refuse_unknown(request: Request) -> None:
     """Refuse a request with a parameter that its route does not have. A dependency of routes.
 
     Raises
@@ -25,7 +25,7 @@ def known_alone(request: Request) -> None:
     """
     route = request.scope["route"]
     assert isinstance(route, APIRoute)
-    known = [one.alias for one in route.dependant.query_params]
+    known = [parameter.alias for parameter in route.dependant.query_params]
     for name in request.query_params:
         if name not in known:
             raise InvalidQuery(str(NotFound.among(kind="parameter", given=name[:100], existing=known)))
@@ -33,8 +33,8 @@ def known_alone(request: Request) -> None:
 
 def names_in(given: list[str] | None, existing: Container[str]) -> tuple[str, ...]:
     """Return the names in lists with commas; a name that exists may have a comma in it."""
-    found = [name for text in given or [] for name in ([text] if text in existing else text.split(","))]
-    return tuple(dict.fromkeys(found))
+    names = [name for text in given or [] for name in ([text] if text in existing else text.split(","))]
+    return tuple(dict.fromkeys(names))
 
 
 def region_of(bbox: str | None) -> Region | None:

@@ -145,26 +145,26 @@ def problem_of(error: Exception, *, posted: bool, is_answer: bool = True) -> dic
         Whether the document is an answer, which has a record of its own in the log; part of another answer, it has
         one only where the error was not logged before.
     """
-    problem = _described(error, posted=posted)
+    problem = _describe_error(error, posted=posted)
     if problem["status"] < 500 or isinstance(error, _UNLOGGED):
-        return problem | {"detail": _below_folders(problem["detail"])}
-    reference = _logged(error, is_answer=is_answer)
-    return problem | {"detail": f"{without_paths(problem['detail'])}; the server's log has it under {reference}"}
+        return problem | {"detail": _strip_folders(problem["detail"])}
+    reference = _log_error(error, is_answer=is_answer)
+    return problem | {"detail": f"{strip_paths(problem['detail'])}; the server's log has it under {reference}"}
 
 
-def without_paths(text: str) -> str:
+def strip_paths(text: str) -> str:
     """Return what went wrong in a text that names files by their paths below the server's folders, or not at all."""
-    text = _below_folders(text)
+    text = _strip_folders(text)
     return UNEXPECTED if _PATH.search(text) else text
 
 
-def _below_folders(text: str) -> str:
+def _strip_folders(text: str) -> str:
     for folder in FOLDERS.get():
         text = text.replace(f"{folder}/", "").replace(folder, "the archive")
     return text
 
 
-def _logged(error: Exception, *, is_answer: bool) -> str:
+def _log_error(error: Exception, *, is_answer: bool) -> str:
     """Log an error, and return the id that its record carries."""
     known = str(vars(error).get(_RECORD, ""))
     if known and not is_answer:
@@ -180,7 +180,7 @@ def _is_full_disk(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def _described(error: Exception, *, posted: bool) -> dict[str, Any]:
+def _describe_error(error: Exception, *, posted: bool) -> dict[str, Any]:
     for kind, in_address, in_query, title in _ROWS:
         if isinstance(error, kind):
             detail = _NOBODY if isinstance(error, KeysDamaged) else str(error)
@@ -243,10 +243,10 @@ async def _answer_http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _answer_validation(_request: Request, error: Exception) -> JSONResponse:
-    found = error.errors() if isinstance(error, RequestValidationError) else []
-    told = [{"where": "/".join(map(str, item["loc"])), "what": item["msg"]} for item in found]
-    detail = "; ".join(f"{item['where']}: {item['what']}" for item in told)
-    return response_of(_body(422, "A parameter cannot be used", detail, "invalid-parameter") | {"errors": told})
+    errors = error.errors() if isinstance(error, RequestValidationError) else []
+    faults = [{"where": "/".join(map(str, item["loc"])), "what": item["msg"]} for item in errors]
+    detail = "; ".join(f"{item['where']}: {item['what']}" for item in faults)
+    return response_of(_body(422, "A parameter cannot be used", detail, "invalid-parameter") | {"errors": faults})
 
 
 def _body(status: int, title: str, detail: str, slug: str) -> dict[str, Any]:

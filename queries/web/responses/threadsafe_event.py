@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 
 @contextmanager
-def woken(listen: Callable[[Callable[..., None]], Callable[[], None]]) -> Iterator[asyncio.Event]:
+def threadsafe_event(listen: Callable[[Callable[..., None]], Callable[[], None]]) -> Iterator[asyncio.Event]:
     """Give an event that is set at each change; who waits for it clears it before each look.
 
     Parameters

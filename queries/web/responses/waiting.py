@@ -16,9 +16,9 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, Not
 from hypergrid.core.times import SECOND_NS, parse_duration
 from queries.jobs.records import Job
 from queries.jobs.runner import Runner
-from queries.web.responses.etags import entity_tag, tagged
-from queries.web.responses.files import surface_sent
-from queries.web.responses.threadsafe_event import woken
+from queries.web.responses.etags import entity_tag, etag_headers
+from queries.web.responses.files import surface_response
+from queries.web.responses.threadsafe_event import threadsafe_event
 
 LONGEST_S: Final = 60.0
 """Longest that a request waits for a query [s]."""
@@ -47,11 +47,11 @@ def patience_s(request: Request, wait: str | None) -> float:
             raise InvalidQuery(message) from error
         return min(asked_s, LONGEST_S)
     preferences = ",".join(request.headers.getlist("prefer")).split(",")
-    found = [match for one in preferences if (match := _PREFERENCE.fullmatch(one.partition(";")[0]))]
-    return min(float(found[0][1]), LONGEST_S) if found else 0.0
+    matches = [match for preference in preferences if (match := _PREFERENCE.fullmatch(preference.partition(";")[0]))]
+    return min(float(matches[0][1]), LONGEST_S) if matches else 0.0
 
 
-async def ended(runner: Runner, job_id: str, request: Request, *, seconds: float) -> Job:
+async def wait_for_end(runner: Runner, job_id: str, request: Request, *, seconds: float) -> Job:
     """Return a job once it has ended, or as it stands when time is up or the client has gone away.
 
     Raises
@@ -61,18 +61,20 @@ async def ended(runner: Runner, job_id: str, request: Request, *, seconds: float
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    with woken(partial(runner.listen, job_id)) as changed:
+    with threadsafe_event(partial(runner.listen, job_id)) as changed:
         while True:
             changed.clear()
             job = runner.job(job_id)
             left = until - loop.time()
-            if job.ended or left <= 0 or await request.is_disconnected():
+            if job.has_ended or left <= 0 or await request.is_disconnected():
                 return job
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), min(left, _LOOKED_S))
 
 
-async def answered(runner: Runner, job: Job, request: Request, *, seconds: float, form: str) -> Response | None:
+async def wait_for_response(
+    runner: Runner, job: Job, request: Request, *, seconds: float, form: str
+) -> Response | None:
     """Return the result of a job that ends while its client waits; None where it does not.
 
     Parameters
@@ -93,21 +95,21 @@ async def answered(runner: Runner, job: Job, request: Request, *, seconds: float
     """
     if seconds <= 0:
         return None
-    job = await ended(runner, job.id, request, seconds=seconds)
+    job = await wait_for_end(runner, job.id, request, seconds=seconds)
     if job.error is not None:
         raise job.error
     if job.state != "done":
-        if not job.ended and await request.is_disconnected():
+        if not job.has_ended and await request.is_disconnected():
             # Nobody was told where to look for it.
             runner.cancel(job.id)
         return None
-    told = {"X-Query-Id": job.id, "Preference-Applied": f"wait={math.ceil(seconds)}"}
-    tag = tagged(entity_tag(job.token, job.snapshot, form, 0, 0))
+    headers = {"X-Query-Id": job.id, "Preference-Applied": f"wait={math.ceil(seconds)}"}
+    tag = etag_headers(entity_tag(job.token, job.snapshot, form, 0, 0))
     result = runner.result(job.id)
-    return await run_in_threadpool(surface_sent, result, form, headers={**told, **tag})
+    return await run_in_threadpool(surface_response, result, form, headers={**headers, **tag})
 
 
-async def computed(runner: Runner, document: Mapping[str, Any], request: Request) -> xr.Dataset:
+async def compute_dataset(runner: Runner, document: Mapping[str, Any], request: Request) -> xr.Dataset:
     """Return the answer of a query that is asked for and forgotten in one request; whoever goes away stops it.
 
     Raises
@@ -119,10 +121,10 @@ async def computed(runner: Runner, document: Mapping[str, Any], request: Request
     """
     job = await run_in_threadpool(partial(runner.submit, document, passing=True))
     try:
-        job = await ended(runner, job.id, request, seconds=LONGEST_S)
+        job = await wait_for_end(runner, job.id, request, seconds=LONGEST_S)
         if job.error is not None:
             raise job.error
-        if not job.ended:
+        if not job.has_ended:
             message = f"no answer within {LONGEST_S:g} s; ask for less at a time, or post the query to /api/v1/queries"
             raise TookTooLong(message)
         return runner.result(job.id)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from queries.snapshots.catalogue import Catalogue
-from queries.snapshots.station_filter import chosen_stations, chosen_variables
+from queries.snapshots.station_filter import select_stations, select_variables
 from queries.web.edr import Collections
 from queries.web.responses.parameters import Box, Limit, StandardNames, Stations, names_in, region_of
 
@@ -25,12 +25,12 @@ def router(catalogue: Catalogue, collections: Collections) -> APIRouter:
     def stations(station: Stations = None, bbox: Box = None, standard_name: StandardNames = None) -> JSONResponse:
         """Return the stations as GeoJSON (RFC 7946): a point each, null where the position is not known."""
         archive = catalogue.archive.latest()
-        some = chosen_stations(archive.stations, names_in(station, archive.stations), region_of(bbox))
-        variables = chosen_variables(archive.variables, (), names_in(standard_name, ()))
+        names = select_stations(archive.stations, names_in(station, archive.stations), region_of(bbox))
+        variables = select_variables(archive.variables, (), names_in(standard_name, ()))
         if variables:
-            having = {one.station for name in variables for one in archive.store.series(name)}
-            some = tuple(name for name in (archive.stations if some is None else some) if name in having)
-        return JSONResponse(catalogue.stations(some), media_type="application/geo+json")
+            having = {series.station for name in variables for series in archive.store.series(name)}
+            names = tuple(name for name in (archive.stations if names is None else names) if name in having)
+        return JSONResponse(catalogue.stations(names), media_type="application/geo+json")
 
     @routes.get("/layers")
     def layers() -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def router(catalogue: Catalogue, collections: Collections) -> APIRouter:
     @routes.get("/saved")
     def saved() -> dict[str, Mapping[str, Any]]:
         """Return the saved queries by name."""
-        return catalogue.saved()
+        return catalogue.saved_queries()
 
     @routes.get("/surfaces")
     def surfaces() -> list[dict[str, Any]]:

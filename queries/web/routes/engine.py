@@ -11,18 +11,18 @@ from fastapi.concurrency import run_in_threadpool
 
 from hypergrid.archive.arrays import stream_log
 from hypergrid.core.times import SECOND_NS, format_timestamp, parse_instant
-from hypergrid.execution.planning.plan_graph import plan_graph
-from hypergrid.execution.running.result_cache import KEPT
+from hypergrid.execution.planning.plan_graph import make_plan_graph
+from hypergrid.execution.running.result_cache import RESULT_CACHE
 from hypergrid.interpolation.weight_cache import WEIGHTS
 from hypergrid.query import OpenArchive
 from queries.jobs.runner import Runner
 from queries.snapshots.latest import LatestValues
-from queries.snapshots.station_health import Health
+from queries.snapshots.station_health import StationHealthCache
 from queries.web.freed_memory import resident_bytes
 from queries.web.responses.bodies import read_document
 from queries.web.schemas.openapi import body_of
 
-_BEGUN_S: Final = time.monotonic()
+_STARTED_S: Final = time.monotonic()
 _SILENT_S: Final = 60
 """A stream that runs tells something several times within it [s]."""
 
@@ -30,15 +30,15 @@ _SILENT_S: Final = 60
 def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["engine"])
-    health = Health(archive, newest)
+    health = StationHealthCache(archive, newest)
 
     @routes.get("/engine")
     def engine() -> dict[str, Any]:
         """Return what the workers hold and did, what the caches hold, and what the process takes."""
         return {
             "queries": asdict(runner.statistics()),
-            "caches": {"kriging weights": asdict(WEIGHTS.statistics()), "results": asdict(KEPT.statistics())},
-            "process": {"up_s": time.monotonic() - _BEGUN_S, "resident_bytes": resident_bytes(), "cpu_s": _cpu_s()},
+            "caches": {"kriging weights": asdict(WEIGHTS.statistics()), "results": asdict(RESULT_CACHE.statistics())},
+            "process": {"up_s": time.monotonic() - _STARTED_S, "resident_bytes": resident_bytes(), "cpu_s": _cpu_s()},
         }
 
     @routes.post("/engine/plan", openapi_extra=body_of("Query"))
@@ -46,7 +46,7 @@ def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRou
         """Return the plan of a query as a graph: perspectives with their sources, costs and measured rates."""
         made = await run_in_threadpool(runner.plan, await read_document(request))
         return {
-            "nodes": [asdict(node) for node in plan_graph(made)],
+            "nodes": [asdict(node) for node in make_plan_graph(made)],
             "rules": [{"rule": fired.rule, "why": fired.why} for fired in made.rewritten.fired],
             "strategy": made.strategy.describe(),
             "cells": made.cells,
@@ -62,22 +62,22 @@ def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRou
 
         Tuples of its joins are rows, one of a station and a slice each.
         """
-        told = stream_log.read(archive.store.path)
+        records = stream_log.read_records(archive.store.path)
         since_ns = None if after is None else parse_instant(after)
         now_ns = time.time_ns()
         return {
-            "state": _state(told[-1], now_ns) if told else "none",
+            "state": _state(records[-1], now_ns) if records else "none",
             "now": format_timestamp(now_ns),
             "records": [
                 {
-                    **{name: value for name, value in one.items() if not name.endswith("_ns")},
+                    **{name: value for name, value in record.items() if not name.endswith("_ns")},
                     **{
-                        name.removesuffix("_ns"): None if one.get(name) is None else format_timestamp(one[name])
+                        name.removesuffix("_ns"): None if record.get(name) is None else format_timestamp(record[name])
                         for name in ("at_ns", "last_slice_ns")
                     },
                 }
-                for one in told
-                if since_ns is None or one["at_ns"] > since_ns
+                for record in records
+                if since_ns is None or record["at_ns"] > since_ns
             ],
         }
 
@@ -89,17 +89,17 @@ def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRou
         """
         return [
             {
-                "station": one.station,
-                "state": one.state,
-                "last": None if one.last_ns is None else format_timestamp(one.last_ns),
-                "heard": None if one.heard_ns is None else format_timestamp(one.heard_ns),
-                "interval_s": None if one.interval_ns is None else one.interval_ns / 1e9,
-                "readings": one.readings,
-                "missing": one.missing,
-                "flagged": one.flagged,
-                "variables": one.variables,
+                "station": station_state.station,
+                "state": station_state.state,
+                "last": None if station_state.last_ns is None else format_timestamp(station_state.last_ns),
+                "heard": None if station_state.heard_ns is None else format_timestamp(station_state.heard_ns),
+                "interval_s": None if station_state.interval_ns is None else station_state.interval_ns / 1e9,
+                "readings": station_state.readings,
+                "missing": station_state.missing,
+                "flagged": station_state.flagged,
+                "variables": station_state.variables,
             }
-            for one in health.now()
+            for station_state in health.get_newest()
         ]
 
     return routes

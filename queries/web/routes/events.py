@@ -11,10 +11,10 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from queries.jobs.job_history import Past
 from queries.jobs.runner import Runner
-from queries.web.responses.orphan_jobs import Ties
-from queries.web.responses.threadsafe_event import woken
+from queries.web.responses.orphan_jobs import OrphanJobCanceller
+from queries.web.responses.threadsafe_event import threadsafe_event
 from queries.web.routes.jobs import root_of
-from queries.web.schemas.records import event_body, noted_body
+from queries.web.schemas.records import event_body, record_body
 
 SHORTEST_PAUSE_S: Final = 0.1
 """At most ten progress events a second, besides the one that says that a run begins."""
@@ -28,7 +28,7 @@ END_ID: Final = 999_999_999_999_999
 _NO_MORE: Final[dict[int | str, dict[str, Any]]] = {204: {"description": "The end was seen: nothing follows"}}
 
 
-def router(runner: Runner, ties: Ties) -> APIRouter:
+def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["queries"])
 
@@ -41,41 +41,43 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
         is_number = last_event_id is not None and last_event_id.isdecimal() and len(last_event_id) < 16
         after = int(last_event_id or 0) if is_number else 0
         try:
-            has_ended = runner.job(job_id).ended
+            has_ended = runner.job(job_id).has_ended
         except Past as past:
             if after == END_ID:
                 return Response(status_code=204)
-            return EventSourceResponse(_only(past, root_of(request)), sep="\n")
+            return EventSourceResponse(_yield_end(past, root_of(request)), sep="\n")
         if after == END_ID and has_ended:
             return Response(status_code=204)
-        told = _tied(ties, job_id, follow(runner, job_id, after=after, root=root_of(request)))
-        return EventSourceResponse(told, ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S)
+        event_stream = _tie_events(ties, job_id, follow_job(runner, job_id, after=after, root=root_of(request)))
+        return EventSourceResponse(event_stream, ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S)
 
     return routes
 
 
-async def _only(past: Past, root: str) -> AsyncIterator[ServerSentEvent]:
+async def _yield_end(past: Past, root: str) -> AsyncIterator[ServerSentEvent]:
     """Yield how a job of an earlier process ended."""
-    name = {"failed": "error"}.get(past.noted.state, past.noted.state)
-    body = noted_body(past.noted, root)
+    name = {"failed": "error"}.get(past.record.state, past.record.state)
+    body = record_body(past.record, root)
     yield ServerSentEvent(json.dumps(body["error"] if name == "error" else body), event=name, id=str(END_ID))
 
 
-async def _tied(ties: Ties, job_id: str, events: AsyncIterator[ServerSentEvent]) -> AsyncIterator[ServerSentEvent]:
+async def _tie_events(
+    ties: OrphanJobCanceller, job_id: str, events: AsyncIterator[ServerSentEvent]
+) -> AsyncIterator[ServerSentEvent]:
     """Yield events while its reader counts as a follower."""
-    with ties.following(job_id):
+    with ties.count_follower(job_id):
         async for event in events:
             yield event
 
 
-async def follow(runner: Runner, job_id: str, *, after: int, root: str = "") -> AsyncIterator[ServerSentEvent]:
+async def follow_job(runner: Runner, job_id: str, *, after: int, root: str = "") -> AsyncIterator[ServerSentEvent]:
     """Yield the events of a job after number `after`, until it ends."""
     loop = asyncio.get_running_loop()
     told_at = loop.time() - SHORTEST_PAUSE_S
-    with woken(partial(runner.listen, job_id)) as changed:
+    with threadsafe_event(partial(runner.listen, job_id)) as changed:
         while True:
             changed.clear()
-            has_ended = runner.job(job_id).ended
+            has_ended = runner.job(job_id).has_ended
             # A number of another stream may be above all of this one: the end is told all the same.
             for event in runner.events(job_id, after=after) or runner.events(job_id)[-1:] * has_ended:
                 after = event.id

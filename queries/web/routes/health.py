@@ -15,7 +15,7 @@ from queries.jobs.runner import Runner
 from queries.standing.service import StandingQueries
 from queries.web.auth.keys import KeysDamaged, KeyStore
 from queries.web.readiness import NewestData, SharedExamination, Troubles
-from queries.web.responses.problems import NotReadyYet, without_paths
+from queries.web.responses.problems import NotReadyYet, strip_paths
 from queries.web.routes.metrics import MEDIA_TYPE, Metrics, free_bytes
 
 LEAST_FREE_BYTES: Final = 64 * 2**20
@@ -31,7 +31,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Health:
+class ServerHealth:
     """Examines whether everything that answers need is there, and logs what changes.
 
     Parameters
@@ -100,7 +100,7 @@ class Health:
         return "" if is_well else "they cannot be kept up to date; /api/v1/standing/statistics says why"
 
 
-def router(health: Health, metrics: Metrics) -> APIRouter:
+def router(health: ServerHealth, metrics: Metrics) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["server"])
     # Threads of their own: those of other requests may all wait for a disk.
@@ -114,7 +114,7 @@ def router(health: Health, metrics: Metrics) -> APIRouter:
         if "archive" not in troubles and (lost := await to_thread.run_sync(health.surfaces, limiter=examining)):
             troubles["saved surfaces"] = lost
         status = "failing" if NEEDED.intersection(troubles) else "degraded" if troubles else "ok"
-        shown = {name: without_paths(trouble) for name, trouble in troubles.items()}
+        shown = {name: strip_paths(trouble) for name, trouble in troubles.items()}
         return {"status": status, "troubles": shown, "queries": asdict(health.runner.statistics())}
 
     @routes.get("/health/live")

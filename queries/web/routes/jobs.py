@@ -6,18 +6,18 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from hypergrid.formats.results import FORMATS
-from queries.jobs.job_history import Noted, Past
+from queries.jobs.job_history import JobRecord, Past
 from queries.jobs.records import Job, Order
 from queries.jobs.runner import Runner
 from queries.web.auth.access import Forbidden
 from queries.web.responses.bodies import read_document
 from queries.web.responses.files import RESULT_MEDIA
 from queries.web.responses.negotiation import form_of
-from queries.web.responses.orphan_jobs import Ties
+from queries.web.responses.orphan_jobs import OrphanJobCanceller
 from queries.web.responses.parameters import Limit
-from queries.web.responses.waiting import answered, patience_s
+from queries.web.responses.waiting import patience_s, wait_for_response
 from queries.web.schemas.openapi import answer_of, body_of
-from queries.web.schemas.records import job_body, noted_body, plan_body, surface_body
+from queries.web.schemas.records import job_body, plan_body, record_body, surface_body
 
 _LINKS: Final[dict[str, Any]] = {
     name: {
@@ -36,7 +36,7 @@ _IN_TIME: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def router(runner: Runner, ties: Ties) -> APIRouter:
+def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["queries"])
 
@@ -77,7 +77,7 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
         job = await run_in_threadpool(runner.submit, await read_document(request), order=order)
         if tied:
             ties.tie(job.id)
-        early = await answered(runner, job, request, seconds=seconds, form=form)
+        early = await wait_for_response(runner, job, request, seconds=seconds, form=form)
         body = job_body(runner.job(job.id), root_of(request))
         answer = response if early is None else early
         answer.headers["Location"] = body["links"]["self"]
@@ -87,9 +87,9 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
     def listing(request: Request, limit: Limit = None) -> list[dict[str, Any]]:
         """List the queries that are remembered, newest first: one's own, or all for who has scope admin."""
         root = root_of(request)
-        everybodys: list[Job | Noted] = [*runner.jobs(), *runner.past()]
-        found = [one for one in everybodys if _may_see(request, one)]
-        return [job_body(one, root) if isinstance(one, Job) else noted_body(one, root) for one in found[:limit]]
+        everybodys: list[Job | JobRecord] = [*runner.jobs(), *runner.list_past_jobs()]
+        visible_jobs = [job for job in everybodys if _may_see(request, job)]
+        return [job_body(job, root) if isinstance(job, Job) else record_body(job, root) for job in visible_jobs[:limit]]
 
     @routes.get("/queries/{job_id}", responses=answer_of("Job"))
     def look(request: Request, job_id: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
         try:
             job = runner.job(job_id)
         except Past as past:
-            return noted_body(past.noted, root_of(request))
+            return record_body(past.record, root_of(request))
         return job_body(job, root_of(request)) | {"plan": plan_body(job)}
 
     @routes.delete("/queries/{job_id}", responses=answer_of("Job"))
@@ -106,7 +106,7 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
         try:
             job = runner.job(job_id)
         except Past as past:
-            return noted_body(past.noted, root_of(request))
+            return record_body(past.record, root_of(request))
         if not _may_see(request, job):
             message = f"query {job_id} was asked with another key, and stops with that one, or one of scope 'admin'"
             raise Forbidden(message)
@@ -120,6 +120,6 @@ def root_of(request: Request) -> str:
     return str(request.scope.get("root_path", ""))
 
 
-def _may_see(request: Request, job: Job | Noted) -> bool:
+def _may_see(request: Request, job: Job | JobRecord) -> bool:
     caller = request.state.caller
     return caller.scope == "admin" or job.owner == caller.id

@@ -18,7 +18,7 @@ def router(access: Access) -> APIRouter:
     @routes.get("/session")
     def who(request: Request) -> dict[str, Any]:
         """Say who asks, and what they may: a scope, or null."""
-        return _told(request.state.caller, access)
+        return _caller_body(request.state.caller, access)
 
     @routes.post("/session", openapi_extra=body_of("Login"))
     async def log_in(request: Request, response: Response) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def router(access: Access) -> APIRouter:
             COOKIE, value, max_age=(ends_ns - access.clock()) // SECOND_NS, path=_path(request), httponly=True,
             secure=request.state.scheme == "https", samesite="strict",
         )  # fmt: skip
-        return _told(caller, access) | {"ends": format_timestamp(ends_ns // SECOND_NS * SECOND_NS)}
+        return _caller_body(caller, access) | {"ends": format_timestamp(ends_ns // SECOND_NS * SECOND_NS)}
 
     @routes.delete("/session", status_code=204)
     def log_out(
@@ -53,5 +53,5 @@ def _path(request: Request) -> str:
     return request.scope.get("root_path", "") or "/"
 
 
-def _told(caller: Caller, access: Access) -> dict[str, Any]:
-    return {"name": caller.name, "scope": caller.scope, "by": caller.by, "access_control": access.is_on}
+def _caller_body(caller: Caller, access: Access) -> dict[str, Any]:
+    return {"name": caller.name, "scope": caller.scope, "by": caller.credential, "access_control": access.is_on}

@@ -20,7 +20,7 @@ from hypergrid.query import OpenArchive
 from queries.jobs.runner import Runner
 from queries.snapshots.latest import NEVER, LatestValues
 from queries.standing.service import StandingQueries
-from queries.web.middleware.request_limits import Served
+from queries.web.middleware.request_limits import AccessLogEntry
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 _LOG: Final = logging.getLogger(__name__)
@@ -62,16 +62,16 @@ class Metrics:
         )
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
-        self._registry.register(_Gathered(runner, archive, standing, clock, dict(folders)))
+        self._registry.register(_FigureCollector(runner, archive, standing, clock, dict(folders)))
 
-    def served(self, one: Served) -> None:
+    def count_request(self, entry: AccessLogEntry) -> None:
         """Count a request. Its route is a row of the table of scopes: callers cannot make up new ones."""
-        route = one.route or "none"
-        method = one.method if one.method in ("GET", "HEAD", "POST", "DELETE", "OPTIONS") else "other"
-        self._requests.labels(method, route, str(one.status)).inc()
+        route = entry.route or "none"
+        method = entry.method if entry.method in ("GET", "HEAD", "POST", "DELETE", "OPTIONS") else "other"
+        self._requests.labels(method, route, str(entry.status)).inc()
         # A stream of events lasts as long as its reader does.
-        if not one.path.endswith("/events"):
-            self._seconds.labels(route).observe(one.seconds)
+        if not entry.path.endswith("/events"):
+            self._seconds.labels(route).observe(entry.seconds)
 
     def text(self) -> bytes:
         """Return everything in Prometheus' text form."""
@@ -79,7 +79,7 @@ class Metrics:
 
 
 @dataclass(eq=False)
-class _Gathered(Collector):
+class _FigureCollector(Collector):
     """Reads the figures of others when they are asked for."""
 
     runner: Runner
@@ -89,7 +89,7 @@ class _Gathered(Collector):
     folders: dict[str, Path]
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _latest: LatestValues | None = None
-    _of_snapshot: tuple[str, dict[str, Any]] = ("", {})
+    _snapshot_figures: tuple[str, dict[str, Any]] = ("", {})
 
     def describe(self) -> list[Metric]:
         """Return nothing: what there is is known when it is gathered."""
@@ -101,9 +101,9 @@ class _Gathered(Collector):
         yield from self._disks()
         if self.standing is not None:
             yield from self._standing(self.standing)
-        yield from self._readable()
+        yield from self._archive_figures()
 
-    def _readable(self) -> Iterator[Metric]:
+    def _archive_figures(self) -> Iterator[Metric]:
         """Yield the figures of the archive; those of the server must be there where it cannot be read, too."""
         figures: list[Metric] = []
         try:
@@ -115,15 +115,15 @@ class _Gathered(Collector):
         yield from figures
 
     def _queries(self) -> Iterator[Metric]:
-        told = self.runner.statistics()
-        yield _gauge("hypergrid_queries_queued", "Queries that wait", told.queued)
-        yield _gauge("hypergrid_queries_queue_limit", "Queries that may wait", told.capacity)
-        yield _gauge("hypergrid_queries_running", "Queries that run", told.running)
-        yield _gauge("hypergrid_results_bytes", "Size of the results that are kept", told.result_bytes)
-        yield _gauge("hypergrid_results_limit_bytes", "What they may take", told.result_bytes_limit)
+        statistics = self.runner.statistics()
+        yield _gauge("hypergrid_queries_queued", "Queries that wait", statistics.queued)
+        yield _gauge("hypergrid_queries_queue_limit", "Queries that may wait", statistics.capacity)
+        yield _gauge("hypergrid_queries_running", "Queries that run", statistics.running)
+        yield _gauge("hypergrid_results_bytes", "Size of the results that are kept", statistics.result_bytes)
+        yield _gauge("hypergrid_results_limit_bytes", "What they may take", statistics.result_bytes_limit)
         ended = CounterMetricFamily("hypergrid_queries_ended", "Queries that ended", labels=["end"])
         for end in ("done", "failed", "cancelled", "shared"):
-            ended.add_metric([end], getattr(told, end))
+            ended.add_metric([end], getattr(statistics, end))
         yield ended
 
     def _disks(self) -> Iterator[Metric]:
@@ -133,23 +133,33 @@ class _Gathered(Collector):
         yield free
 
     def _standing(self, standing: StandingQueries) -> Iterator[Metric]:
-        told = standing.statistics()
-        yield _gauge("hypergrid_standing_queries", "Standing queries", told.queries)
-        yield _gauge("hypergrid_standing_waiting", "Standing queries that wait for their evaluation", told.queue)
-        yield _gauge("hypergrid_standing_oldest_seconds", "How long the one waits that waits longest", told.oldest_s)
-        yield _gauge("hypergrid_standing_failing", "Standing queries that failed last time", len(told.failing))
-        yield _gauge("hypergrid_standing_trouble", "1 where nothing can be evaluated or kept now", bool(told.trouble))
-        yield CounterMetricFamily("hypergrid_standing_evaluations", "Evaluations", told.evaluations)
-        yield CounterMetricFamily("hypergrid_standing_postponed", "Evaluations that were overtaken", told.postponed)
+        statistics = standing.statistics()
+        yield _gauge("hypergrid_standing_queries", "Standing queries", statistics.queries)
+        yield _gauge("hypergrid_standing_waiting", "Standing queries that wait for their evaluation", statistics.queue)
+        yield _gauge(
+            "hypergrid_standing_oldest_seconds", "How long the one waits that waits longest", statistics.oldest_s
+        )
+        yield _gauge("hypergrid_standing_failing", "Standing queries that failed last time", len(statistics.failing))
+        yield _gauge(
+            "hypergrid_standing_trouble", "1 where nothing can be evaluated or kept now", bool(statistics.trouble)
+        )
+        yield CounterMetricFamily("hypergrid_standing_evaluations", "Evaluations", statistics.evaluations)
+        yield CounterMetricFamily(
+            "hypergrid_standing_postponed", "Evaluations that were overtaken", statistics.postponed
+        )
         late = GaugeMetricFamily(
             "hypergrid_standing_behind_seconds", "How late evaluations were, of late", labels=["class", "quantile"]
         )
-        for kind, one in told.freshness.items():
-            for quantile, seconds in (("0.5", one.median_s), ("0.99", one.p99_s), ("1", one.longest_s)):
+        for kind, freshness in statistics.freshness.items():
+            for quantile, seconds in (
+                ("0.5", freshness.median_s),
+                ("0.99", freshness.p99_s),
+                ("1", freshness.longest_s),
+            ):
                 late.add_metric([kind, quantile], seconds)
         yield late
         letters = GaugeMetricFamily("hypergrid_letters", "Letters with alerts", labels=["state"])
-        for state, count in standing.store.post().items():
+        for state, count in standing.store.count_messages().items():
             letters.add_metric([state], count)
         yield letters
 
@@ -158,27 +168,27 @@ class _Gathered(Collector):
             self._latest = LatestValues(self.archive)
         self._latest.look()
         archive = self._latest.archive
-        if archive.snapshot != self._of_snapshot[0]:
-            self._of_snapshot = (archive.snapshot, self._read(archive, self._latest))
-        told, now_ns = self._of_snapshot[1], self.clock()
-        yield _gauge("hypergrid_snapshots", "Versions of the archive that can be read", told["snapshots"])
-        yield _gauge("hypergrid_rejects", "Rows that could not be read", told["rejects"])
+        if archive.snapshot != self._snapshot_figures[0]:
+            self._snapshot_figures = (archive.snapshot, self._read(archive, self._latest))
+        figures, now_ns = self._snapshot_figures[1], self.clock()
+        yield _gauge("hypergrid_snapshots", "Versions of the archive that can be read", figures["snapshots"])
+        yield _gauge("hypergrid_rejects", "Rows that could not be read", figures["rejects"])
         yield _gauge(
-            "hypergrid_commit_age_seconds", "Since the newest commit", (now_ns - told["committed_ns"]) / SECOND_NS
+            "hypergrid_commit_age_seconds", "Since the newest commit", (now_ns - figures["committed_ns"]) / SECOND_NS
         )
         age = GaugeMetricFamily("hypergrid_feed_age_seconds", "Since the newest value of a feed", labels=["feed"])
         lag = GaugeMetricFamily(
             "hypergrid_feed_lag_seconds", "From a feed's newest value to its commit", labels=["feed"]
         )
-        for feed, newest_ns in told["feeds"].items():
+        for feed, newest_ns in figures["feeds"].items():
             age.add_metric([feed], (now_ns - newest_ns) / SECOND_NS)
-            lag.add_metric([feed], (told["committed_ns"] - newest_ns) / SECOND_NS)
+            lag.add_metric([feed], (figures["committed_ns"] - newest_ns) / SECOND_NS)
         yield age
         yield lag
         streamed = GaugeMetricFamily(
             "hypergrid_stream_readings", "What became of a stream's readings", labels=["stream", "what"]
         )
-        for stream, ledger in told["streams"].items():
+        for stream, ledger in figures["streams"].items():
             for what in _STREAM:
                 if isinstance(ledger.get(what), int):
                     streamed.add_metric([stream, what], ledger[what])
@@ -189,7 +199,7 @@ class _Gathered(Collector):
         """Return what stays the same as long as the snapshot does."""
         feeds: dict[str, int] = {}
         for variable in archive.variables:
-            newest = latest.of(variable)
+            newest = latest.read_newest(variable)
             # Rows without values do not make a feed young.
             for series, time_ns in zip(newest.series, newest.valued_ns.tolist(), strict=True):
                 if time_ns != NEVER:

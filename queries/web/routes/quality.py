@@ -6,16 +6,16 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from hypergrid.query import OpenArchive
-from queries.snapshots.quality import MOST_DAYS, quality, reject_kinds, rejects_csv
-from queries.snapshots.snapshot_cache import AtSnapshot
+from queries.snapshots.quality import MOST_DAYS, assess_quality, reject_kinds, rejects_csv
+from queries.snapshots.snapshot_cache import SnapshotCache
 from queries.web.responses.negotiation import form_of
 
 
 def router(archive: OpenArchive) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["quality"])
-    qualities = AtSnapshot(archive, lambda opened, days: quality(opened.store, days))
-    rejected = AtSnapshot(archive, lambda opened, _asked: opened.store.rejects())
+    qualities = SnapshotCache(archive, lambda opened, days: assess_quality(opened.store, days))
+    rejected = SnapshotCache(archive, lambda opened, _asked: opened.store.rejects())
 
     @routes.get("/stations/quality")
     def stations_quality(
@@ -24,7 +24,7 @@ def router(archive: OpenArchive) -> APIRouter:
         ] = None,
     ) -> list[dict[str, Any]]:
         """Return, for every station and variable, how many readings have which flag, and which tests set how many."""
-        return [asdict(one) for one in qualities.of(days)]
+        return [asdict(row) for row in qualities.get_answer(days)]
 
     @routes.get("/rejects", response_model=None, responses={200: {"content": {"text/csv": {}}}})
     def rejects(
@@ -36,20 +36,20 @@ def router(archive: OpenArchive) -> APIRouter:
         ] = None,
     ) -> dict[str, Any] | Response:
         """Return what could not be read: reasons by kind with counts and examples, or every one of them as CSV."""
-        found = rejected.of()
+        rows = rejected.get_answer()
         if form_of(request, {"json": "application/json", "csv": "text/csv"}, f) == "csv":
-            told = {"Content-Disposition": 'attachment; filename="rejects.csv"', "Vary": "Accept"}
-            return Response(rejects_csv(found), media_type="text/csv", headers=told)
+            headers = {"Content-Disposition": 'attachment; filename="rejects.csv"', "Vary": "Accept"}
+            return Response(rejects_csv(rows), media_type="text/csv", headers=headers)
         kinds = [
             {
-                "kind": one.kind,
-                "count": one.count,
-                "files": len(one.files),
-                "examples": [asdict(example) for example in one.examples],
+                "kind": reject_kind.kind,
+                "count": reject_kind.count,
+                "files": len(reject_kind.files),
+                "examples": [asdict(example) for example in reject_kind.examples],
             }
-            for one in reject_kinds(found)
+            for reject_kind in reject_kinds(rows)
         ]
         response.headers["Vary"] = "Accept"
-        return {"count": len(found), "kinds": kinds}
+        return {"count": len(rows), "kinds": kinds}
 
     return routes

@@ -16,18 +16,18 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.core.lru_cache import Bounded
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.times import format_timestamp
-from hypergrid.formats.readings import Chosen, Selection
-from hypergrid.formats.results import harmless
+from hypergrid.formats.readings import SelectedReadings, Selection
+from hypergrid.formats.results import escape_formula
 from hypergrid.query import OpenArchive
 from queries.snapshots.file_names import readings_name
 from queries.snapshots.latest import NEVER, LatestValues
-from queries.snapshots.readings import FORMATS, about, archive_at, pieces_of, window_of
-from queries.snapshots.station_filter import chosen_stations, chosen_variables
-from queries.web.middleware.compression import CODED, SMALLEST_BYTES, compressed, takes_gzip
-from queries.web.responses.etags import entity_tag, tagged, unchanged
-from queries.web.responses.files import PARTS, attachment, part_sent, sent
+from queries.snapshots.readings import FORMATS, archive_at, estimate_count, pieces_of, window_of
+from queries.snapshots.station_filter import select_stations, select_variables
+from queries.web.middleware.compression import CODED, SMALLEST_BYTES, compress, takes_gzip
+from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
+from queries.web.responses.files import PARTS, attachment, file_response, part_response
 from queries.web.responses.negotiation import form_of
 from queries.web.responses.parameters import Box, StandardNames, Stations, names_in, region_of
 
@@ -53,7 +53,7 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Asked:
+class LatestRequest:
     """Latest values that are asked for, as they stand in the address."""
 
     stations: tuple[str, ...]
@@ -68,7 +68,7 @@ class Asked:
 def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["readings"])
-    newest = _Served(values)
+    newest = _LatestAnswers(values)
     # Lanes of their own: long series of one caller would keep everybody's short ones, and latest values, waiting.
     many, few, looking = (anyio.CapacityLimiter(READERS) for _ in range(3))
 
@@ -87,38 +87,38 @@ def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
         as_of: Annotated[str | None, Query(description="only what had arrived by this instant")] = None,
     ) -> Response:
         """Return readings as they are stored, a row each: start and end of what it is of, value, unit, flag, height."""
-        row = FORMATS[form_of(request, {name: one.media_type for name, one in FORMATS.items()}, f)]
+        row = FORMATS[form_of(request, {name: form.media_type for name, form in FORMATS.items()}, f)]
 
-        def looked() -> Response | tuple[Chosen, dict[str, str]]:
+        def looked() -> Response | tuple[SelectedReadings, dict[str, str]]:
             read = archive_at(archive, snapshot, as_of)
-            some = chosen_stations(read.stations, names_in(station, read.stations), region_of(bbox))
-            if some == ():
+            station_names = select_stations(read.stations, names_in(station, read.stations), region_of(bbox))
+            if station_names == ():
                 message = f"no such station stands in the box {bbox}"
                 raise NotFound(message)
-            names = chosen_variables(read.variables, names_in(variable, read.variables), names_in(standard_name, ()))
-            selection = Selection(names, some or (), window_of(start, stop), _numbers(flags))
+            names = select_variables(read.variables, names_in(variable, read.variables), names_in(standard_name, ()))
+            selection = Selection(names, station_names or (), window_of(start, stop), _parse_flags(flags))
             tag = entity_tag(read.name, read.snapshot, as_of, selection, row.name)
-            same = unchanged(request, tag)
+            same = not_modified_response(request, tag)
             if same is not None:
                 return same
-            chosen = Chosen(read, selection)
+            chosen = SelectedReadings(read, selection)
             named = attachment(readings_name(chosen), row.suffix)
-            return chosen, tagged(tag) | named | {"X-Snapshot": read.snapshot}
+            return chosen, etag_headers(tag) | named | {"X-Snapshot": read.snapshot}
 
-        found = await to_thread.run_sync(looked, limiter=few)
-        if isinstance(found, Response):
-            return found
-        chosen, headers = found
+        outcome = await to_thread.run_sync(looked, limiter=few)
+        if isinstance(outcome, Response):
+            return outcome
+        chosen, headers = outcome
 
         def made() -> Response:
             pieces = pieces_of(chosen)
             if sum(len(piece.readings) for piece in pieces) <= FEW:
                 content = row.to_bytes(chosen, pieces)
-                return part_sent(content, media_type=row.media_type, headers=headers, asked=request)
+                return part_response(content, media_type=row.media_type, headers=headers, asked=request)
             write = partial(row.to_bytes, chosen, pieces)
-            return sent(write, media_type=row.media_type, headers=headers, asked=request)
+            return file_response(write, media_type=row.media_type, headers=headers, asked=request)
 
-        return await to_thread.run_sync(made, limiter=few if about(chosen) <= FEW else many)
+        return await to_thread.run_sync(made, limiter=few if estimate_count(chosen) <= FEW else many)
 
     @routes.get("/latest", response_class=Response)
     async def latest(
@@ -133,57 +133,59 @@ def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
         form = form_of(request, {name: media_type for name, (media_type, _) in _LATEST.items()}, f)
         if form not in _LATEST:
             raise NotFound.among(kind="format of latest values", given=form, existing=_LATEST)
-        asked = Asked(
+        asked = LatestRequest(
             tuple(station or ()), tuple(variable or ()), tuple(standard_name or ()), bbox, form,
             takes_gzip(request.headers),
         )  # fmt: skip
-        body = newest.at_hand(asked)
+        body = newest.find_kept(asked)
         if body is None:
-            body = await to_thread.run_sync(newest.made, asked, limiter=looking)
-        return unchanged(request, body.tag) or Response(body.content, media_type=body.media_type, headers=body.headers)
+            body = await to_thread.run_sync(newest.make_body, asked, limiter=looking)
+        return not_modified_response(request, body.tag) or Response(
+            body.content, media_type=body.media_type, headers=body.headers
+        )
 
     return routes
 
 
-class _Served:
+class _LatestAnswers:
     """Answers with latest values, made once for each snapshot."""
 
     def __init__(self, values: LatestValues) -> None:
         self._values = values
-        self._kept: Bounded[tuple[str, Asked], Body] = Bounded(KEPT_BYTES)
+        self._kept: LruCache[tuple[str, LatestRequest], Body] = LruCache(KEPT_BYTES)
         self._making = threading.Lock()
 
-    def at_hand(self, asked: Asked) -> Body | None:
+    def find_kept(self, asked: LatestRequest) -> Body | None:
         """Return an answer that costs nothing; while one thread looks for a newer snapshot, others take what is."""
         if self._values.is_recent or self._making.locked():
             return self._kept.peek((self._values.archive.snapshot, asked))
         return None
 
-    def made(self, asked: Asked) -> Body:
+    def make_body(self, asked: LatestRequest) -> Body:
         """Return an answer at the newest snapshot, compressed where it is coded and large enough."""
         with self._making:
             if not self._values.is_recent:
                 self._values.look()
             with self._values.steady() as archive:
                 key = (archive.snapshot, asked)
-                found = self._kept.peek(key)
-                if found is None:
-                    found = self._written(asked, archive)
-                    self._kept.put(key, found, len(found.content) + LEAST_BYTES)
-                return found
+                body = self._kept.peek(key)
+                if body is None:
+                    body = self._write_body(asked, archive)
+                    self._kept.put(key, body, len(body.content) + LEAST_BYTES)
+                return body
 
-    def _written(self, asked: Asked, archive: OpenArchive) -> Body:
+    def _write_body(self, asked: LatestRequest, archive: OpenArchive) -> Body:
         known, stations = archive.variables, archive.stations
-        names = chosen_variables(
+        names = select_variables(
             known, names_in(list(asked.variables), known), names_in(list(asked.standard_names), ())
         )
-        some = chosen_stations(stations, names_in(list(asked.stations), stations), region_of(asked.bbox))
-        tag = entity_tag(archive.name, archive.snapshot, names, some, asked.form)
+        station_names = select_stations(stations, names_in(list(asked.stations), stations), region_of(asked.bbox))
+        tag = entity_tag(archive.name, archive.snapshot, names, station_names, asked.form)
         media_type, write = _LATEST[asked.form]
-        rows = list(_rows(self._values, archive, names or tuple(known), some))
-        content, headers = write(rows, archive), tagged(tag)
+        rows = list(_rows(self._values, archive, names or tuple(known), station_names))
+        content, headers = write(rows, archive), etag_headers(tag)
         if asked.is_coded and len(content) >= SMALLEST_BYTES:
-            content, headers = compressed(content), headers | CODED
+            content, headers = compress(content), headers | CODED
         return Body(content, media_type, tag, headers)
 
 
@@ -191,24 +193,24 @@ def _rows(
     values: LatestValues, archive: OpenArchive, names: Sequence[str], stations: Sequence[str] | None
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each series that has a reading, of some stations or of all."""
-    some = None if stations is None else set(stations)
+    station_names = None if stations is None else set(stations)
     # Most stations send at the same times, and writing each anew took a fifth of an answer.
     written = cache(format_timestamp)
     for name in names:
-        newest, unit = values.of(name), archive.variables[name].unit
-        for place in np.flatnonzero(newest.time_ns != NEVER).tolist():
-            one, stamp = newest.series[place], int(newest.time_ns[place])
-            if some is not None and one.station not in some:
+        newest, unit = values.read_newest(name), archive.variables[name].unit
+        for index in np.flatnonzero(newest.time_ns != NEVER).tolist():
+            series, stamp = newest.series[index], int(newest.time_ns[index])
+            if station_names is not None and series.station not in station_names:
                 continue
-            length_ns = 0 if one.stamp == "instant" else round(one.interval_s * 1e9)
-            start = stamp - length_ns if one.stamp == "end" else stamp
-            value = float(newest.value[place])
+            length_ns = 0 if series.stamp == "instant" else round(series.interval_s * 1e9)
+            start = stamp - length_ns if series.stamp == "end" else stamp
+            value = float(newest.value[index])
             yield {
-                "station": one.station, "variable": name, "value": value if math.isfinite(value) else None,
+                "station": series.station, "variable": name, "value": value if math.isfinite(value) else None,
                 "unit": unit,
                 "start": written(start), "end": written(start + length_ns),
-                "flag": int(newest.flag[place]), "height_m": one.height_m, "statistic": one.statistic,
-                "replicate": one.replicate,
+                "flag": int(newest.flag[index]), "height_m": series.height_m, "statistic": series.statistic,
+                "replicate": series.replicate,
             }  # fmt: skip
 
 
@@ -225,11 +227,11 @@ def _geojson(rows: list[dict[str, Any]], archive: OpenArchive) -> bytes:
 
     features = []
     for row in rows:
-        place, more = known(row["station"])
-        features.append({"type": "Feature", "geometry": place, "properties": row | more})
-    told = {"type": "FeatureCollection", "snapshot": archive.snapshot, "features": features}
+        geometry, more = known(row["station"])
+        features.append({"type": "Feature", "geometry": geometry, "properties": row | more})
+    document = {"type": "FeatureCollection", "snapshot": archive.snapshot, "features": features}
     # In a third of the time that `json` takes; what is no number is None already.
-    return to_json(told)
+    return to_json(document)
 
 
 def _csv(rows: list[dict[str, Any]], _archive: OpenArchive) -> bytes:
@@ -238,7 +240,7 @@ def _csv(rows: list[dict[str, Any]], _archive: OpenArchive) -> bytes:
     writer = csv.DictWriter(text, columns)
     writer.writeheader()
     for row in rows:
-        writer.writerow({**row, "station": harmless(row["station"])})
+        writer.writerow({**row, "station": escape_formula(row["station"])})
     return text.getvalue().encode()
 
 
@@ -248,7 +250,7 @@ _LATEST: Final[dict[str, tuple[str, Callable[[list[dict[str, Any]], OpenArchive]
 }
 
 
-def _numbers(flags: str | None) -> tuple[int, ...]:
+def _parse_flags(flags: str | None) -> tuple[int, ...]:
     if flags is None:
         return ()
     parts = flags.split(",")

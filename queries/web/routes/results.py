@@ -10,8 +10,8 @@ from hypergrid.execution import Part
 from hypergrid.formats.results import FORMATS
 from hypergrid.plots import place_names
 from queries.jobs.runner import Runner
-from queries.web.responses.etags import entity_tag, tagged, unchanged
-from queries.web.responses.files import PARTS, RESULT_MEDIA, surface_sent
+from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
+from queries.web.responses.files import PARTS, RESULT_MEDIA, surface_response
 from queries.web.responses.negotiation import form_of
 from queries.web.schemas.records import cell_body, encode, picture_body, surface_body
 
@@ -66,9 +66,11 @@ def router(runner: Runner) -> APIRouter:
         """Download the finished surface, or a part of the file (Range); with If-None-Match only where it is another."""
         form, job = FORMATS[form_of(request, RESULT_MEDIA, f)].name, runner.job(job_id)
         tag = entity_tag(job.token, job.snapshot, form, time, level)
-        same = unchanged(request, tag) if job.state == "done" else None
+        same = not_modified_response(request, tag) if job.state == "done" else None
         if same is not None:
             return same
-        return surface_sent(runner.result(job_id), form, headers=tagged(tag), asked=request, time=time, level=level)
+        return surface_response(
+            runner.result(job_id), form, headers=etag_headers(tag), asked=request, time=time, level=level
+        )
 
     return routes

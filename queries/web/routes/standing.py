@@ -17,13 +17,13 @@ from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
 from hypergrid.core.times import parse_duration, parse_instant
 from hypergrid.formats.results import FORMATS
 from queries.standing.service import StandingQueries
-from queries.web.auth.scopes import allows
+from queries.web.auth.scopes import is_allowed
 from queries.web.responses.bodies import read_document
-from queries.web.responses.etags import entity_tag, tagged, unchanged
-from queries.web.responses.files import PARTS, RESULT_MEDIA, surface_sent
+from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
+from queries.web.responses.files import PARTS, RESULT_MEDIA, surface_response
 from queries.web.responses.negotiation import form_of
-from queries.web.responses.problems import NoSuchPage, without_paths
-from queries.web.responses.threadsafe_event import woken
+from queries.web.responses.problems import NoSuchPage, strip_paths
+from queries.web.responses.threadsafe_event import threadsafe_event
 from queries.web.routes.events import FAREWELL_S, PING_S
 from queries.web.routes.jobs import root_of
 from queries.web.schemas.openapi import answer_of, body_of
@@ -50,20 +50,22 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
             raise NoSuchPage(str(error)) from error
         return name
 
-    def shown(request: Request, told: dict[str, Any]) -> dict[str, Any]:
+    def shown(request: Request, document: dict[str, Any]) -> dict[str, Any]:
         """Return a standing query; mail addresses and webhooks are told to those who may change it."""
-        if allows(request.state.caller.scope, "write"):
-            return told
-        hidden = {**told, "to": sorted({_channel(to) for to in told["to"]})}
-        if "undelivered" in told:
+        if is_allowed(request.state.caller.scope, "write"):
+            return document
+        hidden = {**document, "to": sorted({_channel(to) for to in document["to"]})}
+        if "undelivered" in document:
             # What went wrong names the address too.
-            hidden["undelivered"] = [{**one, "to": _channel(one["to"]), "error": ""} for one in told["undelivered"]]
+            hidden["undelivered"] = [
+                {**letter, "to": _channel(letter["to"]), "error": ""} for letter in document["undelivered"]
+            ]
         return hidden
 
     @routes.get("/standing", responses=answer_of("Standing", listed=True))
     def listing(request: Request) -> list[dict[str, Any]]:
         """List the standing queries, oldest first."""
-        return [shown(request, one) for one in standing.listing()]
+        return [shown(request, document) for document in standing.listing()]
 
     @routes.post(
         "/standing",
@@ -96,15 +98,17 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         """Tell the alerts after a number, and then each new one; its number is the id of the event."""
         if last_event_id and last_event_id.isdecimal() and len(last_event_id) < 16:
             after = max(after, int(last_event_id))
-        return EventSourceResponse(follow(standing, after), ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S)
+        return EventSourceResponse(
+            stream_alerts(standing, after), ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S
+        )
 
     @routes.get("/standing/statistics")
     def statistics() -> dict[str, Any]:
         """Return what the runner of standing queries holds and did."""
-        told = standing.statistics()
+        figures = standing.statistics()
         return {
-            **asdict(told), "trouble": without_paths(told.trouble),
-            "scheduling_share": told.scheduling_share, "letters": standing.store.post(),
+            **asdict(figures), "trouble": strip_paths(figures.trouble),
+            "scheduling_share": figures.scheduling_share, "letters": standing.store.count_messages(),
         }  # fmt: skip
 
     @routes.get("/standing/{name}", responses=answer_of("Standing"))
@@ -121,10 +125,10 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         """Return the newest time cell of a standing query that was computed."""
         form, dataset = FORMATS[form_of(request, RESULT_MEDIA, f)].name, standing.latest(known(request, name))
         tag = entity_tag(str(dataset.attrs["hypergrid_token"]), str(dataset.attrs["hypergrid_snapshot"]), form)
-        same = unchanged(request, tag)
+        same = not_modified_response(request, tag)
         if same is not None:
             return same
-        return surface_sent(dataset, form, headers=tagged(tag), asked=request)
+        return surface_response(dataset, form, headers=etag_headers(tag), asked=request)
 
     @routes.delete("/standing/{name}", status_code=204)
     def remove(request: Request, name: str) -> None:
@@ -157,7 +161,7 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
     @routes.post("/standing/{name}/mute", openapi_extra=body_of("Mute"), responses=answer_of("Standing"))
     async def mute(request: Request, name: str) -> dict[str, Any]:
         """Keep the alerts of a standing query, but tell nobody, until an instant, for a time, or (null) tell again."""
-        until_ns = _until(await read_document(request), clock())
+        until_ns = _parse_mute_end(await read_document(request), clock())
         await run_in_threadpool(lambda: standing.mute(known(request, name), until_ns))
         return standing.show(name)
 
@@ -174,7 +178,7 @@ def _channel(target: str) -> str:
     return target.partition(":")[0]
 
 
-def _until(document: Mapping[str, Any], now_ns: int) -> int | None:
+def _parse_mute_end(document: Mapping[str, Any], now_ns: int) -> int | None:
     match document:
         case {"until": None, **rest} if not rest:
             return None
@@ -191,15 +195,15 @@ def _until(document: Mapping[str, Any], now_ns: int) -> int | None:
             raise InvalidQuery(message)
 
 
-async def follow(standing: StandingQueries, after: int) -> AsyncIterator[ServerSentEvent]:
+async def stream_alerts(standing: StandingQueries, after: int) -> AsyncIterator[ServerSentEvent]:
     """Yield alerts with numbers above `after`, for ever."""
-    with woken(standing.runner.listen) as changed:
+    with threadsafe_event(standing.runner.listen) as changed:
         while True:
             changed.clear()
-            found = await run_in_threadpool(partial(standing.alerts, after=after, limit=AT_ONCE))
-            for alert in found:
+            alerts = await run_in_threadpool(partial(standing.alerts, after=after, limit=AT_ONCE))
+            for alert in alerts:
                 after = alert["number"]
                 yield ServerSentEvent(json.dumps(alert), event=alert["happening"], id=str(after))
-            if len(found) < AT_ONCE:
+            if len(alerts) < AT_ONCE:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), LOOKED_S)

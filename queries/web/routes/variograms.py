@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from numpy.typing import NDArray
 
 from hypergrid.analysis.geostatistics import fit_variogram
-from hypergrid.core.lru_cache import Bounded
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.interpolation.variograms.models import MODELS
 from hypergrid.interpolation.variograms.variogram import Variogram, parse_variogram
 from queries.jobs.runner import Runner
@@ -27,7 +27,7 @@ AT_ONCE: Final = 4
 KEPT_BYTES: Final = 4 << 20
 """What answers that are kept may take together [bytes]."""
 
-Told = dict[str, Any]
+VariogramBody = dict[str, Any]
 
 
 def router(runner: Runner) -> APIRouter:
@@ -35,7 +35,7 @@ def router(runner: Runner) -> APIRouter:
     routes = APIRouter(tags=["queries"])
     # Values at stations are computed within the request, in turns; so many are held in memory at a time.
     few = anyio.CapacityLimiter(AT_ONCE)
-    kept: Bounded[tuple[str, ...], Told] = Bounded(KEPT_BYTES)
+    kept: LruCache[tuple[str, ...], VariogramBody] = LruCache(KEPT_BYTES)
 
     @routes.post("/queries/variogram", openapi_extra=body_of("Query"))
     async def variogram(
@@ -52,19 +52,19 @@ def router(runner: Runner) -> APIRouter:
         """
         document = await read_document(request)
 
-        def made() -> Told:
-            query = runner.at_stations(document)
-            given = given_variogram(document)
+        def made() -> VariogramBody:
+            query = runner.query_at_stations(document)
+            given = find_given_variogram(document)
             wanted = model or (given.model if given and given.model != "nugget" else DEFAULT_MODEL)
             snapshot = str(query.to_json()["snapshot"])
             key = (query.token, snapshot, wanted, repr(cutoff_m), str(bins), repr(given))
-            found = kept.peek(key)
-            if found is None:
+            answer = kept.peek(key)
+            if answer is None:
                 with runner.turn():
                     fit = fit_variogram(query, model=wanted, cutoff_m=cutoff_m, bins=bins)
                 near = fit.bins.cutoff_m * np.linspace(1e-6, 1.03, LINE)
                 at = fit.bins.distance_m
-                found = {
+                answer = {
                     "variable": query.question.variable,
                     "unit": query.surface().perspective.unit,
                     "snapshot": snapshot,
@@ -76,30 +76,30 @@ def router(runner: Runner) -> APIRouter:
                     },
                     "line_m": near.tolist(),
                     "fitted": {
-                        **_told(fit.variogram, at, near),
+                        **_variogram_body(fit.variogram, at, near),
                         "weights": fit.weights,
                         "explained": fit.explained,
                         "reasons": list(fit.reasons),
                     },
-                    "given": None if given is None else _told(given, at, near),
+                    "given": None if given is None else _variogram_body(given, at, near),
                     "models": list(MODELS),
                 }
-                kept.put(key, found, len(json.dumps(found)))
-            return found
+                kept.put(key, answer, len(json.dumps(answer)))
+            return answer
 
         return await to_thread.run_sync(made, limiter=few)
 
     return routes
 
 
-def given_variogram(document: Mapping[str, Any]) -> Variogram | None:
+def find_given_variogram(document: Mapping[str, Any]) -> Variogram | None:
     """Return the variogram that a query names in its first interpolation over space; None where it is fitted."""
     steps = [step for step in document.get("steps") or [] if step.get("op") == "interpolate" and "time" not in step]
     named = (steps[0].get("params") or {}).get("variogram") if steps else None
     return parse_variogram(named) if isinstance(named, Mapping) else None
 
 
-def _told(variogram: Variogram, bins_m: NDArray[np.float64], line_m: NDArray[np.float64]) -> Told:
+def _variogram_body(variogram: Variogram, bins_m: NDArray[np.float64], line_m: NDArray[np.float64]) -> VariogramBody:
     """Return a variogram and its semivariances; what is infinite is null."""
     sill, reach_m = variogram.sill, variogram.effective_range_m
     return {

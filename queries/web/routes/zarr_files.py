@@ -7,11 +7,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from hypergrid.core.errors import NotFound
-from hypergrid.core.lru_cache import Bounded
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.formats.results import zarr_files
 from queries.jobs.runner import Runner
-from queries.web.responses.etags import entity_tag, tagged, unchanged
-from queries.web.responses.files import PARTS, part_sent
+from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
+from queries.web.responses.files import PARTS, part_response
 
 KEPT_BYTES: Final = 256 << 20
 """What the files of the stores that were asked for last may take together [bytes]."""
@@ -20,32 +20,32 @@ KEPT_BYTES: Final = 256 << 20
 def router(runner: Runner) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["results"])
-    kept: Bounded[tuple[str, str], Mapping[str, bytes]] = Bounded(KEPT_BYTES)
+    kept: LruCache[tuple[str, str], Mapping[str, bytes]] = LruCache(KEPT_BYTES)
 
     def files_of(job_id: str) -> Mapping[str, bytes]:
         job = runner.job(job_id)
         key = (job.token, job.snapshot)
-        found = kept.peek(key)
-        if found is None:
-            found = zarr_files(runner.result(job_id))
-            kept.put(key, found, sum(map(len, found.values())))
-        return found
+        files = kept.peek(key)
+        if files is None:
+            files = zarr_files(runner.result(job_id))
+            kept.put(key, files, sum(map(len, files.values())))
+        return files
 
     @routes.get("/queries/{job_id}/zarr/{path:path}", response_class=Response, responses=PARTS)
     def file(request: Request, job_id: str, path: str) -> Response:
         """Return a file of the Zarr store of a finished result; without a path, the names of all."""
         job = runner.job(job_id)
         tag = entity_tag(job.token, job.snapshot, "zarr", path)
-        same = unchanged(request, tag) if job.state == "done" else None
+        same = not_modified_response(request, tag) if job.state == "done" else None
         if same is not None:
             return same
         files = files_of(job_id)
         if not path:
-            return JSONResponse(sorted(files), headers=tagged(tag))
+            return JSONResponse(sorted(files), headers=etag_headers(tag))
         if path not in files:
             message = f"the Zarr store of query {job_id} has no file {path[:200]!r}; zarr.json lists its arrays"
             raise NotFound(message)
         kind = "application/json" if path.endswith("zarr.json") else "application/octet-stream"
-        return part_sent(files[path], media_type=kind, headers=tagged(tag), asked=request)
+        return part_response(files[path], media_type=kind, headers=etag_headers(tag), asked=request)
 
     return routes

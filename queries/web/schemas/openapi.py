@@ -11,10 +11,10 @@ from hypergrid.core.flags import MEANINGS
 from hypergrid.interpolation import METHODS
 from hypergrid.perspective.functions.merges import MERGES
 from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
-from hypergrid.perspective.spec.query_spec import CELL_KEYS, DIMENSIONS, GRID_KEYS, MOST_STEPS, SELECTABLE
+from hypergrid.perspective.spec.query_spec import CELL_KEYS, DIMENSIONS, GRID_KEYS, MAX_STEPS, SELECTABLE
 from queries.standing.conditions import KINDS
 from queries.standing.definition import CHANNELS, WEIGHTS
-from queries.web.auth.scopes import find
+from queries.web.auth.scopes import find_rule
 
 Schema = dict[str, Any]
 
@@ -55,8 +55,10 @@ _PLAN: Final[Schema] = {
 
 def _condition(kind: type[Any]) -> Schema:
     """Return the schema of one kind of condition: its fields, of which those in nanoseconds are durations."""
-    own = {one.name.removesuffix("_ns"): _DURATION if one.name.endswith("_ns") else _LEVEL for one in fields(kind)}
-    required = [one.name.removesuffix("_ns") for one in fields(kind) if one.default is MISSING]
+    own = {
+        field.name.removesuffix("_ns"): _DURATION if field.name.endswith("_ns") else _LEVEL for field in fields(kind)
+    }
+    required = [field.name.removesuffix("_ns") for field in fields(kind) if field.default is MISSING]
     return _object({"kind": {"const": kind.kind}, **own}, ["kind", *required])
 
 
@@ -70,7 +72,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "variable": _TEXT,
             "snapshot": {"type": ["string", "null"], "minLength": 1},
             "as_of": {"type": ["string", "null"], "examples": ["2007-10-01T06:00Z"]},
-            "steps": {"type": "array", "maxItems": MOST_STEPS, "items": _ref("Step")},
+            "steps": {"type": "array", "maxItems": MAX_STEPS, "items": _ref("Step")},
             "clip": {
                 "type": ["object", "null"], "additionalProperties": False,
                 "properties": {name: {"type": "array", "minItems": 2, "maxItems": 2} for name in DIMENSIONS},
@@ -163,7 +165,7 @@ def describe(app: FastAPI, variables: Callable[[], Iterable[str]]) -> None:
     variables
         Returns the names of the variables that there are, of which a query names one.
     """
-    told = app.openapi
+    make_document = app.openapi
     known: tuple[str, ...] = ()
 
     def complete() -> Schema:
@@ -172,7 +174,7 @@ def describe(app: FastAPI, variables: Callable[[], Iterable[str]]) -> None:
         if app.openapi_schema is not None and names == known:
             return app.openapi_schema
         app.openapi_schema, known = None, names
-        document = told()
+        document = make_document()
         components = document.setdefault("components", {})
         components.setdefault("schemas", {}).update(copy.deepcopy(COMPONENTS))
         components["schemas"]["Query"]["properties"]["variable"] = {"type": "string", "enum": list(names)}
@@ -186,7 +188,7 @@ def describe(app: FastAPI, variables: Callable[[], Iterable[str]]) -> None:
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
                 answers = operation["responses"]
-                if find(method.upper(), path).need != "open":
+                if find_rule(method.upper(), path).need != "open":
                     operation["security"] = [{"bearer": []}, {"header": []}, {"session": []}]
                 # FastAPI writes its own form of 422, which problem documents replace.
                 answers.pop("422", None)

@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import NotFound
 from hypergrid.core.times import format_timestamp
-from queries.jobs.job_history import AGAIN, Noted
-from queries.jobs.layout import Layout, Picture, check_frame
+from queries.jobs.job_history import POST_AGAIN, JobRecord
+from queries.jobs.layout import SurfaceLayout, SurfacePicture, check_frame
 from queries.jobs.records import Job
 from queries.jobs.run import Event
-from queries.web.responses.problems import problem_of, without_paths
+from queries.web.responses.problems import problem_of, strip_paths
 
 PREFIX: Final = "/api/v1"
 
 
 def job_body(job: Job, root: str = "") -> dict[str, Any]:
     """Return a job as JSON: state, progress, the query as understood, and where to go next below a proxy's path."""
-    here = f"{root}{PREFIX}/queries/{job.id}"
+    url = f"{root}{PREFIX}/queries/{job.id}"
     return {
         "id": job.id,
         "state": job.state,
@@ -35,22 +35,22 @@ def job_body(job: Job, root: str = "") -> dict[str, Any]:
         "kept": job.kept,
         "error": problem_of(job.error, posted=True, is_answer=False) if job.error else None,
         "links": {
-            "self": here,
-            "events": f"{here}/events",
-            "frame": f"{here}/frame",
-            "series": f"{here}/series",
-            "result": f"{here}/result",
+            "self": url,
+            "events": f"{url}/events",
+            "frame": f"{url}/frame",
+            "series": f"{url}/series",
+            "result": f"{url}/result",
         },
     }
 
 
-def noted_body(noted: Noted, root: str = "") -> dict[str, Any]:
+def record_body(noted: JobRecord, root: str = "") -> dict[str, Any]:
     """Return a job of an earlier process in the form of `job_body`."""
-    here = f"{root}{PREFIX}/queries/{noted.id}"
+    url = f"{root}{PREFIX}/queries/{noted.id}"
     problem = {
         "type": "urn:hypergrid:problem:ended", "title": f"The query {noted.state}" if noted.state == "failed" else
-        "The query was stopped", "status": 503 if noted.error.endswith(AGAIN) else 500,
-        "detail": without_paths(noted.error),
+        "The query was stopped", "status": 503 if noted.error.endswith(POST_AGAIN) else 500,
+        "detail": strip_paths(noted.error),
     }  # fmt: skip
     return {
         "id": noted.id,
@@ -68,7 +68,7 @@ def noted_body(noted: Noted, root: str = "") -> dict[str, Any]:
         "value_range": None,
         "kept": False,
         "error": problem if noted.error else None,
-        "links": {"self": here, "events": f"{here}/events"},
+        "links": {"self": url, "events": f"{url}/events"},
     }
 
 
@@ -83,7 +83,7 @@ def plan_body(job: Job) -> dict[str, Any]:
     }
 
 
-def surface_body(layout: Layout) -> dict[str, Any]:
+def surface_body(layout: SurfaceLayout) -> dict[str, Any]:
     """Return where the cells of a surface lie: cell centres (z: of levels [m]) and, of time cells, starts."""
     body: dict[str, Any] = {
         "kind": layout.kind,
@@ -114,7 +114,7 @@ def event_body(event: Event, root: str = "") -> dict[str, Any]:
             return job_body(job, root)
 
 
-def picture_body(picture: Picture) -> dict[str, Any]:
+def picture_body(picture: SurfacePicture) -> dict[str, Any]:
     """Return one time cell of a map; arrays are base64 of little-endian values, rows from the first lat (or y)."""
     body = surface_body(picture.layout)
     if picture.layout.levels_m is not None:
@@ -131,7 +131,7 @@ def picture_body(picture: Picture) -> dict[str, Any]:
     }
 
 
-def cell_body(layout: Layout, dataset: xr.Dataset, row: int, column: int, level: int) -> dict[str, Any]:
+def cell_body(layout: SurfaceLayout, dataset: xr.Dataset, row: int, column: int, level: int) -> dict[str, Any]:
     """Return one cell of a finished map over time; arrays are base64 of little-endian float64, shape (times,).
 
     Raises

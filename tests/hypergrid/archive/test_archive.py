@@ -142,10 +142,10 @@ def test_many_series_over_many_chunks(archive: Archive) -> None:
     time_ns = np.repeat(stamps, 70)
     order = np.random.default_rng(5).permutation(len(index))
     given = Readings(series, index, time_ns, index + time_ns / 1e18, np.full(len(index), 2, np.uint8), time_ns)
-    newest, _ = put(archive, "1", given.take(order[:20000]))
-    newest, results = put(newest, "2", given.take(order[15000:]))
+    newest, _ = put(archive, "1", given.take_rows(order[:20000]))
+    newest, results = put(newest, "2", given.take_rows(order[15000:]))
     assert results[0].duplicates == 5000
-    found, expected = newest.read(AIR), given.ordered()
+    found, expected = newest.read(AIR), given.sort_rows()
     for name in ("index", "time_ns", "value", "flag", "arrival_ns"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     assert newest.counts()[AIR]["slices"] == len(stamps)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypergrid.archive import Archive, Branch, Care, S3Store
+from hypergrid.archive import Archive, Branch, RetentionPolicy, S3Store
 from hypergrid.archive.disk.retention import BACKING_UP
 from hypergrid.archive.durability.backup import MARKER, back_up, restore
 from hypergrid.core.errors import (
@@ -127,7 +127,7 @@ def test_what_expired_goes_from_the_backup_too(archive: Archive, tmp_path: Path,
     back_up(archive.path, tmp_path / "backup", now_ns=1)
     for number in range(3, 8):
         _commit(archive, number, readings)
-    archive.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    archive.maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
     done = back_up(archive.path, tmp_path / "backup", now_ns=2)
     assert done.files_removed > 0
     for kind in ("chunks", "manifests", "snapshots"):
@@ -144,12 +144,12 @@ def test_nothing_expires_while_a_backup_is_made(
     held = []
 
     def look(_self: object) -> None:
-        held.extend(archive.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0)).held_by)
+        held.extend(archive.maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0)).held_by)
 
-    monkeypatch.setattr("hypergrid.archive.durability.backup._Run._raw", look)
+    monkeypatch.setattr("hypergrid.archive.durability.backup._BackupRun._copy_raw", look)
     back_up(archive.path, tmp_path / "backup", now_ns=1)
     assert [name.startswith(BACKING_UP) for name in held] == [True]
-    assert archive.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0)).held_by == ()
+    assert archive.maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0)).held_by == ()
 
 
 def test_a_backup_that_is_killed_leaves_the_former_one_and_no_branch_for_long(
@@ -159,7 +159,7 @@ def test_a_backup_that_is_killed_leaves_the_former_one_and_no_branch_for_long(
     _commit(archive, 3, readings)
     kills = (
         "import os, sys, signal, pathlib, hypergrid.archive.durability.backup as b\n"
-        "b._Run._publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "b._BackupRun._publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "b.back_up(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), now_ns=2)"
     )
     ended = subprocess.run([sys.executable, "-c", kills, archive.path, tmp_path / "backup"], check=False)
@@ -233,10 +233,10 @@ def test_an_archive_in_a_bucket_and_one_of_an_older_layout_are_refused(archive: 
     assert not (tmp_path / "backup").exists()
     in_bucket = Archive(archive.path, archive._identity, archive._repository, archive.snapshot)
     in_bucket.store = S3Store("networks", "alps/pass")
-    from hypergrid.archive.durability.backup import _refuse  # noqa: PLC0415 - no server is needed to be refused
+    from hypergrid.archive.durability.backup import _refuse_target  # noqa: PLC0415 - no server is needed to be refused
 
     with pytest.raises(CannotBackUp, match=r"lie in s3://networks/alps/pass.*let the store keep versions"):
-        _refuse(in_bucket, tmp_path / "backup")
+        _refuse_target(in_bucket, tmp_path / "backup")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
@@ -335,7 +335,7 @@ def test_a_backup_that_ends_while_references_move_restores(
     archive: Archive, tmp_path: Path, readings: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back_up(archive.path, tmp_path / "backup", now_ns=1)
-    archive.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    archive.maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
     _commit(archive, 3, readings)
 
     def end(*_some: object) -> None:

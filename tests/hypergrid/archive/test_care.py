@@ -15,9 +15,9 @@ import icechunk
 import numpy as np
 import pytest
 
-from hypergrid.archive import CARE, Archive, Care
+from hypergrid.archive import DEFAULT_RETENTION, Archive, RetentionPolicy
 from hypergrid.archive.disk.folder import synchronise
-from hypergrid.archive.disk.retention import MARKER, _cutoff
+from hypergrid.archive.disk.retention import MARKER, _find_cutoff
 from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Readings
 from hypergrid.core.units import Variable
@@ -25,7 +25,7 @@ from hypergrid.core.units import Variable
 Build = Callable[..., Readings]
 AIR = "air_temperature"
 SLICE = 120 * 10**9
-AT_ONCE = Care(keep_s=0.0, every=10, most=5, least_s=0.0)
+AT_ONCE = RetentionPolicy(keep_s=0.0, every=10, max_snapshots=5, least_s=0.0)
 
 
 def _files(archive: Archive) -> int:
@@ -66,7 +66,7 @@ def test_snapshots_stay_until_their_time_and_cited_ones_beyond(archive: Archive,
     one.cite()
     one.cite()
     assert two.cited == (one.snapshot,)
-    done = three.maintain(replace(CARE, keep_s=3600.0))
+    done = three.maintain(replace(DEFAULT_RETENTION, keep_s=3600.0))
     assert (done.snapshots_expired, done.objects_removed) == (0, 0)
     done = three.maintain(AT_ONCE)
     assert done.snapshots_expired > 0
@@ -78,7 +78,7 @@ def test_snapshots_stay_until_their_time_and_cited_ones_beyond(archive: Archive,
         two.cite()
     # An object that was opened before knows what is left, and reads on from the newest.
     assert [each.id for each in three.snapshots] == [three.snapshot, one.snapshot]
-    assert list(Archive.open(archive.path).since(one.snapshot))[-1] is None
+    assert list(Archive.open(archive.path).iterate_since(one.snapshot))[-1] is None
     assert len(two.latest().read(AIR)) == 720
     with pytest.raises(NotFound, match="expired while it was read; read the newest"):
         two.read(AIR)
@@ -165,7 +165,7 @@ def test_a_reader_of_an_older_snapshot_has_its_time() -> None:
     def ago(*seconds: float) -> list[datetime]:
         return [now - timedelta(seconds=each) for each in seconds]
 
-    care = Care(keep_s=60.0, most=4, least_s=20.0)
+    care = RetentionPolicy(keep_s=60.0, max_snapshots=4, least_s=20.0)
     # timeline: newest first, in seconds before now; which of them is the oldest that stays
     for written, oldest in (
         ([5.0], 0),
@@ -175,7 +175,7 @@ def test_a_reader_of_an_older_snapshot_has_its_time() -> None:
         ([1, 2, 3, 4, 5, 6, 30, 40, 70], 6),  # all but the newest were replaced less than 20 s ago
     ):
         stamps = ago(*written)
-        assert _cutoff(stamps, now, care) == stamps[oldest]
+        assert _find_cutoff(stamps, now, care) == stamps[oldest]
 
 
 def test_an_archive_that_was_just_made_can_be_discarded_after_maintenance(archive: Archive, readings: Build) -> None:
@@ -188,11 +188,11 @@ def test_an_archive_that_was_just_made_can_be_discarded_after_maintenance(archiv
 
 CARETAKER = """
 import sys
-from hypergrid.archive import Archive, Care
+from hypergrid.archive import Archive, RetentionPolicy
 archive = Archive.open(sys.argv[1])
 print("at work", flush=True)
 while True:
-    archive.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    archive.maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
 """
 
 
@@ -215,7 +215,7 @@ def test_maintenance_that_is_killed_harms_nothing(tmp_path: Path) -> None:
         archive = Archive.open(folder)
         np.testing.assert_array_equal(archive.read("v").value, np.repeat(np.arange(batches), rows))
     assert list(Archive.open(folder).check()) == []
-    Archive.open(folder).maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    Archive.open(folder).maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
     assert list(Archive.open(folder).check(grace_s=0)) == []
     assert (folder / MARKER).is_file()
     assert os.listdir(folder / "store" / "snapshots")
@@ -226,7 +226,7 @@ def test_readers_read_while_an_archive_is_maintained(tmp_path: Path) -> None:
     Archive.create(folder, name="p", slice_s=120, variables=[Variable("v")], now_ns=0)
     committer = [sys.executable, str(Path(__file__).with_name("committer.py")), str(folder), "s", "0", "40", "200"]
     writing = subprocess.Popen(committer, stdout=subprocess.PIPE)
-    caretaker = CARETAKER.replace("keep_s=0.0, every=1, most=1", "keep_s=8.0, every=1, most=10_000")
+    caretaker = CARETAKER.replace("keep_s=0.0, every=1, max_snapshots=1", "keep_s=8.0, every=1, max_snapshots=10_000")
     caring = subprocess.Popen([sys.executable, "-c", caretaker, str(folder)], stdout=subprocess.PIPE)
     reader, most = Archive.open(folder), 0
     while writing.poll() is None:

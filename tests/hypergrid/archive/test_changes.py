@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hypergrid.archive import Archive, Change, compared, told
-from hypergrid.archive.arrays.change_set import MOST_RUNS
+from hypergrid.archive import Archive, Change, compare_snapshots, diff_from_log
+from hypergrid.archive.arrays.change_set import MAX_RUNS
 from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Readings
 from hypergrid.core.times import Window
@@ -48,50 +48,54 @@ def test_both_tell_what_changed_and_how(archive: Archive, readings: Build) -> No
         first, "2", readings([("b", at[10], 1.0), ("b", at[11], 1.0), ("d", at[15], 2.0), ("a", at[3], 5.0)])
     )
     third = _commit(second, "3", readings([("c", at[4] + 7, 1.0), ("b", at[11], 4.0)]))
-    judged = third.read(AIR).take(np.array([0, 1, 5]))
+    judged = third.read(AIR).take_rows(np.array([0, 1, 5]))
     fourth = _commit(third, "4", flags=replace(judged, flag=np.full(3, 3, np.uint8)))
     expected = [
         (AIR, "new", 4, [(4, 5), (10, 12), (15, 16)], ["b", "c", "d"]),
         (AIR, "replaced", 2, [(3, 4), (11, 12)], ["a", "b"]),
         (AIR, "flags", 3, [(0, 2), (5, 6)], ["a"]),
     ]
-    assert _shown(told(fourth, first.snapshot)) == expected
+    assert _shown(diff_from_log(fourth, first.snapshot)) == expected
     # Between the two snapshots the reading that was new and then replaced is new.
     expected[1] = (AIR, "replaced", 1, [(3, 4)], ["a"])
-    assert _shown(compared(first, fourth)) == expected
-    assert told(fourth, fourth.snapshot) == compared(fourth, fourth) == ()
-    assert _shown(told(second, first.snapshot))[0] == (AIR, "new", 3, [(10, 12), (15, 16)], ["b", "d"])
+    assert _shown(compare_snapshots(first, fourth)) == expected
+    assert diff_from_log(fourth, fourth.snapshot) == compare_snapshots(fourth, fourth) == ()
+    assert _shown(diff_from_log(second, first.snapshot))[0] == (AIR, "new", 3, [(10, 12), (15, 16)], ["b", "d"])
     # Read backwards, readings are gone.
-    assert [row[1:3] for row in _shown(compared(fourth, first))] == [("replaced", 1), ("flags", 3), ("gone", 4)]
+    assert [row[1:3] for row in _shown(compare_snapshots(fourth, first))] == [
+        ("replaced", 1),
+        ("flags", 3),
+        ("gone", 4),
+    ]
 
 
 def test_what_only_arrived_again_or_has_other_tests_is_told(archive: Archive, readings: Build) -> None:
     first = _commit(archive, "1", readings([("a", 0, 1.0, 4, 5)]))
     other = replace(first.read(AIR), tests=np.array([4], np.uint16))
     second = _commit(first, "2", flags=other)
-    assert _shown(compared(first, second)) == [(AIR, "flags", 1, [(0, 1)], ["a"])]
-    assert _shown(told(second, first.snapshot)) == [(AIR, "flags", 1, [(0, 1)], ["a"])]
+    assert _shown(compare_snapshots(first, second)) == [(AIR, "flags", 1, [(0, 1)], ["a"])]
+    assert _shown(diff_from_log(second, first.snapshot)) == [(AIR, "flags", 1, [(0, 1)], ["a"])]
 
 
 def test_many_runs_are_told_as_few_that_hold_them(archive: Archive, readings: Build) -> None:
     # A hundred slices, each two from the next, but for one gap of a thousand.
     stamps = [(2 * n + (1000 if n > 40 else 0)) * SLICE for n in range(100)]
     newest = _commit(archive, "1", readings([("a", stamp, 1.0) for stamp in stamps]))
-    (change,) = told(newest, archive.snapshot)
-    assert len(change.runs) == MOST_RUNS
+    (change,) = diff_from_log(newest, archive.snapshot)
+    assert len(change.runs) == MAX_RUNS
     assert all(any(w.start_ns <= stamp < w.stop_ns for w in change.runs) for stamp in stamps)
     assert Window(81 * SLICE, 1082 * SLICE).intersect(change.runs[20]) is None
     assert sum(w.stop_ns - w.start_ns for w in change.runs) < 300 * SLICE
-    (exact,) = compared(archive, newest)
+    (exact,) = compare_snapshots(archive, newest)
     assert len(exact.runs) == exact.readings == 100
 
 
 def test_commits_that_are_not_between_are_named(archive: Archive, readings: Build) -> None:
     newest = _commit(archive, "1", readings([("a", 0, 1.0)]))
     with pytest.raises(NotFound, match="give the older snapshot first"):
-        told(archive, newest.snapshot)
+        diff_from_log(archive, newest.snapshot)
 
 
 def test_variables_that_are_new_are_compared(archive: Archive, readings: Build) -> None:
     newest = _commit(archive, "1", readings([("a", 0, 1.0)], variable="watermark"))
-    assert [(one.variable, one.kind) for one in compared(archive, newest)] == [("watermark", "new")]
+    assert [(one.variable, one.kind) for one in compare_snapshots(archive, newest)] == [("watermark", "new")]

@@ -13,7 +13,7 @@ import zarr
 
 from hypergrid.archive import Archive, FileEntry, Reject
 from hypergrid.archive.disk.checksums import commit_session
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.integrity import Defect
 from hypergrid.core.errors import NotAnArchive
 from hypergrid.core.flags import TESTS
@@ -174,7 +174,7 @@ def test_what_is_broken_in_the_store_is_named(archive: Archive, name: str) -> No
 
 
 def test_tests_that_do_not_exist_are_named(archive: Archive) -> None:
-    judged = archive.read(AIR).take(np.array([7]))
+    judged = archive.read(AIR).take_rows(np.array([7]))
     with archive.commit(batch="j", message="", now_ns=1) as writer:
         writer.flags(replace(judged, flag=np.array([3], np.uint8), tests=np.array([4], np.uint16)))
     assert _defects(archive) == []
@@ -226,7 +226,7 @@ def test_what_killed_runs_left_is_named(archive: Archive) -> None:
         ("orphan", "raw/ab/.partial-12-x"),
     ]
     # What a run that is at work uses is none.
-    with exclusive(archive.path / "staging" / "lock"):
+    with wait_for_lock(archive.path / "staging" / "lock"):
         assert _defects(archive) == []
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hypergrid.archive import Archive, Care, FileEntry, Reject
+from hypergrid.archive import Archive, FileEntry, Reject, RetentionPolicy
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.disk import checksums
-from hypergrid.archive.disk.checksums import read_checked, read_sums, sum_of, write_checked, write_sums
+from hypergrid.archive.disk.checksums import compute_sum, read_checked, read_sums, write_checked, write_sums
 from hypergrid.archive.disk.folder import MARKER
 from hypergrid.archive.durability import salvage
 from hypergrid.archive.integrity import check_files
@@ -62,7 +62,7 @@ def _make(folder: Path, readings: Build) -> None:
         if number == 1:
             archive.latest().cite()
     archive.add_layer(Layer("slope", np.arange(4.0), np.arange(3.0), np.ones((3, 4)), "degree"), now_ns=9)
-    archive.maintain(Care(keep_s=3600.0))
+    archive.maintain(RetentionPolicy(keep_s=3600.0))
 
 
 def _keep_raw(folder: Path, content: bytes) -> str:
@@ -179,7 +179,7 @@ def test_each_damaged_chunk_is_told_by_what_it_held(archive: Archive) -> None:
     # All else answers.
     assert len(Archive.open(archive.path).read(other)) == 0
     some = Archive.open(archive.path).read(AIR, series=np.arange(32, 40))
-    np.testing.assert_array_equal(some.value, newest.take(newest.index >= 32).value)
+    np.testing.assert_array_equal(some.value, newest.take_rows(newest.index >= 32).value)
 
 
 def test_readings_beside_slices_that_are_damaged_are_told_by_their_times(archive: Archive, readings: Build) -> None:
@@ -190,7 +190,7 @@ def test_readings_beside_slices_that_are_damaged_are_told_by_their_times(archive
     assert group.spans is not None
     for path in sorted((archive.path / "store" / "chunks").iterdir()):
         before = _flip(path, random.Random(1))
-        found = salvage.damage_of(VariableGroup.load(Archive.open(archive.path).root.group, AIR))
+        found = salvage.find_damage(VariableGroup.load(Archive.open(archive.path).root.group, AIR))
         if found.side_rows is not None:
             break
         path.write_bytes(before)
@@ -252,7 +252,7 @@ def test_json_that_was_written_by_hand_is_read_and_what_was_changed_is_not(tmp_p
 def test_checksums_come_back_and_a_list_of_them_is_checked_itself(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).write_bytes(name.encode() * 1000)
-    sums = [sum_of(tmp_path, name) for name in ("one", "two")]
+    sums = [compute_sum(tmp_path, name) for name in ("one", "two")]
     write_sums(tmp_path / "sums", sums)
     assert read_sums(tmp_path / "sums") == sums
     assert [one.size for one in sums] == [3000, 3000]
@@ -269,9 +269,9 @@ def test_what_an_expiry_that_was_killed_left_is_taken_over(archive: Archive, rea
     assert sums is not None
     (sums.folder / checksums.PENDING).touch()
     # Icechunk writes the oldest snapshot that it leaves anew.
-    archive.place.open().expire_snapshots(datetime.now(UTC))
+    archive.storage.open().expire_snapshots(datetime.now(UTC))
     assert [one.id for one in Archive.open(archive.path).snapshots][:1] == [archive.snapshot]
     with archive.latest().commit(batch="new", message="", now_ns=1) as writer:
         writer.readings(readings([("s1", 0, 1.0, 2, 0)]))
     assert not sums.is_pending
-    assert list(sums.damaged()) == []
+    assert list(sums.find_damaged()) == []

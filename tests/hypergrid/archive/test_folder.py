@@ -11,7 +11,7 @@ import pytest
 
 from hypergrid.archive import Archive
 from hypergrid.archive.disk.folder import MARKER
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.core.errors import ArchiveConflict, NotAnArchive
 from hypergrid.core.units import Variable
 
@@ -135,11 +135,11 @@ def test_who_waits_for_a_lock_is_told_once(tmp_path: Path) -> None:
     waits: list[str] = []
 
     def second() -> None:
-        with exclusive(tmp_path / "lock", on_wait=lambda: waits.append("told")):
+        with wait_for_lock(tmp_path / "lock", on_wait=lambda: waits.append("told")):
             waits.append("begun")
 
     thread = threading.Thread(target=second)
-    with exclusive(tmp_path / "lock", on_wait=lambda: waits.append("nobody is there")):
+    with wait_for_lock(tmp_path / "lock", on_wait=lambda: waits.append("nobody is there")):
         thread.start()
         while not waits:
             time.sleep(0.01)

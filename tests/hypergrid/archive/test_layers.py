@@ -179,6 +179,6 @@ def test_queries_find_the_layers_of_their_snapshot(tmp_path: Path, readings: Bui
     assert len(hg.open(made.path, snapshot=before.snapshot).layers) == 0
     source = ArchiveSource(opened.store, air)
     assert source.layer("elevation") is opened.layers["elevation"]
-    np.testing.assert_allclose(source.layer("elevation").at([(7.05, 45.0)]), [2400.0 + 1.0 / 6.0])
+    np.testing.assert_allclose(source.layer("elevation").sample([(7.05, 45.0)]), [2400.0 + 1.0 / 6.0])
     with pytest.raises(NotFound, match="unknown layer 'elevation'"):
         ArchiveSource(before, air).layer("elevation")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hypergrid.archive.disk.lock import exclusive, is_free
+from hypergrid.archive.disk.lock import is_free, wait_for_lock
 
 
 def test_the_lock_of_a_read_only_file_system_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,8 +19,8 @@ def test_the_lock_of_a_read_only_file_system_is_held(tmp_path: Path, monkeypatch
         return opened(path, flags, mode)
 
     monkeypatch.setattr(os, "open", read_only)
-    with exclusive(lock):
+    with wait_for_lock(lock):
         assert not is_free(lock)
     assert is_free(lock)
-    with pytest.raises(OSError, match="Read-only"), exclusive(tmp_path / "other"):
+    with pytest.raises(OSError, match="Read-only"), wait_for_lock(tmp_path / "other"):
         pass

@@ -35,7 +35,7 @@ def test_none_of_200_commits_from_4_processes_is_lost(folder: Path) -> None:
     assert len(archive.snapshots) == 201
     assert sorted(one.station for one in archive.series("v")) == ["s0", "s1", "s2", "s3"]
     for number in range(4):
-        own = found.take(found.index == number)
+        own = found.take_rows(found.index == number)
         np.testing.assert_array_equal(own.time_ns, np.arange(200) * 60_000_000_000)
         np.testing.assert_array_equal(own.value, np.arange(200) // 4)
 

@@ -106,11 +106,11 @@ def test_the_archive_holds_what_a_dictionary_holds(
         assert rows(newest.read("v", window=window, series=chosen)) == ordered(wanted)
 
         # How many there are at least is known without reading them.
-        assert newest.least_readings("v") == total.stored
-        assert newest.least_readings("v", most=2) >= min(total.stored, 3)
-        assert newest.least_readings("v", window=window, series=chosen) <= len(wanted)
+        assert newest.count_at_least("v") == total.stored
+        assert newest.count_at_least("v", maximum=2) >= min(total.stored, 3)
+        assert newest.count_at_least("v", window=window, series=chosen) <= len(wanted)
         good = [row for row in wanted if row[3] in (1, 2)]
-        assert newest.least_readings("v", window=window, series=chosen, flags=(1, 2)) <= len(good)
+        assert newest.count_at_least("v", window=window, series=chosen, flags=(1, 2)) <= len(good)
         whole = Window(CLUSTERS[0] - SLICE_NS, CLUSTERS[-1] + 100 * SLICE_NS)
         inside = [row for row in oracle.current.values() if whole.start_ns <= int(str(row[1])) < whole.stop_ns]
-        assert newest.least_readings("v", window=whole) >= len(inside) - total.side
+        assert newest.count_at_least("v", window=whole) >= len(inside) - total.side

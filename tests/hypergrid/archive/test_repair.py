@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypergrid.archive import Archive, Care
-from hypergrid.archive.arrays.records import Mended
+from hypergrid.archive import Archive, RetentionPolicy
+from hypergrid.archive.arrays.records import Repair
 from hypergrid.archive.disk.folder import MARKER
 from hypergrid.archive.durability.repair import repair_files
 from hypergrid.archive.integrity import ORPHANS
@@ -170,8 +170,12 @@ def test_a_damaged_tag_cites_its_snapshot_again(archive: Archive) -> None:
 def test_what_leads_to_the_newest_snapshot_is_lost_with_it(archive: Archive, kind: str) -> None:
     sums = archive.sums
     assert sums is not None
-    before = {one.name for one in sums.of(archive.snapshots[1].id)}
-    new = next(one.name for one in sums.of(archive.snapshot) if one.name.startswith(kind) and one.name not in before)
+    before = {one.name for one in sums.read_snapshot_sums(archive.snapshots[1].id)}
+    new = next(
+        one.name
+        for one in sums.read_snapshot_sums(archive.snapshot)
+        if one.name.startswith(kind) and one.name not in before
+    )
     flip(archive.path / "store" / new)
     with pytest.raises(DamagedArchive):
         batches(Archive.open(archive.path))
@@ -199,7 +203,7 @@ def test_history_ends_after_a_snapshot_that_is_damaged(archive: Archive, reading
     with pytest.raises(DamagedArchive):
         _ = Archive.open(archive.path).snapshots
     done = repair_files(archive.path)
-    assert Mended(f"store/snapshots/{old}", "is not whole; history ends after it", lost=True) in done
+    assert Repair(f"store/snapshots/{old}", "is not whole; history ends after it", lost=True) in done
     mended = Archive.open(archive.path)
     assert mended.snapshot == archive.snapshot
     assert [one.id for one in mended.snapshots][0] == archive.snapshot
@@ -267,7 +271,7 @@ def test_a_chunk_that_is_gone_costs_no_more_than_it_held(archive: Archive, readi
     with archive.commit(batch="more", message="more", now_ns=10) as writer:
         rows = [("s", (k + 100_000_000) * 10**9, float(k % 97) / 7, 2, 1) for k in range(3000)]
         writer.readings(readings(rows, variable="v"))
-    archive.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    archive.maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
     newest = Archive.open(archive.path)
     assert len(newest.snapshots) == 2
     chunks = [path for path in (archive.path / "store" / "chunks").iterdir() if path.name in before]
@@ -277,7 +281,7 @@ def test_a_chunk_that_is_gone_costs_no_more_than_it_held(archive: Archive, readi
 
 
 @pytest.mark.parametrize(
-    "ends", ["icechunk.Repository.garbage_collect", "hypergrid.archive.disk.checksums.Sums.settle"]
+    "ends", ["icechunk.Repository.garbage_collect", "hypergrid.archive.disk.checksums.SnapshotChecksums.settle"]
 )
 def test_what_a_maintenance_that_was_killed_left_is_whole(
     ends: str, archive: Archive, monkeypatch: pytest.MonkeyPatch
@@ -288,7 +292,7 @@ def test_what_a_maintenance_that_was_killed_left_is_whole(
     with monkeypatch.context() as patched:
         patched.setattr(ends, end)
         with pytest.raises(KeyboardInterrupt):
-            archive.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+            archive.maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
     assert wrong(Archive.open(archive.path)) == []
     assert [one for one in repair_files(archive.path) if one.lost] == []
     assert batches(Archive.open(archive.path)) == 4

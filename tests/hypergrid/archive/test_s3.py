@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypergrid.archive import Archive, Branch, Care, Reject, Result, S3Store, StoreError
+from hypergrid.archive import Archive, Branch, BranchResult, Reject, RetentionPolicy, S3Store, StoreError
 from hypergrid.archive.disk.folder import MARKER
 from hypergrid.core.errors import InvalidDeployment, NotAnArchive, NotFound, StoreUnavailable
 from hypergrid.core.readings import Position, Readings, Station
@@ -27,7 +27,7 @@ from tests.s3_server import PASSWORD, S3Server
 Build = Callable[..., Readings]
 AIR = "air_temperature"
 SLICE = 120 * 10**9
-AT_ONCE = Care(keep_s=0.0, every=10, most=5, least_s=0.0)
+AT_ONCE = RetentionPolicy(keep_s=0.0, every=10, max_snapshots=5, least_s=0.0)
 COMMITTER = Path(__file__).with_name("committer.py")
 
 
@@ -106,7 +106,7 @@ def test_no_commit_of_two_processes_is_lost(s3: S3Server, tmp_path: Path) -> Non
     found = archive.read("v")
     assert len(archive.snapshots) == 13
     for number in range(2):
-        value = found.take(found.index == number).value
+        value = found.take_rows(found.index == number).value
         np.testing.assert_array_equal(value, np.repeat(np.arange(6), 40))
 
 
@@ -126,7 +126,7 @@ def test_a_branch_comes_to_main_through_other_processes(archive: Archive, tmp_pa
     branch.commit([pickle.loads((tmp_path / "written").read_bytes())], [{"part": 0}], message="", now_ns=2)
     window = newest.extent(AIR)
     assert window is not None
-    result = Result("again", "", {"tests": 1}, [(AIR, window)], {AIR: [AIR]})
+    result = BranchResult("again", "", {"tests": 1}, [(AIR, window)], {AIR: [AIR]})
     assert branch.publish(result, lambda *_: None, now_ns=3) is not None
     Branch.remove(newest, "again")
     assert set(newest.latest().read(AIR).flag.tolist()) == {3}
@@ -182,7 +182,7 @@ def test_objects_of_a_commit_that_died_are_told_and_removed(archive: Archive, re
     with pytest.raises(KeyboardInterrupt):
         die()
     (defect,) = newest.check(grace_s=0)
-    assert (defect.kind, defect.where) == ("orphan", newest.place.where)
+    assert (defect.kind, defect.where) == ("orphan", newest.storage.where)
     assert newest.maintain(AT_ONCE).objects_removed > 0
     assert list(newest.check(grace_s=0)) == []
 
@@ -431,10 +431,10 @@ def test_a_marker_that_names_no_store_is_refused(tmp_path: Path, told: object, s
 
 
 def test_places_are_written_as_people_write_them() -> None:
-    assert S3Store.at("s3://networks/alps/pass/") == S3Store("networks", "alps/pass")
-    assert S3Store.at("s3://networks").url == "s3://networks"
-    assert S3Store.at("s3://networks/a", endpoint="http://h:9000/").endpoint == "http://h:9000"
-    assert S3Store("networks", "a").below("b").url == "s3://networks/a/b"
-    assert S3Store("networks").below("b").prefix == "b"
-    assert S3Store("networks").holds(S3Store("networks").below("b"))
+    assert S3Store.from_url("s3://networks/alps/pass/") == S3Store("networks", "alps/pass")
+    assert S3Store.from_url("s3://networks").url == "s3://networks"
+    assert S3Store.from_url("s3://networks/a", endpoint="http://h:9000/").endpoint == "http://h:9000"
+    assert S3Store("networks", "a").with_prefix("b").url == "s3://networks/a/b"
+    assert S3Store("networks").with_prefix("b").prefix == "b"
+    assert S3Store("networks").holds(S3Store("networks").with_prefix("b"))
     assert not S3Store("networks", "a").holds(S3Store("networks", "ab"))

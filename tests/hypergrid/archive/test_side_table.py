@@ -83,7 +83,7 @@ def test_flags_reach_rows_of_any_chunk(empty: Path, readings: Build, tmp_path: P
         given = readings([("a", n * SLICE + k, 1.0) for n in range(20) for k in (0, 5)], variable="v")
         with archive.commit(batch="1", message="", now_ns=1) as writer:
             writer.readings(given)
-        some = archive.latest().read("v").take(np.array([17, 18, 19]))
+        some = archive.latest().read("v").take_rows(np.array([17, 18, 19]))
         judged = replace(some, flag=np.full(3, 3, np.uint8), tests=np.full(3, 4, np.uint16))
         with archive.latest().commit(batch="2", message="", now_ns=1) as writer:
             assert writer.flags(judged) == 3
@@ -102,13 +102,13 @@ def test_only_chunks_that_reach_into_a_window_are_read(
         rows = [("a", n * SLICE + k, 1.0) for n in range(200) for k in (0, 5)]
         writer.readings(readings(rows, variable="v"))
     asked: list[slice] = []
-    read = variable_group.Table.read
+    read = variable_group.ColumnTable.read
 
-    def watched(self: variable_group.Table, *names: str, rows: slice = slice(None)) -> list[np.ndarray]:
+    def watched(self: variable_group.ColumnTable, *names: str, rows: slice = slice(None)) -> list[np.ndarray]:
         asked.append(rows)
         return read(self, *names, rows=rows)
 
-    monkeypatch.setattr(variable_group.Table, "read", watched)
+    monkeypatch.setattr(variable_group.ColumnTable, "read", watched)
     found = archive.latest().read("v", window=Window(95 * SLICE, 105 * SLICE))
     assert len(found) == 20
     assert asked == [slice(90, 110)]

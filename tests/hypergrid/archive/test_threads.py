@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hypergrid.archive import Archive
-from hypergrid.archive.arrays.cells import distinct
+from hypergrid.archive.arrays.cells import unique_numbers
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.units import Variable
 
@@ -54,4 +54,4 @@ def test_threads_store_what_one_after_the_other_does(tmp_path: Path) -> None:
 def test_distinct_numbers_near_and_far() -> None:
     for numbers in ([], [5], [7, 3, 7, 4], [-2, 10**9, -2], [0, 0, 0]):
         expected = sorted(set(numbers))
-        assert distinct(np.array(numbers, np.int64)).tolist() == expected
+        assert unique_numbers(np.array(numbers, np.int64)).tolist() == expected

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from hypergrid.archive import LAYOUT, Archive, Care
+from hypergrid.archive import LAYOUT, Archive, RetentionPolicy
 from hypergrid.archive.disk.folder import MARKER, READABLE, read_identity
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.durability.upgrade import WORKING, WRITERS, upgrade
 from hypergrid.core.errors import ArchiveConflict, DamagedArchive, OldLayout
 from tests.archives.make import HERE, answers
@@ -93,7 +93,7 @@ def test_an_upgrade_changes_no_answer_and_keeps_what_was_cited(layout: int, tmp_
     assert (again.changed, again.snapshot) == (False, done.snapshot)
     # The former snapshots expire like all others, and with them the chunks without checksums.
     cited = opened.cited[0]
-    opened.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    opened.maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
     assert {one.id for one in Archive.open(archive).snapshots} == {done.snapshot, cited}
     assert answers(archive)["cited"] == recorded_answers(layout)["cited"]
     assert list(Archive.open(archive).check(deep=True, grace_s=0)) == []
@@ -150,7 +150,7 @@ def prove_kills(folder: Path, layout: int, kills: int, *, seed: int) -> None:
             break
     upgrade(archive, now_ns=NOW_NS)
     assert without_ids(answers(archive)) == expected
-    assert WORKING not in Archive.open(archive).place.open().list_branches()
+    assert WORKING not in Archive.open(archive).storage.open().list_branches()
     assert list(Archive.open(archive).check(deep=True)) == []
     assert killed == kills
 
@@ -202,9 +202,9 @@ def test_an_upgrade_that_ends_between_two_steps_is_gone_on_with(
 
     with monkeypatch.context() as patched:
         if step == 0:
-            patched.setattr("hypergrid.archive.durability.upgrade._Run._examine", end)
+            patched.setattr("hypergrid.archive.durability.upgrade._UpgradeRun._examine", end)
         elif step == 1:
-            patched.setattr("hypergrid.archive.disk.checksums.Sums.adopt", end)
+            patched.setattr("hypergrid.archive.disk.checksums.SnapshotChecksums.adopt", end)
         elif step == 2:
             patched.setattr("hypergrid.archive.durability.upgrade.write_identity", end)
         else:
@@ -214,7 +214,7 @@ def test_an_upgrade_that_ends_between_two_steps_is_gone_on_with(
     assert without_ids(answers(archive)) == without_ids(recorded_answers(layout)), stops[step]
     done = upgrade(archive, now_ns=NOW_NS)
     assert done.resumed
-    assert WORKING not in Archive.open(archive).place.open().list_branches()
+    assert WORKING not in Archive.open(archive).storage.open().list_branches()
     assert without_ids(answers(archive)) == without_ids(recorded_answers(layout))
     assert list(Archive.open(archive).check(deep=True)) == []
 
@@ -224,7 +224,7 @@ def test_an_upgrade_that_ends_between_two_steps_is_gone_on_with(
 def test_nothing_is_upgraded_under_who_writes(layout: int, lock: str, tmp_path: Path) -> None:
     archive = fixture_of(layout, tmp_path)
     (archive / lock).parent.mkdir(exist_ok=True)
-    with exclusive(archive / lock), pytest.raises(ArchiveConflict, match="is at work .* end it, then upgrade"):
+    with wait_for_lock(archive / lock), pytest.raises(ArchiveConflict, match="is at work .* end it, then upgrade"):
         upgrade(archive, now_ns=NOW_NS)
     assert read_identity(archive).version == layout
     assert upgrade(archive, now_ns=NOW_NS).changed

@@ -8,14 +8,14 @@ import pytest
 
 from hypergrid.cli.console import (
     Footnotes,
-    explained,
-    notes_in,
-    say,
-    say_error,
+    escape_invisible,
+    explain_error,
+    show_error,
     show_json,
     show_line,
+    show_message,
     show_table,
-    visible,
+    split_notes,
 )
 
 
@@ -44,21 +44,21 @@ def test_footnotes_are_numbered_and_equal_ones_are_one(capsys: pytest.CaptureFix
 
 def test_a_comment_is_its_notes_whole() -> None:
     comment = "not fitted (no pairs; raise cutoff_m (now 5)); taken instead; 3 of 4 cells"
-    assert notes_in(comment) == ["not fitted (no pairs; raise cutoff_m (now 5))", "taken instead", "3 of 4 cells"]
-    assert notes_in("") == []
+    assert split_notes(comment) == ["not fitted (no pairs; raise cutoff_m (now 5))", "taken instead", "3 of 4 cells"]
+    assert split_notes("") == []
 
 
 def test_errors_of_the_system_say_what_to_do() -> None:
-    assert explained(OSError(errno.EROFS, "Read-only file system", "/a/lock")) == (
+    assert explain_error(OSError(errno.EROFS, "Read-only file system", "/a/lock")) == (
         "/a/lock: read-only file system; nothing was written; mount it for writing, or work on a copy"
     )
-    assert explained(OSError(errno.ENOSPC, "No space left on device", "x")).endswith(
+    assert explain_error(OSError(errno.ENOSPC, "No space left on device", "x")).endswith(
         "make room, and give the command again"
     )
     # As Arrow's writer says it.
     nameless = OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
-    assert explained(nameless) == "no space left on device; make room, and give the command again"
-    assert explained(OSError("no number")) == "no number"
+    assert explain_error(nameless) == "no space left on device; make room, and give the command again"
+    assert explain_error(OSError("no number")) == "no number"
 
 
 UNSEEN = "A\x1b]0;owned\x07\x9b2J\u202egnp.exe\u2066\u200b\r"
@@ -66,8 +66,8 @@ UNSEEN = "A\x1b]0;owned\x07\x9b2J\u202egnp.exe\u2066\u200b\r"
 
 def test_what_a_terminal_would_obey_is_shown_and_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
     shown = r"A\x1b]0;owned\x07\x9b2J\u202egnp.exe\u2066\u200b\r"
-    say(UNSEEN)
-    say_error(UNSEEN)
+    show_message(UNSEEN)
+    show_error(UNSEEN)
     show_line(UNSEEN)
     out, err = capsys.readouterr()
     assert err == f"{shown}\nhypergrid: {shown}\n"
@@ -81,4 +81,4 @@ def test_what_a_terminal_would_obey_is_shown_and_not_sent(capsys: pytest.Capture
 
 def test_letters_of_all_languages_stay_as_they_are() -> None:
     text = "Zürich, 東京, القاهرة, Ελλάδα, 5 °C, m³\tand\nso on"
-    assert visible(text) == text
+    assert escape_invisible(text) == text

@@ -5,12 +5,12 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypergrid.core.lru_cache import Bounded
+from hypergrid.core.lru_cache import LruCache
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40)), max_size=40))
 def test_the_least_recently_used_goes_and_what_is_put_again_counts_once(asked: list[tuple[int, int]]) -> None:
-    store, oracle = Bounded[int, str](60), list[tuple[int, int]]()
+    store, oracle = LruCache[int, str](60), list[tuple[int, int]]()
     for key, size in asked:
         assert store.peek(key) == next((str(held) for name, held in oracle if name == key), None)
         oracle = [*(item for item in oracle if item[0] != key), (key, size)]
@@ -23,7 +23,7 @@ def test_the_least_recently_used_goes_and_what_is_put_again_counts_once(asked: l
 
 
 def test_a_forked_child_holds_nothing_and_waits_for_no_lock() -> None:
-    store = Bounded[str, str](60)
+    store = LruCache[str, str](60)
     store.put("a", "held", 10)
     with store._lock:  # as another thread would hold it
         child = os.fork()

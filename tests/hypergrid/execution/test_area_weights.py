@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.core.errors import HyperGridError, InvalidQuery
-from hypergrid.execution.running.weight_shares import cells_below, shares_in_space
+from hypergrid.execution.running.weight_shares import find_cells_below, find_space_shares
 from hypergrid.formats.results import to_bytes
 from hypergrid.perspective import question_from_json
-from hypergrid.perspective.build.uncertainty_spec import averaged
+from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 
 Floats = NDArray[np.float64]
 MODEL = hg.variogram("exponential", psill=1.0, range_m=40_000.0, nugget=0.1)
@@ -255,9 +255,9 @@ def brute_variance(query: hg.Query, weights: Floats) -> Floats:
     """Variance of weighted sums of cells from the covariance of all estimates' errors, slice by slice."""
     data = readings(holes=0.0)
     lon, lat = data["lon"].to_numpy(), data["lat"].to_numpy()
-    metres = hg.topology.Metres(query.surface().perspective.bases()[0].topology.space)  # type: ignore[arg-type]
-    stations = metres.of(np.stack([lon, lat], axis=1))
-    cells = metres.of(DEGREES.centres(np.arange(DEGREES.count)))
+    metres = hg.topology.Metres(query.surface().perspective.list_bases()[0].topology.space)  # type: ignore[arg-type]
+    stations = metres.project(np.stack([lon, lat], axis=1))
+    cells = metres.project(DEGREES.centres(np.arange(DEGREES.count)))
 
     def gamma(a: Floats, b: Floats) -> Floats:
         away = np.linalg.norm(a[:, None] - b[None], axis=2)
@@ -293,15 +293,15 @@ def test_shares_in_space_are_the_aggregates_weights(function: str, cells: dict[s
     query = kriged(readings(holes=0.0)).aggregate(function, **cells, min_coverage=0)
     values = kriged(readings(holes=0.0)).compute()["value"].to_numpy().reshape(6, -1)
     surface = query.plan().surface
-    _, aggregates = averaged(surface)
-    below, covers = cells_below(aggregates, np.arange(surface.topology.space.count))
+    _, aggregates = split_aggregates(surface)
+    below, covers = find_cells_below(aggregates, np.arange(surface.topology.space.count))
     known = np.random.default_rng(0).random(len(below)) < 0.7
-    weights = shares_in_space(aggregates, covers, np.ones(len(below), bool)).weights
+    weights = find_space_shares(aggregates, covers, np.ones(len(below), bool)).weights
     found = values[:, below] @ weights.T.toarray()
     if "time" in cells:
         found = found.reshape(2, 3, -1).mean(axis=1) if function == "mean" else found.reshape(2, 3, -1).sum(axis=1)
     np.testing.assert_allclose(found, query.compute()["value"].to_numpy().reshape(found.shape), rtol=1e-11)
-    partly = shares_in_space(aggregates, covers, known).weights
+    partly = find_space_shares(aggregates, covers, known).weights
     if function == "mean":
         np.testing.assert_allclose(partly.sum(axis=1), 1, rtol=1e-12)
         scaled = weights.toarray()[:, known]

@@ -16,7 +16,7 @@ def test_a_box_holds_what_the_whole_does(name: str, *, pull: bool) -> None:
     reference = Evaluator()
     whole = reference.surface(here, places)
     shape = whole.value.shape
-    pulled = frozenset(item.token for item in here.chain()[1:]) if pull else frozenset[str]()
+    pulled = frozenset(item.token for item in here.list_chain()[1:]) if pull else frozenset[str]()
     evaluator = Evaluator(pulled=pulled)
     for times in (np.arange(2), np.arange(2, count), np.arange(1, count, 3)):
         for some in (places[:3], places[3:]):
@@ -29,8 +29,8 @@ def test_a_box_holds_what_the_whole_does(name: str, *, pull: bool) -> None:
             assert (box.variance is None) == (whole.variance is None)
             if box.variance is not None and whole.variance is not None:
                 np.testing.assert_allclose(box.variance, whole.variance[index], rtol=1e-9, atol=1e-9)
-    assert evaluator.remarks.notes == reference.remarks.notes
+    assert evaluator.diagnostics.notes == reference.diagnostics.notes
     assert evaluator.left_out == reference.left_out
-    assert {grid: marks.tolist() for grid, marks in evaluator.remarks.extrapolated.items()} == {
-        grid: marks.tolist() for grid, marks in reference.remarks.extrapolated.items()
+    assert {grid: marks.tolist() for grid, marks in evaluator.diagnostics.extrapolated.items()} == {
+        grid: marks.tolist() for grid, marks in reference.diagnostics.extrapolated.items()
     }

@@ -7,8 +7,8 @@ import pytest
 
 from hypergrid.execution import make_plan, run
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.operators.sparse_cells import SparseCells, stored, taken
-from hypergrid.execution.planning.dependencies import first_and_last_boxes, needed_below
+from hypergrid.execution.operators.sparse_cells import SparseCells, select_kept_times, store_sparse
+from hypergrid.execution.planning.dependencies import find_all_needed, first_and_last_boxes
 from hypergrid.execution.planning.strategy import Strategy, path
 from hypergrid.execution.running.buffers import Buffer
 from hypergrid.execution.running.run import Outcome
@@ -25,7 +25,7 @@ def ran(query: Query, *, buffered: bool, k: int = 0, places: int = 64, times: in
     # Of what commutes few slices are interpolated: here each is.
     plan = make_plan(query.surface(), rules=tuple(rule for rule in RULES if rule is not commute))
     chosen = Strategy(k, len(path(plan.surface)), "test", buffered=buffered)
-    boxes = replace(plan, block_cells=places, block_times=times, chosen=chosen)
+    boxes = replace(plan, block_cells=places, block_times=times, strategy_choice=chosen)
     return list(run(boxes))[-1].outcome, plan.surface
 
 
@@ -39,7 +39,7 @@ def sliding(slices: int = 60) -> Query:
 def test_with_buffers_no_cell_is_computed_twice(name: str, times: int) -> None:
     outcome, surface = ran(CHAINS[name](), buffered=True, places=23, times=times)
     assert outcome.work
-    for item in surface.chain():
+    for item in surface.list_chain():
         # A place of coarser cells needs several of finer ones; none of them belongs to two.
         assert outcome.work.get(item.token, 0) <= item.topology.count, item.operator.describe()
 
@@ -83,7 +83,7 @@ def test_the_candidate_window_closes_behind_the_boxes() -> None:
     first, last = first_and_last_boxes(surface, boxes)
     slices = surface.source.token
     for number, times in enumerate(boxes):
-        needed = needed_below(surface, times)[slices]
+        needed = find_all_needed(surface, times)[slices]
         assert (last[slices][needed] >= number).all()
         assert (first[slices][needed] <= number).all()
     assert (np.diff(last[slices]) >= 0).all()
@@ -98,12 +98,12 @@ def test_a_buffer_computes_what_it_does_not_hold() -> None:
         return Cells(np.multiply.outer(times, np.ones(3)), count, np.ones((1, 1), dtype=np.int64))
 
     places = np.arange(3)
-    buffer.take(places, np.array([2, 3, 5]), compute)
-    assert buffer.take(places, np.array([1, 3, 4, 5]), compute).value[:, 0].tolist() == [1, 3, 4, 5]
-    buffer.keep(np.arange(8), 3)
-    assert buffer.held == 2 * 3
-    assert buffer.take(places, np.array([3, 4]), compute).value[:, 0].tolist() == [3, 4]
-    assert buffer.take(np.arange(2), np.array([4]), compute).value.shape == (1, 3)
+    buffer.get_cells(places, np.array([2, 3, 5]), compute)
+    assert buffer.get_cells(places, np.array([1, 3, 4, 5]), compute).value[:, 0].tolist() == [1, 3, 4, 5]
+    buffer.evict_old(np.arange(8), 3)
+    assert buffer.cell_count == 2 * 3
+    assert buffer.get_cells(places, np.array([3, 4]), compute).value[:, 0].tolist() == [3, 4]
+    assert buffer.get_cells(np.arange(2), np.array([4]), compute).value.shape == (1, 3)
     assert asked == [[2, 3, 5], [1, 4], [3], [4]]
 
 
@@ -114,10 +114,10 @@ def test_few_values_are_kept_sparse_and_come_back_as_they_were(density: float) -
     present[rng.permutation(2000)[: int(2000 * density)]] = True
     value = np.where(present, rng.normal(size=2000), np.nan).reshape(100, 20)
     cells = Cells(value, np.isfinite(value).astype(np.int64), np.ones((1, 1), dtype=np.int64))
-    kept = stored(cells)
+    kept = store_sparse(cells)
     assert isinstance(kept, SparseCells) == (density < 0.3)
     for times in (None, np.arange(100), np.array([0, 7, 8, 99]), np.array([50])):
-        part = taken(kept, times)
+        part = select_kept_times(kept, times)
         rows = slice(None) if times is None else times
         np.testing.assert_array_equal(part.value, value[rows])
         np.testing.assert_array_equal(part.count, cells.count[rows])

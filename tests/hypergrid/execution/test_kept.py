@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.execution.running.result_cache import KEPT, KeptResults
+from hypergrid.execution.running.result_cache import RESULT_CACHE, DatasetCache
 from hypergrid.query import Query
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
@@ -18,9 +18,9 @@ MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
 
 @pytest.fixture(autouse=True)
 def empty() -> Iterator[None]:
-    KEPT.clear()
+    RESULT_CACHE.clear()
     yield
-    KEPT.clear()
+    RESULT_CACHE.clear()
 
 
 def network(shift: float = 0.0) -> Query:
@@ -37,10 +37,10 @@ def maps(shift: float = 0.0) -> Query:
 
 
 def test_the_same_question_is_answered_from_what_is_kept() -> None:
-    before = KEPT.statistics()
+    before = RESULT_CACHE.statistics()
     first, told = maps().compute(reuse=True), list[float]()
     second = maps().compute(reuse=True, progress=told.append)
-    after = KEPT.statistics()
+    after = RESULT_CACHE.statistics()
     assert (after.misses - before.misses, after.hits - before.hits, after.entries) == (1, 1, 1)
     assert np.shares_memory(first["value"].to_numpy(), second["value"].to_numpy())
     assert told == [1.0]
@@ -49,9 +49,9 @@ def test_the_same_question_is_answered_from_what_is_kept() -> None:
 
 def test_without_reuse_nothing_is_kept_or_taken() -> None:
     maps().compute(reuse=True)
-    before = KEPT.statistics()
+    before = RESULT_CACHE.statistics()
     fresh = maps().compute()
-    assert KEPT.statistics() == before
+    assert RESULT_CACHE.statistics() == before
     fresh["value"][:] = 0.0
 
 
@@ -70,9 +70,9 @@ def test_other_questions_and_other_data_are_computed(other: object) -> None:
     maps().compute(reuse=True)
     maps().aggregate("mean", time="1h").with_variance(correlation_time="3h").compute(reuse=True)
     query = other()  # type: ignore[operator]
-    hits = KEPT.statistics().hits
+    hits = RESULT_CACHE.statistics().hits
     found = query.compute(reuse=True)
-    assert KEPT.statistics().hits == hits
+    assert RESULT_CACHE.statistics().hits == hits
     xr.testing.assert_identical(found, query.compute())
 
 
@@ -98,7 +98,7 @@ def made(size: int) -> xr.Dataset:
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 40)), max_size=40))
 def test_the_bound_holds_and_the_least_recently_used_goes_first(asked: list[tuple[int, int]]) -> None:
-    kept, oracle = KeptResults(allowed_bytes=8 * 60), list[tuple[str, int]]()
+    kept, oracle = DatasetCache(allowed_bytes=8 * 60), list[tuple[str, int]]()
     for number, size in asked:
         key = f"{number} {size}"
         found = kept.get(key)
@@ -116,7 +116,7 @@ def test_the_bound_holds_and_the_least_recently_used_goes_first(asked: list[tupl
 
 
 def test_what_is_larger_than_all_may_be_is_not_kept_and_drops_nothing() -> None:
-    kept = KeptResults(allowed_bytes=800)
+    kept = DatasetCache(allowed_bytes=800)
     kept.keep("small", made(10))
     large = kept.keep("large", made(101))
     large["value"][0] = 1.0
@@ -126,19 +126,19 @@ def test_what_is_larger_than_all_may_be_is_not_kept_and_drops_nothing() -> None:
 
 def test_the_bound_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYPERGRID_KEPT_BYTES", "1000")
-    assert KEPT.statistics().allowed_bytes == 1000
+    assert RESULT_CACHE.statistics().allowed_bytes == 1000
     maps().compute(reuse=True)
-    assert KEPT.statistics().entries == 0
+    assert RESULT_CACHE.statistics().entries == 0
 
 
 def test_counts_that_are_one_column_take_one_column() -> None:
     result = maps().compute(reuse=True)
     arrays = sum(result[name].nbytes for name in ("value", "count", "count_possible"))
-    assert result["value"].nbytes < KEPT.statistics().held_bytes < arrays
+    assert result["value"].nbytes < RESULT_CACHE.statistics().held_bytes < arrays
 
 
 def test_threads_share_what_is_kept() -> None:
-    kept, wrong = KeptResults(allowed_bytes=8 * 50), list[str]()
+    kept, wrong = DatasetCache(allowed_bytes=8 * 50), list[str]()
 
     def work(own: int) -> None:
         for turn in range(200):

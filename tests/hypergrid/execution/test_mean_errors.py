@@ -16,14 +16,14 @@ import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, InvalidTime
 from hypergrid.execution.running import mean_errors
 from hypergrid.execution.running.weight_shares import (
-    cells_below,
+    find_cells_below,
+    find_space_shares,
+    find_time_shares,
     refuse_mixed,
-    shares_in_space,
-    shares_in_time,
 )
 from hypergrid.interpolation import WEIGHTS
 from hypergrid.perspective import Interpolate, question_from_json
-from hypergrid.perspective.build.uncertainty_spec import averaged
+from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 
 Floats = NDArray[np.float64]
 MODEL = hg.variogram("exponential", psill=1.0, range_m=500.0, nugget=0.1, nugget_is="measurement error")
@@ -79,11 +79,11 @@ def test_shares_times_slices_and_cells_are_the_aggregates(
         return  # Cells that are no unions of those below.
     wanted = query.compute()["value"].to_numpy()
     surface = query.plan().surface
-    _, aggregates = averaged(surface)
-    below, covers = cells_below(aggregates, np.arange(surface.topology.space.count))
+    _, aggregates = split_aggregates(surface)
+    below, covers = find_cells_below(aggregates, np.arange(surface.topology.space.count))
     present = np.isfinite(slices).all(axis=1)
-    in_time = shares_in_time(aggregates, present)
-    in_space = shares_in_space(aggregates, covers, np.ones(len(below), dtype=bool))
+    in_time = find_time_shares(aggregates, present)
+    in_space = find_space_shares(aggregates, covers, np.ones(len(below), dtype=bool))
     try:
         refuse_mixed(aggregates, in_time, in_space)
     except InvalidQuery:
@@ -193,7 +193,7 @@ def test_the_layer_that_an_interpolation_uses_is_part_of_its_content() -> None:
         for layers in ((), (("elevation", "a"),), (("elevation", "b"),))
     )
     assert len({repr(operator.content()) for operator in (plain, low, high)}) == 3
-    remembering = [replace(plain, memory=memory) for memory in (None, 0.0, 3600.0, "estimate")]
+    remembering = [replace(plain, error_correlation=memory) for memory in (None, 0.0, 3600.0, "estimate")]
     assert len({repr(operator.content()) for operator in remembering}) == 4
 
 

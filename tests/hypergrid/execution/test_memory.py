@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hypergrid.execution.running import buffer_pool
-from hypergrid.execution.running.buffer_pool import LARGE_BYTES, MOST_BYTES, SPARE, empty
+from hypergrid.execution.running.buffer_pool import BUFFER_POOL, LARGE_BYTES, MAX_BYTES, allocate
 
 LARGE = (LARGE_BYTES // 8,)
 
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
     gc.collect()
-    SPARE.drop()
+    BUFFER_POOL.clear()
     yield
     gc.collect()
-    SPARE.drop()
+    BUFFER_POOL.clear()
 
 
 def place(array: np.ndarray) -> int:
@@ -31,47 +31,47 @@ def place(array: np.ndarray) -> int:
 
 
 def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
-    first = empty(LARGE).reshape(2, -1)
+    first = allocate(LARGE).reshape(2, -1)
     first[:] = 1.0
     here, view = place(first), first[1, 5:9]
     del first
-    assert SPARE.sizes == ()
-    second = empty(LARGE)
+    assert BUFFER_POOL.sizes == ()
+    second = allocate(LARGE)
     assert place(second) != here
     assert view.tolist() == [1.0] * 4
     del view
-    assert SPARE.sizes == (LARGE_BYTES,)
-    assert place(empty(LARGE)) == here
+    assert BUFFER_POOL.sizes == (LARGE_BYTES,)
+    assert place(allocate(LARGE)) == here
 
 
 def test_only_memory_of_the_same_size_is_taken() -> None:
-    del_me = empty(LARGE)
+    del_me = allocate(LARGE)
     del del_me
-    other = empty((LARGE[0] + 8,))
+    other = allocate((LARGE[0] + 8,))
     other[:] = 2.0
-    assert SPARE.sizes == (LARGE_BYTES,)
+    assert BUFFER_POOL.sizes == (LARGE_BYTES,)
 
 
 def test_small_arrays_are_the_allocator_s() -> None:
-    small = empty((10, 10))
+    small = allocate((10, 10))
     assert small.shape == (10, 10)
     del small
-    assert SPARE.sizes == ()
+    assert BUFFER_POOL.sizes == ()
 
 
 def test_what_is_kept_is_bounded_and_the_oldest_goes() -> None:
-    count = MOST_BYTES // LARGE_BYTES
-    arrays = [empty((LARGE[0] + 8 * (number == 0),)) for number in range(count + 1)]
+    count = MAX_BYTES // LARGE_BYTES
+    arrays = [allocate((LARGE[0] + 8 * (number == 0),)) for number in range(count + 1)]
     while arrays:
         arrays.pop(0)
-    assert sum(SPARE.sizes) <= MOST_BYTES
-    assert LARGE_BYTES + 64 not in SPARE.sizes
+    assert sum(BUFFER_POOL.sizes) <= MAX_BYTES
+    assert LARGE_BYTES + 64 not in BUFFER_POOL.sizes
 
 
 def test_threads_never_share_a_piece() -> None:
     def work(number: int) -> bool:
         for _ in range(20):
-            mine = empty(LARGE)
+            mine = allocate(LARGE)
             mine[::512] = number
             if not (mine[::512] == number).all():
                 return False
@@ -80,4 +80,4 @@ def test_threads_never_share_a_piece() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))
-    assert len(SPARE.sizes) <= 4
+    assert len(BUFFER_POOL.sizes) <= 4

@@ -16,11 +16,11 @@ from hypergrid.core.readings import Readings
 from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.execution import ORDERS
 from hypergrid.execution.orders.estimate import NEIGHBOURS, complete
-from hypergrid.execution.orders.lattice import Lattice, lattice_of
-from hypergrid.execution.orders.orders import order_of
-from hypergrid.execution.orders.walk import Walking
+from hypergrid.execution.orders.lattice import Lattice, make_lattice
+from hypergrid.execution.orders.orders import make_order
+from hypergrid.execution.orders.walk import WalkSettings
 from hypergrid.execution.running.evaluate import Evaluator
-from hypergrid.execution.running.some_times import SomeTimes
+from hypergrid.execution.running.some_times import TimeCellEvaluator
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.query import OpenArchive, Query
 from tests.support.networks import random_archive
@@ -74,20 +74,20 @@ def test_no_cell_is_computed_twice_and_all_are_as_computed_whole(
 ) -> None:
     query = SURFACES[what]()
     expected = query.compute()
-    lattice = lattice_of(query.plan().surface)
+    lattice = make_lattice(query.plan().surface)
     calls = np.zeros(lattice.cells, dtype=int)
-    surface, times = Evaluator.surface, SomeTimes.times
+    surface, times = Evaluator.surface, TimeCellEvaluator.evaluate_times
 
     def counted_places(self: Evaluator, here: object, cells: NDArray[np.intp], **more: object) -> object:
         np.add.at(calls, cells, 1)
         return surface(self, here, cells, **more)  # type: ignore[arg-type]
 
-    def counted_times(self: SomeTimes, here: object, cells: NDArray[np.intp]) -> object:
+    def counted_times(self: TimeCellEvaluator, here: object, cells: NDArray[np.intp]) -> object:
         np.add.at(calls, cells, 1)
         return times(self, here, cells)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Evaluator, "surface", counted_places)
-    monkeypatch.setattr(SomeTimes, "times", counted_times)
+    monkeypatch.setattr(TimeCellEvaluator, "evaluate_times", counted_times)
     fractions = []
     for refinement in query.refine(order=order, seed=4):
         fractions.append(refinement.fraction)
@@ -115,7 +115,7 @@ def test_lattices_of_surfaces() -> None:
         # What lies around an instant tells it: all are computed at once.
         "instants": Lattice("space", 1, 1),
     }
-    assert {what: lattice_of(SURFACES[what]().plan().surface) for what in expected} == expected
+    assert {what: make_lattice(SURFACES[what]().plan().surface) for what in expected} == expected
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -123,13 +123,13 @@ def test_lattices_of_surfaces() -> None:
 @settings(max_examples=30)
 def test_orders_serve_every_cell_of_a_lattice_once(name: str, rows: int, columns: int, short: int, count: int) -> None:
     lattice = Lattice("time", rows * columns + short % columns, columns)
-    order, served = order_of(name, lattice, Walking()), []
-    while len(cells := order.next(count)):
+    order, served = make_order(name, lattice, WalkSettings()), []
+    while len(cells := order.next_cells(count)):
         assert len(cells) <= count
-        order.tell(cells, np.sin(cells)[None, :])
+        order.add_values(cells, np.sin(cells)[None, :])
         served.extend(cells.tolist())
     assert sorted(served) == list(range(lattice.cells))
-    assert len(order.next(count)) == 0
+    assert len(order.next_cells(count)) == 0
 
 
 def test_days_are_rows() -> None:
@@ -302,10 +302,13 @@ def test_errors_of_estimates_are_what_they_say(order: str, widths: tuple[float, 
     ratios = []
     for seed in range(20):
         values = smooth((40, 30), widths, seed)
-        serving, computed = order_of(order, Lattice("space", 1200, 30), Walking(seed=seed)), np.zeros(1200, dtype=bool)
+        serving, computed = (
+            make_order(order, Lattice("space", 1200, 30), WalkSettings(seed=seed)),
+            np.zeros(1200, dtype=bool),
+        )
         while computed.sum() < count:
-            cells = serving.next(10)
-            serving.tell(cells, values.ravel()[cells][None, :])
+            cells = serving.next_cells(10)
+            serving.add_values(cells, values.ravel()[cells][None, :])
             computed[cells] = True
         computed = computed.reshape(values.shape)
         found, error = complete(np.where(computed, values, np.nan), computed)

@@ -8,7 +8,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.archive import Archive
-from hypergrid.archive.arrays.cells import Cells, Tile
+from hypergrid.archive.arrays.cells import CellArrays, Tile
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import SECOND_NS, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES, Variable
@@ -45,7 +45,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     flag = np.where(random.random(len(index)) < 0.03, 4, 1).astype(np.uint8)
     there = (random.random(len(index)) > 0.05) & ((index != 3) | (time_ns < time_ns[900]))
     arrived = time_ns + SECOND_NS
-    readings = Readings(series, index, time_ns, value, flag, arrived).take(there)
+    readings = Readings(series, index, time_ns, value, flag, arrived).take_rows(there)
     with made.commit(batch="one", message="all", now_ns=START_NS) as writer:
         writer.stations(known)
         writer.readings(readings)
@@ -63,7 +63,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "WHOLE_READINGS", 1000)
     monkeypatch.setattr(pieces, "CHUNKS_AT_ONCE", CHUNKS)
-    monkeypatch.setattr(pieces, "TOGETHER", 20_000)
+    monkeypatch.setattr(pieces, "BATCH_READINGS", 20_000)
 
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=9000.0, nugget=0.05)
@@ -150,7 +150,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     known = [Station(name, name, (Position(None, lon, 46.0, 500.0),)) for name, lon in (("s0", 7.0), ("s1", 7.1))]
     with made.commit(batch="one", message="all", now_ns=START_NS) as writer:
         writer.stations(known)
-        writer.readings(readings.take(random.random(len(index)) > 0.01))
+        writer.readings(readings.take_rows(random.random(len(index)) > 0.01))
     return made.latest()
 
 
@@ -174,14 +174,14 @@ def test_intervals_that_overlap_are_taken_alike(
 def test_no_chunk_is_decompressed_twice(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     in_small_pieces(monkeypatch)
     read: list[tuple[int, int, int]] = []
-    plain = Cells.read
+    plain = CellArrays.read
 
-    def counted(self: Cells, rows: slice, columns: slice, **given: bool) -> Tile:
+    def counted(self: CellArrays, rows: slice, columns: slice, **given: bool) -> Tile:
         read.extend((row // 2048, columns.start, 0) for row in range(rows.start // 2048 * 2048, rows.stop, 2048))
         assert rows.stop - rows.start <= CHUNKS * 2048
         return plain(self, rows, columns, **given)
 
-    monkeypatch.setattr(Cells, "read", counted)
+    monkeypatch.setattr(CellArrays, "read", counted)
     hg.open(archive.path)["air_temperature"].aggregate("mean", time="month").compute()
     assert len(read) == len(set(read)) >= 8
 

@@ -13,8 +13,8 @@ import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import ORDERS, make_plan
-from hypergrid.execution.orders.orders import PART_CELLS, Known
-from hypergrid.execution.planning.measured import TABLE
+from hypergrid.execution.orders.orders import PART_CELLS, FixedOrder
+from hypergrid.execution.planning.measured import MEASUREMENTS
 from hypergrid.execution.running.evaluate import Evaluator
 from hypergrid.query import Query
 from tests.support.networks import random_archive
@@ -196,8 +196,8 @@ def test_coarse_to_fine_is_by_how_often_rows_and_columns_can_be_halved(shape: tu
 @pytest.mark.parametrize("count", [1, 7, 1000, PART_CELLS, 10**7])
 def test_cells_are_served_in_lots_of_any_size(count: int) -> None:
     shape = (600, 901)
-    known, lots = Known(ORDERS["coarse_to_fine"](shape)), []
-    while len(lot := known.next(count)) and len(lots) < 50:
+    known, lots = FixedOrder(ORDERS["coarse_to_fine"](shape)), []
+    while len(lot := known.next_cells(count)) and len(lots) < 50:
         lots.append(lot)
     served = np.concatenate(lots)
     assert {len(lot) for lot in lots[:-1]} <= {count}
@@ -250,8 +250,8 @@ def test_explain_tells_what_was_measured() -> None:
     told = query.explain(strategy="top_down", measured=True)
     assert "by measured unit costs of 2 of 2 steps" in told.splitlines()[-1]
     plan = query.plan()
-    for number, (step, item) in enumerate(zip(plan.steps, plan.surface.chain(), strict=True)):
-        found = TABLE.get(item.token)
+    for number, (step, item) in enumerate(zip(plan.steps, plan.surface.list_chain(), strict=True)):
+        found = MEASUREMENTS.get(item.token)
         assert found is not None
         columns = next(line for line in reversed(told.splitlines()) if f"  {number}. " in line).split()
         assert float(columns[0].replace(",", "")) == step.cells
@@ -289,6 +289,6 @@ def test_time_cells_that_are_too_many_to_list_project_no_less(name: str, monkeyp
     listed = make_plan(surface, strategy="bottom_up")
     short = make_plan(surface, strategy="bottom_up", allowed_bytes=listed.projected_bytes // 2)
     assert short.block_times is not None
-    monkeypatch.setattr("hypergrid.execution.planning.plan.MOST_LISTED", 1)
+    monkeypatch.setattr("hypergrid.execution.planning.plan.MAX_LISTED", 1)
     shared = make_plan(surface, strategy="bottom_up", allowed_bytes=listed.projected_bytes // 2)
     assert (shared.block_times, shared.block_cells) <= (short.block_times, short.block_cells)

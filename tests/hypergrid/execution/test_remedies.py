@@ -87,7 +87,7 @@ def test_cells_that_are_never_complete_are_told_from_readings_held_at_once(
     years: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pieces, "WHOLE_READINGS", 100)
-    monkeypatch.setattr(pieces, "TOGETHER", 10)
+    monkeypatch.setattr(pieces, "BATCH_READINGS", 10)
     plan = base(years).aggregate("mean", time="all").plan()
     with pytest.raises(TooLarge, match=r"step 0, base .*cells that are not complete; ask for shorter time cells"):
         plan.check(1000)

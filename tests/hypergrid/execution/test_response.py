@@ -7,9 +7,9 @@ import pytest
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.execution import make_plan, run
-from hypergrid.execution.planning.hybrid_k import Cost, candidates, mean_response_s, order_of_k
-from hypergrid.execution.planning.measured import TABLE, Measured, Meter, Table
-from hypergrid.execution.planning.strategy import at_stations, path
+from hypergrid.execution.planning.hybrid_k import StepCost, list_candidates, mean_response_s, sort_candidates
+from hypergrid.execution.planning.measured import MEASUREMENTS, Measurement, MeasurementTable, Meter
+from hypergrid.execution.planning.strategy import count_at_stations, path
 from hypergrid.query import Query
 from tests.support.chains import GRID, MODEL, SLIDING, network
 
@@ -21,21 +21,23 @@ def maps(slices: int = 60) -> Query:
 
 def test_the_mean_response_is_that_of_the_thesis() -> None:
     surface = make_plan(maps().surface()).surface
-    costs = {item.token: Cost(2.0**number, 0.5) for number, item in enumerate(surface.chain())}
+    costs = {item.token: StepCost(2.0**number, 0.5) for number, item in enumerate(surface.list_chain())}
     seconds = [costs[item.token].seconds for item in path(surface)]
     cells = surface.topology.space.count
     for k in range(len(seconds) + 1):
-        on_grid = sum(seconds[max(k, at_stations(surface)) :])
+        on_grid = sum(seconds[max(k, count_at_stations(surface)) :])
         # Boxes of one place (5.9); what is at the stations is needed by the first.
-        expected = 0.5 * sum(seconds[:k]) + sum(seconds[k : at_stations(surface)]) + on_grid * (cells + 1) / (2 * cells)
+        expected = (
+            0.5 * sum(seconds[:k]) + sum(seconds[k : count_at_stations(surface)]) + on_grid * (cells + 1) / (2 * cells)
+        )
         assert mean_response_s(surface, costs, k, blocks=cells, boxes=1) == pytest.approx(expected)
 
 
 def test_auto_computes_stations_once_and_pulls_maps() -> None:
     plan = make_plan(maps().surface())
-    assert plan.strategy.k == at_stations(plan.surface) == 2
-    assert order_of_k(plan.surface, {0: 2.0, 1: 2.0, 2: 2.0, 3: 2.0, 4: 2.0})[0] == 2
-    assert order_of_k(plan.surface, {0: 2.0, 1: 1.0, 2: 2.0, 3: 2.0, 4: 2.0})[0] == 1
+    assert plan.strategy.k == count_at_stations(plan.surface) == 2
+    assert sort_candidates(plan.surface, {0: 2.0, 1: 2.0, 2: 2.0, 3: 2.0, 4: 2.0})[0] == 2
+    assert sort_candidates(plan.surface, {0: 2.0, 1: 1.0, 2: 2.0, 3: 2.0, 4: 2.0})[0] == 1
 
 
 def test_auto_never_makes_slices_that_only_their_means_are_asked_of() -> None:
@@ -43,8 +45,8 @@ def test_auto_never_makes_slices_that_only_their_means_are_asked_of() -> None:
         "mean", time=SLIDING
     )  # fmt: skip
     surface = make_plan(maps_of_means.surface()).surface
-    assert candidates(surface) == [0]
-    assert candidates(make_plan(maps().surface()).surface) == [0, 1, 2, 3, 4]
+    assert list_candidates(surface) == [0]
+    assert list_candidates(make_plan(maps().surface()).surface) == [0, 1, 2, 3, 4]
     outcome = list(run(make_plan(maps_of_means.surface())))[-1].outcome
     assert surface.source.token not in outcome.work
 
@@ -53,26 +55,26 @@ def test_a_run_remembers_what_it_measured() -> None:
     plan = make_plan(maps(44).surface())
     ticks = iter(range(10_000))
     last = list(run(plan, clock=lambda: float(next(ticks))))[-1]
-    stations = next(item for item in plan.surface.chain() if item.token == path(plan.surface)[0].token)
-    found = TABLE.get(stations.token)
+    stations = next(item for item in plan.surface.list_chain() if item.token == path(plan.surface)[0].token)
+    found = MEASUREMENTS.get(stations.token)
     assert found is not None
     assert found.cells == stations.topology.count
     assert found.density == pytest.approx(0.8, abs=0.1)
-    total = sum(one.seconds for item in plan.surface.chain() if (one := TABLE.get(item.token)))
+    total = sum(one.seconds for item in plan.surface.list_chain() if (one := MEASUREMENTS.get(item.token)))
     assert 0 < total < last.seconds
 
 
 def test_the_time_of_sources_is_theirs_and_the_table_is_bounded() -> None:
     ticks = iter([0.0, 1.0, 4.0, 10.0])
-    meter, table = Meter(lambda: next(ticks)), Table(2)
-    with meter.on("above") as above:
-        with meter.on("below") as below:
+    meter, table = Meter(lambda: next(ticks)), MeasurementTable(2)
+    with meter.measure("above") as above:
+        with meter.measure("below") as below:
             below(np.array([1.0, np.nan]))
         above(np.ones(5))
-    meter.remember(table)
-    assert table.get("below") == Measured(2, 3.0, 0.5)
-    assert table.get("above") == Measured(5, 7.0, 1.0)
-    table.put("third", Measured(1, 1.0, 1.0))
+    meter.save_sums(table)
+    assert table.get("below") == Measurement(2, 3.0, 0.5)
+    assert table.get("above") == Measurement(5, 7.0, 1.0)
+    table.put("third", Measurement(1, 1.0, 1.0))
     assert len(table) == 2
     assert table.get("below") is None
 

@@ -13,7 +13,7 @@ from tests.support.chains import CHAINS
 
 def computed(plan: Plan, k: int, *, places: int, times: int | None, buffered: bool = True) -> Outcome:
     chosen = Strategy(k, len(path(plan.surface)), "hybrid", buffered=buffered)
-    return list(run(replace(plan, block_cells=places, block_times=times, chosen=chosen)))[-1].outcome
+    return list(run(replace(plan, block_cells=places, block_times=times, strategy_choice=chosen)))[-1].outcome
 
 
 def same(found: Outcome, wanted: Outcome, what: str) -> None:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.execution.orders.sampling_history import TIMES_COMPARED, Visited
-from hypergrid.execution.orders.walk import Walk, Walking, reflected, stratified
+from hypergrid.execution.orders.sampling_history import TIMES_COMPARED, SamplingHistory
+from hypergrid.execution.orders.walk import Walk, WalkSettings, reflect_positions, sample_stratified
 
 Floats = NDArray[np.float64]
 
@@ -19,8 +19,8 @@ SHAPES = st.tuples(st.integers(1, 30), st.integers(1, 30))
 def batches(walk: Walk, field: Floats, count: int = 10**6) -> list[NDArray[np.intp]]:
     """Serve all cells of a field, shape (time cells, cells)."""
     found = []
-    while len(cells := walk.next(count)):
-        walk.tell(cells, field[:, cells])
+    while len(cells := walk.next_cells(count)):
+        walk.add_values(cells, field[:, cells])
         found.append(cells)
     return found
 
@@ -48,7 +48,7 @@ def test_every_cell_is_served_once(
         "missing": np.full((2, total), np.nan),
         "large": np.full((1, total), 1e300),
     }[kind]
-    found = batches(Walk(shape, Walking(fraction, walkers, seed), order=np.arange(total)), field, count)
+    found = batches(Walk(shape, WalkSettings(fraction, walkers, seed), order=np.arange(total)), field, count)
     assert sorted(np.concatenate(found).tolist()) == list(range(total))
     assert max(map(len, found)) <= count
 
@@ -56,7 +56,7 @@ def test_every_cell_is_served_once(
 @given(SHAPES, st.integers(0, 2**31))
 def test_equal_seeds_walk_alike(shape: tuple[int, int], seed: int) -> None:
     field = noise(shape, 2, seed)
-    first, second = (np.concatenate(batches(Walk(shape, Walking(0.4, 3, seed)), field)) for _ in range(2))
+    first, second = (np.concatenate(batches(Walk(shape, WalkSettings(0.4, 3, seed)), field)) for _ in range(2))
     assert np.array_equal(first, second)
 
 
@@ -64,7 +64,7 @@ def test_the_order_depends_on_seed_and_on_values() -> None:
     shape = (30, 30)
 
     def order(seed: int, field: Floats) -> list[int]:
-        served = np.concatenate(batches(Walk(shape, Walking(seed=seed)), field))
+        served = np.concatenate(batches(Walk(shape, WalkSettings(seed=seed)), field))
         return [int(cell) for cell in served[:100]]
 
     assert order(1, noise(shape)) != order(2, noise(shape))
@@ -73,21 +73,23 @@ def test_the_order_depends_on_seed_and_on_values() -> None:
 
 def test_a_walk_does_not_depend_on_the_size_of_blocks() -> None:
     field = noise((20, 20))
-    whole, pieces = (np.concatenate(batches(Walk((20, 20), Walking(seed=3)), field, n)) for n in (10**6, 2))
+    whole, pieces = (np.concatenate(batches(Walk((20, 20), WalkSettings(seed=3)), field, n)) for n in (10**6, 2))
     assert np.array_equal(whole, pieces)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_a_walk_does_not_depend_on_the_unit(scale: float) -> None:
     field = noise((20, 20))
-    plain, scaled = (np.concatenate(batches(Walk((20, 20), Walking(seed=3)), one)) for one in (field, field * scale))
+    plain, scaled = (
+        np.concatenate(batches(Walk((20, 20), WalkSettings(seed=3)), one)) for one in (field, field * scale)
+    )
     assert np.array_equal(plain, scaled)
 
 
 def test_a_share_is_walked_and_the_rest_follows_in_its_order() -> None:
     backwards = np.arange(28 * 24)[::-1]
     for order, way in ((None, 1), (backwards, -1)):
-        walk = Walk((28, 24), Walking(0.15, seed=5), order=order)
+        walk = Walk((28, 24), WalkSettings(0.15, seed=5), order=order)
         served = np.concatenate(batches(walk, noise((28, 24))))
         walked, rest = served[:101], served[101:]
         assert len(walked) == round(0.15 * 28 * 24)
@@ -103,7 +105,7 @@ def test_walkers_gather_where_values_change() -> None:
     near = np.abs(np.hypot(rows - 20, columns - 20) - 8) < 2.5
     shares = []
     for seed in range(20):
-        served = np.concatenate(batches(Walk((40, 40), Walking(0.1, seed=seed)), field.reshape(1, -1)))[:160]
+        served = np.concatenate(batches(Walk((40, 40), WalkSettings(0.1, seed=seed)), field.reshape(1, -1)))[:160]
         shares.append(near.ravel()[served].mean())
     assert np.mean(shares) > 1.3 * near.mean()
 
@@ -117,7 +119,7 @@ def test_no_gap_stays_where_nothing_changes() -> None:
         return float(ndimage.distance_transform_edt(away.reshape(40, 40)).max())
 
     walked = [
-        largest(np.concatenate(batches(Walk((40, 40), Walking(0.1, seed=seed)), np.zeros((1, 1600))))[:160])
+        largest(np.concatenate(batches(Walk((40, 40), WalkSettings(0.1, seed=seed)), np.zeros((1, 1600))))[:160])
         for seed in range(20)
     ]
     chance = [largest(np.random.default_rng(seed).permutation(1600)[:160]) for seed in range(20)]
@@ -128,18 +130,18 @@ def test_a_walker_comes_back_until_the_neighbours_of_a_cell_that_surprised_are_k
     """One cell differs from all others: once met, the four beside it are next."""
     field = np.zeros((1, 900))
     field[0, 15 * 30 + 15] = 1.0
-    walk = Walk((30, 30), Walking(0.5, 1, 0))
-    met = walk._flat(walk._here)[0]
+    walk = Walk((30, 30), WalkSettings(0.5, 1, 0))
+    met = walk._flatten_positions(walk._positions)[0]
     field = np.roll(field, met - (15 * 30 + 15), axis=1)
-    served = [int(walk.next(1)[0])]
-    walk.tell(np.array(served), field[:, served])
+    served = [int(walk.next_cells(1)[0])]
+    walk.add_values(np.array(served), field[:, served])
     # What it is compared with.
     for cell in range(0, 900, 77):
         walk._served[cell] = True
-        walk._visited.put(np.array([cell]), np.zeros((1, 1)))
+        walk._history.add_values(np.array([cell]), np.zeros((1, 1)))
     for _ in range(4):
-        cells = walk.next(1)
-        walk.tell(cells, field[:, cells])
+        cells = walk.next_cells(1)
+        walk.add_values(cells, field[:, cells])
         served.append(int(cells[0]))
     row, column = divmod(served[0], 30)
     assert {divmod(cell, 30) for cell in served[1:]} == {
@@ -149,28 +151,28 @@ def test_a_walker_comes_back_until_the_neighbours_of_a_cell_that_surprised_are_k
 
 def test_a_walker_that_meets_a_computed_cell_restarts_where_there_is_a_gap() -> None:
     """All is computed but a far corner: the walker gets there though its steps do not reach."""
-    walk = Walk((40, 40), Walking(0.5, 1, 0))
-    first = walk.next(1)
+    walk = Walk((40, 40), WalkSettings(0.5, 1, 0))
+    first = walk.next_cells(1)
     corner = np.zeros((40, 40), dtype=bool)
     far = (30, 40) if first[0] // 40 < 20 else (0, 10)
     corner[far[0] : far[1], :] = True
     walk._served[:] = ~corner.ravel()
     walk._budget = 1600
-    walk._visited = Visited(40, 1600)
+    walk._history = SamplingHistory(40, 1600)
     computed = np.flatnonzero(~corner.ravel())
-    walk._visited.put(computed, np.zeros((1, len(computed))))
+    walk._history.add_values(computed, np.zeros((1, len(computed))))
     gap = ndimage.distance_transform_edt(corner)
-    [cell] = walk.next(1)
+    [cell] = walk.next_cells(1)
     # Of the cells that it drew, not of all, the best one.
     assert gap.ravel()[cell] > np.median(gap[corner])
 
 
 def test_walkers_that_restart_draw_from_cells_of_their_own() -> None:
-    walk = Walk((8, 8), Walking(0.5, 25, 0))
-    cells = walk.next(99)
-    walk.tell(cells, np.zeros((1, len(cells))))
-    walk._restart(np.arange(25), walk._visited.surprises(), walk._gap())
-    reached = set(walk._flat(walk._next).tolist())
+    walk = Walk((8, 8), WalkSettings(0.5, 25, 0))
+    cells = walk.next_cells(99)
+    walk.add_values(cells, np.zeros((1, len(cells))))
+    walk._restart(np.arange(25), walk._history.find_errors(), walk._find_gaps())
+    reached = set(walk._flatten_positions(walk._next_positions).tolist())
     assert len(reached) == 25
     assert not reached & set(cells.tolist())
 
@@ -180,7 +182,7 @@ def test_reflection_is_a_mirror_at_the_outermost_cells(
     shape: tuple[int, int], places: list[tuple[float, float]]
 ) -> None:
     size = np.array(shape)
-    found = reflected(np.array(places), size)
+    found = reflect_positions(np.array(places), size)
     assert np.all((found >= 0) & (found <= size - 1))
     for place, got in zip(places, found, strict=True):
         for along, last, end in zip(place, size - 1, got, strict=True):
@@ -192,22 +194,22 @@ def test_reflection_is_a_mirror_at_the_outermost_cells(
 @given(SHAPES, st.integers(1, 40), st.integers(0, 2**31))
 def test_walkers_start_in_boxes_of_their_own(shape: tuple[int, int], count: int, seed: int) -> None:
     size = np.array(shape)
-    places = stratified(size, count, np.random.default_rng(seed))
+    places = sample_stratified(size, count, np.random.default_rng(seed))
     assert places.shape == (count, 2)
     assert np.all((places >= 0) & (places < size))
 
 
 def test_starts_are_spread_evenly() -> None:
-    places = stratified(np.array([32, 32]), 16, np.random.default_rng(1))
+    places = sample_stratified(np.array([32, 32]), 16, np.random.default_rng(1))
     assert len({tuple(box) for box in (places // 8).tolist()}) == 16
 
 
 def test_a_surprise_is_the_mean_distance_from_what_the_others_tell() -> None:
     """Three cells in a row: each is compared with the mean of the others, weighted by 1 / distance**2, at each time."""
-    visited = Visited(4, 4)
+    visited = SamplingHistory(4, 4)
     values = np.array([[1.0, 4.0, 3.0], [np.nan, 1.0, 5.0], [2.0, 1.0, np.nan]])
-    visited.put(np.array([0, 2]), values[:, :2])
-    visited.put(np.array([3]), values[:, 2:])
+    visited.add_values(np.array([0, 2]), values[:, :2])
+    visited.add_values(np.array([3]), values[:, 2:])
     expected = []
     for cell, at in enumerate((0, 2, 3)):
         apart = []
@@ -216,29 +218,29 @@ def test_a_surprise_is_the_mean_distance_from_what_the_others_tell() -> None:
             if np.isfinite(row[cell]) and others:
                 apart.append(abs(row[cell] - sum(v * w for v, w in others) / sum(w for _, w in others)))
         expected.append(np.mean(apart))
-    found = visited.surprises()
+    found = visited.find_errors()
     assert found.cells.tolist() == [0, 2, 3]
     assert found.sizes == pytest.approx(np.array(expected) / np.sqrt(np.mean(np.square(expected))))
     # Around a place all three lie: the median of the shares 0, 1/3, 2/3 of cells that surprise less.
-    assert found.near(np.array([[0.0, 1.0]])) == pytest.approx(1 / 3)
+    assert found.rank_near(np.array([[0.0, 1.0]])) == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("value", [0.1, np.nan])
 def test_nothing_surprises_where_all_is_alike_or_missing(value: float) -> None:
-    visited = Visited(10, 30)
-    visited.put(np.arange(30), np.full((2, 30), value))
-    assert (visited.surprises().sizes == 0).all()
+    visited = SamplingHistory(10, 30)
+    visited.add_values(np.arange(30), np.full((2, 30), value))
+    assert (visited.find_errors().sizes == 0).all()
 
 
 def test_one_cell_does_not_surprise() -> None:
-    visited = Visited(10, 30)
-    visited.put(np.array([4]), np.array([[7.0]]))
-    assert visited.surprises().sizes.tolist() == [0.0]
+    visited = SamplingHistory(10, 30)
+    visited.add_values(np.array([4]), np.array([[7.0]]))
+    assert visited.find_errors().sizes.tolist() == [0.0]
 
 
 def test_long_surfaces_are_compared_by_some_of_their_time_cells() -> None:
-    visited = Visited(2, 2)
-    visited.put(np.arange(2), np.random.default_rng(0).normal(size=(1000, 2)))
+    visited = SamplingHistory(2, 2)
+    visited.add_values(np.arange(2), np.random.default_rng(0).normal(size=(1000, 2)))
     assert visited._values.shape == (TIMES_COMPARED, 2)
 
 
@@ -254,4 +256,4 @@ def test_long_surfaces_are_compared_by_some_of_their_time_cells() -> None:
 )
 def test_what_a_walk_cannot_do(given_: dict[str, float], said: str) -> None:
     with pytest.raises(InvalidQuery, match=said):
-        Walking(**given_)  # type: ignore[arg-type]
+        WalkSettings(**given_)  # type: ignore[arg-type]

@@ -75,7 +75,7 @@ def possible_slices(spec: str, times: xr.Dataset) -> list[int]:
 
 
 def by_hand(
-    function: str, values: Floats, share: Floats, whole: float, least: float, possible: int
+    function: str, values: Floats, share: Floats, whole: float, minimum: float, possible: int
 ) -> tuple[float, int]:
     """Return an aggregate of slices, shape (slices, cells), over a zone of `whole` cells' area, and its count."""
     held = share.sum() / whole
@@ -88,7 +88,7 @@ def by_hand(
     weights = np.where(known, share, 0.0)
     count = int(known[:, share > 0].sum())
     covered = held * weights.sum() / (share.sum() * possible) if share.any() else 0.0
-    if not count or covered < least * (1 - 1e-9):
+    if not count or covered < minimum * (1 - 1e-9):
         return np.nan, count
     if function == "mean":
         return float((weights * np.nan_to_num(values)).sum() / weights.sum()), count
@@ -98,22 +98,22 @@ def by_hand(
     return float(ways[function](values[known])), count
 
 
-@pytest.mark.parametrize("least", [0.0, 0.55])
+@pytest.mark.parametrize("minimum", [0.0, 0.55])
 @pytest.mark.parametrize("function", ["mean", "sum", "max", "median", "standard_deviation"])
 @pytest.mark.parametrize("spec", SPECS)
-def test_one_step_is_of_all_values_of_the_zone(spec: str, function: str, least: float) -> None:
+def test_one_step_is_of_all_values_of_the_zone(spec: str, function: str, minimum: float) -> None:
     slices = kriged()
     cells = slices.compute()["value"].to_numpy().reshape(SLICES, -1)
     assert 0.05 < np.isnan(cells).mean() < 0.9
-    found = slices.aggregate(function, time=SPECS[spec], zones=zones(), min_coverage=least).compute()
+    found = slices.aggregate(function, time=SPECS[spec], zones=zones(), min_coverage=minimum).compute()
     axis = found["value"].dims[0]
     assert found["value"].dims == (axis, "zone")
     groups = list(zip(members(spec, found), possible_slices(spec, found), strict=True))
-    if least == 0:
+    if minimum == 0:
         assert found["value"].notnull().any(axis).to_numpy().tolist() == [True, True, True, False, True]
     for number, (west, south, east, north) in enumerate(RECTANGLES.values()):
         share, whole = share_of_cells((west, south, east, north)), (east - west) * (north - south) / SIDE**2
-        expected = [by_hand(function, cells[group], share, whole, least, possible) for group, possible in groups]
+        expected = [by_hand(function, cells[group], share, whole, minimum, possible) for group, possible in groups]
         np.testing.assert_array_equal(found["count"].to_numpy()[:, number], [count for _, count in expected])
         value = found["value"].to_numpy()[:, number]
         np.testing.assert_allclose(value, [each for each, _ in expected], rtol=1e-9, atol=1e-9)

@@ -18,9 +18,9 @@ from hypergrid.formats.partitioned import (
     compute_piece,
     gather,
     load_piece,
-    pieces,
     pieces_token,
     save_piece,
+    split_pieces,
 )
 from hypergrid.query import OpenArchive, Query
 from tests.bench.reprocess_archive import make_archive
@@ -95,7 +95,7 @@ def _query(archive: OpenArchive, name: str) -> Query:
 def test_pieces_give_what_the_whole_gives(archive: OpenArchive, tmp_path: Path, name: str, suffix: str) -> None:
     query = _query(archive, name)
     expected = query.compute()
-    ranges = pieces(query, workers=3)
+    ranges = split_pieces(query, workers=3)
     fewest = QUESTIONS[name][1]
     assert len(ranges) >= fewest if fewest > 1 else len(ranges) == 1
     assert (ranges[0].start, ranges[-1].stop) == (0, expected["value"].shape[0])
@@ -124,7 +124,7 @@ def test_pieces_give_what_the_whole_gives(archive: OpenArchive, tmp_path: Path, 
 
 def test_pieces_of_another_question_have_another_name(archive: OpenArchive) -> None:
     one, two = _query(archive, "daily means, kriged"), _query(archive, "months")
-    ranges = pieces(one, workers=1)
+    ranges = split_pieces(one, workers=1)
     names = {pieces_token(one, ranges), pieces_token(one, ranges[1:]), pieces_token(two, ranges)}
     assert len(names) == 3
     assert pieces_token(_query(archive, "daily means, kriged"), ranges) in names
@@ -147,7 +147,7 @@ class _Harmful:
 def test_a_piece_is_data_and_what_was_written_or_refused(archive: OpenArchive, tmp_path: Path) -> None:
     query = _query(archive, "kriged and then averaged, with its variance")
     path, random = tmp_path / "a.npz", np.random.default_rng(1)
-    piece = compute_piece(query, pieces(query, workers=1)[0])
+    piece = compute_piece(query, split_pieces(query, workers=1)[0])
     save_piece(piece, path)
     content, silent = path.read_bytes(), 0
     headers = [match.start() + at for match in re.finditer(b"PK|NUMPY", content) for at in range(0, 130, 3)]
@@ -180,7 +180,7 @@ def test_what_does_not_fit_in_memory_is_to_be_a_store(
 
 def test_what_cannot_be_asked_is_refused_before(archive: OpenArchive) -> None:
     with pytest.raises(InvalidQuery):
-        pieces(
+        split_pieces(
             archive.query({"variable": "air_temperature", "steps": [KRIGED, DAILY]}).clip(
                 time=("2030-01-01", "2031-01-01")
             ),

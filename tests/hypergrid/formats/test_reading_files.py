@@ -200,7 +200,7 @@ def test_smet_is_read_back_but_for_rounding(archive: Archive, tmp_path: Path) ->
     for number, station in enumerate(("a", "b/..", "3")):
         expected = archive.read(AIR, series=np.array([2 * number]))
         mine = [n for n, s in enumerate(found.series) if s.station == station and s.source.endswith(":TA")]
-        kept = found.take(np.isin(found.index, mine))
+        kept = found.take_rows(np.isin(found.index, mine))
         value = dict(zip(kept.time_ns.tolist(), kept.value.tolist(), strict=True))
         np.testing.assert_allclose([value[t] for t in expected.time_ns.tolist()], expected.value, rtol=0, atol=1e-9)
         # Times of the other series have no reading of this one; nothing else was added.
@@ -233,7 +233,7 @@ def test_a_selection_is_kept(archive: Archive, tmp_path: Path, monkeypatch: pyte
     chosen = Selection((AIR,), ("a", "3"), window, (1, 4))
     done = export_readings(archive, tmp_path / "out.parquet", chosen)
     found = archive.read(AIR, window=window, series=np.array([0, 1, 4, 5]))
-    expected = found.take(np.isin(found.flag, (1, 4)))
+    expected = found.take_rows(np.isin(found.flag, (1, 4)))
     assert done.readings == len(expected) > 0
     table = pq.read_table(tmp_path / "out.parquet")
     assert sorted(table["value"].to_pylist()) == sorted(expected.value.tolist())

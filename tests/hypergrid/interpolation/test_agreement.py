@@ -99,7 +99,7 @@ def test_agrees_with_pykrige(kind: str, seed: int, name: str, nugget: float, ani
     case, model = Case(seed), model_of(name, nugget=nugget, anisotropy=anisotropy)
     method, more = PARAMETERS[kind]
     field = case.field(method, variogram=model, **more)
-    value, variance, within = field.at(case.targets), field.variance(case.targets), tolerance(field)
+    value, variance, within = field.estimate(case.targets), field.variance(case.targets), tolerance(field)
     for number, line in enumerate(case.values):
         seen, doubt = by_pykrige(kind, case, np.isfinite(line), line, model)
         np.testing.assert_allclose(value[number], np.asarray(seen), rtol=within, atol=10 * within)
@@ -113,7 +113,7 @@ def test_agrees_with_gstools(kind: str, seed: int, name: str, nugget: float, ani
     case, model = Case(seed), model_of(name, nugget=nugget, anisotropy=anisotropy)
     method, more = PARAMETERS.get(kind, ("simple_kriging", {"mean": 9.0}))
     field = case.field(method, variogram=model, **more)
-    value, variance, within = field.at(case.targets), field.variance(case.targets), tolerance(field)
+    value, variance, within = field.estimate(case.targets), field.variance(case.targets), tolerance(field)
     # In kilometres, also of elevation, as for PyKrige: it does not scale its drift either.
     shorter = replace(model, range_m=model.range_m / 1000)
     built = reduce(add, [getattr(gstools, name)(**keywords) for name, keywords in to_gstools(shorter)])
@@ -145,7 +145,9 @@ def test_is_exact_at_stations_without_a_nugget(seed: int, kind: str, name: str) 
     field = case.field(method, variogram=model, **more)
     here = Targets(case.places, {"elevation": case.elevation})
     reporting, within = np.isfinite(case.values), tolerance(field)
-    np.testing.assert_allclose(field.at(here)[reporting], case.values[reporting], rtol=100 * within, atol=100 * within)
+    np.testing.assert_allclose(
+        field.estimate(here)[reporting], case.values[reporting], rtol=100 * within, atol=100 * within
+    )
     assert np.abs(field.variance(here)[reporting]).max() < 100 * within
 
 
@@ -155,7 +157,7 @@ def test_weights_sum_to_one_and_carry_the_drift(kind: str) -> None:
     method, more = PARAMETERS[kind]
     # Kriging each station's indicator gives its weights.
     case.values = np.eye(len(case.places))
-    weights = case.field(method, variogram=model, **more).at(case.targets)
+    weights = case.field(method, variogram=model, **more).estimate(case.targets)
     np.testing.assert_allclose(weights.sum(axis=0), 1.0, atol=1e-11)
     if kind in ("universal", "both"):
         np.testing.assert_allclose(weights.T @ case.places, case.points, atol=1e-8)
@@ -175,7 +177,7 @@ def test_a_polynomial_is_reproduced(degree: int, neighbours: int | None) -> None
     case.values = np.where(np.isfinite(case.values), surface(case.places), np.nan)
     given_: dict[str, Any] = {"variogram": model_of("spherical", nugget=0.1, anisotropy=None), "degree": degree}
     field = case.field("universal_kriging", **given_, **({"neighbours": neighbours} if neighbours else {}))
-    np.testing.assert_allclose(field.at(case.targets), np.tile(surface(case.points), (4, 1)), atol=1e-9)
+    np.testing.assert_allclose(field.estimate(case.targets), np.tile(surface(case.points), (4, 1)), atol=1e-9)
 
 
 def cells(centres: Floats, size_m: float, quadrature: int) -> Targets:
@@ -191,12 +193,12 @@ def test_a_block_is_the_mean_of_points_and_a_small_one_a_point(mean: float | Non
     method, more = ("ordinary_kriging", {}) if mean is None else ("simple_kriging", {"mean": mean})
     field = case.field(method, variogram=model, **more, **({"neighbours": neighbours} if neighbours else {}))
     tiny = cells(case.points, 1e-4, 4)
-    np.testing.assert_allclose(field.at(tiny), field.at(Targets(case.points)), atol=1e-5)
+    np.testing.assert_allclose(field.estimate(tiny), field.estimate(Targets(case.points)), atol=1e-5)
     np.testing.assert_allclose(field.variance(tiny), field.variance(Targets(case.points)), atol=1e-5)
     if neighbours is None:
         wide = cells(case.points, 100.0, 6)
-        points = field.at(Targets(wide.positions_m)).reshape(len(case.values), len(case.points), 36)
-        np.testing.assert_allclose(field.at(wide), points @ wide.weights, atol=1e-10)
+        points = field.estimate(Targets(wide.positions_m)).reshape(len(case.values), len(case.points), 36)
+        np.testing.assert_allclose(field.estimate(wide), points @ wide.weights, atol=1e-10)
 
 
 def test_the_variance_of_a_block_is_that_of_the_mean_of_its_points() -> None:
@@ -231,9 +233,9 @@ def test_a_slice_that_does_not_determine_the_drift_is_missing_and_counts_none() 
     case.values[1, :6] = np.arange(6.0)
     field = case.field("universal_kriging", variogram=model_of("exponential", nugget=0.1, anisotropy=None))
     assert field.counts[:2].tolist() == [0, 0]
-    assert np.isnan(field.at(case.targets)[:2]).all()
+    assert np.isnan(field.estimate(case.targets)[:2]).all()
     assert np.isnan(field.variance(case.targets)[:2]).all()
-    assert np.isfinite(field.at(case.targets)[2:]).all()
+    assert np.isfinite(field.estimate(case.targets)[2:]).all()
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_a_network_that_does_not_determine_the_drift_is_refused_with_what_to_do(
     few = Case(9, stations=9)
     with pytest.raises(InvalidQuery, match="at least 6 stations"):
         METHODS["universal_kriging"].prepare(
-            few.stations.take(np.arange(4)), few.values[:, :4], {"variogram": model, "degree": 2}
+            few.stations.take_stations(np.arange(4)), few.values[:, :4], {"variogram": model, "degree": 2}
         )
     with pytest.raises(InvalidQuery, match="needs a variogram with a sill; linear has none"):
         case.field("simple_kriging", mean=1.0, variogram=variogram("linear", psill=1, range_m=100))

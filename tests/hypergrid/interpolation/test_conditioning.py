@@ -8,13 +8,13 @@ import pytest
 from hypergrid.interpolation import Stations, Targets, Variogram, variogram
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.methods.conditioning import (
+    assess_conditioning,
     condition_number,
-    conditioning,
     conditioning_note,
     models_of,
 )
-from hypergrid.interpolation.methods.detrended import Detrended, DetrendedKriging
-from hypergrid.interpolation.methods.fitted_variogram import BySlice
+from hypergrid.interpolation.methods.detrended import DetrendedField, DetrendedKriging
+from hypergrid.interpolation.methods.fitted_variogram import SliceFields
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.trend import FittedTrend, Trend
@@ -48,7 +48,7 @@ def test_as_many_digits_are_lost_as_it_says() -> None:
     lost = int(note.split("loses about ")[1].split()[0])
     # Another order of the stations is another order of rounding, and nothing else.
     order = np.random.default_rng(2).permutation(15)
-    stations = made.system.stations.take(order)
+    stations = made.system.stations.take_stations(order)
     other = KrigingField(stations, made.complete[:, order], model=model)
     back = np.ix_(np.argsort(order), np.argsort(order))
     off = np.abs(other.inverse[:15, :15][back] - made.inverse[:15, :15]).max() / np.abs(made.inverse).max()
@@ -70,9 +70,9 @@ def test_a_smooth_model_that_enlarges_noise_is_noted_and_about_how_far(range_m: 
     rng = np.random.default_rng(3)
     stations = Stations(rng.uniform(0, 600, (24, 2)), tuple(map(str, range(24))))
     made = KrigingField(stations, rng.normal(0, 1, (20, 24)), model=variogram("gaussian", psill=1.2, range_m=range_m))
-    found = conditioning(made)
+    found = assess_conditioning(made)
     assert found is not None
-    largest = float(np.abs(made.at(Targets(rng.uniform(0, 600, (500, 2))))).max())
+    largest = float(np.abs(made.estimate(Targets(rng.uniform(0, 600, (500, 2))))).max())
     assert largest < 3.0 / np.sqrt(found.own)
     notes = conditioning_note("ordinary_kriging", made)
     assert bool(notes) == (range_m > 300.0)
@@ -104,7 +104,7 @@ def test_neighbours_that_are_all_stations_are_as_one_system() -> None:
     model = variogram("gaussian", psill=1.0, range_m=8000.0)
     made = local(model, count=12)
     whole = KrigingField(made.system.stations, np.zeros((1, 12)), model=model)
-    one, other = conditioning(made), conditioning(whole)
+    one, other = assess_conditioning(made), assess_conditioning(whole)
     assert one is not None
     assert other is not None
     assert one.own == pytest.approx(other.own, rel=0.7)
@@ -112,7 +112,7 @@ def test_neighbours_that_are_all_stations_are_as_one_system() -> None:
 
 
 def test_a_station_out_of_reach_of_all_others_is_a_set_by_itself() -> None:
-    found = conditioning(local(variogram("gaussian", psill=1.0, range_m=8000.0), radius_m=0.01))
+    found = assess_conditioning(local(variogram("gaussian", psill=1.0, range_m=8000.0), radius_m=0.01))
     assert found is not None
     assert (found.number, found.own) == (1.0, 1.0)
 
@@ -122,6 +122,6 @@ def test_a_trend_and_slices_are_looked_into() -> None:
     rough = field(variogram("exponential", psill=1.0, range_m=2000.0))
     trend = FittedTrend(Trend("fixed", -6.5), np.zeros(15), np.zeros((2, 15)))
     assert conditioning_note("x", DetrendedKriging(smooth, trend)) == conditioning_note("x", smooth) != ()
-    (note,) = conditioning_note("x", Detrended(BySlice([rough, smooth, rough], ()), trend))
+    (note,) = conditioning_note("x", DetrendedField(SliceFields([rough, smooth, rough], ()), trend))
     assert "in 1 of 3 slices, at worst (condition number" in note
-    assert models_of(BySlice([rough, smooth, rough], ())) == (rough.system.model, smooth.system.model)
+    assert models_of(SliceFields([rough, smooth, rough], ())) == (rough.system.model, smooth.system.model)

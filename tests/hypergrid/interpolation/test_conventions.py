@@ -75,7 +75,7 @@ def krige(model: Variogram) -> tuple[Floats, Floats]:
     """Ordinary kriging of one slice."""
     places, values, points = network()
     field = KrigingField(Stations(places, tuple(map(str, range(len(places))))), values[None, :], model=model)
-    return field.at(Targets(points))[0], field.variance(Targets(points))[0]
+    return field.estimate(Targets(points))[0], field.variance(Targets(points))[0]
 
 
 def asked_pykrige(keywords: dict[str, Any]) -> OrdinaryKriging:

@@ -24,7 +24,7 @@ from hypergrid.interpolation.uncertainty.block_variance import (
 from hypergrid.interpolation.uncertainty.mean_variance import ALIKE, INDEPENDENT, Correlation
 from hypergrid.interpolation.uncertainty.residual_correlation import (
     estimate_correlation,
-    standardised_residuals,
+    standardise_residuals,
 )
 from hypergrid.interpolation.uncertainty.simulate import Simulator
 
@@ -74,7 +74,7 @@ def test_intervals_of_points_and_regions_hold_the_truth(model: Variogram) -> Non
         stations, targets, model, times_s=np.zeros(1), count=FIELDS, correlation=INDEPENDENT
     )  # fmt: skip
     field = KrigingField(stations, values, model=model, noise_free=True)
-    estimate = field.at(targets)
+    estimate = field.estimate(targets)
     assert 0.93 <= inside(estimate - truth, field.variance(targets)) <= 0.97
     quarters = (np.arange(100) // 50) * 2 + np.arange(100) % 10 // 5
     share = np.concatenate([np.full((1, 100), 0.01), (quarters == np.arange(4)[:, None]) / 25])
@@ -88,7 +88,7 @@ def test_intervals_of_observable_values_hold_what_an_instrument_would_read() -> 
     values, truth = readings(stations, targets, model, times_s=np.zeros(1), count=FIELDS, correlation=INDEPENDENT)
     read = truth + math.sqrt(model.nugget) * np.random.default_rng(9).standard_normal(truth.shape)
     field = KrigingField(stations, values, model=model)
-    estimate, variance = field.at(targets), field.variance(targets)
+    estimate, variance = field.estimate(targets), field.variance(targets)
     assert 0.93 <= inside(estimate - read, variance) <= 0.97
     assert inside(estimate - truth, variance) > 0.98
     share = np.concatenate([np.eye(100)[[0, 55]], np.eye(100)[[3, 4]].mean(axis=0)[None]])
@@ -99,7 +99,7 @@ def test_intervals_of_observable_values_hold_what_an_instrument_would_read() -> 
 def test_intervals_of_means_of_observable_values_hold_means_of_readings() -> None:
     model, slices, correlation = MODELS[2], 4, Correlation(3600.0)
     stations, targets = network(12)
-    targets = targets.take(slice(30, 50))
+    targets = targets.take_targets(slice(30, 50))
     times_s = np.arange(slices) * 1800.0
     values, truth = readings(stations, targets, model, times_s=times_s, count=FIELDS, correlation=correlation)
     read = truth + math.sqrt(model.nugget) * np.random.default_rng(9).standard_normal(truth.shape)
@@ -108,8 +108,8 @@ def test_intervals_of_means_of_observable_values_hold_means_of_readings() -> Non
     regions = regions_of(field, targets, sparse.csr_array(np.eye(20)))
     clock_s = np.tile(times_s, FIELDS)
     found = mean_variance(combinations_of(field, averaged, times_s=clock_s, correlation=correlation), regions)
-    assert 0.93 <= inside(averaged @ (field.at(targets) - read), found) <= 0.97
-    assert inside(averaged @ (field.at(targets) - truth), found) > 0.96
+    assert 0.93 <= inside(averaged @ (field.estimate(targets) - read), found) <= 0.97
+    assert inside(averaged @ (field.estimate(targets) - truth), found) > 0.96
 
 
 @pytest.mark.parametrize("hours", [0.0, 1.0, 6.0])
@@ -123,7 +123,7 @@ def test_intervals_of_means_over_time_hold_the_truth(model: Variogram, hours: fl
     averaged = sparse.csr_array(np.kron(np.eye(FIELDS), np.full((1, slices), 1 / slices)))
     everywhere = sparse.csr_array(np.concatenate([np.eye(100)[[0, 37, 44, 99]], np.full((1, 100), 0.01)]))
     regions = regions_of(field, targets, everywhere)
-    error = averaged @ (field.at(targets) - truth) @ everywhere.T
+    error = averaged @ (field.estimate(targets) - truth) @ everywhere.T
 
     def variance(between: Correlation) -> Floats:
         # Fields follow one another as slices do; no mean spans two of them.
@@ -145,7 +145,7 @@ def test_intervals_of_means_over_time_hold_the_truth(model: Variogram, hours: fl
 def test_intervals_hold_the_truth_with_the_correlation_estimated(hours: float) -> None:
     model = MODELS[2]
     stations, targets = network(12)
-    targets = targets.take(slice(30, 50))
+    targets = targets.take_targets(slice(30, 50))
     slices, days = 48, 60
     times_s = np.arange(slices * days) * 1800.0
     errors, variances = [], []
@@ -158,11 +158,11 @@ def test_intervals_hold_the_truth_with_the_correlation_estimated(hours: float) -
         holes[:, 0] = False
         values[holes] = np.nan
         field = KrigingField(stations, values, model=model, noise_free=True)
-        residuals = standardised_residuals(field.inverse[:12, :12], field.present, field.complete)
+        residuals = standardise_residuals(field.inverse[:12, :12], field.present, field.complete)
         found = estimate_correlation(residuals, times_s).correlation
         averaged = sparse.csr_array(np.kron(np.eye(days), np.full((1, slices), 1 / slices)))
         regions = regions_of(field, targets, sparse.csr_array(np.eye(20)))
         combinations = combinations_of(field, averaged, times_s=times_s, correlation=found)
-        errors.append(averaged @ (field.at(targets) - fields[:, 12:]))
+        errors.append(averaged @ (field.estimate(targets) - fields[:, 12:]))
         variances.append(mean_variance(combinations, regions))
     assert 0.92 <= inside(np.concatenate(errors), np.concatenate(variances)) <= 0.98

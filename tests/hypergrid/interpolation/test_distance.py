@@ -84,7 +84,7 @@ def krige(
     names = tuple(map(str, range(len(stations))))
     field = row.prepare(Stations(places_m(*stations.T), names), values, parsed)
     targets = Targets(places_m(*points.T))
-    return field.at(targets), field.variance(targets) if row.has_variance else None
+    return field.estimate(targets), field.variance(targets) if row.has_variance else None
 
 
 @pytest.mark.parametrize("model", ["exponential", "spherical"])

@@ -22,7 +22,7 @@ MODEL = variogram("exponential", psill=1.5, range_m=400.0, nugget=0.1)
 
 def field(drift: Drift, *, places: Floats = PLACES, **covariates: Floats) -> KrigingField:
     stations = Stations(places, tuple(f"s{i}" for i in range(15)), covariates)
-    return KrigingField(stations, VALUES, model=MODEL, drift=drift, who="external_drift_kriging")
+    return KrigingField(stations, VALUES, model=MODEL, drift=drift, label="external_drift_kriging")
 
 
 @pytest.mark.parametrize("neighbours", [None, 8])
@@ -48,7 +48,7 @@ def test_rounding_of_a_constant_is_exactly_nothing() -> None:
     rounded = 5.3 * (1.0 + RANDOM.uniform(-1e-15, 1e-15, 15))
     assert np.ptp(rounded) > 0
     stations = Stations(PLACES, tuple("abcdefghijklmno"), {"elevation": rounded})
-    columns = Drift(covariates=("elevation",)).on(stations).columns(stations)
+    columns = Drift(covariates=("elevation",)).place_on(stations).columns(stations)
     np.testing.assert_array_equal(columns, [[1.0, 0.0]] * 15)
 
 
@@ -77,5 +77,5 @@ def test_a_covariate_that_varies_little_is_still_one() -> None:
     alike = Targets(PLACES[:4] + 50.0, {"elevation": large[:4] + 500.0})
     drift = Drift(covariates=("elevation",))
     np.testing.assert_allclose(
-        field(drift, elevation=small).at(points), field(drift, elevation=large).at(alike), rtol=1e-8
+        field(drift, elevation=small).estimate(points), field(drift, elevation=large).estimate(alike), rtol=1e-8
     )

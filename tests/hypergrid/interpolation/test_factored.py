@@ -5,14 +5,14 @@ import pytest
 
 from hypergrid.core.errors import Cancelled, SingularSystem
 from hypergrid.core.geodesy import RADIUS_M
-from hypergrid.core.pacing import paced
-from hypergrid.interpolation.methods.conditioning import conditioning
+from hypergrid.core.pacing import pace_work
+from hypergrid.interpolation.methods.conditioning import assess_conditioning
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers import field as fields
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.factored import FactoredSystem
 from hypergrid.interpolation.solvers.field import KrigingField, inverse_of
-from hypergrid.interpolation.solvers.system import System
+from hypergrid.interpolation.solvers.system import KrigingSystem
 from hypergrid.interpolation.variograms.variogram import Variogram
 
 COUNT, SLICES = 60, 4
@@ -71,7 +71,7 @@ def test_a_factor_answers_as_the_inverse_does(model: str, drift: str, monkeypatc
     _, values = network()
     inverted, factored = both(monkeypatch, values, variogram, mean)
     where, sill = targets(), variogram.semivariance(np.array([100_000.0]))[0]
-    assert np.allclose(factored.at(where), inverted.at(where), rtol=0, atol=1e-8)
+    assert np.allclose(factored.estimate(where), inverted.estimate(where), rtol=0, atol=1e-8)
     assert np.allclose(factored.variance(where), inverted.variance(where), rtol=0, atol=1e-8 * sill)
     # Neither asked for the inverse.
     assert factored.factored is not None
@@ -91,9 +91,9 @@ def test_holes_that_differ_from_slice_to_slice(drift: str, monkeypatch: pytest.M
     values[2] = np.nan
     inverted, factored = both(monkeypatch, values, MODELS["exponential"], DRIFTS[drift])
     where = targets()
-    assert np.allclose(factored.at(where), inverted.at(where), rtol=0, atol=1e-9, equal_nan=True)
+    assert np.allclose(factored.estimate(where), inverted.estimate(where), rtol=0, atol=1e-9, equal_nan=True)
     assert np.allclose(factored.variance(where), inverted.variance(where), rtol=0, atol=1e-9, equal_nan=True)
-    assert np.isnan(factored.at(where)[2]).all()
+    assert np.isnan(factored.estimate(where)[2]).all()
 
 
 def test_a_slice_in_which_nothing_reports_is_missing_without_an_inverse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_a_slice_in_which_nothing_reports_is_missing_without_an_inverse(monkeypa
     values[1] = np.nan
     inverted, factored = both(monkeypatch, values, MODELS["exponential"], Drift())
     where = targets()
-    assert np.allclose(factored.at(where), inverted.at(where), rtol=0, atol=1e-9, equal_nan=True)
+    assert np.allclose(factored.estimate(where), inverted.estimate(where), rtol=0, atol=1e-9, equal_nan=True)
     assert np.allclose(factored.variance(where), inverted.variance(where), rtol=0, atol=1e-9, equal_nan=True)
     assert factored.factored is not None
     assert not factored.factored.is_inverted
@@ -110,7 +110,7 @@ def test_a_slice_in_which_nothing_reports_is_missing_without_an_inverse(monkeypa
 def test_the_condition_is_that_of_the_inverse(monkeypatch: pytest.MonkeyPatch) -> None:
     _, values = network()
     inverted, factored = both(monkeypatch, values, SMOOTH, Drift())
-    by_inverse, by_factor = conditioning(inverted), conditioning(factored)
+    by_inverse, by_factor = assess_conditioning(inverted), assess_conditioning(factored)
     assert by_inverse is not None
     assert by_factor is not None
     # The one takes units of the semivariance across the network, the other one the sill.
@@ -138,11 +138,11 @@ def test_only_networks_whose_inverse_cannot_be_kept_are_factored() -> None:
 @pytest.mark.parametrize("drift", DRIFTS)
 def test_an_inverse_that_is_kept_is_made_by_the_factor(drift: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fields, "WORTH_TILES", COUNT)
-    system = System.of("me", network()[0], MODELS["exponential"], DRIFTS[drift])
-    monkeypatch.setattr(System, "inverted", None)
+    system = KrigingSystem.of("me", network()[0], MODELS["exponential"], DRIFTS[drift])
+    monkeypatch.setattr(KrigingSystem, "invert", None)
     by_factor = inverse_of(system, "me")
     monkeypatch.undo()
-    assert np.allclose(by_factor, system.inverted("me"), rtol=0, atol=1e-10)
+    assert np.allclose(by_factor, system.invert("me"), rtol=0, atol=1e-10)
 
 
 def test_a_system_without_a_factor_is_inverted_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,10 +151,10 @@ def test_a_system_without_a_factor_is_inverted_as_a_whole(monkeypatch: pytest.Mo
     places = np.random.default_rng(11).normal(size=(30, 3))
     places *= RADIUS_M / np.linalg.norm(places, axis=1)[:, None]
     stations = Stations(places, tuple(f"s{number}" for number in range(30)))
-    system = System.of("me", stations, Variogram("gaussian", 1.0, 2e7), Drift())
+    system = KrigingSystem.of("me", stations, Variogram("gaussian", 1.0, 2e7), Drift())
     with pytest.raises(SingularSystem):
-        FactoredSystem(system, who="me")
-    assert np.array_equal(inverse_of(system, "me"), system.inverted("me"))
+        FactoredSystem(system, label="me")
+    assert np.array_equal(inverse_of(system, "me"), system.invert("me"))
 
 
 def test_many_missing_stations_are_solved_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,9 +188,9 @@ class Ending:
 def test_an_inversion_that_was_stopped_leaves_no_wrong_answers(at: int) -> None:
     """The factor is gone, and the inverse is not there: whoever asks next has both made anew."""
     stations, values = network(600)
-    system = System.of("me", stations, MODELS["exponential"], DRIFTS["plane"])
-    whole, torn = FactoredSystem(system, who="me"), FactoredSystem(system, who="me")
-    with pytest.raises(Cancelled), paced(Ending(at)):
+    system = KrigingSystem.of("me", stations, MODELS["exponential"], DRIFTS["plane"])
+    whole, torn = FactoredSystem(system, label="me"), FactoredSystem(system, label="me")
+    with pytest.raises(Cancelled), pace_work(Ending(at)):
         _ = torn.inverse
     assert not torn.is_inverted
     assert np.allclose(torn.dual(values), whole.dual(values), rtol=0, atol=1e-12)
@@ -200,7 +200,7 @@ def test_an_inversion_that_was_stopped_leaves_no_wrong_answers(at: int) -> None:
 def test_work_that_waits_for_a_system_gives_way() -> None:
     """With one worker the thread that has the system may wait for the turn of the one that waits for the system."""
     stations, values = network()
-    system = FactoredSystem(System.of("me", stations, MODELS["exponential"], Drift()), who="me")
-    with system._held(), pytest.raises(Cancelled), paced(Ending(2)):
+    system = FactoredSystem(KrigingSystem.of("me", stations, MODELS["exponential"], Drift()), label="me")
+    with system._held(), pytest.raises(Cancelled), pace_work(Ending(2)):
         system.dual(values)
     assert np.isfinite(system.dual(values)).all()

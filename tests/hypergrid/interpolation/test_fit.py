@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.interpolation.variograms.empirical import Binning, Bins, empirical_variogram
+from hypergrid.interpolation.variograms.empirical import Binning, EmpiricalVariogram, empirical_variogram
 from hypergrid.interpolation.variograms.fit import (
     Constraints,
     Weights,
@@ -33,9 +33,9 @@ def meuse() -> tuple[Floats, Floats]:
     return table[:, :2], np.log(table[:, 2])
 
 
-def exact_bins(model: Variogram, *, cutoff_m: float = 2000.0, bins: int = 25) -> Bins:
+def exact_bins(model: Variogram, *, cutoff_m: float = 2000.0, bins: int = 25) -> EmpiricalVariogram:
     distance = (np.arange(bins) + 0.5) * cutoff_m / bins
-    return Bins(distance, model.semivariance(distance), np.full(bins, 500), cutoff_m)
+    return EmpiricalVariogram(distance, model.semivariance(distance), np.full(bins, 500), cutoff_m)
 
 
 def simulated(model: Variogram, *, slices: int, stations: int = 60, seed: int = 0) -> tuple[Floats, Floats]:
@@ -110,7 +110,7 @@ def test_reproduces_gstats_published_fit_to_meuse() -> None:
 def test_reproduces_gstats_printed_fit_whose_nugget_would_be_negative() -> None:
     places, values = meuse()
     bins = empirical_variogram(places, values, binning=Binning(cutoff_m=500.0, bins=5))
-    made_up = Bins(bins.distance_m, np.array([0.5, 1.0, 2.0, 3.0, 3.0]), bins.pairs, bins.cutoff_m)
+    made_up = EmpiricalVariogram(bins.distance_m, np.array([0.5, 1.0, 2.0, 3.0, 3.0]), bins.pairs, bins.cutoff_m)
     fit = fit_bins(made_up, model="spherical")
     # From gstat's own tests (tests/fit.Rout.save): nugget 0, sill 7.878195, range 1567.77.
     assert fit.variogram.nugget == 0.0
@@ -184,7 +184,7 @@ def test_few_pairs_few_bins_and_a_wrong_shape_are_named() -> None:
     few = fit_variogram(rng.uniform(0, 1000, (8, 2)), rng.normal(0, 1, 8), binning=Binning(1400.0, 4))
     assert "fewer than 30 pairs" in few.warning
     assert "bins are few for 3 parameters" in few.warning
-    zigzag = Bins(np.arange(1, 11) * 100.0, np.tile([1.0, 9.0], 5), np.full(10, 99), 1000.0)
+    zigzag = EmpiricalVariogram(np.arange(1, 11) * 100.0, np.tile([1.0, 9.0], 5), np.full(10, 99), 1000.0)
     assert "misses the bins" in fit_bins(zigzag).warning
     short = exact_bins(variogram("spherical", psill=2.0, range_m=30.0, nugget=0.1))
     assert fit_bins(short).poor

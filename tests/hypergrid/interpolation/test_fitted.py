@@ -13,9 +13,9 @@ from hypergrid.core.tokens import token
 from hypergrid.interpolation import METHODS, Field, Stations, Targets, variogram
 from hypergrid.interpolation.methods.conditioning import models_of
 from hypergrid.interpolation.methods.fitted_variogram import (
-    ToFit,
+    VariogramRequest,
+    find_residuals,
     parse_model,
-    residuals,
     resolve_variogram,
 )
 from hypergrid.interpolation.variograms.fit import fit_variogram
@@ -50,7 +50,7 @@ def test_once_is_kriging_with_the_pooled_fit_and_says_so() -> None:
     values[2, :7] = np.nan
     fit = fit_variogram(stations.positions_m, values).variogram
     found = field(stations, values, "fit")
-    assert found.at(PLACES) == pytest.approx(field(stations, values, fit).at(PLACES), abs=1e-12)
+    assert found.estimate(PLACES) == pytest.approx(field(stations, values, fit).estimate(PLACES), abs=1e-12)
     note = found.notes[0]  # type: ignore[attr-defined]
     assert note.startswith(f"variogram fitted to 6 slices of 25 stations: exponential psill {fit.psill:.4g}")
 
@@ -65,7 +65,7 @@ def test_by_slice_is_kriging_each_slice_with_its_own_fit() -> None:
         row = values[number : number + 1]
         own = pooled if number == 4 else fit_variogram(stations.positions_m, row).variogram
         alone = field(stations, row, own)
-        assert found.at(PLACES)[number] == pytest.approx(alone.at(PLACES)[0], abs=1e-10)
+        assert found.estimate(PLACES)[number] == pytest.approx(alone.estimate(PLACES)[0], abs=1e-10)
         assert found.variance(PLACES)[number] == pytest.approx(alone.variance(PLACES)[0], abs=1e-10)
     assert found.counts.tolist() == [25, 25, 25, 25, 3, 25]
     assert found.notes[0].startswith("variogram fitted by slice in 5 of 6 slices")  # type: ignore[attr-defined]
@@ -79,11 +79,11 @@ def test_a_slice_whose_own_variogram_is_singular_has_the_pooled_one_and_is_count
     values[2] = np.sin(x) + np.cos(y)  # so smooth that a Gaussian without a nugget fits it
     alone = fit_variogram(stations.positions_m, values[2:3], model="gaussian").variogram
     with pytest.raises(SingularSystem):
-        field(stations, values[2:3], alone).at(PLACES)
+        field(stations, values[2:3], alone).estimate(PLACES)
     found = field(stations, values, {"fit": "gaussian", "by": "slice"}, **selection)
     pooled = fit_variogram(stations.positions_m, values, model="gaussian").variogram
     wanted = field(stations, values[2:3], pooled, **selection)
-    assert found.at(PLACES)[2] == pytest.approx(wanted.at(PLACES)[0], abs=1e-10)
+    assert found.estimate(PLACES)[2] == pytest.approx(wanted.estimate(PLACES)[0], abs=1e-10)
     note = found.notes[0]  # type: ignore[attr-defined]
     assert note.startswith("variogram fitted by slice in 5 of 6 slices")
     assert "(in 1 of them the variogram of the slice itself gives a system without a unique solution)" in note
@@ -105,10 +105,10 @@ def test_a_fitted_nugget_can_be_measurement_error(by: str) -> None:
 
 
 def test_what_a_nugget_is_changes_the_token_only_where_it_is_given() -> None:
-    plain = token(ToFit("exponential"))
+    plain = token(VariogramRequest("exponential"))
     assert token(parse_model({"fit": "exponential", "nugget_is": "micro-scale"})) == plain
     assert token(parse_model({"fit": "exponential", "nugget_is": "measurement error"})) != plain
-    assert ToFit("exponential").to_json() == {"fit": "exponential", "by": "all"}
+    assert VariogramRequest("exponential").to_json() == {"fit": "exponential", "by": "all"}
 
 
 def test_around_a_trend_it_is_fitted_to_what_is_left() -> None:
@@ -117,7 +117,9 @@ def test_around_a_trend_it_is_fitted_to_what_is_left() -> None:
     places = Targets(PLACES.positions_m, {"elevation": np.full(30, 500.0)})
     found = field(stations, steep, "fit", trend={"lapse_rate": -20.0})
     level = -0.02 * 500.0
-    assert found.at(places) == pytest.approx(field(stations, waves(stations), "fit").at(PLACES) + level, abs=1e-9)
+    assert found.estimate(places) == pytest.approx(
+        field(stations, waves(stations), "fit").estimate(PLACES) + level, abs=1e-9
+    )
 
 
 def test_beside_a_drift_it_is_fitted_to_what_the_drift_leaves() -> None:
@@ -125,7 +127,7 @@ def test_beside_a_drift_it_is_fitted_to_what_the_drift_leaves() -> None:
     plane = waves(stations) + 0.5 * stations.positions_m[:, 0]
     note = field(stations, plane, "fit", "universal_kriging").notes[0]  # type: ignore[attr-defined]
     columns = np.column_stack([np.ones(25), stations.positions_m])
-    left = residuals(columns, plane)
+    left = find_residuals(columns, plane)
     assert columns.T @ left.T == pytest.approx(np.zeros((3, 6)), abs=1e-6)
     assert f"psill {fit_variogram(stations.positions_m, left).variogram.psill:.4g} " in note
 
@@ -134,7 +136,7 @@ def test_beside_a_drift_it_is_fitted_to_what_the_drift_leaves() -> None:
 def test_values_that_do_not_vary_get_a_stated_fallback(values: Floats) -> None:
     stations = network()
     found = field(stations, values, "fit")
-    assert found.at(PLACES) == pytest.approx(np.full((3, 30), values[0, 0]))
+    assert found.estimate(PLACES) == pytest.approx(np.full((3, 30), values[0, 0]))
     note = found.notes[0]  # type: ignore[attr-defined]
     assert note.startswith("variogram not fitted (within each slice all values are equal)")
 
@@ -150,7 +152,7 @@ def test_a_variogram_that_cannot_be_fitted_gives_no_variance(
 ) -> None:
     stations = network(count)
     found = field(stations, np.broadcast_to(value, (2, count)).astype(float), model, **selection)
-    assert np.isfinite(found.at(PLACES)).all()
+    assert np.isfinite(found.estimate(PLACES)).all()
     assert np.isnan(found.variance(PLACES)).all()
     assert any("variance is missing" in note for note in found.notes)  # type: ignore[attr-defined]
 
@@ -177,32 +179,35 @@ def test_a_query_whose_variogram_cannot_be_fitted_has_missing_variances_and_no_s
 
 
 def test_two_stations_and_none_are_no_reason_to_fail() -> None:
-    two = network().take(np.array([0, 1]))
-    assert np.isfinite(field(two, np.array([[1.0, 3.0]]), "fit").at(PLACES)).all()
-    none = network().take(np.array([], dtype=np.intp))
+    two = network().take_stations(np.array([0, 1]))
+    assert np.isfinite(field(two, np.array([[1.0, 3.0]]), "fit").estimate(PLACES)).all()
+    none = network().take_stations(np.array([], dtype=np.intp))
     for model in ("fit", "fit_by_slice"):
         found = field(none, np.empty((2, 0)), model)
-        assert np.isnan(found.at(PLACES)).all()
+        assert np.isnan(found.estimate(PLACES)).all()
         assert found.counts.tolist() == [0, 0]
 
 
 def test_another_model_can_be_fitted() -> None:
     stations = network()
-    resolved = resolve_variogram(ToFit("spherical"), stations, waves(stations))
+    resolved = resolve_variogram(VariogramRequest("spherical"), stations, waves(stations))
     assert resolved.variogram == fit_variogram(stations.positions_m, waves(stations), model="spherical").variogram
 
 
 @pytest.mark.parametrize(
     ("written", "read"),
     [
-        ("fit", ToFit()),
-        ("fit_by_slice", ToFit(by="slice")),
-        ({"fit": "gaussian"}, ToFit("gaussian")),
-        ({"fit": "gaussian", "by": "slice"}, ToFit("gaussian", "slice")),
-        ({"fit": "gaussian", "nugget_is": "measurement error"}, ToFit("gaussian", nugget_is="measurement error")),
+        ("fit", VariogramRequest()),
+        ("fit_by_slice", VariogramRequest(by="slice")),
+        ({"fit": "gaussian"}, VariogramRequest("gaussian")),
+        ({"fit": "gaussian", "by": "slice"}, VariogramRequest("gaussian", "slice")),
+        (
+            {"fit": "gaussian", "nugget_is": "measurement error"},
+            VariogramRequest("gaussian", nugget_is="measurement error"),
+        ),
     ],
 )
-def test_forms(written: object, read: ToFit) -> None:
+def test_forms(written: object, read: VariogramRequest) -> None:
     assert parse_model(written) == read
     assert parse_model(read.to_json()) == read
     assert parse_model(read) is read

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hypergrid.interpolation.methods.fitted_variogram import NARROW, ToFit, resolve_variogram
+from hypergrid.interpolation.methods.fitted_variogram import NARROW, VariogramRequest, resolve_variogram
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.uncertainty.simulate import Simulator
@@ -21,12 +21,12 @@ def coverage(stations: int, slices: int, replicates: int) -> float:
         truth = Variogram("exponential", 1.0, random.choice([300.0, 600.0, 1000.0]), random.choice([0.0, 0.1, 0.3]))
         field = Simulator(places, truth).draw(slices, random)
         network = Stations(places[:stations], tuple(map(str, range(stations))))
-        fitted = resolve_variogram(ToFit(), network, field[:, :stations])
+        fitted = resolve_variogram(VariogramRequest(), network, field[:, :stations])
         if fitted.is_assumed:
             continue
         kriged = KrigingField(network, field[:, :stations], model=fitted.variogram)
         targets = Targets(places[stations:])
-        off = np.abs(kriged.at(targets) - field[:, stations:])
+        off = np.abs(kriged.estimate(targets) - field[:, stations:])
         held.append(np.mean(off <= 1.96 * np.sqrt(kriged.variance(targets))))
     return float(np.mean(held))
 
@@ -44,6 +44,6 @@ def test_a_fit_to_few_slices_says_that_its_variances_are_too_small() -> None:
     places = random.uniform(0.0, 1000.0, (20, 2))
     network = Stations(places, tuple(map(str, range(20))))
     values = Simulator(places, Variogram("exponential", 1.0, 600.0)).draw(5, random)
-    assert NARROW in resolve_variogram(ToFit(), network, values[:1]).notes
-    assert NARROW in resolve_variogram(ToFit(by="slice"), network, values).notes
-    assert NARROW not in resolve_variogram(ToFit(), network, values).notes
+    assert NARROW in resolve_variogram(VariogramRequest(), network, values[:1]).notes
+    assert NARROW in resolve_variogram(VariogramRequest(by="slice"), network, values).notes
+    assert NARROW not in resolve_variogram(VariogramRequest(), network, values).notes

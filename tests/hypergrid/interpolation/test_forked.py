@@ -56,7 +56,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Callable[[], np.ndarray]:
     def ask() -> np.ndarray:
         kriged = KrigingField(stations, values, model=variogram("exponential", psill=1.0, range_m=3000.0))
         kriged.expect(targets.count, 1)
-        return kriged.at(targets)
+        return kriged.estimate(targets)
 
     return ask
 
@@ -82,7 +82,7 @@ def test_a_child_forked_in_the_middle_of_a_query_has_its_own_turn() -> None:
     def share_again() -> bool:
         names: set[str] = set()
         threads.share(lambda _: names.add(threading.current_thread().name), range(4))
-        return all(name.startswith("kriging") for name in names) and blas._limit._inside == 0
+        return all(name.startswith("kriging") for name in names) and blas._limit._users == 0
 
     try:
         in_child(share_again)
@@ -96,7 +96,7 @@ def test_a_child_does_not_wait_for_a_lock_that_no_thread_of_its_own_holds() -> N
     def limited() -> bool:
         with blas.one_thread():
             inside = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
-        return set(inside) == {1} and blas._limit._inside == 0
+        return set(inside) == {1} and blas._limit._users == 0
 
     with blas._limit._lock:
         in_child(limited)
@@ -110,6 +110,6 @@ def test_a_child_forked_within_the_limit_on_threads_has_it_lifted() -> None:
     before = threads_now()
     context = blas.one_thread()
     with context:
-        in_child(lambda: threads_now() == before and blas._limit._inside == 0)
+        in_child(lambda: threads_now() == before and blas._limit._users == 0)
         assert set(threads_now()) == {1}
     assert threads_now() == before

@@ -55,4 +55,4 @@ def from_present(line: np.ndarray, places_m: np.ndarray, model: Variogram) -> np
     if not heard.any():
         return np.full(len(line), np.nan)
     stations = Stations(places_m[heard], tuple(map(str, np.flatnonzero(heard))))
-    return KrigingField(stations, line[None, heard], model=model).at(Targets(places_m))[0]
+    return KrigingField(stations, line[None, heard], model=model).estimate(Targets(places_m))[0]

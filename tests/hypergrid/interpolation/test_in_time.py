@@ -13,7 +13,7 @@ from scipy.interpolate import CubicHermiteSpline
 from hypergrid.interpolation.methods import in_time
 from hypergrid.interpolation.methods.in_time import (
     Estimate,
-    Known,
+    KnownReadings,
     Ticks,
     estimate,
     linear,
@@ -27,11 +27,11 @@ Reading = tuple[int, float]
 every = pytest.mark.parametrize("method", [nearest, linear, spline], ids=lambda method: method.__name__)
 
 
-def known(series: list[list[Reading]]) -> Known:
+def known(series: list[list[Reading]]) -> KnownReadings:
     index = np.repeat(np.arange(len(series)), [len(one) for one in series]).astype(np.int32)
     instants = np.array([t for one in series for t, _ in one], dtype=np.int64)
     values = np.array([v for one in series for _, v in one], dtype=np.float64)
-    return Known.of(index, instants, values, series=len(series))
+    return KnownReadings.of(index, instants, values, series=len(series))
 
 
 def ask(method: Estimate, readings: list[Reading], ticks: Ticks, max_gap_ns: int) -> tuple[list[float], list[int]]:

@@ -49,7 +49,7 @@ def test_agrees_with_the_slow_oracle(seed: int, power: float, neighbours: int | 
     field = InverseDistanceField(
         places, values, method="inverse_distance", power=power, neighbours=neighbours, radius_m=radius_m
     )
-    found, counts = field.at(Targets(points)), field.counts_at(Targets(points))
+    found, counts = field.estimate(Targets(points)), field.counts_at(Targets(points))
     for i, line in enumerate(values):
         for j, point in enumerate(points):
             wanted, used = slow(places, line, point, power=power, neighbours=neighbours, radius_m=radius_m)
@@ -64,7 +64,7 @@ def test_stations_in_one_place_give_their_mean_there() -> None:
     values = np.array([[1.0, 3.0, 50.0], [np.nan, 3.0, 50.0], [np.nan, np.nan, 50.0]])
     for neighbours in (None, 2):
         field = InverseDistanceField(places, values, method="inverse_distance", power=2.0, neighbours=neighbours)
-        np.testing.assert_allclose(field.at(Targets(np.zeros((1, 2))))[:, 0], [2.0, 3.0, 50.0])
+        np.testing.assert_allclose(field.estimate(Targets(np.zeros((1, 2))))[:, 0], [2.0, 3.0, 50.0])
 
 
 def test_a_slice_in_which_the_near_stations_are_silent_does_not_underflow() -> None:
@@ -72,14 +72,14 @@ def test_a_slice_in_which_the_near_stations_are_silent_does_not_underflow() -> N
     values = np.array([[np.nan, 2.0, 2.0]])
     field = InverseDistanceField(places, values, method="inverse_distance", power=16.0)
     # At the silent station itself, and a millimetre from it.
-    np.testing.assert_allclose(field.at(Targets(np.array([[0.0, 0.0], [0.001, 0.0]]))), 2.0)
+    np.testing.assert_allclose(field.estimate(Targets(np.array([[0.0, 0.0], [0.001, 0.0]]))), 2.0)
 
 
 def test_estimates_stay_between_the_values_they_are_from() -> None:
     rng = np.random.default_rng(5)
     values = rng.normal(size=(3, 30))
     field = InverseDistanceField(rng.uniform(0, 1, (30, 2)), values, method="inverse_distance", power=2.0)
-    found = field.at(Targets(rng.uniform(0, 1, (500, 2))))
+    found = field.estimate(Targets(rng.uniform(0, 1, (500, 2))))
     assert (found >= values.min(axis=1, keepdims=True) - 1e-12).all()
     assert (found <= values.max(axis=1, keepdims=True) + 1e-12).all()
 
@@ -88,7 +88,9 @@ def test_more_sets_of_stations_than_are_summed_at_once() -> None:
     rng = np.random.default_rng(8)
     places, points = rng.uniform(0, 1000, (12, 2)), rng.uniform(0, 1000, (7, 2))
     values = np.where(rng.random((3 * MASKS_AT_ONCE, 12)) < 0.5, np.nan, rng.normal(size=(3 * MASKS_AT_ONCE, 12)))
-    whole = InverseDistanceField(places, values, method="inverse_distance", power=2.0).at(Targets(points))
+    whole = InverseDistanceField(places, values, method="inverse_distance", power=2.0).estimate(Targets(points))
     for number in range(0, len(values), 17):
-        alone = InverseDistanceField(places, values[[number]], method="inverse_distance", power=2.0).at(Targets(points))
+        alone = InverseDistanceField(places, values[[number]], method="inverse_distance", power=2.0).estimate(
+            Targets(points)
+        )
         np.testing.assert_allclose(whole[[number]], alone, rtol=1e-12)

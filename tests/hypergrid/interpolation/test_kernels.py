@@ -16,7 +16,7 @@ from hypergrid.interpolation import variogram, warm
 from hypergrid.interpolation.kernels import covariance, covariance_loops
 from hypergrid.interpolation.kernels.covariance import carried, negative_semivariance
 from hypergrid.interpolation.kernels.covariance_loops import arcsine, exponential
-from hypergrid.interpolation.kernels.threads import SOURCES, compiled, cores, share
+from hypergrid.interpolation.kernels.threads import SOURCES, count_cores, jit_kernel, share
 from hypergrid.interpolation.local import field as local
 from hypergrid.interpolation.local import numba_backend
 from hypergrid.interpolation.local.field import LocalField
@@ -88,7 +88,7 @@ def test_compiled_covariances_are_those_of_the_variogram(
 
 
 def test_the_exponential_has_fifteen_digits() -> None:
-    @compiled()
+    @jit_kernel()
     def all_of(x: np.ndarray, out: np.ndarray) -> None:
         for i in range(x.size):
             out[i] = exponential(x[i])
@@ -149,9 +149,9 @@ def test_shared_work_is_done_once_each_and_its_error_comes_through() -> None:
 
 def test_the_number_of_threads_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
-    assert cores() == 1
+    assert count_cores() == 1
     monkeypatch.setenv("NUMBA_NUM_THREADS", "")
-    assert cores() >= 1
+    assert count_cores() >= 1
 
 
 def test_a_small_job_loads_no_compiler() -> None:
@@ -164,7 +164,7 @@ rng = np.random.default_rng(0)
 stations = Stations(rng.uniform(0, 1000, (23, 2)), tuple(map(str, range(23))))
 values = rng.normal(size=(40, 23))
 field = LocalField(stations, values, neighbours=10, model=variogram("exponential", psill=1.0, range_m=300))
-assert np.isfinite(field.at(Targets(rng.uniform(0, 1000, (529, 2))))).all()
+assert np.isfinite(field.estimate(Targets(rng.uniform(0, 1000, (529, 2))))).all()
 assert "numba" not in sys.modules, "numba was imported"
 from hypergrid.interpolation.kernels import threads
 import os
@@ -177,7 +177,7 @@ assert os.environ["NUMBA_THREADING_LAYER"] == "workqueue"
 
 def test_machine_code_is_kept_by_all_the_files_that_it_is_made_from() -> None:
     folder = Path(covariance.__file__).parents[1]
-    using = [path for path in folder.rglob("*.py") if "import compiled" in path.read_text(encoding="utf-8")]
+    using = [path for path in folder.rglob("*.py") if "import jit_kernel" in path.read_text(encoding="utf-8")]
     assert len(using) >= 3
     for path in using:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -192,7 +192,7 @@ def test_warming_compiles_all_that_is_called(monkeypatch: pytest.MonkeyPatch) ->
     warm.warm()
     monkeypatch.setattr(local, "WORTH_COMPILED", -1.0)
     monkeypatch.setattr(covariance, "WORTH_COMPILED", 0)
-    functions = (numba_backend.run, covariance_loops.fill, covariance_loops.carry)
+    functions = (numba_backend.run, covariance_loops.write_covariances, covariance_loops.write_products)
     before = [len(function.signatures) for function in functions]
     rng = np.random.default_rng(3)
     for dimensions in (2, 3):
@@ -201,8 +201,8 @@ def test_warming_compiles_all_that_is_called(monkeypatch: pytest.MonkeyPatch) ->
         for model in (SHAPES["exponential"], SHAPES["linear"]):
             for drift, limits in ((Drift(), {}), (Drift(covariates=("e",)), {"radius_m": 2.0, "octants": 1})):
                 field = LocalField(stations, rng.normal(size=(9, 30)), neighbours=5, model=model, drift=drift, **limits)
-                field.at(targets)
-                field.variance(targets.take(slice(1, 9)))
+                field.estimate(targets)
+                field.variance(targets.take_targets(slice(1, 9)))
                 field.counts_at(targets)
             sides = negative_semivariance(targets.positions_m, stations.positions_m, model)
             negative_semivariance(targets.positions_m, stations.positions_m, model, out=np.empty((80, 33))[:, :30])

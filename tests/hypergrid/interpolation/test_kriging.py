@@ -10,7 +10,7 @@ from pykrige.ok import OrdinaryKriging
 from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound, SingularSystem
 from hypergrid.interpolation import METHODS, MODELS, Field, Variogram, parse_variogram, variogram
 from hypergrid.interpolation.points.points import Stations, Targets
-from hypergrid.interpolation.solvers.masks import groups
+from hypergrid.interpolation.solvers.masks import group_masks
 from tests.support.kriging_oracle import estimate
 
 Floats = NDArray[np.float64]
@@ -35,14 +35,14 @@ def field(places: Floats, values: Floats, model: Variogram, neighbours: int | No
 
 
 def pykrige(
-    places: Floats, values: Floats, points: Floats, model: Variogram, most: int | None
+    places: Floats, values: Floats, points: Floats, model: Variogram, maximum: int | None
 ) -> tuple[Floats, Floats]:
     present = np.isfinite(values)
     given = {"psill": model.psill, "range": model.range_m, "nugget": model.nugget}
     kriging = OrdinaryKriging(
         *places[present].T, values[present], variogram_model=model.model, variogram_parameters=given, pseudo_inv=False
     )
-    near = {"n_closest_points": min(most, int(present.sum()))} if most else {}
+    near = {"n_closest_points": min(maximum, int(present.sum()))} if maximum else {}
     value, variance = kriging.execute("points", *points.T, backend="loop", **near)
     return np.asarray(value), np.asarray(variance)
 
@@ -55,7 +55,7 @@ def test_agrees_with_pykrige(model_name: str, neighbours: int | None, nugget: fl
     for seed in range(3):
         places, values, points = network(seed)
         found = field(places, values, model, neighbours)
-        value, variance = found.at(Targets(points)), found.variance(Targets(points))
+        value, variance = found.estimate(Targets(points)), found.variance(Targets(points))
         for number, line in enumerate(values):
             expected = pykrige(places, line, points, model, neighbours)
             np.testing.assert_allclose(value[number], expected[0], rtol=1e-10, atol=1e-10)
@@ -67,7 +67,7 @@ def test_agrees_with_the_textbook(neighbours: int | None) -> None:
     model = variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
     places, values, points = network(7)
     found = field(places, values, model, neighbours)
-    value, variance = found.at(Targets(points)), found.variance(Targets(points))
+    value, variance = found.estimate(Targets(points)), found.variance(Targets(points))
     for i, line in enumerate(values):
         present = [((float(x), float(y)), float(v)) for (x, y), v in zip(places, line, strict=True) if np.isfinite(v)]
         for j, point in enumerate(points):
@@ -84,7 +84,7 @@ def test_is_exact_at_stations_without_a_nugget_and_with_one(model_name: str, nei
         model = variogram(model_name, psill=1.5, range_m=300.0, nugget=nugget)
         found = field(places, values, model, neighbours)
         reporting = np.isfinite(values)
-        np.testing.assert_allclose(found.at(Targets(places))[reporting], values[reporting], rtol=1e-9)
+        np.testing.assert_allclose(found.estimate(Targets(places))[reporting], values[reporting], rtol=1e-9)
         assert np.abs(found.variance(Targets(places))[reporting]).max() < 1e-8
 
 
@@ -95,7 +95,7 @@ def test_a_constant_field_is_reproduced_whatever_reports(
     places, values, points = network(seed)
     model = variogram(model_name, psill=1.5, range_m=300.0, nugget=0.1)
     found = field(places, np.where(np.isfinite(values), constant, np.nan), model, neighbours)
-    np.testing.assert_allclose(found.at(Targets(points)), constant, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.estimate(Targets(points)), constant, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("neighbours", [None, 3])
@@ -105,7 +105,7 @@ def test_coincident_stations_are_refused_by_name_without_a_nugget(neighbours: in
     with pytest.raises(SingularSystem, match="s5 and s8"):
         field(places, values, variogram("exponential", psill=1, range_m=100), neighbours)
     with_nugget = field(places, values, variogram("exponential", psill=1, range_m=100, nugget=0.1), neighbours)
-    assert np.isfinite(with_nugget.at(Targets(points))).all()
+    assert np.isfinite(with_nugget.estimate(Targets(points))).all()
 
 
 @pytest.mark.parametrize("neighbours", [None, 1, 3])
@@ -114,7 +114,7 @@ def test_a_slice_without_stations_is_missing_and_counts_none(neighbours: int | N
     values[1] = np.nan
     values[2, 1:] = np.nan
     found = field(places, values, variogram("spherical", psill=1, range_m=500, nugget=0.1), neighbours)
-    value, variance = found.at(Targets(points)), found.variance(Targets(points))
+    value, variance = found.estimate(Targets(points)), found.variance(Targets(points))
     assert found.counts[1] == 0
     assert np.isnan(value[1]).all()
     assert np.isnan(variance[1]).all()
@@ -128,13 +128,13 @@ def test_one_station_and_none(neighbours: int | None) -> None:
     model = variogram("exponential", psill=1, range_m=100)
     points = np.array([[0.0, 0.0], [50.0, 80.0]])
     one = field(np.array([[0.0, 0.0]]), np.array([[3.0], [np.nan]]), model, neighbours)
-    np.testing.assert_array_equal(one.at(Targets(points)), [[3.0, 3.0], [np.nan, np.nan]])
+    np.testing.assert_array_equal(one.estimate(Targets(points)), [[3.0, 3.0], [np.nan, np.nan]])
     # The variance of one station's value elsewhere is twice the semivariance.
     far = 2 * (1 - np.exp(-3 * np.hypot(50, 80) / 100))
     np.testing.assert_allclose(one.variance(Targets(points))[0], [0.0, far], atol=1e-12)
     none = field(np.empty((0, 2)), np.empty((3, 0)), model, neighbours)
-    assert np.isnan(none.at(Targets(points))).all()
-    assert none.at(Targets(points)).shape == (3, 2)
+    assert np.isnan(none.estimate(Targets(points))).all()
+    assert none.estimate(Targets(points)).shape == (3, 2)
     assert none.counts.tolist() == [0, 0, 0]
 
 
@@ -146,7 +146,9 @@ def test_scales_of_place_and_value_do_not_matter(scale: float, sill: float, neig
     plain = field(places, values, variogram("exponential", psill=1, range_m=300, nugget=0.1), neighbours)
     scaled_model = variogram("exponential", psill=sill, range_m=300 * scale, nugget=0.1 * sill)
     scaled = field(places * scale, values * np.sqrt(sill), scaled_model, neighbours)
-    np.testing.assert_allclose(scaled.at(Targets(points * scale)), plain.at(Targets(points)) * np.sqrt(sill), rtol=1e-7)
+    np.testing.assert_allclose(
+        scaled.estimate(Targets(points * scale)), plain.estimate(Targets(points)) * np.sqrt(sill), rtol=1e-7
+    )
     np.testing.assert_allclose(
         scaled.variance(Targets(points * scale)), plain.variance(Targets(points)) * sill, rtol=1e-7
     )
@@ -156,8 +158,8 @@ def test_more_points_than_are_solved_at_once() -> None:
     places, values, _ = network(6, slices=2)
     points = np.random.default_rng(0).uniform(0, 1000, (5000, 2))
     found = field(places, values, variogram("exponential", psill=1, range_m=300, nugget=0.1), 4)
-    whole = found.at(Targets(points))
-    np.testing.assert_array_equal(whole[:, 4990:], found.at(Targets(points[4990:])))
+    whole = found.estimate(Targets(points))
+    np.testing.assert_array_equal(whole[:, 4990:], found.estimate(Targets(points[4990:])))
 
 
 @pytest.mark.parametrize("model_name", MODEL_NAMES)
@@ -207,7 +209,7 @@ def test_every_slice_is_in_one_group_with_its_own_mask(seed: int) -> None:
     rng = np.random.default_rng(seed)
     present = rng.random((rng.integers(1, 12), rng.integers(1, 20))) < 0.7
     seen = np.zeros(len(present), dtype=int)
-    for mask, slices in groups(present):
+    for mask, slices in group_masks(present):
         seen[slices] += 1
         assert (present[slices] == mask).all()
     assert (seen == 1).all()

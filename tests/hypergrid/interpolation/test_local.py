@@ -73,11 +73,11 @@ def network(
     )
 
 
-def one_by_one(field: LocalField, values: Floats, targets: Targets, most: int) -> tuple[Floats, Floats]:
+def one_by_one(field: LocalField, values: Floats, targets: Targets, maximum: int) -> tuple[Floats, Floats]:
     """Return estimates and variances from one least-squares solution for each target and slice."""
     system = field.system
     matrix, sides = system.matrix(), system.sides(targets)
-    within = np.broadcast_to(system.within(targets), (targets.count,))
+    within = np.broadcast_to(system.within_variance(targets), (targets.count,))
     middles = system.model.isotropic(targets.mean(targets.positions_m))
     mean = system.drift.drift.mean or 0.0
     estimates = np.full((len(values), targets.count), np.nan)
@@ -86,8 +86,8 @@ def one_by_one(field: LocalField, values: Floats, targets: Targets, most: int) -
         present = np.flatnonzero(np.isfinite(line))
         for target, middle in enumerate(middles):
             distance = np.linalg.norm(system.isotropic_m[present] - middle, axis=1)
-            near = present[np.argsort(distance, kind="stable")[:most]]
-            if len(near) < system.drift.drift.needed():
+            near = present[np.argsort(distance, kind="stable")[:maximum]]
+            if len(near) < system.drift.drift.min_stations():
                 continue
             rows = np.r_[near, system.stations.count : system.size]
             solved = np.linalg.lstsq(matrix[np.ix_(rows, rows)], sides[target, rows], rcond=None)[0]
@@ -101,7 +101,7 @@ def check(model: Variogram, drift: Drift, *, parts: int, neighbours: int, seed: 
     # A network so small that all of it is asked for is another test's.
     field = LocalField(stations, values, neighbours=neighbours, model=model, drift=drift)
     estimates, variances = one_by_one(field, values, targets, neighbours)
-    found, variance = field.at(targets), field.variance(targets)
+    found, variance = field.estimate(targets), field.variance(targets)
     # Three stations determine three coefficients only as well as they happen to lie.
     np.testing.assert_allclose(found, estimates, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(variance, np.maximum(variances, 0.0), rtol=1e-7, atol=1e-9)
@@ -128,7 +128,7 @@ def test_agrees_with_one_solution_a_target_and_slice_for_each_drift(drift: str, 
 def test_agrees_with_pykrige(neighbours: int) -> None:
     stations, values, targets = network(3)
     found = LocalField(stations, values, neighbours=neighbours, model=EXPONENTIAL)
-    estimates, variances = found.at(targets), found.variance(targets)
+    estimates, variances = found.estimate(targets), found.variance(targets)
     for number, line in enumerate(values):
         here = np.isfinite(line)
         if not here.any():
@@ -152,7 +152,7 @@ def test_all_neighbours_are_kriging_on_all_stations() -> None:
     for drift in (ORDINARY, Drift(mean=9.0), Drift(degree=1)):
         near = LocalField(stations, values, neighbours=99, model=EXPONENTIAL, drift=drift)
         whole = KrigingField(stations, values, model=EXPONENTIAL, drift=drift)
-        np.testing.assert_allclose(near.at(targets), whole.at(targets), atol=1e-10)
+        np.testing.assert_allclose(near.estimate(targets), whole.estimate(targets), atol=1e-10)
         np.testing.assert_allclose(near.variance(targets), whole.variance(targets), atol=1e-10)
         np.testing.assert_array_equal(near.counts, whole.counts)
 
@@ -161,7 +161,7 @@ def test_all_neighbours_are_kriging_on_all_stations() -> None:
 def test_many_masks_chunks_and_sets_do_not_change_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     stations, values, targets = network(5, stations=60, slices=150, targets=300, holes=0.4)
     field = LocalField(stations, values, neighbours=6, model=EXPONENTIAL)
-    whole = field.at(targets)
+    whole = field.estimate(targets)
     estimates, _ = one_by_one(field, values, targets, 6)
     np.testing.assert_allclose(whole, estimates, atol=1e-10)
     WEIGHTS.clear()
@@ -170,15 +170,15 @@ def test_many_masks_chunks_and_sets_do_not_change_an_estimate(monkeypatch: pytes
     monkeypatch.setattr(local, "FACTOR_BYTES", 1)
     # Too few, so that targets come back for more.
     monkeypatch.setattr(local, "MORE_CANDIDATES", 0)
-    np.testing.assert_allclose(field.at(targets), whole, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(field.estimate(targets), whole, rtol=0, atol=1e-13)
 
 
 def test_an_estimate_does_not_depend_on_what_else_is_asked_to_the_last_digit(way: str) -> None:
     stations, values, targets = network(6, stations=50, slices=20, targets=90)
     for drift in (ORDINARY, Drift(degree=1)):
         field = LocalField(stations, values, neighbours=8, model=MODELS["linear"], drift=drift)
-        whole = field.at(targets)
-        parts = [field.at(targets.take(slice(a, b))) for a, b in ((0, 1), (1, 40), (40, 40), (40, 90))]
+        whole = field.estimate(targets)
+        parts = [field.estimate(targets.take_targets(slice(a, b))) for a, b in ((0, 1), (1, 40), (40, 40), (40, 90))]
         np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole, err_msg=way)
 
 
@@ -189,7 +189,7 @@ def test_slices_of_one_mask_are_solved_together_and_stay_apart() -> None:
     values[:, 4] = np.nan
     values[31, 8] = np.nan
     field = LocalField(stations, values, neighbours=5, model=EXPONENTIAL)
-    np.testing.assert_allclose(field.at(targets), one_by_one(field, values, targets, 5)[0], atol=1e-10)
+    np.testing.assert_allclose(field.estimate(targets), one_by_one(field, values, targets, 5)[0], atol=1e-10)
     variance = field.variance(targets)
     assert (variance[:31] == variance[0]).all()
     assert (variance[31] >= variance[0] - 1e-12).all()
@@ -205,7 +205,7 @@ def test_stations_that_do_not_determine_the_drift_give_missing_cells() -> None:
     values = rng.normal(size=(3, 20))
     targets = Targets(np.array([[50.0, 90.0], [5100.0, 90.0]]))
     field = LocalField(stations, values, neighbours=6, model=EXPONENTIAL, drift=Drift(degree=1))
-    for result in (field.at(targets), field.variance(targets)):
+    for result in (field.estimate(targets), field.variance(targets)):
         assert np.isnan(result[:, 0]).all()
         assert np.isfinite(result[:, 1]).all()
     assert field.counts_at(targets).tolist() == [[0, 6]] * 3
@@ -218,7 +218,7 @@ def test_a_plane_is_reproduced_and_its_network_may_lie_anywhere() -> None:
     moved = Stations(stations.positions_m + away, stations.names)
     values = (3.0 + moved.positions_m @ [0.02, -0.01])[None]
     field = LocalField(moved, values, neighbours=6, model=EXPONENTIAL, drift=Drift(degree=1))
-    found = field.at(Targets(targets.positions_m + away))
+    found = field.estimate(Targets(targets.positions_m + away))
     np.testing.assert_allclose(found[0], 3.0 + (targets.positions_m + away) @ [0.02, -0.01], rtol=1e-9)
 
 
@@ -236,7 +236,7 @@ def test_a_singular_set_is_refused_and_says_what_to_do() -> None:
     smooth = variogram("gaussian", psill=1.0, range_m=50_000.0)
     field = LocalField(stations, values, neighbours=20, model=smooth)
     with pytest.raises(SingularSystem, match="raise the nugget"):
-        field.at(targets)
+        field.estimate(targets)
 
 
 def test_fewer_neighbours_than_the_drift_needs_are_refused() -> None:
@@ -248,9 +248,14 @@ def test_fewer_neighbours_than_the_drift_needs_are_refused() -> None:
 @pytest.mark.usefixtures("way")
 def test_no_slices_no_targets_and_no_readings() -> None:
     stations, values, targets = network(13)
-    assert LocalField(stations, values[:0], neighbours=5, model=EXPONENTIAL).at(targets).shape == (0, targets.count)
-    assert LocalField(stations, values, neighbours=5, model=EXPONENTIAL).at(targets.take(slice(0, 0))).shape == (6, 0)
+    assert LocalField(stations, values[:0], neighbours=5, model=EXPONENTIAL).estimate(targets).shape == (
+        0,
+        targets.count,
+    )
+    assert LocalField(stations, values, neighbours=5, model=EXPONENTIAL).estimate(
+        targets.take_targets(slice(0, 0))
+    ).shape == (6, 0)
     empty = LocalField(stations, np.full_like(values, np.nan), neighbours=5, model=EXPONENTIAL)
-    assert np.isnan(empty.at(targets)).all()
+    assert np.isnan(empty.estimate(targets)).all()
     assert not empty.counts.any()
     assert not empty.counts_at(targets).any()

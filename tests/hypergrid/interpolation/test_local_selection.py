@@ -8,7 +8,7 @@ from hypergrid.core.geodesy import places_m
 from hypergrid.interpolation import variogram
 from hypergrid.interpolation.local import field as local
 from hypergrid.interpolation.local.field import LocalField
-from hypergrid.interpolation.local.neighbourhood import side_by_side
+from hypergrid.interpolation.local.neighbourhood import find_morton_order
 from hypergrid.interpolation.points.distance import separations
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
@@ -42,13 +42,13 @@ def expected(stations: Stations, values: Floats, targets: Targets, chosen: NDArr
         for t in range(targets.count):
             own = np.flatnonzero(chosen[s, t])
             if len(own):
-                alone = KrigingField(stations.take(own), line[None, own], model=model)  # type: ignore[arg-type]
-                result[s, t] = alone.at(targets.take(slice(t, t + 1)))[0, 0]
+                alone = KrigingField(stations.take_stations(own), line[None, own], model=model)  # type: ignore[arg-type]
+                result[s, t] = alone.estimate(targets.take_targets(slice(t, t + 1)))[0, 0]
     return result
 
 
 def choose(
-    distance: Floats, sector: NDArray[np.int64], values: Floats, most: int, radius_m: float, octants: int
+    distance: Floats, sector: NDArray[np.int64], values: Floats, maximum: int, radius_m: float, octants: int
 ) -> NDArray[np.bool_]:
     """Return who is chosen, one station after another."""
     chosen = np.zeros((len(values), *distance.shape), dtype=bool)
@@ -57,14 +57,14 @@ def choose(
             held = [0] * 8
             for station in np.argsort(row, kind="stable"):
                 here = np.isfinite(line[station]) and row[station] <= radius_m
-                if here and held[sector[t, station]] < octants and sum(held) < most:
+                if here and held[sector[t, station]] < octants and sum(held) < maximum:
                     held[sector[t, station]] += 1
                     chosen[s, t, station] = True
     return chosen
 
 
 @pytest.mark.parametrize(
-    ("most", "radius_m", "octants"),
+    ("maximum", "radius_m", "octants"),
     [
         (80, 150.0, None),
         (5, 150.0, None),
@@ -77,18 +77,18 @@ def choose(
     ],
 )
 def test_radius_and_octants_choose_as_one_station_after_another_would(
-    most: int, radius_m: float | None, octants: int | None
+    maximum: int, radius_m: float | None, octants: int | None
 ) -> None:
     stations, values, targets = network(1)
     ways = stations.positions_m[None] - targets.positions_m[:, None]
     sector = (np.arctan2(ways[..., 1], ways[..., 0]) // (np.pi / 4)).astype(int) % 8
     distance = np.hypot(ways[..., 0], ways[..., 1])
-    chosen = choose(distance, sector, values, most, radius_m or np.inf, octants or 999)
-    field = LocalField(stations, values, neighbours=most, model=MODEL, radius_m=radius_m, octants=octants)
+    chosen = choose(distance, sector, values, maximum, radius_m or np.inf, octants or 999)
+    field = LocalField(stations, values, neighbours=maximum, model=MODEL, radius_m=radius_m, octants=octants)
     np.testing.assert_array_equal(field.counts_at(targets), chosen.sum(axis=2))
-    np.testing.assert_allclose(field.at(targets), expected(stations, values, targets, chosen, MODEL), atol=1e-10)
+    np.testing.assert_allclose(field.estimate(targets), expected(stations, values, targets, chosen, MODEL), atol=1e-10)
     missing = chosen.sum(axis=2) == 0
-    assert np.isnan(field.at(targets)[missing]).all()
+    assert np.isnan(field.estimate(targets)[missing]).all()
     assert np.isnan(field.variance(targets)[missing]).all()
 
 
@@ -103,7 +103,9 @@ def test_a_radius_is_of_the_plane_also_where_the_variogram_is_an_ellipse() -> No
     chosen = choose(order, np.zeros(order.shape, dtype=int), values, 6, 1e300, 999)
     field = LocalField(stations, values, neighbours=6, model=ellipse, radius_m=250.0)
     np.testing.assert_array_equal(field.counts_at(targets), chosen.sum(axis=2))
-    np.testing.assert_allclose(field.at(targets), expected(stations, values, targets, chosen, ellipse), atol=1e-10)
+    np.testing.assert_allclose(
+        field.estimate(targets), expected(stations, values, targets, chosen, ellipse), atol=1e-10
+    )
 
 
 def test_on_the_sphere_distances_are_along_it_and_octants_start_in_the_east() -> None:
@@ -125,7 +127,9 @@ def test_on_the_sphere_distances_are_along_it_and_octants_start_in_the_east() ->
         chosen = choose(distance, sector, values, most, radius_m or np.inf, octants or 999)
         field = LocalField(stations, values, neighbours=most, model=model, radius_m=radius_m, octants=octants)
         np.testing.assert_array_equal(field.counts_at(targets), chosen.sum(axis=2))
-        np.testing.assert_allclose(field.at(targets), expected(stations, values, targets, chosen, model), atol=1e-10)
+        np.testing.assert_allclose(
+            field.estimate(targets), expected(stations, values, targets, chosen, model), atol=1e-10
+        )
 
 
 def test_slices_of_which_little_is_left_and_whole_regions_that_are_silent() -> None:
@@ -139,7 +143,7 @@ def test_slices_of_which_little_is_left_and_whole_regions_that_are_silent() -> N
     field = LocalField(stations, values, neighbours=7, model=MODEL)
     np.testing.assert_array_equal(field.counts_at(targets), chosen.sum(axis=2))
     np.testing.assert_array_equal(field.counts, chosen.sum(axis=2).max(axis=1))
-    np.testing.assert_allclose(field.at(targets), expected(stations, values, targets, chosen, MODEL), atol=1e-10)
+    np.testing.assert_allclose(field.estimate(targets), expected(stations, values, targets, chosen, MODEL), atol=1e-10)
 
 
 def test_of_stations_equally_far_the_first_is_taken() -> None:
@@ -149,19 +153,19 @@ def test_of_stations_equally_far_the_first_is_taken() -> None:
         stations = Stations(corners[order], tuple("abcd"))
         values = np.array([[1.0, 2.0, 3.0, 4.0], [np.nan, 2.0, 3.0, 4.0]])
         field = LocalField(stations, values, neighbours=1, model=MODEL)
-        np.testing.assert_allclose(field.at(Targets(np.array([[50.0, 50.0]])))[:, 0], [1.0, 2.0])
+        np.testing.assert_allclose(field.estimate(Targets(np.array([[50.0, 50.0]])))[:, 0], [1.0, 2.0])
 
 
 def test_simple_kriging_far_from_every_station_is_its_mean() -> None:
     stations, values, _ = network(5)
     field = LocalField(stations, values, neighbours=6, model=MODEL, drift=Drift(mean=3.0))
-    np.testing.assert_allclose(field.at(Targets(np.array([[1e7, 1e7]]))), 3.0)
+    np.testing.assert_allclose(field.estimate(Targets(np.array([[1e7, 1e7]]))), 3.0)
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_places_side_by_side_are_each_there_once_and_near_one_another(dimensions: int) -> None:
     places = np.random.default_rng(6).uniform(-5e5, 5e5, (4096, dimensions))
-    order = side_by_side(places)
+    order = find_morton_order(places)
     assert sorted(order.tolist()) == list(range(4096))
     steps = np.linalg.norm(np.diff(places[order], axis=0), axis=1)
     assert np.median(steps) < 0.15 * np.median(np.linalg.norm(np.diff(places, axis=0), axis=1))
@@ -175,6 +179,6 @@ def test_a_radius_that_reaches_no_station_leaves_every_target_missing() -> None:
     for anisotropy in (None, ellipse):
         model = variogram("exponential", psill=1.0, range_m=300.0, anisotropy=anisotropy)
         found = LocalField(stations, rng.normal(0, 1, (3, 20)), neighbours=5, model=model, radius_m=0.01)
-        assert np.isnan(found.at(targets)).all()
+        assert np.isnan(found.estimate(targets)).all()
         assert np.isnan(found.variance(targets)).all()
         assert (found.counts_at(targets) == 0).all()

@@ -83,13 +83,13 @@ def network(seed: int = 1, *, stations: int = 20, slices: int = 8) -> tuple[Floa
 def test_a_constant_field_is_reproduced(method: str, params: dict[str, Any]) -> None:
     places, values, points = network()
     constant = np.where(np.isfinite(values), 273.15, np.nan)
-    np.testing.assert_allclose(prepare(method, params, places, constant).at(to(points)), 273.15, rtol=1e-8)
+    np.testing.assert_allclose(prepare(method, params, places, constant).estimate(to(points)), 273.15, rtol=1e-8)
 
 
 @pytest.mark.parametrize(("method", "params"), [case[:2] for case in CASES if case[2]])
 def test_exact_methods_are_exact_at_stations_that_report(method: str, params: dict[str, Any]) -> None:
     places, values, _ = network()
-    found, reporting = prepare(method, params, places, values).at(to(places)), np.isfinite(values)
+    found, reporting = prepare(method, params, places, values).estimate(to(places)), np.isfinite(values)
     np.testing.assert_allclose(found[reporting], values[reporting], rtol=1e-7)
     assert np.isfinite(found).all(), "also a station that does not report has an estimate"
 
@@ -98,16 +98,16 @@ def test_exact_methods_are_exact_at_stations_that_report(method: str, params: di
 def test_blocks_of_points_give_what_all_at_once_give(method: str, params: dict[str, Any]) -> None:
     places, values, points = network()
     field = prepare(method, params, places, values)
-    parts = [field.at(to(part)) for part in np.split(points, [1, 20, 20, 45])]
-    np.testing.assert_allclose(np.concatenate(parts, axis=1), field.at(to(points)), rtol=1e-9)
+    parts = [field.estimate(to(part)) for part in np.split(points, [1, 20, 20, 45])]
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), field.estimate(to(points)), rtol=1e-9)
 
 
 @every
 def test_slices_do_not_touch_each_other(method: str, params: dict[str, Any]) -> None:
     places, values, points = network()
-    whole = prepare(method, params, places, values).at(to(points))
+    whole = prepare(method, params, places, values).estimate(to(points))
     for number in range(len(values)):
-        alone = prepare(method, params, places, values[[number]]).at(to(points))
+        alone = prepare(method, params, places, values[[number]]).estimate(to(points))
         np.testing.assert_allclose(whole[[number]], alone, rtol=1e-7, atol=1e-9)
 
 
@@ -118,7 +118,7 @@ def test_a_missing_station_is_as_if_it_were_not_there(method: str, params: dict[
     assert not present.all()
     without = prepare(method, params, places[present], values[:, present])
     found = prepare(method, params, places, values)
-    np.testing.assert_allclose(found.at(to(points)), without.at(to(points)), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found.estimate(to(points)), without.estimate(to(points)), rtol=1e-7, atol=1e-9)
     np.testing.assert_array_equal(found.counts, without.counts)
 
 
@@ -127,7 +127,7 @@ def test_a_slice_without_stations_is_missing_and_counts_none(method: str, params
     places, values, points = network()
     values[3] = np.nan
     field = prepare(method, params, places, values)
-    value = field.at(to(points))
+    value = field.estimate(to(points))
     assert np.isnan(value[3]).all()
     assert field.counts[3] == 0
     assert np.isfinite(np.delete(value, 3, axis=0)).all()
@@ -139,16 +139,16 @@ def test_a_slice_without_stations_is_missing_and_counts_none(method: str, params
 def test_no_station_at_all_is_a_surface_without_values(method: str, params: dict[str, Any]) -> None:
     field = prepare(method, params, np.empty((0, 2)), np.empty((3, 0)))
     points = np.array([[0.0, 0.0], [50.0, 80.0]])
-    assert field.at(to(points)).shape == (3, 2)
-    assert np.isnan(field.at(to(points))).all()
+    assert field.estimate(to(points)).shape == (3, 2)
+    assert np.isnan(field.estimate(to(points))).all()
     assert field.counts.tolist() == [0, 0, 0]
 
 
 @every
 def test_no_points_and_no_slices(method: str, params: dict[str, Any]) -> None:
     places, values, points = network()
-    assert prepare(method, params, places, values).at(to(np.empty((0, 2)))).shape == (8, 0)
-    assert prepare(method, params, places, values[:0]).at(to(points)).shape == (0, 60)
+    assert prepare(method, params, places, values).estimate(to(np.empty((0, 2)))).shape == (8, 0)
+    assert prepare(method, params, places, values[:0]).estimate(to(points)).shape == (0, 60)
 
 
 @every
@@ -156,9 +156,9 @@ def test_what_says_that_it_is_linear_is(method: str, params: dict[str, Any]) -> 
     places, first, points = network(3)
     second = np.where(np.isfinite(first), np.random.default_rng(0).normal(size=first.shape), np.nan)
     if METHODS[method].linear:
-        together = prepare(method, params, places, 2.0 * first - 3.0 * second).at(to(points))
-        apart = 2.0 * prepare(method, params, places, first).at(to(points))
-        apart -= 3.0 * prepare(method, params, places, second).at(to(points))
+        together = prepare(method, params, places, 2.0 * first - 3.0 * second).estimate(to(points))
+        apart = 2.0 * prepare(method, params, places, first).estimate(to(points))
+        apart -= 3.0 * prepare(method, params, places, second).estimate(to(points))
         np.testing.assert_allclose(together, apart, rtol=1e-7, atol=1e-7)
 
 
@@ -176,9 +176,11 @@ def test_what_has_no_variance_says_so(method: str, params: dict[str, Any]) -> No
 @every
 def test_places_far_from_zero_change_nothing(method: str, params: dict[str, Any]) -> None:
     places, values, points = network()
-    near = prepare(method, params, places, values).at(to(points))
+    near = prepare(method, params, places, values).estimate(to(points))
     far = np.array([600_000.0, 5_800_000.0])
-    np.testing.assert_allclose(prepare(method, params, places + far, values).at(to(points + far)), near, rtol=1e-5)
+    np.testing.assert_allclose(
+        prepare(method, params, places + far, values).estimate(to(points + far)), near, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("method", NO_VARIOGRAM)
@@ -188,7 +190,7 @@ def test_counts_at_points_are_of_what_has_an_estimate(method: str) -> None:
     field: Any = prepare(method, {}, places, values)
     wide = np.concatenate([points, [[-5000.0, -5000.0]]])
     counts = field.counts_at(to(wide))
-    np.testing.assert_array_equal(counts > 0, np.isfinite(field.at(to(wide))))
+    np.testing.assert_array_equal(counts > 0, np.isfinite(field.estimate(to(wide))))
     assert (counts <= field.counts[:, None]).all()
 
 

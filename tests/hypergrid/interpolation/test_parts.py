@@ -5,7 +5,7 @@ import pytest
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.interpolation.points.samples import Samples
-from hypergrid.interpolation.validation.folds import blocks_of, halved, regions_of
+from hypergrid.interpolation.validation.folds import bisect, spatial_folds, time_folds
 
 
 def samples(stations: int = 10, slices: int = 8) -> Samples:
@@ -15,7 +15,7 @@ def samples(stations: int = 10, slices: int = 8) -> Samples:
 
 def test_regions_are_compact_and_about_as_large() -> None:
     x, y = np.meshgrid(np.arange(4.0), np.arange(4.0))
-    labels = halved(np.stack([x.ravel(), y.ravel()], axis=1), 4)
+    labels = bisect(np.stack([x.ravel(), y.ravel()], axis=1), 4)
     assert np.bincount(labels).tolist() == [4, 4, 4, 4]
     # Quarters of the square.
     assert len({(int(a // 2), int(b // 2), int(c)) for a, b, c in zip(x.ravel(), y.ravel(), labels, strict=True)}) == 4
@@ -23,7 +23,7 @@ def test_regions_are_compact_and_about_as_large() -> None:
 
 @pytest.mark.parametrize("stations", [2, 3, 5, 11])
 def test_small_networks_have_regions_of_at_least_one(stations: int) -> None:
-    labels = regions_of(samples(stations), None)
+    labels = spatial_folds(samples(stations), None)
     assert np.bincount(labels).min() >= 1
     assert len(np.unique(labels)) == min(4, stations)
 
@@ -31,24 +31,24 @@ def test_small_networks_have_regions_of_at_least_one(stations: int) -> None:
 def test_given_regions_are_those_of_usable_stations() -> None:
     held = samples(4)
     held.positions_m[1] = np.nan
-    assert regions_of(held, np.array([0, 0, 1, 2])).tolist() == [0, 1, 2]
+    assert spatial_folds(held, np.array([0, 0, 1, 2])).tolist() == [0, 1, 2]
 
 
 def test_blocks_are_consecutive_slices() -> None:
-    assert blocks_of(samples(slices=8), None).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert blocks_of(samples(slices=3), None).tolist() == [0, 1, 2]
-    assert blocks_of(samples(slices=3), np.array([5, 7, 5])).tolist() == [5, 7, 5]
+    assert time_folds(samples(slices=8), None).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert time_folds(samples(slices=3), None).tolist() == [0, 1, 2]
+    assert time_folds(samples(slices=3), np.array([5, 7, 5])).tolist() == [5, 7, 5]
 
 
 def test_parts_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InvalidQuery, match=r"region of each station, shape \(10,\); got shape \(3,\)"):
-        regions_of(samples(), np.arange(3))
+        spatial_folds(samples(), np.arange(3))
     with pytest.raises(InvalidQuery, match="block of time of each slice"):
-        blocks_of(samples(), np.arange(3))
+        time_folds(samples(), np.arange(3))
     with pytest.raises(InvalidQuery, match="leaving out a region needs another"):
-        regions_of(samples(), np.zeros(10, dtype=int))
+        spatial_folds(samples(), np.zeros(10, dtype=int))
     with pytest.raises(InvalidQuery, match="leaving out a block of time needs another"):
-        blocks_of(samples(slices=1), None)
+        time_folds(samples(slices=1), None)
 
 
 def test_samples_whose_shapes_do_not_fit_are_refused() -> None:

@@ -33,7 +33,7 @@ def test_agrees_with_scipy_slice_by_slice(kernel: str, smoothing: float) -> None
     places, points = rng.uniform(0, 9000, (18, 2)), rng.uniform(0, 9000, (30, 2))
     values = np.where(rng.random((6, 18)) < 0.3, np.nan, rng.normal(size=(6, 18)))
     scale_m = 2000.0 if kernel in SCALED else None
-    found = field(places, values, kernel=kernel, smoothing=smoothing, scale_m=scale_m).at(Targets(points))
+    found = field(places, values, kernel=kernel, smoothing=smoothing, scale_m=scale_m).estimate(Targets(points))
     for line, estimate in zip(values, found, strict=True):
         present = np.isfinite(line)
         expected = RBFInterpolator(
@@ -49,14 +49,16 @@ def test_agrees_with_scipy_slice_by_slice(kernel: str, smoothing: float) -> None
 def test_a_thin_plate_spline_reproduces_a_plane_also_outside_the_stations() -> None:
     places = np.random.default_rng(2).uniform(0, 5000, (9, 2))
     points = np.array([[-4000.0, 2000.0], [9000.0, 9000.0]])
-    found = field(places, (1.0 + places @ [0.002, -0.001])[None, :]).at(Targets(points))
+    found = field(places, (1.0 + places @ [0.002, -0.001])[None, :]).estimate(Targets(points))
     np.testing.assert_allclose(found[0], 1.0 + points @ [0.002, -0.001], rtol=1e-8)
 
 
 def test_smoothing_moves_towards_the_plane() -> None:
     rng = np.random.default_rng(3)
     places, values = rng.uniform(0, 5000, (30, 2)), rng.normal(size=(1, 30))
-    near, far = (np.abs(field(places, values, smoothing=by).at(Targets(places)) - values).mean() for by in (0.01, 10.0))
+    near, far = (
+        np.abs(field(places, values, smoothing=by).estimate(Targets(places)) - values).mean() for by in (0.01, 10.0)
+    )
     assert 0 < near < far
 
 
@@ -68,7 +70,7 @@ def test_slices_with_too_few_stations_are_missing_and_count_none(kernel: str, ne
     found = field(places, values, kernel=kernel)
     present = np.arange(1, 9)
     np.testing.assert_array_equal(found.counts, np.where(present >= needs, present, 0))
-    np.testing.assert_array_equal(np.isnan(found.at(Targets(places[:2])))[:, 0], present < needs)
+    np.testing.assert_array_equal(np.isnan(found.estimate(Targets(places[:2])))[:, 0], present < needs)
 
 
 def test_slices_on_one_line_are_missing() -> None:
@@ -94,7 +96,7 @@ def test_two_stations_in_one_place_are_refused_unless_smoothed() -> None:
     places = np.array([[0.0, 0.0], [1000.0, 0.0], [0.0, 1000.0], [1000.0, 0.0]])
     with pytest.raises(SingularSystem, match="s1 and s3.*smoothing"):
         field(places, np.ones((1, 4)))
-    assert np.isfinite(field(places, np.array([[1.0, 2.0, 3.0, 4.0]]), smoothing=0.1).at(Targets(places))).all()
+    assert np.isfinite(field(places, np.array([[1.0, 2.0, 3.0, 4.0]]), smoothing=0.1).estimate(Targets(places))).all()
 
 
 def test_a_kernel_so_wide_that_digits_are_lost_is_refused_with_both_numbers() -> None:

@@ -12,7 +12,7 @@ from hypergrid.interpolation.uncertainty.mean_variance import Correlation
 from hypergrid.interpolation.uncertainty.residual_correlation import (
     CorrelationFit,
     estimate_correlation,
-    standardised_residuals,
+    standardise_residuals,
 )
 from hypergrid.interpolation.uncertainty.simulate import Simulator
 from hypergrid.interpolation.validation.leave_one_out import leave_out
@@ -42,7 +42,7 @@ def fitted(values: Floats, times_s: Floats, stations: Stations, noise: float = 0
     model = variogram("exponential", psill=1.0, range_m=2000.0, nugget=noise, nugget_is="measurement error")
     field = KrigingField(stations, values, model=model)
     core = field.inverse[: stations.count, : stations.count]
-    return estimate_correlation(standardised_residuals(core, field.present, field.complete), times_s)
+    return estimate_correlation(standardise_residuals(core, field.present, field.complete), times_s)
 
 
 def test_residuals_are_those_of_leaving_out_over_their_standard_deviation() -> None:
@@ -50,7 +50,7 @@ def test_residuals_are_those_of_leaving_out_over_their_standard_deviation() -> N
     values, _ = readings(stations, e_folding_s=0.0, slices=6)
     values[2, 1:] = np.nan
     field = KrigingField(stations, values, model=MODEL)
-    got = standardised_residuals(field.inverse[:8, :8], field.present, field.complete)
+    got = standardise_residuals(field.inverse[:8, :8], field.present, field.complete)
     given = {"variogram": MODEL, "neighbours": None}
     estimate, variance = leave_out("ordinary_kriging", given, stations, values, np.arange(8))
     assert variance is not None

@@ -47,7 +47,7 @@ def kriged(name: str, scale: float) -> list[np.ndarray[Any, np.dtype[np.float64]
     if row.has_variance:
         params["variogram"] = {"model": model, "psill": scale**2, "range_m": 400.0, "nugget": 0.1 * scale**2}
     field = row.prepare(STATIONS, VALUES * scale, row.parse(bind(method, row.parameters, params, variable_unit="m")))
-    found = [field.at(TARGETS) / scale]
+    found = [field.estimate(TARGETS) / scale]
     if row.has_variance and "trend" not in params:
         found.append(field.variance(TARGETS) / scale**2)
     return found

@@ -11,8 +11,8 @@ from hypergrid.interpolation import Stations
 from hypergrid.interpolation.methods.station_selection import (
     PARAMETERS,
     far_limit_m,
+    join_names,
     parse_selection,
-    some,
     treat_coincident,
 )
 
@@ -116,4 +116,4 @@ def test_what_is_absent_is_left_out() -> None:
 
 
 def test_names_are_shortened() -> None:
-    assert some(f"s{i}" for i in range(12)) == ", ".join(f"s{i}" for i in range(10)) + " and 2 more"
+    assert join_names(f"s{i}" for i in range(12)) == ", ".join(f"s{i}" for i in range(10)) + " and 2 more"

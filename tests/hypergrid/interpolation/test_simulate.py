@@ -58,7 +58,7 @@ def given_stations(
     wanted = targets or Targets(np.concatenate([stations.positions_m, rng.uniform(0, 1000, (4, 2))]))
 
     def krige(read: Floats) -> Floats:
-        return KrigingField(stations, read, model=model).at(wanted)
+        return KrigingField(stations, read, model=model).estimate(wanted)
 
     made = simulate_given(
         stations,
@@ -97,7 +97,7 @@ def test_realisations_scatter_around_the_estimate_as_its_variance_says(model: Va
     targets = Targets(np.random.default_rng(9).uniform(0, 1000, (5, 2)))
     made, field = given_stations(model, count=4000, targets=targets)
     variance = field.variance(targets)
-    assert (np.abs(made.mean(axis=0) - field.at(targets)) < 4 * np.sqrt(variance / 4000)).all()
+    assert (np.abs(made.mean(axis=0) - field.estimate(targets)) < 4 * np.sqrt(variance / 4000)).all()
     np.testing.assert_allclose(made.var(axis=0), variance, rtol=0.1)
     regions = regions_of(field, targets, sparse.csr_array(np.full((1, 5), 0.2)))
     np.testing.assert_allclose(made.mean(axis=2).var(axis=0), slice_variance(field, regions)[:, 0], rtol=0.1)
@@ -113,6 +113,6 @@ def test_wrong_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = variogram("exponential", psill=1.0, range_m=700.0)
     with pytest.raises(InvalidQuery, match="count of one or more; got 0"):
         given_stations(model, count=0)
-    monkeypatch.setattr(simulate, "MOST_PLACES", 3)
+    monkeypatch.setattr(simulate, "MAX_PLACES", 3)
     with pytest.raises(TooLarge, match="projects 4 places"):
         Simulator(PLACES, model)

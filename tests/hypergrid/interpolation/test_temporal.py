@@ -21,7 +21,7 @@ from hypergrid.interpolation.uncertainty.mean_variance import (
     Combination,
     Correlation,
     combine,
-    ladder,
+    make_ladder,
 )
 
 Floats = NDArray[np.float64]
@@ -105,7 +105,7 @@ def test_a_mean_over_time_is_what_all_covariances_say(
     times_s = np.cumsum(rng.choice([60.0, 600.0, 1234.5], slices))
     share = rng.uniform(0.2, 1.0, slices)
     lag_s = np.abs(times_s[:, None] - times_s)
-    matrix = np.where(lag_s > 0, Correlation(e_folding_s).at(lag_s), 1.0)
+    matrix = np.where(lag_s > 0, Correlation(e_folding_s).evaluate(lag_s), 1.0)
     wanted = brute_force(places, present, target, model, share, matrix)
     got = found(places, present, target, model, share, times_s=times_s, correlation=Correlation(e_folding_s))
     assert got == pytest.approx(wanted, rel=1e-9, abs=1e-12)
@@ -165,11 +165,11 @@ def test_an_e_folding_time_is_zero_or_more(e_folding_s: float) -> None:
 
 @pytest.mark.parametrize(("step_s", "span_s"), [(600.0, 3000.0), (3600.0, 3e7), (10.0, 0.0)])
 def test_a_ladder_leads_from_independent_to_alike_in_small_steps(step_s: float, span_s: float) -> None:
-    first, *between, last = ladder(step_s, span_s)
+    first, *between, last = make_ladder(step_s, span_s)
     assert (first, last) == (INDEPENDENT, ALIKE)
     times_s = np.array([rung.e_folding_s for rung in between])
     assert len(times_s) >= 8
-    assert between[0].at(np.array(step_s)) < 0.02
-    assert between[-1].at(np.array(span_s)) > 0.9
+    assert between[0].evaluate(np.array(step_s)) < 0.02
+    assert between[-1].evaluate(np.array(span_s)) > 0.9
     assert (times_s[1:] > times_s[:-1]).all()
     assert (times_s[1:] <= times_s[:-1] * RUNG * (1 + 1e-12)).all()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from hypergrid.core.errors import Cancelled
-from hypergrid.core.pacing import paced
+from hypergrid.core.pacing import pace_work
 from hypergrid.interpolation.kernels import blas_in_place, tiles
 from hypergrid.interpolation.kernels.tiled_cholesky import (
     decompose,
@@ -148,7 +148,7 @@ ROWS = 6 * TILE + 1
 def test_work_gives_way_between_calls_of_bounded_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ROWS < WORTH_THREADS
     watch, matrix = Watch(monkeypatch), definite(ROWS)
-    with paced(watch):
+    with pace_work(watch):
         WORK[name](matrix)
     assert 0 < watch.greatest <= MOST_OPERATIONS
     assert max(watch.between) <= 2 * MOST_OPERATIONS
@@ -159,7 +159,7 @@ def test_work_gives_way_between_calls_of_bounded_work(name: str, monkeypatch: py
 @pytest.mark.parametrize("name", WORK)
 def test_work_that_is_stopped_does_nothing_more(name: str, ends_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     watch, matrix = Watch(monkeypatch, ends_at=ends_at), definite(ROWS)
-    with pytest.raises(Cancelled), paced(watch):
+    with pytest.raises(Cancelled), pace_work(watch):
         WORK[name](matrix)
     assert watch.asked == ends_at
     assert watch.between[-1] == 0.0

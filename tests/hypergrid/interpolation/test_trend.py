@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound
 from hypergrid.interpolation import METHODS, Field, Stations, Targets, variogram
-from hypergrid.interpolation.methods.detrended import Detrended, DetrendedKriging
-from hypergrid.interpolation.solvers.trend import LEAST_SPAN_M, FittedTrend, Trend, parse_trend
+from hypergrid.interpolation.methods.detrended import DetrendedField, DetrendedKriging
+from hypergrid.interpolation.solvers.trend import MIN_SPAN_M, FittedTrend, Trend, parse_trend
 
 Floats = NDArray[np.float64]
 
@@ -45,14 +45,14 @@ def test_a_lapse_rate_is_reproduced_exactly_everywhere(trend: object, method: st
     levels = np.array([[10.0], [-3.0], [25.0]])
     values = with_holes(levels - 0.0065 * stations.covariates["elevation"])
     expected = levels - 0.0065 * places.covariates["elevation"]
-    assert field(stations, values, trend, method).at(places) == pytest.approx(expected, abs=1e-9)
+    assert field(stations, values, trend, method).estimate(places) == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_triangles_of_linear_are_detrended_too() -> None:
     stations = network()
     places = Targets(stations.positions_m.mean(axis=0)[None], {"elevation": np.array([1234.0])})
     values = 5.0 + 0.002 * stations.covariates["elevation"][None]
-    assert field(stations, values, "lapse_rate", "linear").at(places)[0, 0] == pytest.approx(5.0 + 2.468)
+    assert field(stations, values, "lapse_rate", "linear").estimate(places)[0, 0] == pytest.approx(5.0 + 2.468)
 
 
 def test_an_inversion_is_in_the_profile_and_not_in_the_lapse_rate() -> None:
@@ -66,7 +66,7 @@ def test_an_inversion_is_in_the_profile_and_not_in_the_lapse_rate() -> None:
     values = profile(stations.covariates["elevation"])[None]
     expected = profile(places.covariates["elevation"])[None]
     off = {
-        trend: float(np.abs(field(stations, values, trend).at(places) - expected).max())
+        trend: float(np.abs(field(stations, values, trend).estimate(places) - expected).max())
         for trend in ("profile", "lapse_rate", None)
     }
     assert off["profile"] < 0.7
@@ -94,7 +94,7 @@ def test_a_trend_is_nothing_at_the_mean_elevation_so_that_a_known_mean_stays_one
     heights = stations.covariates["elevation"]
     places = targets(np.array([heights.mean(), heights.mean() + 100.0]))
     values = 7.0 - 0.005 * (heights - heights.mean())[None]
-    found = field(stations, values, "lapse_rate", "simple_kriging", mean=7.0).at(places)
+    found = field(stations, values, "lapse_rate", "simple_kriging", mean=7.0).estimate(places)
     assert found[0] == pytest.approx([7.0, 6.5])
 
 
@@ -105,10 +105,10 @@ def test_slices_fall_back_and_a_note_counts_them() -> None:
     values[1, 6:] = np.nan  # six report: a lapse rate
     values[2, 2:] = np.nan  # two report: none
     values[3] = np.nan  # nobody reports: not counted
-    near = np.flatnonzero(np.abs(heights - heights[10]) < LEAST_SPAN_M / 2)
+    near = np.flatnonzero(np.abs(heights - heights[10]) < MIN_SPAN_M / 2)
     values[4, np.setdiff1d(np.arange(24), near)] = np.nan  # close together: none
     trend = FittedTrend(PROFILE, heights, values)
-    assert (trend.slices, trend.straight, trend.without) == (4, 1, 2)
+    assert (trend.slices, trend.straight_slices, trend.untrended_slices) == (4, 1, 2)
     assert trend.coefficients[2].tolist() == [0.0] * len(trend.coefficients[2])
     first, second = trend.notes
     assert first.startswith("trend: in 1 of 4 slices a lapse rate in place of a profile")
@@ -120,9 +120,9 @@ def test_stations_of_one_elevation_have_no_trend() -> None:
     flat = network(10, low_m=700.0, high_m=700.0)
     values = np.random.default_rng(0).normal(size=(2, 10))
     places = targets(np.array([700.0, 900.0]))
-    assert field(flat, values, "profile").at(places) == pytest.approx(field(flat, values, None).at(places))
-    given = field(flat, values, {"lapse_rate": -6.5}).at(places)
-    assert given[:, 1] - field(flat, values, None).at(places)[:, 1] == pytest.approx(-1.3)
+    assert field(flat, values, "profile").estimate(places) == pytest.approx(field(flat, values, None).estimate(places))
+    given = field(flat, values, {"lapse_rate": -6.5}).estimate(places)
+    assert given[:, 1] - field(flat, values, None).estimate(places)[:, 1] == pytest.approx(-1.3)
 
 
 def test_an_estimate_is_linear_in_the_values_within_the_stations_elevations() -> None:
@@ -131,8 +131,8 @@ def test_an_estimate_is_linear_in_the_values_within_the_stations_elevations() ->
     one, other = random.normal(size=(2, 3, 24))
     hole = random.random((3, 24)) < 0.2
     one[hole] = other[hole] = np.nan
-    both = field(stations, 2.0 * one - 3.0 * other, "profile").at(places)
-    parts = [field(stations, each, "profile").at(places) for each in (one, other)]
+    both = field(stations, 2.0 * one - 3.0 * other, "profile").estimate(places)
+    parts = [field(stations, each, "profile").estimate(places) for each in (one, other)]
     assert both == pytest.approx(2.0 * parts[0] - 3.0 * parts[1], abs=1e-9)
 
 
@@ -159,17 +159,17 @@ def test_means_of_blocks_take_the_mean_of_the_trend() -> None:
     stations = network()
     values = 3.0 - 0.01 * stations.covariates["elevation"][None]
     parts = Targets(np.zeros((4, 2)), {"elevation": np.array([900.0, 1100.0, 1500.0, 1500.0])}, np.array([0.25, 0.75]))
-    assert field(stations, values, "lapse_rate").at(parts)[0] == pytest.approx([3.0 - 10.5, 3.0 - 15.0])
+    assert field(stations, values, "lapse_rate").estimate(parts)[0] == pytest.approx([3.0 - 10.5, 3.0 - 15.0])
 
 
 def test_targets_outside_the_stations_elevations_are_known() -> None:
     stations = network()
     low, high = stations.covariates["elevation"][[0, -1]]
     made = field(stations, np.zeros((1, 24)), "profile")
-    assert isinstance(made, Detrended)
-    assert made.outside(targets(np.array([low - 1, low, high, high + 1]))).tolist() == [True, False, False, True]
+    assert isinstance(made, DetrendedField)
+    assert made.mask_outside(targets(np.array([low - 1, low, high, high + 1]))).tolist() == [True, False, False, True]
     halves = Targets(np.zeros((4, 2)), {"elevation": np.array([low, high, low, high + 1])}, np.array([0.5, 0.5]))
-    assert made.outside(halves).tolist() == [False, True]
+    assert made.mask_outside(halves).tolist() == [False, True]
 
 
 def test_a_mean_over_slices_can_be_taken_before() -> None:
@@ -181,7 +181,7 @@ def test_a_mean_over_slices_can_be_taken_before() -> None:
     heard = np.isfinite(made.complete).all(axis=1)
     assert heard.tolist() == [True, True, True, False, True, True, True]
     mean = made.carry(made.dual(made.complete[heard].mean(axis=0, keepdims=True)), places)
-    assert mean[0] == pytest.approx(made.at(places)[heard].mean(axis=0), abs=1e-10)
+    assert mean[0] == pytest.approx(made.estimate(places)[heard].mean(axis=0), abs=1e-10)
 
 
 def test_a_variance_needs_a_fixed_trend() -> None:

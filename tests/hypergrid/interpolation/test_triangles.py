@@ -7,7 +7,7 @@ from scipy.interpolate import LinearNDInterpolator
 from scipy.spatial import Delaunay
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
-from hypergrid.interpolation.methods.triangles import TriangleField, _triangulated
+from hypergrid.interpolation.methods.triangles import TriangleField, _triangulate
 from hypergrid.interpolation.points.points import Targets
 
 Floats = NDArray[np.float64]
@@ -23,8 +23,8 @@ def test_a_plane_is_reproduced_inside_the_hull_and_nothing_is_said_outside() -> 
     values = (3.0 + 0.2 * places[:, 0] - 0.1 * places[:, 1])[None, :]
     inside, outside = rng.uniform(0, 100, (50, 2)), np.array([[-1.0, 50.0], [50.0, 100.5], [1e6, 1e6]])
     found = field(places, values)
-    np.testing.assert_allclose(found.at(Targets(inside))[0], 3.0 + 0.2 * inside[:, 0] - 0.1 * inside[:, 1])
-    assert np.isnan(found.at(Targets(outside))).all()
+    np.testing.assert_allclose(found.estimate(Targets(inside))[0], 3.0 + 0.2 * inside[:, 0] - 0.1 * inside[:, 1])
+    assert np.isnan(found.estimate(Targets(outside))).all()
     assert found.counts_at(Targets(np.concatenate([inside[:1], outside])))[0].tolist() == [3, 0, 0, 0]
 
 
@@ -35,15 +35,15 @@ def test_stations_on_a_regular_grid_with_their_edges_and_middles() -> None:
     # Cells' middles, where four stations are on one circle; edges of the hull; corners.
     points = np.concatenate([places, (places[:-1] + places[1:]) / 2])
     found = field(places, values)
-    np.testing.assert_allclose(found.at(Targets(points))[0], points @ [1.0, 2.0], rtol=1e-12)
-    np.testing.assert_allclose(found.at(Targets(np.array([[500500.0, 500500.0]]))), 1500000 + 1500.0, rtol=1e-12)
+    np.testing.assert_allclose(found.estimate(Targets(points))[0], points @ [1.0, 2.0], rtol=1e-12)
+    np.testing.assert_allclose(found.estimate(Targets(np.array([[500500.0, 500500.0]]))), 1500000 + 1500.0, rtol=1e-12)
 
 
 def test_agrees_with_scipy_slice_by_slice() -> None:
     rng = np.random.default_rng(2)
     places, points = rng.uniform(0, 1000, (25, 2)), rng.uniform(-100, 1100, (200, 2))
     values = np.where(rng.random((10, 25)) < 0.3, np.nan, rng.normal(size=(10, 25)))
-    found = field(places, values).at(Targets(points))
+    found = field(places, values).estimate(Targets(points))
     for line, estimate in zip(values, found, strict=True):
         present = np.isfinite(line)
         expected = LinearNDInterpolator(places[present] - places.mean(axis=0), line[present])
@@ -52,7 +52,7 @@ def test_agrees_with_scipy_slice_by_slice() -> None:
 
 def test_the_maps_of_triangles_are_those_that_scipy_would_make() -> None:
     places = np.random.default_rng(3).uniform(-500, 500, (40, 2))
-    made = _triangulated(places)
+    made = _triangulate(places)
     assert made is not None
     np.testing.assert_allclose(made[1], Delaunay(places).transform, rtol=1e-8, atol=1e-8)
 
@@ -63,7 +63,9 @@ def test_slices_with_too_few_stations_or_stations_on_one_line_are_missing_and_co
     values = np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, nan, nan], [1.0, 2.0, 3.0, nan], [1.0, nan, 3.0, 4.0]])
     found = field(places, values)
     assert found.counts.tolist() == [4, 0, 0, 3]
-    np.testing.assert_array_equal(np.isnan(found.at(Targets(np.array([[0.5, 1.0]]))))[:, 0], [False, True, True, False])
+    np.testing.assert_array_equal(
+        np.isnan(found.estimate(Targets(np.array([[0.5, 1.0]]))))[:, 0], [False, True, True, False]
+    )
 
 
 @pytest.mark.parametrize(

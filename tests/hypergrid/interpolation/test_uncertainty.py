@@ -146,7 +146,7 @@ def test_large_regions_are_summed_in_blocks_and_larger_ones_sampled(monkeypatch:
     monkeypatch.setattr(block_variance, "PAIRS_AT_ONCE", 50_000)
     in_blocks, _ = mean_semivariance(targets, weights, model=model, nugget_at_0=False)
     assert in_blocks == pytest.approx(at_once, rel=1e-12)
-    monkeypatch.setattr(block_variance, "MOST_CELLS", 170)
+    monkeypatch.setattr(block_variance, "MAX_CELLS", 170)
     some, sampled = mean_semivariance(targets, weights, model=model, nugget_at_0=False)
     assert sampled == 1200
     assert some == pytest.approx(at_once, rel=0.01)

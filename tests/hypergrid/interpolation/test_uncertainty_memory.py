@@ -22,7 +22,7 @@ def test_right_hand_sides_of_blocks_are_made_in_turn(monkeypatch: pytest.MonkeyP
     parts, cells = 64, 1000
     targets = Targets(rng.uniform(0, 1000, (cells * parts, 2)), weights=np.full(parts, 1 / parts))
     each = sparse.csr_array(sparse.eye_array(cells))
-    regions_of(field, targets.take(slice(0, 1)), each[:1, :1])
+    regions_of(field, targets.take_targets(slice(0, 1)), each[:1, :1])
     tracemalloc.start()
     try:
         found = regions_of(field, targets, each)
@@ -30,5 +30,5 @@ def test_right_hand_sides_of_blocks_are_made_in_turn(monkeypatch: pytest.MonkeyP
     finally:
         tracemalloc.stop()
     assert peak < cells * parts * 60 * 8 / 2, f"{peak / 2**20:.1f} MiB"
-    few = regions_of(field, targets.take(slice(5, 9)), each[:4, :4])
+    few = regions_of(field, targets.take_targets(slice(5, 9)), each[:4, :4])
     np.testing.assert_allclose(found.full[5:9], few.full, rtol=1e-9)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.interpolation import METHODS, variogram
 from hypergrid.interpolation.points.samples import Samples
-from hypergrid.interpolation.validation.compare import QUICK, candidates, compare_methods
+from hypergrid.interpolation.validation.compare import QUICK, compare_methods, list_candidates
 from hypergrid.interpolation.validation.cross_validate import cross_validate
 
 Floats = NDArray[np.float64]
@@ -118,9 +118,9 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(InvalidQuery, match="'variogram'"):
         cross_validate(samples, "ordinary_kriging")
     with pytest.raises(InvalidQuery, match="at least two stations .* got 1;"):
-        cross_validate(samples.take(np.arange(25) == 3), "nearest")
+        cross_validate(samples.take_stations(np.arange(25) == 3), "nearest")
     with pytest.raises(InvalidQuery, match="linear needs at least 3 stations .* got 2"):
-        cross_validate(samples.take(np.arange(25) < 3), "linear")
+        cross_validate(samples.take_stations(np.arange(25) < 3), "linear")
 
 
 def test_methods_are_compared_on_the_values_that_all_of_them_estimate() -> None:
@@ -154,8 +154,8 @@ def test_a_method_that_cannot_be_used_says_why_and_comes_last() -> None:
 
 
 def test_every_method_without_further_needs_is_a_candidate() -> None:
-    assert candidates(None) == QUICK
-    methods = {method for method, _ in candidates(MODEL).values()}
+    assert list_candidates(None) == QUICK
+    methods = {method for method, _ in list_candidates(MODEL).values()}
     for row in METHODS.values():
         if row.over == "space" and {item.name for item in row.parameters if item.required} <= {"variogram"}:
             assert row.name in methods

@@ -92,16 +92,16 @@ def test_a_second_query_over_a_network_starts_with_its_system() -> None:
         {"variogram": variogram("exponential", psill=1, range_m=300)},
     )
     prepare = METHODS["ordinary_kriging"].prepare
-    prepare(stations, random.normal(size=(3, 12)), given).at(targets)
+    prepare(stations, random.normal(size=(3, 12)), given).estimate(targets)
     before = WEIGHTS.statistics()
     values = random.normal(size=(4, 12))
-    warm = prepare(stations, values, given).at(targets)
+    warm = prepare(stations, values, given).estimate(targets)
     assert WEIGHTS.statistics().hits == before.hits + 2
     assert WEIGHTS.statistics().misses == before.misses
     WEIGHTS.clear()
-    np.testing.assert_array_equal(prepare(stations, values, given).at(targets), warm)
+    np.testing.assert_array_equal(prepare(stations, values, given).estimate(targets), warm)
     other = {"variogram": variogram("exponential", psill=1, range_m=301)}
-    assert np.abs(prepare(stations, values, other).at(targets) - warm).max() > 0
+    assert np.abs(prepare(stations, values, other).estimate(targets) - warm).max() > 0
 
 
 def test_other_covariates_at_the_same_places_are_another_system_and_other_sides() -> None:

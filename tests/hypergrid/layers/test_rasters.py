@@ -90,7 +90,7 @@ def test_projected_rasters_are_interpolated_into_place(tmp_path: Path, turn_deg:
     rng = np.random.default_rng(5)
     inner = place(rng.uniform(3, 77, 400), rng.uniform(3, 57, 400))
     lon, lat = pyproj.Transformer.from_crs(UTM, "EPSG:4326", always_xy=True).transform(*inner)
-    assert np.abs(layer.at(np.stack([lon, lat], axis=1)) - field(*inner)).max() < 0.05
+    assert np.abs(layer.sample(np.stack([lon, lat], axis=1)) - field(*inner)).max() < 0.05
     across, along = layer.step
     assert along * 111_150 == pytest.approx(50.0, rel=0.01)
     assert across * 111_320 * np.cos(np.radians(45.9)) == pytest.approx(50.0, rel=0.01)
@@ -126,7 +126,7 @@ def test_bounds_take_a_part_with_the_same_values(tmp_path: Path) -> None:
     assert 7.0402 + STEP <= east < 7.0402 + 2 * STEP
     assert 45.9802 + STEP <= north < 45.9802 + 2 * STEP
     places = np.random.default_rng(7).uniform((7.0201, 45.9601), (7.0402, 45.9802), (200, 2))
-    np.testing.assert_allclose(part.at(places), whole.at(places), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(part.sample(places), whole.sample(places), rtol=0, atol=1e-9)
 
 
 def test_bounds_of_a_projected_raster_reach_their_edges(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_bounds_of_a_projected_raster_reach_their_edges(tmp_path: Path) -> None:
     assert part.values.size < whole.values.size / 4
     assert np.isfinite(part.values).all()
     places = np.random.default_rng(8).uniform(bounds[:2], bounds[2:], (300, 2))
-    np.testing.assert_allclose(part.at(places), whole.at(places), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(part.sample(places), whole.sample(places), rtol=0, atol=1e-9)
 
 
 def test_a_raster_without_a_system_needs_one(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from hypergrid.core.times import SECOND_NS
 from hypergrid.execution.operators.fold import fold_again, fold_values
 from hypergrid.perspective.functions import ragged
 from hypergrid.perspective.functions.aggregates import AGGREGATES
-from hypergrid.perspective.functions.ragged import Members, Standing
+from hypergrid.perspective.functions.ragged import RaggedCells, ValueInstants
 from hypergrid.query import OpenArchive, Query
 from tests.support.feeds import Row
 from tests.support.networks import START_NS, table, write_archive
@@ -189,9 +189,9 @@ def test_cells_that_are_listed_in_parts_hold_the_same(function: str, monkeypatch
 def test_quantiles_of_lists_with_one_long_cell_are_sorted_alike() -> None:
     rng = np.random.default_rng(1)
     sizes = np.array([1, 500, 0, 2, 3])
-    members = Members(sizes, rng.normal(size=506))
+    members = RaggedCells(sizes, rng.normal(size=506))
     cells = np.split(members.value, np.cumsum(sizes)[:-1])
-    np.testing.assert_array_equal(members.ordered(), np.concatenate([np.sort(cell) for cell in cells]))
+    np.testing.assert_array_equal(members.sort_values(), np.concatenate([np.sort(cell) for cell in cells]))
 
 
 # Folding halves and merging them.
@@ -208,7 +208,7 @@ def test_quantiles_of_lists_with_one_long_cell_are_sorted_alike() -> None:
 def test_halves_merge_to_the_whole(function: str, values: np.ndarray, data: st.DataObject) -> None:
     row = AGGREGATES[function]
     given_ = {"threshold": 1.0, "side": "above", "base": 2.0, "per": "day", "max_gap": "1h"}
-    standing = Standing(np.arange(len(values)) / 24.0, np.full(len(values), 1 / 24.0))
+    standing = ValueInstants(np.arange(len(values)) / 24.0, np.full(len(values), 1 / 24.0))
     cut = data.draw(st.integers(0, len(values)))
     ends = np.array([0, cut, len(values)])
     whole, whole_count = fold_values(row, values, ends[:1], ends[2:], given=given_, standing=standing)

@@ -31,8 +31,8 @@ def test_a_layer_is_found_in_the_coordinates_of_the_array() -> None:
     source = array_source(readings(), layers={"elevation": field(units="km"), "slope": field(("x", "y")[::-1])})
     ground = source.layer("elevation")
     assert (ground.unit, ground.system) == ("m", "metres")
-    np.testing.assert_allclose(ground.at([(0.0, 10.0), (2.5, 5.0)]), [0.0, 2000.0])
-    np.testing.assert_allclose(source.layer("slope").at([(10.0, 0.0)]), [5.0])
+    np.testing.assert_allclose(ground.sample([(0.0, 10.0), (2.5, 5.0)]), [0.0, 2000.0])
+    np.testing.assert_allclose(source.layer("slope").sample([(10.0, 0.0)]), [5.0])
     with pytest.raises(NotFound, match=r"did you mean 'slope'.*hg.base\(…, layers=\{'slop': dataarray\}\)"):
         source.layer("slop")
 

@@ -11,7 +11,7 @@ import hypergrid as hg
 from hypergrid.cli.main import app
 from hypergrid.perspective.functions import catalogue as module
 from hypergrid.perspective.functions.aggregates import AGGREGATES
-from hypergrid.perspective.functions.catalogue import catalogue, with_tables
+from hypergrid.perspective.functions.catalogue import list_catalogue, replace_tables
 from hypergrid.query import Query
 
 README = Path(module.__file__).parents[1] / "README.md"
@@ -19,7 +19,7 @@ README = Path(module.__file__).parents[1] / "README.md"
 
 def test_the_readme_lists_the_functions_that_there_are() -> None:
     text = README.read_text()
-    assert with_tables(text) == text, "run python -m hypergrid.perspective.functions.catalogue"
+    assert replace_tables(text) == text, "run python -m hypergrid.perspective.functions.catalogue"
     assert "| `quantile` | " in text
     assert "vapour pressure deficit" not in text.split("| merge |")[0]
 
@@ -42,9 +42,9 @@ def test_functions_of_users_are_listed_but_not_in_the_readme() -> None:
         return values / 2
 
     try:
-        entry = next(entry for entry in catalogue() if entry.name == "catalogued_by_a_test")
+        entry = next(entry for entry in list_catalogue() if entry.name == "catalogued_by_a_test")
         assert (entry.step, entry.summary, entry.is_added) == ("convert", "Half of it.", True)
-        assert with_tables(README.read_text()) == README.read_text()
+        assert replace_tables(README.read_text()) == README.read_text()
     finally:
         hg.forget_function("catalogued_by_a_test")
 
@@ -70,7 +70,7 @@ def test_the_command_line_says_more_of_one(name: str, said: list[str]) -> None:
 def test_the_command_line_lists_all() -> None:
     listed = json.loads(CliRunner().invoke(app, ["functions", "--json"]).stdout)
     assert {entry["step"] for entry in listed} == {"convert", "aggregate", "merge", "interpolate"}
-    assert len(listed) == len(catalogue())
+    assert len(listed) == len(list_catalogue())
     shown = CliRunner().invoke(app, ["functions"])
     assert shown.exit_code == 0
     assert "exceedance" in shown.stdout

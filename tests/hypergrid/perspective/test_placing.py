@@ -9,7 +9,7 @@ import pytest
 import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.readings import Series
-from hypergrid.perspective.build.station_projection import Placing, place, reach_of
+from hypergrid.perspective.build.station_projection import StationPlacing, measure_grid_distance, place_stations
 from hypergrid.perspective.tree.operators import Interpolate
 from hypergrid.topology import SeriesAxis
 
@@ -20,9 +20,9 @@ def axis(places: list[tuple[float, float]], system: Any = "lonlat") -> SeriesAxi
     return SeriesAxis(series, x, y, np.full(len(places), np.nan), system)
 
 
-def placed(stations: SeriesAxis, grid: hg.Grid, **given: Any) -> Placing:  # noqa: ANN401 - parameters of a step
-    far = reach_of(stations, grid, given).far
-    return place(stations, Interpolate("ordinary_kriging", tuple(given.items()), far=far))
+def placed(stations: SeriesAxis, grid: hg.Grid, **given: Any) -> StationPlacing:  # noqa: ANN401 - parameters of a step
+    far = measure_grid_distance(stations, grid, given).excluded
+    return place_stations(stations, Interpolate("ordinary_kriging", tuple(given.items()), excluded_stations=far))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_distances_from_a_grid_are_those_to_its_nearest_point(
 ) -> None:
     left, right, low, high = grid
     made = hg.grid(lon=(left, right), lat=(low, high), step=1 if right - left < 100 else 10)
-    found = reach_of(axis([point, (left + 0.5, low + 0.5)]), made, {})
+    found = measure_grid_distance(axis([point, (left + 0.5, low + 0.5)]), made, {})
     x, y = np.meshgrid(np.linspace(left, right, 201), np.linspace(low, high, 201))
     ones = np.ones(x.size)
     nearest = (
@@ -59,7 +59,7 @@ def test_distances_from_a_grid_are_those_to_its_nearest_point(
 def test_distances_from_a_projected_grid() -> None:
     grid = hg.grid(x=(0, 300), y=(0, 400), step=100)
     stations = axis([(150, 200), (-30, -40), (350, 100), (np.nan, 3)], "metres")
-    found, placing = reach_of(stations, grid, {}), placed(stations, grid)
+    found, placing = measure_grid_distance(stations, grid, {}), placed(stations, grid)
     np.testing.assert_allclose(found.distance_m, [0, 50, 50, np.nan])
     assert found.diagonal_m == 500
     assert placing.placed.tolist() == placing.near.tolist() == [True, True, True, False]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound
 from hypergrid.perspective import question_from_json
-from hypergrid.perspective.build.recipes import RECIPES, expanded
+from hypergrid.perspective.build.recipes import RECIPES, expand_recipes
 from hypergrid.physics import moisture, sun
 from hypergrid.query import Query
 
@@ -136,7 +136,7 @@ def test_radiation_is_a_share_of_the_clear_sky_and_none_at_night() -> None:
 
 def test_radiation_takes_the_turbidity_that_is_given() -> None:
     readings = query("solar_radiation", np.full(24, 300.0), "W m-2")
-    steps = expanded(readings.interpolate("recipe", grid=GRID, turbidity=2.0).question).steps
+    steps = expand_recipes(readings.interpolate("recipe", grid=GRID, turbidity=2.0).question).steps
     assert [dict(step.params).get("turbidity") for step in steps if step.name.endswith("index")] == [2.0, 2.0]
     assert "clear_sky_index(turbidity=2)" in readings.interpolate("recipe", grid=GRID, turbidity=2.0).explain()
 
@@ -225,7 +225,7 @@ def test_the_other_variable_is_aligned_as_the_first() -> None:
             {"op": "interpolate", "method": "recipe", "grid": {"lon": 7, "lat": 46, "step": 1, "shape": [1, 1]}},
         ],
     }
-    merge = next(step for step in expanded(question_from_json(document)).steps if step.op == "merge")
+    merge = next(step for step in expand_recipes(question_from_json(document)).steps if step.op == "merge")
     other = merge.others[0]
     assert (other.variable, dict(other.select)) == ("air_temperature", {"station": ("a",)})
     assert [step.name for step in other.steps] == ["valid_range", "mean"]

@@ -21,7 +21,7 @@ from hypergrid.core.readings import Position, Series, Station
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import question_from_json
-from hypergrid.perspective.functions.user_function_identity import ADDED
+from hypergrid.perspective.functions.user_function_identity import FUNCTION_IDENTITIES
 from hypergrid.perspective.functions.user_functions import load_entry_points
 from hypergrid.query import Query
 from tests.support.feeds import Row
@@ -33,10 +33,10 @@ START = "2007-10-01T00:00Z"
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    before = set(ADDED)
+    before = set(FUNCTION_IDENTITIES)
     yield
-    for _, name in {*ADDED} - before:
-        if any(held == name for _, held in ADDED):
+    for _, name in {*FUNCTION_IDENTITIES} - before:
+        if any(held == name for _, held in FUNCTION_IDENTITIES):
             hg.forget_function(name)
 
 

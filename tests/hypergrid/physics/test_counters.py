@@ -26,7 +26,7 @@ def assert_the_oracle_agrees(
     series = list(zip(at_ns.tolist(), shown.tolist(), strict=True))
     slow = counter_oracle.increments(series, 3 * HOUR_NS, resolution)
     expected = np.array([slow.get(i, np.nan) for i in range(len(shown))])
-    np.testing.assert_allclose(found.grown, expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.growth, expected, rtol=0, atol=1e-9)
 
 
 def day_of(shown: Floats, at: int, offset: float) -> Floats:
@@ -78,8 +78,8 @@ CASES = {
 def test_falls_are_told_apart(name: str) -> None:
     shown, declared, expected, kinds = CASES[name]
     found = grown(shown, **declared)
-    assert np.nansum(found.grown) == pytest.approx(expected)
-    assert np.nanmin(found.grown) >= 0.0
+    assert np.nansum(found.growth) == pytest.approx(expected)
+    assert np.nanmin(found.growth) >= 0.0
     assert {int(kind): int(count) for kind, count in zip(*np.unique(found.kind, return_counts=True), strict=True)
             if kind} == kinds  # fmt: skip
 
@@ -87,7 +87,7 @@ def test_falls_are_told_apart(name: str) -> None:
 def test_rain_after_a_wobble_counts_where_it_fell() -> None:
     """The last half millimetre is as much as the wobble took, and does not give it back."""
     found = grown([94.0, 94.0, 93.5, 95.5, 97.0, 97.5, 101.0], resolution=0.5)
-    np.testing.assert_allclose(np.nancumsum(found.grown), [0, 0, 0, 1.5, 3, 3.5, 7], atol=0.26)
+    np.testing.assert_allclose(np.nancumsum(found.growth), [0, 0, 0, 1.5, 3, 3.5, 7], atol=0.26)
     assert HELD not in found.kind
 
 
@@ -99,7 +99,7 @@ def test_noise_of_a_dry_gauge_does_not_accumulate(seed: int, noise: float) -> No
     week = np.round(300.0 + rng.normal(0.0, noise, 7 * 144), 3)
     found = grown(week)
     assert np.nansum(np.maximum(np.diff(week), 0.0)) > 300 * noise
-    assert np.nansum(found.grown) < 4 * noise
+    assert np.nansum(found.growth) < 4 * noise
     assert np.count_nonzero(found.kind == FELL) > 100
 
 
@@ -111,7 +111,7 @@ def test_rain_on_a_noisy_gauge_that_evaporates(seed: int) -> None:
         rain[start : start + 30] = 0.2
     evaporated = np.cumsum(np.where(rain > 0, 0.0, 0.2 / 144))
     shown = np.round(200.0 + np.cumsum(rain) - evaporated + rng.normal(0.0, 0.03, len(rain)), 2)
-    assert np.nansum(grown(shown).grown) == pytest.approx(18.0, rel=0.02)
+    assert np.nansum(grown(shown).growth) == pytest.approx(18.0, rel=0.02)
 
 
 def test_light_rain_that_passes_as_dry_is_not_taken_for_drift() -> None:
@@ -122,7 +122,7 @@ def test_light_rain_that_passes_as_dry_is_not_taken_for_drift() -> None:
     hour = np.arange(432) / 6
     rain = 0.3 * np.clip(hour - 43, 0, 11) + 0.1 * np.clip(hour - 63, 0, 8)
     shown = [np.round(200 + rain + np.random.default_rng(seed).normal(0.0, 0.05, 432), 2) for seed in range(10)]
-    found = [np.nansum(grown(each).grown[144:288]) for each in shown]
+    found = [np.nansum(grown(each).growth[144:288]) for each in shown]
     assert np.mean(found) == pytest.approx(rain[287] - rain[143], abs=0.02)
     assert np.min(found) > 0.93 * (rain[287] - rain[143])
 
@@ -134,7 +134,7 @@ def test_an_outlier_of_a_gauge_below_zero_is_no_reset() -> None:
     shown[150] = -3.1
     result = grown(shown)
     assert not np.any(result.kind == RESET)
-    assert np.nansum(result.grown) < 0.4
+    assert np.nansum(result.growth) < 0.4
 
 
 @pytest.mark.parametrize("charge", [32.0, 80.0])
@@ -146,10 +146,10 @@ def test_a_noisy_gauge_emptied_to_a_charge_in_hard_rain_is_not_reset(charge: flo
     shown[48:] += charge - shown[48]
     result = grown(np.round(shown, 2), minutes=60.0)
     assert result.kind[48] == EMPTIED
-    assert np.isnan(result.grown[48])
+    assert np.isnan(result.growth[48])
     # What fell in the hour of the visit is not known; all other rain is kept, also beside it.
-    assert np.nansum(result.grown) == pytest.approx(15 * 20.0, abs=0.5)
-    assert result.grown[[47, 49]] == pytest.approx([20.0, 20.0], abs=0.3)
+    assert np.nansum(result.growth) == pytest.approx(15 * 20.0, abs=0.5)
+    assert result.growth[[47, 49]] == pytest.approx([20.0, 20.0], abs=0.3)
 
 
 def gauge(seed: int) -> tuple[Floats, NDArray[np.int64]]:
@@ -176,7 +176,7 @@ def gauge(seed: int) -> tuple[Floats, NDArray[np.int64]]:
 def test_the_oracle_gives_the_same(seed: int) -> None:
     shown, at_ns = gauge(seed)
     declared = {"resolution": 0.1, "rollover": 10.0} if seed % 3 == 0 else {}
-    found = increments(shown, at_ns, np.zeros(len(shown)), 3 * HOUR_NS, **declared).grown
+    found = increments(shown, at_ns, np.zeros(len(shown)), 3 * HOUR_NS, **declared).growth
     series = list(zip(at_ns.tolist(), shown.tolist(), strict=True))
     slow = counter_oracle.increments(series, 3 * HOUR_NS, **declared)
     expected = np.array([slow.get(i, np.nan) for i in range(len(shown))])
@@ -194,7 +194,7 @@ def test_the_oracle_gives_the_same_where_gauges_drift(seed: int, evaporates: flo
     evaporated = evaporates * day - 0.04 * np.sin(2 * np.pi * (day - 0.1))
     shown = np.round(80.0 + rain - evaporated + rng.normal(0.0, 0.02, len(day)), 2)
     at_ns = START_NS + (day * 24 * HOUR_NS).astype(np.int64)
-    found = increments(shown, at_ns, np.zeros(len(shown)), 3 * HOUR_NS).grown
+    found = increments(shown, at_ns, np.zeros(len(shown)), 3 * HOUR_NS).growth
     slow = counter_oracle.increments(list(zip(at_ns.tolist(), shown.tolist(), strict=True)), 3 * HOUR_NS)
     expected = np.array([slow.get(i, np.nan) for i in range(len(shown))])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
@@ -231,7 +231,7 @@ def test_a_fall_that_rain_takes_back_is_a_restart_where_others_last(
         shown[noon - 1 : noon - 1 + len(content)] = content
     found = grown(shown, minutes=60.0, resolution=1.0)
     assert found.kind[36] == (RESET if restarts else HELD)
-    assert found.grown[37] == (20.0 if restarts else 0.0)
+    assert found.growth[37] == (20.0 if restarts else 0.0)
     assert_the_oracle_agrees(shown, found, minutes=60.0, resolution=1.0)
 
 
@@ -240,20 +240,20 @@ def test_a_reading_of_zero_that_is_lost_before_each_midnight_is_no_restart() -> 
     shown = np.full(5 * 144, 20.0)
     shown[143::144] = 0.0
     found = grown(shown, resolution=1.0)
-    assert np.nansum(found.grown) == 0.0
+    assert np.nansum(found.growth) == 0.0
     assert_the_oracle_agrees(shown, found, resolution=1.0)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_part_with_what_lies_two_days_around_it_gives_what_the_whole_gives(seed: int) -> None:
     shown, at_ns = gauge(seed)
-    whole = increments(shown, at_ns, np.zeros(len(shown)), 3 * HOUR_NS).grown
+    whole = increments(shown, at_ns, np.zeros(len(shown)), 3 * HOUR_NS).growth
     rng = np.random.default_rng(seed)
     for start, stop in np.sort(rng.integers(0, len(shown), (6, 2)), axis=1).tolist():
         inside = slice(start, stop + 1)
         reach = 48 * HOUR_NS
         near = np.flatnonzero((at_ns >= at_ns[start] - reach) & (at_ns < at_ns[stop] + reach))
-        part = increments(shown[near], at_ns[near], np.zeros(len(near)), 3 * HOUR_NS).grown
+        part = increments(shown[near], at_ns[near], np.zeros(len(near)), 3 * HOUR_NS).growth
         np.testing.assert_array_equal(part[(near >= inside.start) & (near < inside.stop)], whole[inside])
 
 
@@ -263,8 +263,8 @@ def test_counters_side_by_side_are_followed_each_for_itself() -> None:
         np.append(first[0], second[0]), np.append(first[1], second[1]),
         np.repeat([0, 1], [len(first[0]), len(second[0])]), 3 * HOUR_NS,
     )  # fmt: skip
-    alone = [increments(*each, np.zeros(len(each[0])), 3 * HOUR_NS).grown for each in (first, second)]
-    np.testing.assert_array_equal(both.grown, np.concatenate(alone))
+    alone = [increments(*each, np.zeros(len(each[0])), 3 * HOUR_NS).growth for each in (first, second)]
+    np.testing.assert_array_equal(both.growth, np.concatenate(alone))
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,9 @@ def compared(readings: xr.DataArray) -> list[Any]:
 
 def test_the_map_is_that_of_the_best_method_with_a_variance(readings: xr.DataArray, compared: list[Any]) -> None:
     best = map_of_best(readings, compared)
-    assert best.chosen.validation is not None
-    assert best.chosen.validation.variance is not None
-    assert compared[best.rank - 1] is best.chosen
+    assert best.best_method.validation is not None
+    assert best.best_method.validation.variance is not None
+    assert compared[best.rank - 1] is best.best_method
     better = [each for each in compared[: best.rank - 1] if each.validation.variance is not None]
     assert all("drift" in each.method for each in better)
     assert best.dataset["time"].to_numpy()[0] == readings["time"].to_numpy()[2]
@@ -86,5 +86,5 @@ def test_the_picture_has_both_maps_in_the_variables_unit(readings: xr.DataArray,
     told = figure.get_supxlabel()
     assert f"Leave-one-out by station, {compared[0].scored_on}: " in told
     assert re.search(r"scored on the \d+ of 289 values that every method estimates", told)
-    doubted = replace(best, chosen=replace(best.chosen, notes=("the fit is poor: few bins",)))
+    doubted = replace(best, best_method=replace(best.best_method, notes=("the fit is poor: few bins",)))
     assert "Note: the fit is poor: few bins" in plot_comparison(doubted).get_supxlabel()

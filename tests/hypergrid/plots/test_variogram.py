@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from hypergrid.interpolation.variograms.empirical import Binning
 from hypergrid.interpolation.variograms.fit import VariogramFit, fit_variogram
 from hypergrid.interpolation.variograms.structure import Anisotropy
-from hypergrid.plots.variogram import MOST_LABELLED, plot_variogram
+from hypergrid.plots.variogram import MAX_LABELLED, plot_variogram
 
 
 def fit(*, scale: float = 1.0, binning: Binning | None = None, model: str = "gaussian") -> VariogramFit:
@@ -54,7 +54,7 @@ def test_long_distances_are_in_km_and_anisotropy_is_told() -> None:
 
 
 def test_a_poor_fit_says_why_and_many_bins_are_not_labelled() -> None:
-    poor = fit(model="linear", binning=Binning(bins=MOST_LABELLED + 20))
+    poor = fit(model="linear", binning=Binning(bins=MAX_LABELLED + 20))
     assert poor.poor
     figure = plot_variogram(poor, title="Humidity")
     text = words(figure)

@@ -191,7 +191,7 @@ def test_a_base_is_read_once_where_a_climatology_needs_all_of_it(
     assert reads == ["air_temperature"]
     assert np.isfinite(expected[0]).any()
     part = rewrite(surface, (RULES[0],))
-    base = surface.perspective.bases()[0].topology.count
+    base = surface.perspective.list_bases()[0].topology.count
     assert f"which need {base:,} of {base:,} cells of the base" in part.fired[0].why
 
 
@@ -216,7 +216,7 @@ class TestStations:
     @staticmethod
     def unread(query: Query) -> list[int]:
         """Return the numbers of the series that are not read."""
-        base = make_plan(query.surface()).surface.bases()[0].operator
+        base = make_plan(query.surface()).surface.list_bases()[0].operator
         assert isinstance(base, Base)
         return list(base.unread)
 
@@ -269,7 +269,7 @@ class TestStations:
     def test_the_archive_is_not_asked_for_the_others(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         opened, _ = random_archive(tmp_path / "archive", seed=1)
         query = opened["air_temperature"].aggregate("mean", time="10min", min_coverage=0)
-        axis = query.surface().perspective.bases()[0].topology.space
+        axis = query.surface().perspective.list_bases()[0].topology.space
         assert isinstance(axis, SeriesAxis)
         first = hg.grid(lon=float(axis.x[0]) - 1e-5, lat=float(axis.y[0]) - 1e-5, step="0.05arcsec", shape=(1, 1))
         near = query.interpolate("nearest", grid=first, radius_m=1.0)

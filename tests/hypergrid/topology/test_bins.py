@@ -13,15 +13,15 @@ from hypergrid.core.times import DAY_NS, SECOND_NS, parse_instant
 from hypergrid.topology import (
     Bins,
     Calendar,
-    Clock,
     Instants,
+    LocalClock,
     Regular,
     Topology,
     Unit,
-    bins_over,
     cover,
     grid,
     is_location_consistent,
+    make_bins,
 )  # fmt: skip
 
 HOUR = 3600 * SECOND_NS
@@ -59,7 +59,7 @@ def bins(*edges: str) -> Bins:
 def test_civil_days_are_those_of_the_zone(zone: str, start: int, length: int) -> None:
     begin = parse_instant("2000-01-01") + start * 15 * 60 * SECOND_NS
     stop = begin + length * 15 * 60 * SECOND_NS
-    found = bins_over(Calendar("1day", Unit(DAY_NS), Clock(zone)), begin, stop)
+    found = make_bins(Calendar("1day", Unit(DAY_NS), LocalClock(zone)), begin, stop)
     info = ZoneInfo(zone)
     first = (EPOCH + timedelta(microseconds=begin // 1000)).astimezone(info).date()
     edges = [midnight(first, info)]
@@ -72,14 +72,14 @@ def test_civil_days_are_those_of_the_zone(zone: str, start: int, length: int) ->
 def test_days_of_23_and_25_hours_at_both_changes() -> None:
     for day, hours in (("2024-03-31", 23), ("2024-10-27", 25), ("2024-10-28", 24)):
         noon = parse_instant(f"{day}T12:00")
-        found = bins_over(Calendar("1day", Unit(DAY_NS), Clock("Europe/Zurich")), noon, noon + 1)
+        found = make_bins(Calendar("1day", Unit(DAY_NS), LocalClock("Europe/Zurich")), noon, noon + 1)
         assert (found.lengths // HOUR).tolist() == [hours], day
 
 
 def test_a_day_that_the_clock_leaps_over_has_no_cell() -> None:
     # Samoa went from 29 to 31 December 2011.
     start = parse_instant("2011-12-29T12:00Z")
-    found = bins_over(Calendar("1day", Unit(DAY_NS), Clock("Pacific/Apia")), start, start + DAY_NS)
+    found = make_bins(Calendar("1day", Unit(DAY_NS), LocalClock("Pacific/Apia")), start, start + DAY_NS)
     local = [
         datetime.fromtimestamp(corner // SECOND_NS, ZoneInfo("Pacific/Apia")).date().isoformat()
         for corner in found.starts.tolist()
@@ -94,7 +94,7 @@ def test_a_day_that_the_clock_leaps_over_has_no_cell() -> None:
 def test_months_seasons_and_years_from_any_month(first: int, months: int, start: datetime, days: int) -> None:
     begin = ns(start.replace(microsecond=0, tzinfo=UTC))
     stop = begin + days * DAY_NS
-    found = bins_over(Calendar("months", Unit(months=months, first_month=first)), begin, stop)
+    found = make_bins(Calendar("months", Unit(months=months, first_month=first)), begin, stop)
     # Every beginning of a month whose distance from the first month is a multiple.
     every = [
         ns(datetime(year, month, 1, tzinfo=UTC))
@@ -110,15 +110,15 @@ def test_months_seasons_and_years_from_any_month(first: int, months: int, start:
 
 def test_december_belongs_to_the_winter_of_the_next_year() -> None:
     december = parse_instant("2007-12-15")
-    found = bins_over(Calendar("season", Unit(months=3, first_month=12)), december, december + 1)
+    found = make_bins(Calendar("season", Unit(months=3, first_month=12)), december, december + 1)
     assert (found.origin, found.stop) == (parse_instant("2007-12-01"), parse_instant("2008-03-01"))
 
 
 def test_offset_and_zone_together() -> None:
     # Precipitation days begin at 06:00 by the clock on the wall.
-    clock = Clock("Europe/Zurich", offset_ns=6 * HOUR)
+    clock = LocalClock("Europe/Zurich", offset_ns=6 * HOUR)
     start = parse_instant("2024-03-30T12:00Z")
-    found = bins_over(Calendar("1day", Unit(DAY_NS), clock), start, start + DAY_NS)
+    found = make_bins(Calendar("1day", Unit(DAY_NS), clock), start, start + DAY_NS)
     assert found.starts.tolist() == [parse_instant("2024-03-30T05:00Z"), parse_instant("2024-03-31T04:00Z")]
 
 
@@ -186,7 +186,9 @@ def test_part_keeps_cells_and_tokens_tell_axes_apart() -> None:
     months = bins("2007-10-01", "2007-11-01", "2007-12-01", "2008-01-01")
     assert months.part(1, 3).starts.tolist() == months.starts[1:].tolist()
     other = bins("2007-10-01", "2007-11-01", "2007-12-02", "2008-01-01")
-    by_zone = [bins_over(Calendar("day", Unit(DAY_NS), Clock(zone)), 0, DAY_NS) for zone in ("UTC", "Europe/Zurich")]
+    by_zone = [
+        make_bins(Calendar("day", Unit(DAY_NS), LocalClock(zone)), 0, DAY_NS) for zone in ("UTC", "Europe/Zurich")
+    ]
     axes = [months, months.part(0, 2), other, *by_zone, Regular("time", months.origin, DAY_NS, 92, DAY_NS)]
     assert len({Topology(axis, GRID).token() for axis in axes}) == len(axes)
     assert Topology(months, GRID).token() == Topology(months.part(0, 3), GRID).token()

@@ -25,8 +25,8 @@ def test_part_of_a_cover_is_what_those_targets_cover(step: int, length: int, cho
         order = np.concatenate([np.arange(0, 70, 2), np.arange(1, 70, 2)])
         whole = Cover(whole.first, whole.stop, order)
     targets = np.unique(chosen)
-    needed, part = whole.of(targets)
+    needed, part = whole.select_targets(targets)
     expected = [listed_one_by_one(whole)[target] for target in targets]
     assert [[int(needed[k]) for k in row] for row in listed_one_by_one(part)] == expected
     assert needed.tolist() == sorted({k for row in expected for k in row})
-    assert part.listed().tolist() == [k for row in listed_one_by_one(part) for k in row]
+    assert part.list_members().tolist() == [k for row in listed_one_by_one(part) for k in row]

@@ -28,7 +28,7 @@ def test_between_the_centres_it_is_scipys_bilinear_interpolation(seed: int, rows
     x, y = 7.0 + np.arange(columns) * 0.25, 45.0 + np.arange(rows) * 0.125
     values = rng.normal(size=(rows, columns))
     places = np.stack([rng.uniform(x[0], x[-1], 50), rng.uniform(y[0], y[-1], 50)], axis=1)
-    found = make_layer("ground", x=x, y=y, values=values).at(places)
+    found = make_layer("ground", x=x, y=y, values=values).sample(places)
     np.testing.assert_allclose(found, RegularGridInterpolator((y, x), values)(places[:, ::-1]), rtol=0, atol=1e-12)
 
 
@@ -38,9 +38,9 @@ def test_a_plane_is_exact_and_a_centre_has_its_own_value() -> None:
     layer = make_layer("ground", x=x, y=y, values=plane)
     places = np.random.default_rng(1).uniform((7.1, 45.8), (7.2, 45.9), (500, 2))
     expected = 3.0 + 20.0 * (places[:, 0] - 7.1) - 50.0 * (places[:, 1] - 45.8)
-    np.testing.assert_allclose(layer.at(places), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(layer.sample(places), expected, rtol=0, atol=1e-12)
     centres = np.stack(np.meshgrid(x, y), axis=-1)
-    np.testing.assert_array_equal(layer.at(centres), plane.ravel())
+    np.testing.assert_array_equal(layer.sample(centres), plane.ravel())
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_plane_is_exact_and_a_centre_has_its_own_value() -> None:
 def test_half_a_cell_outside_it_is_the_edge_and_beyond_it_is_unknown(
     place: tuple[float, float], expected: float
 ) -> None:
-    np.testing.assert_array_equal(small([[1.0, 2.0], [3.0, 4.0]]).at([place]), [expected])
+    np.testing.assert_array_equal(small([[1.0, 2.0], [3.0, 4.0]]).sample([place]), [expected])
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_half_a_cell_outside_it_is_the_edge_and_beyond_it_is_unknown(
     ],
 )
 def test_a_hole_is_missing_wherever_it_has_a_weight(place: tuple[float, float], expected: float) -> None:
-    np.testing.assert_allclose(small([[1.0, 2.0, 3.0], [3.0, NAN, 6.0]]).at([place]), [expected], rtol=1e-12)
+    np.testing.assert_allclose(small([[1.0, 2.0, 3.0], [3.0, NAN, 6.0]]).sample([place]), [expected], rtol=1e-12)
 
 
 def test_longitudes_count_from_either_side() -> None:
     layer = make_layer("ground", x=[359.0, 360.0, 361.0], y=[0.0, 1.0], values=[[1.0, 2.0, 3.0]] * 2)
-    np.testing.assert_allclose(layer.at([(-1.0, 0.0), (0.5, 0.5), (359.5, 1.0), (1.0, 0.0)]), [1.0, 2.5, 1.5, 3.0])
-    assert np.isnan(layer.at([(180.0, 0.0)])).all()
+    np.testing.assert_allclose(layer.sample([(-1.0, 0.0), (0.5, 0.5), (359.5, 1.0), (1.0, 0.0)]), [1.0, 2.5, 1.5, 3.0])
+    assert np.isnan(layer.sample([(180.0, 0.0)])).all()
 
 
 @pytest.mark.parametrize("first", [-180.0, 0.0, 5.0])
@@ -93,11 +93,11 @@ def test_around_the_earth_there_is_no_edge(first: float) -> None:
     seam = first - np.array([10.0, 7.5, 5.0, 2.0, 0.0, -5.0])
     expected = [35.0, 0.75 * 35.0, 17.5, 7.0, 0.0, 0.5]
     for turn in (-360.0, 0.0, 360.0):
-        np.testing.assert_allclose(layer.at(np.stack([seam + turn, np.full(6, 0.5)], axis=1)), expected, atol=1e-9)
-    assert np.isnan(layer.at([(first, 3.0), (NAN, 0.5)])).all()
+        np.testing.assert_allclose(layer.sample(np.stack([seam + turn, np.full(6, 0.5)], axis=1)), expected, atol=1e-9)
+    assert np.isnan(layer.sample([(first, 3.0), (NAN, 0.5)])).all()
     part = make_layer("ground", x=x[:-1], y=[0.0, 1.0], values=[np.arange(35.0)] * 2)
-    assert part.at([(first - 2.0, 0.0)]) == 0.0
-    assert np.isnan(part.at([(first - 7.5, 0.0)]))
+    assert part.sample([(first - 2.0, 0.0)]) == 0.0
+    assert np.isnan(part.sample([(first - 7.5, 0.0)]))
 
 
 def test_it_says_whether_any_place_is_in_it() -> None:
@@ -109,7 +109,7 @@ def test_it_says_whether_any_place_is_in_it() -> None:
 
 
 def test_no_place_has_no_value() -> None:
-    assert small([[1.0, 2.0], [3.0, 4.0]]).at(np.empty((0, 2))).shape == (0,)
+    assert small([[1.0, 2.0], [3.0, 4.0]]).sample(np.empty((0, 2))).shape == (0,)
 
 
 def test_cells_may_come_in_any_direction() -> None:

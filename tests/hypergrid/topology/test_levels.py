@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import hypergrid as hg
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.readings import Series
-from hypergrid.topology import Bands, SeriesAxis, levels, levels_json, levels_words
+from hypergrid.topology import Bands, SeriesAxis, describe_levels, levels, levels_json
 
 SPECS = [
     # What is said, what it lies over [m], and the edges that it has [m].
@@ -38,7 +38,7 @@ def test_levels_have_their_edges(spec: object, over: tuple[float, float] | None,
     again = levels(json.loads(json.dumps(levels_json(made))))
     assert again == made
     assert hash(again) == hash(made)
-    assert f"{made.count} level" in levels_words(made)
+    assert f"{made.count} level" in describe_levels(made)
 
 
 @pytest.mark.parametrize(
@@ -145,4 +145,4 @@ def test_a_band_holds_its_lower_edge_and_not_its_upper_one(heights_m: list[float
     ]
     found = np.split(bands.order, bands.edges[1:-1])
     assert [members.tolist() for members in found] == expected
-    assert bands.most_cells == max(map(len, expected))
+    assert bands.max_cells == max(map(len, expected))

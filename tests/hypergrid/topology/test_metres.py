@@ -11,7 +11,7 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.geodesy import RADIUS_M, places_m
 from hypergrid.core.readings import Series
 from hypergrid.topology import Metres, SeriesAxis
-from hypergrid.topology.projection import PLANE_TO
+from hypergrid.topology.projection import MAX_PLANE_DISTORTION
 
 
 def stations(lon: list[float], lat: list[float]) -> SeriesAxis:
@@ -34,7 +34,7 @@ def test_a_plane_is_off_by_no_more_than_it_says(radius_degree: float, lat: float
     metres = Metres(axis)
     assert not metres.on_sphere
     places = np.stack([axis.x, axis.y], axis=1)
-    plane = metres.of(places)
+    plane = metres.project(places)
     assert plane.shape == (25, 2)
     first, second = np.triu_indices(25, 1)
     exact = pyproj.Geod(ellps="WGS84").inv(*places[first].T, *places[second].T)[2]
@@ -42,7 +42,7 @@ def test_a_plane_is_off_by_no_more_than_it_says(radius_degree: float, lat: float
     said = float(metres.description.split("at most ")[1].removesuffix(" %")) / 100
     # What it says is rounded to two digits; the ellipsoid adds some 1e-5.
     assert off <= said * 1.05 + 2e-5
-    assert said <= PLANE_TO
+    assert said <= MAX_PLANE_DISTORTION
     assert off > said / 4
 
 
@@ -53,7 +53,9 @@ def test_wide_networks_are_on_the_sphere(radius_degree: float, on_sphere: bool) 
     assert metres.on_sphere == on_sphere
     assert ("great circles on a sphere of radius 6371008.8 m" in metres.description) == on_sphere
     if on_sphere:
-        np.testing.assert_array_equal(metres.of(np.array([[10.0, 20.0]])), places_m(np.array([10.0]), np.array([20.0])))
+        np.testing.assert_array_equal(
+            metres.project(np.array([[10.0, 20.0]])), places_m(np.array([10.0]), np.array([20.0]))
+        )
 
 
 def test_a_distance_that_is_asked_for_is_taken() -> None:
@@ -80,7 +82,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
 def test_narrow_networks_have_a_plane_everywhere(lon: list[float], lat: list[float]) -> None:
     metres = Metres(stations(lon, lat))
     assert not metres.on_sphere
-    plane = metres.of(np.stack([lon, lat], axis=1))
+    plane = metres.project(np.stack([lon, lat], axis=1))
     exact = pyproj.Geod(ellps="WGS84").inv(lon[0], lat[0], lon[1], lat[1])[2]
     assert np.linalg.norm(plane[0] - plane[1]) == pytest.approx(exact, rel=1e-3)
 
@@ -97,4 +99,4 @@ def test_a_station_without_a_position_does_not_count() -> None:
 
 def test_one_station_is_the_middle() -> None:
     metres = Metres(stations([5.0], [52.0]))
-    np.testing.assert_allclose(metres.of(np.array([[5.0, 52.0]])), [[0.0, 0.0]], atol=1e-6)
+    np.testing.assert_allclose(metres.project(np.array([[5.0, 52.0]])), [[0.0, 0.0]], atol=1e-6)

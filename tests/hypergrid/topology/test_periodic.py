@@ -13,9 +13,9 @@ from hypergrid.core.times import DAY_NS, SECOND_NS, parse_instant
 from hypergrid.topology import (
     CYCLES,
     Calendar,
-    Clock,
     Cycle,
     Instants,
+    LocalClock,
     Periodic,
     Regular,
     Topology,
@@ -52,19 +52,19 @@ def owner_of(axis: Periodic, instant: int) -> int | None:
 @given(
     name=st.sampled_from(sorted(CYCLES)),
     clock=st.one_of(
-        st.sampled_from(ZONES).map(lambda zone: Clock(zone)),
-        st.integers(-180, 180).map(lambda lon: Clock(solar_lon=float(lon))),
+        st.sampled_from(ZONES).map(lambda zone: LocalClock(zone)),
+        st.integers(-180, 180).map(lambda lon: LocalClock(solar_lon=float(lon))),
     ),
     start=st.integers(0, 20 * 365 * 24 * 60),
     hours=st.integers(1, 24 * 800),
     picks=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=8),
 )
 def test_every_instant_of_the_window_lies_in_the_cell_of_the_wall_clock(
-    name: str, clock: Clock, start: int, hours: int, picks: list[float]
+    name: str, clock: LocalClock, start: int, hours: int, picks: list[float]
 ) -> None:
     begin = parse_instant("2000-01-01") + start * 60 * SECOND_NS
     stop = begin + hours * HOUR
-    axis = periodic(CYCLES[name].by(clock), begin, stop)
+    axis = periodic(CYCLES[name].with_clock(clock), begin, stop)
     assert axis.count == CYCLES[name].count
     assert (axis.ends > axis.starts).all()
     assert (axis.starts[1:] == axis.ends[:-1]).all()
@@ -80,7 +80,7 @@ def test_every_instant_of_the_window_lies_in_the_cell_of_the_wall_clock(
 
 # clock  00 01 02 02 03        the hour that comes twice is one block, the one that is left out is none
 def test_hours_at_both_changes_of_the_clock() -> None:
-    hours = CYCLES["hour_of_day"].by(Clock("Europe/Zurich"))
+    hours = CYCLES["hour_of_day"].with_clock(LocalClock("Europe/Zurich"))
     autumn = periodic(hours, parse_instant("2024-10-26T22:00Z"), parse_instant("2024-10-27T23:00Z"))
     assert ((autumn.ends - autumn.starts) // HOUR).tolist() == [1, 1, 2, *[1] * 21]
     assert autumn.owners.tolist() == list(range(24))
@@ -128,7 +128,7 @@ def test_cover_gathers_the_blocks_in_order_of_time(
 
 
 def test_a_source_that_would_be_cut_is_refused() -> None:
-    day = periodic(CYCLES["hour_of_day"].by(Clock(solar_lon=7.5)), 0, DAY_NS)
+    day = periodic(CYCLES["hour_of_day"].with_clock(LocalClock(solar_lon=7.5)), 0, DAY_NS)
     with pytest.raises(InvalidQuery, match=r"hour_of_day \(mean solar time of 7.5 degrees east\)\) cut the source's"):
         cover(Regular("time", 0, HOUR, 24, HOUR), day)
     # Half an hour fits: 7.5 degrees are half an hour.
@@ -141,9 +141,10 @@ def test_tokens_tell_clocks_windows_and_parts_apart() -> None:
     hours = CYCLES["hour_of_day"]
     axes = [
         periodic(hours, 0, DAY_NS), periodic(hours, 0, DAY_NS + 1),
-        periodic(hours.by(Clock("Europe/Zurich")), 0, DAY_NS),
-        periodic(hours.by(Clock("Africa/Lagos")), 0, DAY_NS), periodic(hours.by(Clock(solar_lon=15.0)), 0, DAY_NS),
-        periodic(hours, 0, DAY_NS).part(0, 12), periodic(hours, 0, DAY_NS).part(12, 24),
+        periodic(hours.with_clock(LocalClock("Europe/Zurich")), 0, DAY_NS),
+        periodic(hours.with_clock(LocalClock("Africa/Lagos")), 0, DAY_NS),
+        periodic(hours.with_clock(LocalClock(solar_lon=15.0)), 0, DAY_NS), periodic(hours, 0, DAY_NS).part(0, 12),
+        periodic(hours, 0, DAY_NS).part(12, 24),
     ]  # fmt: skip
     assert len({Topology(axis, GRID).token() for axis in axes}) == len(axes)
     assert Topology(axes[0], GRID).token() == Topology(periodic(hours, 0, DAY_NS), GRID).token()

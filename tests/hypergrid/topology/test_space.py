@@ -132,7 +132,7 @@ def stations(lon: list[float], lat: list[float], system: Any = "lonlat") -> Seri
 )
 def test_distances_are_those_of_the_ellipsoid(lon: list[float], lat: list[float]) -> None:
     places = np.array([pair for pair in zip(lon, lat, strict=True) if np.isfinite(pair).all()])
-    plane = Metres(stations(lon, lat)).of(places)
+    plane = Metres(stations(lon, lat)).project(places)
     geod = pyproj.Geod(ellps="WGS84")
     for i, (x, y) in enumerate(places):
         for j, (other_x, other_y) in enumerate(places):
@@ -142,7 +142,7 @@ def test_distances_are_those_of_the_ellipsoid(lon: list[float], lat: list[float]
 
 def test_projected_coordinates_pass_unchanged() -> None:
     places = np.array([[1.0, 2.0], [3.0, 4.0]])
-    np.testing.assert_array_equal(Metres(stations([1, 3], [2, 4], "metres")).of(places), places)
+    np.testing.assert_array_equal(Metres(stations([1, 3], [2, 4], "metres")).project(places), places)
 
 
 def test_a_topologys_token_depends_on_its_cells_alone() -> None:

@@ -16,7 +16,7 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.topology import ZoneCells, zones
 from hypergrid.topology.areas import cell_areas, polygon_areas
-from hypergrid.topology.zones import read_into
+from hypergrid.topology.zones import inline_zone_files
 
 METRES = hg.grid(x=0, y=0, step=10, shape=(8, 10))
 LONLAT = hg.grid(lon=(7, 7.1), lat=(46, 46.08), step=0.01)
@@ -44,7 +44,7 @@ def test_a_rectangle_has_the_products_of_its_overlaps() -> None:
     up = np.array([0.5, 1, 1, 0, 0, 0, 0, 0])
     np.testing.assert_allclose(shares(made), np.outer(up, across), rtol=1e-14)
     assert made.area_m2.tolist() == [625.0]
-    assert made.held.tolist() == [1.0]
+    assert made.share_in_grid.tolist() == [1.0]
 
 
 def test_a_triangle_halves_the_cells_on_its_diagonal() -> None:
@@ -136,7 +136,7 @@ def test_a_tiling_has_each_cell_once(seed: int) -> None:
     np.testing.assert_allclose(total, 1, rtol=1e-7)
     whole = cell_areas(LONLAT.y, LONLAT.x).sum() * LONLAT.x.count
     np.testing.assert_allclose(made.overlap.area_m2.sum(), whole, rtol=1e-8)
-    np.testing.assert_allclose((made.held * made.area_m2).sum(), whole, rtol=1e-8)
+    np.testing.assert_allclose((made.share_in_grid * made.area_m2).sum(), whole, rtol=1e-8)
 
 
 def test_areas_are_those_of_the_sphere() -> None:
@@ -159,7 +159,7 @@ def test_areas_are_those_of_the_sphere() -> None:
 def test_a_zone_across_the_date_line_is_found_on_a_grid_of_another_turn() -> None:
     made = ZoneCells(zones(polygon(box(-2, 10, 1, 12))), hg.grid(lon=(350, 360), lat=(5, 15), step=1))
     assert np.argwhere(shares(made) > 1 - 1e-12).tolist() == [[5, 8], [5, 9], [6, 8], [6, 9]]
-    assert made.held[0] == pytest.approx(2 / 3)
+    assert made.share_in_grid[0] == pytest.approx(2 / 3)
 
 
 def test_what_belongs_to_a_zone_has_half_of_itself_inside_or_is_its_largest_part() -> None:
@@ -169,10 +169,10 @@ def test_what_belongs_to_a_zone_has_half_of_itself_inside_or_is_its_largest_part
         "out": polygon(box(900, 0, 910, 9)),
     }
     made = ZoneCells(zones(document), METRES)
-    belongs = made.belonging
+    belongs = made.membership
     assert made.overlap.zone[belongs].tolist() == [0, 0, 0, 1]
     assert made.overlap.cell[belongs].tolist() == [0, 1, 2, 21]
-    assert made.held.tolist() == [1.0, 1.0, 0.0]
+    assert made.share_in_grid.tolist() == [1.0, 1.0, 0.0]
 
 
 def test_geojson_in_each_form_gives_the_same_zones(tmp_path: Path) -> None:
@@ -197,14 +197,14 @@ def test_a_query_file_names_a_file_of_zones(tmp_path: Path) -> None:
         json.dumps({"type": "Feature", "properties": {"N": "a"}, "geometry": polygon(box(0, 0, 1, 1))})
     )
     steps = [{"op": "aggregate", "function": "mean", "zones": {"file": "z.geojson", "name": "N"}, "time": "all"}]
-    found = read_into({"variable": "t", "steps": steps}, tmp_path)
+    found = inline_zone_files({"variable": "t", "steps": steps}, tmp_path)
     assert found["steps"][0]["zones"]["features"][0]["properties"] == {"name": "a"}  # type: ignore[index]
     assert found["steps"][0]["time"] == "all"  # type: ignore[index]
-    assert read_into(found, tmp_path) == found
+    assert inline_zone_files(found, tmp_path) == found
     with pytest.raises(NotFound, match="zone file .*none.geojson cannot be read: No such file"):
-        read_into({"zones": {"file": "none.geojson"}}, tmp_path)
+        inline_zone_files({"zones": {"file": "none.geojson"}}, tmp_path)
     with pytest.raises(InvalidQuery, match="'file' and perhaps 'name'"):
-        read_into({"zones": {"file": 3}}, tmp_path)
+        inline_zone_files({"zones": {"file": 3}}, tmp_path)
 
 
 BOWTIE = [[0, 0], [10, 10], [10, 0], [0, 10]]

@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from hypergrid.wo_join import Known, SpillFailed, WoJoin
+from hypergrid.wo_join import KnownParameters, SpillFailed, WoJoin
 from hypergrid.wo_join.config import Strategy
 from tests.hypergrid.wo_join.workloads import Workload, workload
 from tests.support.streams.loads import lag_dominated
 
-IN_ORDER = Known(disorder=(0, 0, 0))
+IN_ORDER = KnownParameters(disorder=(0, 0, 0))
 
 
 def columns(load: Workload, start: int, stop: int | None) -> list[np.ndarray]:
@@ -38,13 +38,13 @@ def dies(folder: str, at: int, until: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def known_of(load: Workload) -> Known:
+def known_of(load: Workload) -> KnownParameters:
     """The disorder alone: it needs no slow definitions."""
     disorder = [0] * load.streams
     for stream in range(load.streams):
         keys = load.key[load.stream == stream]
         disorder[stream] = int((np.maximum.accumulate(keys) - keys).max())
-    return Known(disorder=tuple(disorder))
+    return KnownParameters(disorder=tuple(disorder))
 
 
 def has_a_full_disk(folder: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
-from hypergrid.wo_join import BufferFull, KeysDoNotGrow, Known, WoJoin
+from hypergrid.wo_join import BufferFull, KeysDoNotGrow, KnownParameters, WoJoin
 from hypergrid.wo_join.config import Form, Policy
 
 Columns = tuple[list[Any], ...]
@@ -23,7 +23,7 @@ YEAR_NS = 365 * 86400 * 10**9
         ({"policy": "window", "window": 2.5}, "window= as a whole number of tuples, or a datetime.timedelta; got 2.5"),
         ({"rare": 2.5}, "rare= as a whole number"),
         ({"known": {"disorder": (1, 2)}}, "known= as Known"),
-        ({"known": Known(multiplicity=(1, 0))}, "multiplicities of 1 or more"),
+        ({"known": KnownParameters(multiplicity=(1, 0))}, "multiplicities of 1 or more"),
         ({"policy": "fifo"}, "progress; got 'fifo'"),
         ({"form": "outer"}, "assembling; got 'outer'"),
         ({"in_order": False}, "in_order=False with form 'assembling'"),
@@ -37,8 +37,8 @@ YEAR_NS = 365 * 86400 * 10**9
         ({"policy": "window", "window": datetime.timedelta(0)}, "at least one tuple"),
         ({"idle_s": 0.0}, "idle_s above 0"),
         ({"jump": 0}, "at least one key unit"),
-        ({"known": Known(scrambling_factor=(1,))}, "of 2 streams; got 1"),
-        ({"known": Known(disorder=(1, -1))}, "0 or more"),
+        ({"known": KnownParameters(scrambling_factor=(1,))}, "of 2 streams; got 1"),
+        ({"known": KnownParameters(disorder=(1, -1))}, "0 or more"),
         ({"strategy": "disk"}, "msf, dbf, hybrid, or None; got 'disk'"),
         ({"strategy": "dbf", "policy": "window", "window": 3}, "choose a smaller window"),
         ({"strategy": "msf", "spill_folder": "x"}, "spill_folder= with strategy dbf or hybrid only"),
@@ -187,7 +187,7 @@ def test_a_clock_that_is_wrong_for_good_is_a_stream_that_sleeps(years: int) -> N
 def test_limits() -> None:
     with pytest.raises(TooLarge, match=r"one tuple each projects 104 .* 100 allowed"):
         WoJoin(2, allowed_bytes=100)
-    known = Known(scrambling_factor=(500, 500), rate_hz=(1.0, 1.0), lag=((0, 3), (3, 0)))
+    known = KnownParameters(scrambling_factor=(500, 500), rate_hz=(1.0, 1.0), lag=((0, 3), (3, 0)))
     with pytest.raises(TooLarge, match="104,312 bytes, above the 50,000 allowed"):
         WoJoin(2, policy="published", known=known, allowed_bytes=50_000)
     WoJoin(2, policy="published", known=known, allowed_bytes=150_000)

@@ -8,9 +8,9 @@ from hypergrid.wo_join.memory.cost import (
     StreamParameters,
     admit,
     buffer_bounds,
-    joined,
-    on_another_key,
-    shares,
+    combine_parameters,
+    convert_to_key,
+    split_memory,
 )
 
 
@@ -27,18 +27,18 @@ def test_equations_3_6_to_3_8() -> None:
 
 
 def test_theorem_3_4_1() -> None:
-    out = joined([StreamParameters(10, 1.0, 2), StreamParameters(20, 2.0, 3), StreamParameters(5, 4.0, 1)])
+    out = combine_parameters([StreamParameters(10, 1.0, 2), StreamParameters(20, 2.0, 3), StreamParameters(5, 4.0, 1)])
     assert out == StreamParameters(10 * 3 + 20 * 2 + 5 * 6, 1.0 * 3 + 2.0 * 2 + 4.0 * 6, 6)
 
 
 def test_theorem_3_4_2() -> None:
-    assert on_another_key(StreamParameters(100, 3.0, 6), 30.0, 2) == StreamParameters(230, 3.0, 2)
+    assert convert_to_key(StreamParameters(100, 3.0, 6), 30.0, 2) == StreamParameters(230, 3.0, 2)
 
 
 def test_memory_is_shared_by_need() -> None:
-    assert shares([100.0, 300.0], [10.0, 10.0], 1000.0) == [100, 300]
-    assert shares([100.0, 300.0], [10.0, 50.0], 230.0) == [55, 175]
-    assert shares([5.0, 5.0], [10.0, 10.0], 20.0) == [10, 10]
+    assert split_memory([100.0, 300.0], [10.0, 10.0], 1000.0) == [100, 300]
+    assert split_memory([100.0, 300.0], [10.0, 50.0], 230.0) == [55, 175]
+    assert split_memory([5.0, 5.0], [10.0, 10.0], 20.0) == [10, 10]
     with pytest.raises(TooLarge, match="2 joins together projects 60 bytes, above the 50 allowed"):
-        shares([100.0, 300.0], [10.0, 50.0], 50.0)
+        split_memory([100.0, 300.0], [10.0, 50.0], 50.0)
     admit("a join", 5.0, 5.0)

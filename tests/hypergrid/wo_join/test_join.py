@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hypergrid.wo_join import Known, WoJoin
+from hypergrid.wo_join import KnownParameters, WoJoin
 from hypergrid.wo_join.config import Form
 from tests.hypergrid.wo_join.workloads import (
     Workload,
@@ -32,7 +32,7 @@ def settings(load: Workload) -> dict[str, dict[str, Any]]:
         "published": {"policy": "published", "known": known(load)},
         "monitored lag": {
             "policy": "published",
-            "known": Known(scrambling_factor=known(load).scrambling_factor),
+            "known": KnownParameters(scrambling_factor=known(load).scrambling_factor),
         },
         "window": {"policy": "window", "window": least_window(load)},
         "time": {"policy": "window", "window": datetime.timedelta(microseconds=span)},
@@ -267,9 +267,9 @@ def test_what_comes_for_a_key_that_was_dropped_is_told() -> None:
 
 def test_known_disorder_without_multiplicity_drops_nothing_early() -> None:
     stream, key = np.tile([0, 1], 100), np.repeat(np.arange(100), 2)
-    join = WoJoin(2, known=Known(disorder=(50, 50)))
+    join = WoJoin(2, known=KnownParameters(disorder=(50, 50)))
     assert len(join.push([*stream, 0, 1], [*key, 70, 70], np.zeros(202))) == 103
-    join = WoJoin(2, known=Known(disorder=(50, 50), multiplicity=(2, 1)))
+    join = WoJoin(2, known=KnownParameters(disorder=(50, 50), multiplicity=(2, 1)))
     matches = join.push([*stream, 0, 1], [*key, 70, 70], np.zeros(202))
     assert len(matches) == 101
     assert (matches.late.stream.tolist(), matches.late.key.tolist()) == ([1], [70])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.wo_join import DependentMonitor, Known, Monitors, WoJoin, compiled, hash_table, kernel, lags
+from hypergrid.wo_join import DependentMonitor, KnownParameters, Monitors, WoJoin, compiled, hash_table, kernel, lags
 from hypergrid.wo_join.observe import bucket_of, upper_of
 from hypergrid.wo_join.state_layout import BUCKETS, EPOCH
 from hypergrid.wo_join.warm import warm
@@ -70,7 +70,7 @@ def test_the_bound_takes_the_lag_of_full_knowledge_at_tau(seed: int) -> None:
     load = workload(seed, streams=3)
     keys = [load.keys_of(i) for i in range(3)]
     factors = [scrambling_factor(own) for own in keys]
-    join = WoJoin(3, policy="published", known=Known(scrambling_factor=tuple(factors)))
+    join = WoJoin(3, policy="published", known=KnownParameters(scrambling_factor=tuple(factors)))
     came, history, compared = np.zeros(3, np.int64), [], 0
     for place in range(len(load.key)):
         one = slice(place, place + 1)
@@ -202,11 +202,11 @@ def test_warming_compiles_all_that_is_called() -> None:
         kernel.run,
         kernel.pass_time,
         kernel.close,
-        lags.watch,
+        lags.observe_tuples,
         lags.sort_along,
-        lags.lag_all,
-        lags.await_all,
-        hash_table.gather,
+        lags.fill_lags,
+        lags.count_all_awaited,
+        hash_table.gather_slots,
     )
     before = [len(function.signatures) for function in functions]  # type: ignore[attr-defined]
     for policy in ("progress", "published"):
@@ -228,7 +228,7 @@ def test_warming_compiles_all_that_is_called() -> None:
 
 def test_machine_code_is_kept_by_all_the_files_that_it_is_made_from() -> None:
     folder = Path(compiled.__file__).parent
-    using = [path for path in folder.rglob("*.py") if "import compiled" in path.read_text(encoding="utf-8")]
+    using = [path for path in folder.rglob("*.py") if "import jit" in path.read_text(encoding="utf-8")]
     assert len(using) >= 5
     for path in using:
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
-from hypergrid.wo_join import BufferFull, KeysDoNotGrow, Known, Matches, Pipeline, Stage
+from hypergrid.wo_join import BufferFull, KeysDoNotGrow, KnownParameters, Matches, Pipeline, Stage
 from hypergrid.wo_join.config import Policy
 from hypergrid.wo_join.pipeline import QUERY_1, QUERY_2, QUERY_3
 from tests.hypergrid.wo_join.workloads import Workload, scrambling_factor, workload
@@ -32,8 +32,8 @@ def joined_at_rest(load: Workload, other: np.ndarray, query: tuple[Stage, ...]) 
     return sorted(a + b for key in halves[0] for a in halves[0][key] for b in halves[1].get(key, []))
 
 
-def generous(streams: int) -> Known:
-    return Known(disorder=(10**14,) * streams)
+def generous(streams: int) -> KnownParameters:
+    return KnownParameters(disorder=(10**14,) * streams)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -76,12 +76,12 @@ def test_monitored_pipelines_keep_little_and_predict_bounds() -> None:
     for name, join in pipeline.joins.items():
         told = join.statistics()
         assert told.held < 600
-        for bound, predicted in zip(told.streams, pipeline.predicted_bounds()[name], strict=True):
+        for bound, predicted in zip(told.streams, pipeline.predict_bounds()[name], strict=True):
             assert bound.bound <= predicted
     # What inner streams were made of is forgotten with them.
-    assert all(len(kept.parts.rows) < 400 for kept in pipeline._kept.values())
+    assert all(len(kept.parts.rows) < 400 for kept in pipeline._inputs.values())
     # Theorems 3.4.1 and 3.4.2 bound what the last join sees.
-    told, predicted = pipeline.joins["results"].statistics(), pipeline.predictions()
+    told, predicted = pipeline.joins["results"].statistics(), pipeline.predict_parameters()
     for one, name in zip(told.streams, ("S7", "S8"), strict=True):
         assert one.scrambling_factor <= predicted[name].scrambling_factor
         assert one.rate_hz <= predicted[name].rate_hz * 1.01

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
-from hypergrid.wo_join import BufferFull, Known, Pipeline, SharedMemory, WoJoin
+from hypergrid.wo_join import BufferFull, KnownParameters, Pipeline, SharedMemory, WoJoin
 from hypergrid.wo_join.pipeline import QUERY_2
 
 
 def bounded(factor: int) -> WoJoin:
     """A join of two streams that needs 2 k tuples of each: 2 * 2 k * 32 bytes, and 2 k keys of 40."""
-    known = Known(scrambling_factor=(factor,) * 2, rate_hz=(1.0, 1.0), lag=((0.0, 0.0), (0.0, 0.0)))
+    known = KnownParameters(scrambling_factor=(factor,) * 2, rate_hz=(1.0, 1.0), lag=((0.0, 0.0), (0.0, 0.0)))
     return WoJoin(2, policy="published", known=known)
 
 
@@ -67,6 +67,6 @@ def test_a_pipeline_is_one_of_those_that_share() -> None:
     memory.admit("join", WoJoin(3))
     pipeline.push(np.arange(6), np.ones(6), np.zeros(6))
     told = memory.statistics().joins["query"]
-    assert told.least == pipeline.least_bytes == 384
+    assert told.minimum == pipeline.min_bytes == 384
     assert told.held == pipeline.held_bytes
     assert pipeline.statistics() is not None

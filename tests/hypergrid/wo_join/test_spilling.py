@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
-from hypergrid.wo_join import BufferFull, Known, WoJoin
-from hypergrid.wo_join.config import SPILLING, Description, Policy, Strategy
-from hypergrid.wo_join.spilling.reorder_buffer import Waiting
-from hypergrid.wo_join.spilling.runs import Columns
+from hypergrid.wo_join import BufferFull, KnownParameters, WoJoin
+from hypergrid.wo_join.config import SPILLING, JoinConfig, Policy, Strategy
+from hypergrid.wo_join.spilling.reorder_buffer import ReorderBuffer
+from hypergrid.wo_join.spilling.runs import TupleColumns
 from hypergrid.wo_join.spilling.segments import Segments
 from tests.bench.resident import peak_above, reset_peak
 from tests.hypergrid.wo_join.spill_process import columns, known_of, small
@@ -72,7 +72,7 @@ def ways(load: Workload) -> list[dict[str, Any]]:
     windows: list[dict[str, Any]] = [
         {"policy": "window", "window": least_window(load)},
         {"policy": "window", "window": datetime.timedelta(microseconds=last // 1000 + 1)},
-        {"policy": "published", "known": Known(scrambling_factor=parameters.scrambling_factor)},
+        {"policy": "published", "known": KnownParameters(scrambling_factor=parameters.scrambling_factor)},
     ]
     plain = [{**one, "strategy": None} for one in policies + windows]
     return plain + [{**one, "strategy": strategy} for one in policies for strategy in STRATEGIES]
@@ -185,10 +185,10 @@ def test_a_lag_is_worth_three_times_the_disk(seconds: float, tmp_path: Path) -> 
     # The lag is 120 s; segments take so long that three times is above it, or no time at all.
     ticks = iter(np.arange(10_000) * seconds)
     segments = Segments(tmp_path, lambda: float(next(ticks)))
-    segments.read(segments.write(Columns(np.arange(5), np.arange(5), np.zeros(5))))
-    waiting = Waiting(Description(3, known=Known(disorder=(0, 0, 0)), strategy="dbf"), segments)
-    join = WoJoin(3, known=Known(disorder=(0, 0, 0)), strategy="dbf", spill_folder=tmp_path)
-    join._waiting = waiting
+    segments.read(segments.write(TupleColumns(np.arange(5), np.arange(5), np.zeros(5))))
+    waiting = ReorderBuffer(JoinConfig(3, known=KnownParameters(disorder=(0, 0, 0)), strategy="dbf"), segments)
+    join = WoJoin(3, known=KnownParameters(disorder=(0, 0, 0)), strategy="dbf", spill_folder=tmp_path)
+    join._reorder_buffer = waiting
     waiting._rows = 500
     load = leading()
     found = limited(join, load, cuts=40)
@@ -199,7 +199,7 @@ def test_a_lag_is_worth_three_times_the_disk(seconds: float, tmp_path: Path) -> 
 def test_sorting_goes_down_to_what_the_scrambling_factor_allows() -> None:
     load = disorder_dominated(2 * 2**20)
     factor = load.sources[0].scrambling_factor
-    factors = Known(scrambling_factor=(factor,) * 3)
+    factors = KnownParameters(scrambling_factor=(factor,) * 3)
     sorts = 3 * factor * 24
     arrivals = load.arrivals()
     # Beside what sorting takes, a fifth for what the join holds, as arrivals are Poisson.
@@ -223,7 +223,7 @@ def test_limits_that_cannot_be_met_are_refused_with_both_numbers() -> None:
     for strategy in STRATEGIES:
         with pytest.raises(TooLarge, match=r"one tuple each projects 140 bytes, above the 139 allowed"):
             WoJoin(3, strategy=strategy, allowed_bytes=139)
-    factors = Known(scrambling_factor=(500, 400, 300))
+    factors = KnownParameters(scrambling_factor=(500, 400, 300))
     with pytest.raises(TooLarge, match=r"sorts \(500, 400, 300\) tuples first projects 28,940 bytes"):
         WoJoin(3, policy="published", known=factors, strategy="msf", allowed_bytes=28_000)
     WoJoin(3, policy="published", known=factors, strategy="msf", allowed_bytes=29_000)
@@ -333,7 +333,7 @@ def test_clocks_that_jump_let_nothing_go() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_silent_streams_hold_nothing_once_they_sleep(strategy: Strategy) -> None:
     stream, key = np.tile([0, 1], 400), np.repeat(np.arange(400), 2)
-    join = WoJoin(3, form="assembling", strategy=strategy, idle_s=30.0, known=Known(disorder=(0, 0, 0)))
+    join = WoJoin(3, form="assembling", strategy=strategy, idle_s=30.0, known=KnownParameters(disorder=(0, 0, 0)))
     matches = [
         join.push(stream[i : i + 8], key[i : i + 8], np.zeros(8), key[i : i + 8] * 10**9) for i in range(0, 800, 8)
     ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.wo_join import Known, WoJoin
+from hypergrid.wo_join import KnownParameters, WoJoin
 from hypergrid.wo_join.config import Form
 from hypergrid.wo_join.state import MAGIC
 from tests.hypergrid.wo_join.workloads import known, late_of, pushed, together, workload
@@ -108,7 +108,7 @@ def test_nobody_waits_for_a_stream_that_was_added_until_it_speaks() -> None:
 
 
 def test_a_join_with_known_parameters_keeps_its_streams() -> None:
-    join = WoJoin(2, known=Known(disorder=(1, 1)))
+    join = WoJoin(2, known=KnownParameters(disorder=(1, 1)))
     join.widen(2)
     with pytest.raises(InvalidQuery, match="keeps its streams"):
         join.widen(3)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hypergrid.wo_join import Known, Matches, WoJoin
+from hypergrid.wo_join import KnownParameters, Matches, WoJoin
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def lag_over_time(load: Workload, i: int, j: int) -> list[int]:
     return lags
 
 
-def known(load: Workload) -> Known:
+def known(load: Workload) -> KnownParameters:
     """All parameters, with full knowledge; what comes in bursts beyond the mean rates is added to the lag."""
     n = load.streams
     factors = [scrambling_factor(load.keys_of(i)) for i in range(n)]
@@ -98,7 +98,7 @@ def known(load: Workload) -> Known:
         most = max((so_far[b] - so_far[max(0, b - factors[j])] for b in range(len(so_far))), default=0)
         excess = max(0.0, most - counts[i] * factors[j] / counts[j])
         lags[i, j] = max(lag_over_time(load, i, j)) + excess
-    return Known(
+    return KnownParameters(
         scrambling_factor=tuple(factors),
         rate_hz=tuple(map(float, counts)),
         lag=tuple(map(tuple, lags.tolist())),

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from hypergrid.archive import Archive
 from hypergrid.cli.main import app
-from ingest.batch.deployment_template import proposed
+from ingest.batch.deployment_template import propose_deployment
 from ingest.batch.dry_run import dry_run
 from ingest.deployment.column_guess import guess_column
 from ingest.deployment.deployment_file import load
@@ -86,7 +86,7 @@ def test_it_says_what_each_column_is_taken_for_and_why(tmp_path: Path) -> None:
 def test_the_proposal_is_a_deployment_file_that_reads_the_files_so(tmp_path: Path, now_ns: int) -> None:
     data = folder(tmp_path)
     path = tmp_path / "proposal.toml"
-    path.write_text(proposed(dry_run([data])), encoding="utf-8")
+    path.write_text(propose_deployment(dry_run([data])), encoding="utf-8")
     assert "UNIT NOT TOLD: taken as degC" in path.read_text(encoding="utf-8")
     described = load(path)
     davos = next(feed for feed in described.feeds if feed.files == "davos.txt")

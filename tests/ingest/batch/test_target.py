@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hypergrid.archive import Archive
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.core.errors import Rejected
 from ingest.batch.report import IngestReport
 from ingest.job import ingest
@@ -31,7 +31,7 @@ def test_a_second_run_waits_and_says_so_once(network: Path, tmp_path: Path, now_
         reports.append(ingest([network], tmp_path / "a", now_ns=now_ns, on_warning=heard.append))
 
     thread = threading.Thread(target=second)
-    with exclusive(tmp_path / "a" / "staging" / "lock"):
+    with wait_for_lock(tmp_path / "a" / "staging" / "lock"):
         thread.start()
         await_word(heard)
         assert heard == ["another ingest of this archive is running; waiting"]

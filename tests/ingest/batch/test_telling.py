@@ -11,9 +11,9 @@ from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidDeployment
 from hypergrid.core.readings import Position, Station
 from hypergrid.core.times import parse_instant
-from ingest.batch.metadata_merge import far_off, placed_stations
+from ingest.batch.metadata_merge import find_distant_stations, merge_stations
 from ingest.deployment.deployment_file import Column
-from ingest.formats.file_metadata import COMMON, Told, ToldColumn, column_of, station_at, unit_of
+from ingest.formats.file_metadata import COMMON, ColumnMetadata, FileMetadata, column_of, station_at, unit_of
 from ingest.job import ingest
 
 ROOT = Path(__file__).parents[3]
@@ -116,9 +116,9 @@ def test_a_station_that_files_tell_elsewhere_has_moved(tmp_path: Path, now_ns: i
 def test_declared_stations_take_a_told_position_where_they_have_none() -> None:
     nowhere = Station("a", "Alp", (Position(None, np.nan, np.nan, np.nan),))
     placed = station_at("b", 8.0, 47.0)
-    told = [Told(stations=(station_at("a", 7.0, 46.0), station_at("b", 1.0, 1.0), station_at("c2", 7, 46)))]
-    told.append(Told(stations=(station_at("c10", np.nan, 46), station_at("c2", 7.000001, 46))))
-    found = placed_stations(told, (nowhere, placed), {})
+    told = [FileMetadata(stations=(station_at("a", 7.0, 46.0), station_at("b", 1.0, 1.0), station_at("c2", 7, 46)))]
+    told.append(FileMetadata(stations=(station_at("c10", np.nan, 46), station_at("c2", 7.000001, 46))))
+    found = merge_stations(told, (nowhere, placed), {})
     assert [(s.id, s.name, s.position.lon) for s in found[:3]] == [
         ("a", "Alp", 7.0),
         ("b", "b", 8.0),
@@ -136,14 +136,14 @@ def test_impossible_positions_are_none() -> None:
 
 def test_far_off_is_far_for_the_network() -> None:
     near = [station_at(f"s{n}", 7 + 0.01 * n, 46.0) for n in range(6)]
-    assert far_off(near) == {}
-    assert far_off([*near, station_at("x", 7.2, 46.0)]) == {}
-    far = far_off([*near, station_at("x", 9.0, 46.0), station_at("nowhere", np.nan, np.nan)])
+    assert find_distant_stations(near) == {}
+    assert find_distant_stations([*near, station_at("x", 7.2, 46.0)]) == {}
+    far = find_distant_stations([*near, station_at("x", 9.0, 46.0), station_at("nowhere", np.nan, np.nan)])
     assert list(far) == ["x"]
     # 1.975 degrees of longitude at 46 degrees north
     assert far["x"] == pytest.approx(1.97 * 111_195 * np.cos(np.radians(46)), rel=0.01)
     # a wide network has wide limits
-    assert far_off([station_at(f"s{n}", 3.0 * n, 46.0) for n in range(8)]) == {}
+    assert find_distant_stations([station_at(f"s{n}", 3.0 * n, 46.0) for n in range(8)]) == {}
 
 
 @pytest.mark.parametrize(
@@ -192,10 +192,10 @@ def test_variables_by_standard_name_then_by_name_then_of_their_own() -> None:
 
 def test_a_column_keeps_what_the_deployment_gives() -> None:
     column = Column("T", "t", statistic="sample", given=("statistic", "variable"))
-    told = column.told(ToldColumn(COMMON["air_temperature"], "K", 2.0, 3, "mean", 60.0, "end"))
+    told = column.with_metadata(ColumnMetadata(COMMON["air_temperature"], "K", 2.0, 3, "mean", 60.0, "end"))
     assert (told.variable, told.unit, told.height_m, told.replicate) == ("t", "K", 2.0, 3)
     assert (told.statistic, told.interval_s, told.stamp) == ("sample", 60.0, "end")
-    assert column.told(None) is column
+    assert column.with_metadata(None) is column
 
 
 def test_uplinks_of_a_network_are_mapped_by_the_example(tmp_path: Path, now_ns: int) -> None:

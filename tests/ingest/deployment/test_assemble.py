@@ -10,7 +10,14 @@ from hypergrid.core.errors import InvalidDeployment
 from hypergrid.core.flags import MISSING, NOT_EVALUATED
 from ingest.deployment.arrivals import read_arrivals
 from ingest.deployment.deployment_file import Deployment, from_mapping
-from ingest.deployment.to_readings import Rows, all_series, assemble, natural, series_of, stations_of
+from ingest.deployment.to_readings import (
+    ParsedRows,
+    all_series,
+    assemble_readings,
+    natural_sort_key,
+    series_of,
+    stations_of,
+)
 
 TEXT = """
 [network]
@@ -35,11 +42,13 @@ def deployment() -> Deployment:
     return from_mapping(tomllib.loads(TEXT))
 
 
-def rows_of(deployment: Deployment) -> Rows:
+def rows_of(deployment: Deployment) -> ParsedRows:
     values = {"high": np.array([32.0, np.nan, 212.0]), "low": np.array([273.15, 283.15, np.nan])}
     times = np.array([5, 6, 7], np.int64)
     columns = {column.name: column for column in deployment.feeds[0].columns}
-    return Rows(deployment.feeds[0], columns, ("9", "10"), np.array([0, 1, 0], np.int32), times, times + 100, values)
+    return ParsedRows(
+        deployment.feeds[0], columns, ("9", "10"), np.array([0, 1, 0], np.int32), times, times + 100, values
+    )
 
 
 def test_values_are_converted_and_missing_ones_keep_their_time(deployment: Deployment) -> None:
@@ -49,7 +58,7 @@ def test_values_are_converted_and_missing_ones_keep_their_time(deployment: Deplo
     # the deployment's order of stations, then the columns'
     assert [(one.station, one.height_m) for one in series] == [("10", 10), ("10", 2), ("9", 10), ("9", 2)]
     assert series[0] == series_of(feed.name, feed.columns[0], "10")
-    readings = assemble([rows], deployment.variable("air_temperature"), series, deployment)
+    readings = assemble_readings([rows], deployment.variable("air_temperature"), series, deployment)
     np.testing.assert_allclose(readings.value, [0, np.nan, 100, 0, 10, np.nan], atol=1e-9)
     assert readings.flag.tolist() == [NOT_EVALUATED, MISSING, NOT_EVALUATED, NOT_EVALUATED, NOT_EVALUATED, MISSING]
     assert readings.index.tolist() == [2, 0, 2, 3, 1, 3]
@@ -64,7 +73,7 @@ def test_stations_nobody_declared_have_no_position(deployment: Deployment) -> No
 
 
 def test_numbers_in_names_are_ordered_as_numbers() -> None:
-    assert sorted(["10", "a10", "9", "a2", ""], key=natural) == ["", "a2", "a10", "9", "10"]
+    assert sorted(["10", "a10", "9", "a2", ""], key=natural_sort_key) == ["", "a2", "a10", "9", "10"]
 
 
 def test_arrivals_are_found_by_station_and_time(tmp_path: Path) -> None:
@@ -74,7 +83,7 @@ def test_arrivals_are_found_by_station_and_time(tmp_path: Path) -> None:
     )
     arrivals = read_arrivals(path)
     times = np.array([1190246400, 1190246520, 1190246400, 1190246401], np.int64) * 10**9
-    found = arrivals.of(("2", "1", "x"), np.array([0, 0, 1, 2], np.int32), times, otherwise_ns=-1)
+    found = arrivals.arrival_times(("2", "1", "x"), np.array([0, 0, 1, 2], np.int32), times, otherwise_ns=-1)
     assert found.tolist() == [5 * 10**18, 1190246530125 * 10**6, 1190246401001 * 10**6, -1]
 
 

@@ -13,20 +13,20 @@ from hypergrid.core.units import KNOWN_VARIABLES, Variable
 from ingest.deployment.deployment_file import from_mapping
 from ingest.deployment.quality_defaults import DEFAULTS
 from ingest.deployment.quality_kinds import KINDS
-from ingest.deployment.quality_overrides import Quality, default_tests, from_json
+from ingest.deployment.quality_overrides import QualityOverrides, default_tests, from_json
 from ingest.deployment.quality_settings import Exempt, Normal, Spike
 
 AIR = KNOWN_VARIABLES["air_temperature"]
 
 
-def _quality(content: dict[str, Any], **more: Any) -> Quality:  # noqa: ANN401
+def _quality(content: dict[str, Any], **more: Any) -> QualityOverrides:  # noqa: ANN401
     feed = {"name": "f", "files": "*.csv", "format": "csv"}
     return from_mapping({"network": {"name": "n"}, "feed": [feed], "quality": content, **more}).quality
 
 
 def test_every_known_variable_has_default_tests() -> None:
     assert set(DEFAULTS) == set(KNOWN_VARIABLES)
-    assert Quality().tests(AIR) == DEFAULTS["air_temperature"] == _quality({}).tests(AIR)
+    assert QualityOverrides().tests(AIR) == DEFAULTS["air_temperature"] == _quality({}).tests(AIR)
     # Of what nobody knows, and of what has no unit, there is nothing to expect.
     assert not default_tests(Variable("carbon_dioxide", "ppm"))
     assert not default_tests(Variable("air_temperature", "unknown"))
@@ -75,7 +75,7 @@ def test_defaults_are_converted_to_the_unit_of_an_archive() -> None:
     humid = default_tests(Variable("relative_humidity", "1e-3"))
     assert humid.flat_line is None or humid.flat_line.exempt[0].least == pytest.approx(980.0)
     # What other things are is not in this unit.
-    assert Exempt("wind_speed", most=0.5).converted("degree", "rad") == Exempt("wind_speed", most=0.5)
+    assert Exempt("wind_speed", most=0.5).convert_units("degree", "rad") == Exempt("wind_speed", most=0.5)
 
 
 def test_kinds_are_known_by_their_standard_name_in_any_unit() -> None:
@@ -96,7 +96,7 @@ def test_kinds_are_known_by_their_standard_name_in_any_unit() -> None:
             variable = Variable(name, unit)
             tests = default_tests(variable)
             assert tests, name
-            assert from_json({name: Quality().to_json({name: variable})[name]}).tests(variable) == tests
+            assert from_json({name: QualityOverrides().to_json({name: variable})[name]}).tests(variable) == tests
 
 
 def test_an_interval_of_zero_is_refused() -> None:

@@ -7,12 +7,12 @@ import pytest
 
 from hypergrid.core.errors import InvalidDeployment
 from ingest.deployment.text_form import text_form
-from ingest.deployment.toml_table import CheckedTable
+from ingest.deployment.toml_table import TomlTable
 from ingest.formats.base import BLANKS
 
 
-def read(text: str) -> CheckedTable:
-    return CheckedTable(tomllib.loads(text), "feed[0]", file=Path("deployment.toml"))
+def read(text: str) -> TomlTable:
+    return TomlTable(tomllib.loads(text), "feed[0]", file=Path("deployment.toml"))
 
 
 MISTAKES = [

@@ -92,7 +92,7 @@ def test_quotes_hide_delimiters() -> None:
 
 def test_columns_of_text_are_no_readings() -> None:
     layout = FORMAT.layout(b"time,note,a,b\n2007-10-01,fine,1,\n", "x.csv", ReadOptions())
-    assert (layout.wanted, layout.ignored) == (("a", "b"), ("note",))
+    assert (layout.columns, layout.ignored) == (("a", "b"), ("note",))
 
 
 @pytest.mark.parametrize(

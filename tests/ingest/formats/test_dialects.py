@@ -142,13 +142,13 @@ def test_a_table_reads_back_equal(
     if dialect.long:
         found = np.concatenate([part.values[""] for part in parts])
         np.testing.assert_array_equal(found, values.ravel())
-        told = [part.names[place] for part in parts for place in part.which]
+        told = [part.names[place] for part in parts for place in part.name_code]
         assert told == (["Tempé" if dialect.encoding == "cp1252" else "Temp", "RH"] * len(moments))
     else:
-        found = [np.concatenate([part.values[name] for part in parts]) for name in layout.wanted]
+        found = [np.concatenate([part.values[name] for part in parts]) for name in layout.columns]
         np.testing.assert_array_equal(np.column_stack(found), values)
         if dialect.units and dialect.delimiter != BLANKS:
-            assert [layout.told.columns[name].unit for name in layout.wanted] == ["degC", "%"]
+            assert [layout.metadata.columns[name].unit for name in layout.columns] == ["degC", "%"]
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_what_a_deployment_declares_of_the_form() -> None:
     )
     layout, (parsed,) = read(data, ReadOptions(nodata=("-999",), text=form))
     assert layout.header == ("Site", "Moment", "Air temp", "Air hum")
-    assert layout.told.columns["Air temp"].unit == "degC"
+    assert layout.metadata.columns["Air temp"].unit == "degC"
     assert (parsed.stations, parsed.bad) == (("X",), ())
     assert parsed.values["Air temp"].tolist() == [1.5]
     assert np.isnan(parsed.values["Air hum"]).all()
@@ -290,7 +290,7 @@ def test_long_rows_have_units_and_flags() -> None:
     layout, (parsed,) = read(data, ReadOptions(columns=("TA", "RH"), text=form))
     assert layout.long
     assert parsed.unmapped == ("XX",)
-    assert [parsed.names[place] for place in parsed.which] == ["TA", "RH", "TA"]
+    assert [parsed.names[place] for place in parsed.name_code] == ["TA", "RH", "TA"]
     np.testing.assert_allclose(parsed.values[""], [10.0, 80.0, 10.0])
     assert parsed.flags.tolist() == [1, 4, 2]
     assert [(bad.line, bad.reason.partition(":")[0]) for bad in parsed.bad] == [

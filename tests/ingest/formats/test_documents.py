@@ -67,7 +67,7 @@ def readings(parts: list[Parsed]) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
     for part in parts:
         for row in range(len(part.code)):
-            column = () if part.which is None else (part.names[part.which[row]],)
+            column = () if part.name_code is None else (part.names[part.name_code[row]],)
             values = tuple(float(values[row]) for values in part.values.values())
             found.append((part.stations[part.code[row]], *column, int(part.time_ns[row]), *values))
     return found

@@ -29,8 +29,10 @@ def read(path: Path, options: ReadOptions | None = None, chunk_bytes: int = 1 <<
 def rows(parts: list[Parsed]) -> Rows:
     found: Rows = []
     for part in parts:
-        assert part.which is not None
-        for code, which, time_ns, value in zip(part.code, part.which, part.time_ns, part.values[VALUE], strict=True):
+        assert part.name_code is not None
+        for code, which, time_ns, value in zip(
+            part.code, part.name_code, part.time_ns, part.values[VALUE], strict=True
+        ):
             stamp = str(np.datetime64(int(time_ns), "ns").astype("datetime64[ms]"))
             found.append((part.stations[code], part.names[which], stamp, None if np.isnan(value) else float(value)))
     return found
@@ -103,7 +105,7 @@ def test_the_things_network(tmp_path: Path) -> None:
     assert part.counter is not None
     assert part.arrival_ns[0] == parse_instant("2021-10-07T10:00:00.900123456Z")
     assert part.counter.tolist() == [17] * 8 + [18, 6]
-    assert {s.id: (s.position.lon, s.position.lat, s.position.elevation_m) for s in layout.told.stations} == {
+    assert {s.id: (s.position.lon, s.position.lat, s.position.elevation_m) for s in layout.metadata.stations} == {
         "7": (7.25, 46.5, 1200.0),
         "9": (7.25, 46.5, 1200.0),
     }
@@ -189,7 +191,7 @@ def test_plain_messages_and_what_is_wrong_with_some(tmp_path: Path) -> None:
         (11, "", "no values"),
         (14, "", "bad JSON"),
     ]
-    assert (part.lines, [s.id for s in layout.told.stations]) == (14, ["a"])
+    assert (part.lines, [s.id for s in layout.metadata.stations]) == (14, ["a"])
     _, (mapped,) = read(path, ReadOptions(columns=("t",)))
     assert (mapped.names, mapped.unmapped) == (("t",), ("rh", "u"))
 

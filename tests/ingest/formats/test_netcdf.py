@@ -132,14 +132,14 @@ def test_the_same_readings_in_each_geometry(tmp_path: Path, kind: str, chunk_byt
     assert told(parts) == ROWS
     assert len(parts) == (1 if chunk_bytes == 1 << 20 else len(parts))
     assert len(parts) >= 1
-    assert layout.wanted == ("temp", "rh")
+    assert layout.columns == ("temp", "rh")
     assert layout.detail.geometry.kind == kind
-    column = layout.told.columns["temp"]
+    column = layout.metadata.columns["temp"]
     assert column.variable is not None
     assert column.variable.name == "air_temperature"
     assert (column.unit, column.statistic, column.height_m) == ("K", "mean", 2.0)
-    assert layout.told.columns["rh"].unit == "dimensionless"
-    assert [(s.id, s.position.lon, s.position.elevation_m) for s in layout.told.stations] == [
+    assert layout.metadata.columns["rh"].unit == "dimensionless"
+    assert [(s.id, s.position.lon, s.position.elevation_m) for s in layout.metadata.stations] == [
         ("alp", 7.1, 2000.0),
         ("bach", 7.2, 1800.0),
         ("col", 7.3, 2400.0),
@@ -168,7 +168,7 @@ def test_orthogonal_files_in_either_order_and_library(tmp_path: Path, engine: st
     assert len(told(parts)) == 9
     assert told(parts)[4] == ("bach", 10, None, 0.5)
     assert [parts[0].stations[code] for code in parts[0].code[:3]] == list(STATIONS)
-    column = layout.told.columns["temp"]
+    column = layout.metadata.columns["temp"]
     assert (column.stamp, column.interval_s) == ("end", 600.0)
 
 
@@ -181,7 +181,7 @@ def test_stamps_in_the_middle_of_their_bounds_become_starts(tmp_path: Path) -> N
     }
     layout, (part,) = read(write(tmp_path / "hut.nc", content))
     assert told([part]) == [("hut", 0, 270.0, 0.5), ("hut", 10, 271.0, 0.5)]
-    assert layout.told.columns["temp"].stamp == "start"
+    assert layout.metadata.columns["temp"].stamp == "start"
 
 
 def test_positions_that_move_or_miss(tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def test_positions_that_move_or_miss(tmp_path: Path) -> None:
         **variables(shape, np.full((4, 3), 270.0), np.full((4, 3), 0.5)),
     }
     layout, parts = read(write(tmp_path / "a.nc", content))
-    assert layout.wanted == ("temp", "rh")
-    alp, bach, col = layout.told.stations
+    assert layout.columns == ("temp", "rh")
+    alp, bach, col = layout.metadata.stations
     third = int((T0 + 20 * 60).astype("datetime64[ns]").astype(int))
     assert [(p.from_ns, p.lon) for p in alp.positions] == [(None, 7.1), (third, 7.15)]
     assert [(p.from_ns, p.lon, p.elevation_m) for p in bach.positions] == [(None, 7.2, 720.0)]

@@ -56,12 +56,12 @@ def test_wide_tables_in_any_row_groups(tmp_path: Path, group: int, chunk_bytes: 
     expected = [np.nan if n % 5 == 4 else n + 0.5 for n in range(100)]
     np.testing.assert_array_equal(np.concatenate([part.values["T"] for part in parts]), expected)
     assert sum(part.lines for part in parts) == 100
-    told = layout.told.columns["T"]
+    told = layout.metadata.columns["T"]
     assert told.unit == "K"
     assert told.variable is not None
     assert told.variable.name == "air_temperature"
-    assert "n" not in layout.told.columns
-    assert layout.wanted == ("T", "n")
+    assert "n" not in layout.metadata.columns
+    assert layout.columns == ("T", "n")
 
 
 def test_long_tables_have_a_column_for_each_variable_and_unit(tmp_path: Path) -> None:
@@ -78,11 +78,11 @@ def test_long_tables_have_a_column_for_each_variable_and_unit(tmp_path: Path) ->
     pq.write_table(table, path)
     layout, (part,) = read(path, ReadOptions(timezone="Europe/Zurich"))
     assert layout.long
-    assert set(layout.wanted) == {"air_temperature [degC]", "air_temperature [degF]", "rain [mm]"}
-    assert part.which is not None
+    assert set(layout.columns) == {"air_temperature [degC]", "air_temperature [degF]", "rain [mm]"}
+    assert part.name_code is not None
     found = [
         (part.stations[code], part.names[which], t, value)
-        for code, which, t, value in zip(part.code, part.which, part.time_ns, part.values[VALUE], strict=True)
+        for code, which, t, value in zip(part.code, part.name_code, part.time_ns, part.values[VALUE], strict=True)
     ]
     noon = int(datetime(2020, 7, 1, 12, tzinfo=ZoneInfo("Europe/Zurich")).timestamp()) * 10**9
     assert found == [
@@ -91,7 +91,7 @@ def test_long_tables_have_a_column_for_each_variable_and_unit(tmp_path: Path) ->
         ("b", "air_temperature [degF]", noon + 3600 * 10**9, 68.0),
     ]
     assert [(row.line, row.column) for row in part.bad] == [(3, "Datetime")]
-    told = layout.told.columns["air_temperature [degF]"]
+    told = layout.metadata.columns["air_temperature [degF]"]
     assert told.unit == "degF"
     assert told.variable is not None
     assert told.variable.unit == "degC"

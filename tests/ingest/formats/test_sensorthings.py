@@ -40,10 +40,10 @@ def read(path: Path, content: object) -> tuple[Layout, Parsed]:
 
 
 def rows(part: Parsed) -> list[tuple[str, str, int, float]]:
-    assert part.which is not None
+    assert part.name_code is not None
     return [
         (part.stations[code], part.names[which], int(time_ns), float(value))
-        for code, which, time_ns, value in zip(part.code, part.which, part.time_ns, part.values[VALUE], strict=True)
+        for code, which, time_ns, value in zip(part.code, part.name_code, part.time_ns, part.values[VALUE], strict=True)
     ]
 
 
@@ -100,10 +100,10 @@ EXPECTED = [("N1", "Datastreams(7)", TWO, 2.5), ("N1", "Datastreams(7)", ONE, 1.
 def test_the_same_observations_in_any_nesting(tmp_path: Path, content: object) -> None:
     layout, part = read(tmp_path / "a.json", content)
     assert rows(part) == EXPECTED
-    column = layout.told.columns["Datastreams(7)"]
+    column = layout.metadata.columns["Datastreams(7)"]
     assert column.variable is not None
     assert (column.variable.name, column.unit) == ("air_temperature", "degC")
-    (station,) = layout.told.stations
+    (station,) = layout.metadata.stations
     assert (station.id, station.position.lon, station.position.lat, station.position.elevation_m) == (
         "N1",
         7.5,
@@ -117,7 +117,7 @@ def test_intervals_are_stamped_with_their_end(tmp_path: Path) -> None:
     content = {"value": [observation("2020-01-01T00:00:00Z/2020-01-01T00:10:00Z", 2.5, Datastream=stream)]}
     layout, part = read(tmp_path / "a.json", content)
     assert rows(part) == EXPECTED[:1]
-    column = layout.told.columns["Datastreams(7)"]
+    column = layout.metadata.columns["Datastreams(7)"]
     assert (column.stamp, column.interval_s, column.statistic) == ("end", 600.0, "mean")
 
 

@@ -18,7 +18,7 @@ from ingest.deployment.quality_settings import (
     VariableTests,
 )
 from ingest.quality.flagging import count_gaps, places_of
-from ingest.quality.run_tests import Judged, judge
+from ingest.quality.run_tests import FlagResult, judge
 from ingest.quality.summary import Summary
 
 Floats = NDArray[np.float64]
@@ -49,11 +49,11 @@ def readings_of(
     return Readings((series,), np.zeros(len(value), np.int32), stamps, np.asarray(value, np.float64), flag, stamps)
 
 
-def judged(readings: Readings, tests: VariableTests, site: Position = SITE) -> Judged:
+def judged(readings: Readings, tests: VariableTests, site: Position = SITE) -> FlagResult:
     return judge(readings, tests, places_of(readings.series, {"a": Station("a", "a", (site,))}), {})
 
 
-def found(result: Judged, test: str) -> int:
+def found(result: FlagResult, test: str) -> int:
     return int(np.count_nonzero((result.tests >> np.uint16(TESTS.index(test))) & 1))
 
 
@@ -129,23 +129,25 @@ def test_exempt_time_does_not_count_in_running_extremes() -> None:
 @pytest.mark.parametrize(("interval_s", "gaps"), [(86_400.0, 1), (0.0, 1)])
 def test_daily_readings_have_no_gaps_but_where_a_day_is_missing(interval_s: float, gaps: int) -> None:
     value = np.arange(13.0)
-    readings = readings_of(value, step_s=86_400.0, interval_s=interval_s).take(np.r_[0:5, 6:13])
+    readings = readings_of(value, step_s=86_400.0, interval_s=interval_s).take_rows(np.r_[0:5, 6:13])
     summary = Summary()
     count_gaps(summary, readings, VariableTests(gap=Gap()), np.ones(12, np.bool_))
-    assert summary.by_station()["a"].get("gaps", 0) == gaps
+    assert summary.count_by_station()["a"].get("gaps", 0) == gaps
 
 
 def test_readings_without_any_rhythm_have_gaps_by_hours_alone() -> None:
-    readings = readings_of(np.arange(40.0), step_s=HOUR_S).take(np.unique(np.random.default_rng(2).integers(0, 40, 14)))
+    readings = readings_of(np.arange(40.0), step_s=HOUR_S).take_rows(
+        np.unique(np.random.default_rng(2).integers(0, 40, 14))
+    )
     steps_h = np.diff(readings.time_ns) / 3.6e12
     summary = Summary()
     count_gaps(summary, readings, VariableTests(gap=Gap()), np.ones(len(readings), np.bool_))
-    assert summary.by_station().get("a", {}).get("gaps", 0) == np.count_nonzero(steps_h > 3.0) > 0
+    assert summary.count_by_station().get("a", {}).get("gaps", 0) == np.count_nonzero(steps_h > 3.0) > 0
 
 
 def test_a_flagged_gap_is_one_of_the_interval() -> None:
     tests = VariableTests(gap=Gap(flag="suspect"))
-    readings = readings_of(np.arange(10.0), step_s=86_400.0, interval_s=86_400.0).take(np.r_[0:4, 6:10])
+    readings = readings_of(np.arange(10.0), step_s=86_400.0, interval_s=86_400.0).take_rows(np.r_[0:4, 6:10])
     assert np.flatnonzero(judged(readings, tests).flag == SUSPECT).tolist() == [4]
     # What a running total of a day covers is no gap.
     running_total = readings_of(np.arange(10.0), step_s=30 * HOUR_S, statistic="total", interval_s=86_400.0)

@@ -20,7 +20,7 @@ from ingest.deployment.quality_settings import (
     VariableTests,
 )
 from ingest.quality.flagging import places_of
-from ingest.quality.run_tests import Judged, judge
+from ingest.quality.run_tests import FlagResult, judge
 from ingest.quality.spatial import Places
 
 Floats = NDArray[np.float64]
@@ -42,11 +42,11 @@ def _places(readings: Readings, *, known: bool = True) -> Places:
     return places_of(readings.series, stations)
 
 
-def _judge(readings: Readings, tests: VariableTests, **companions: Readings) -> Judged:
+def _judge(readings: Readings, tests: VariableTests, **companions: Readings) -> FlagResult:
     return judge(readings, tests, _places(readings), companions)
 
 
-def _found(judged: Judged, test: str) -> list[int]:
+def _found(judged: FlagResult, test: str) -> list[int]:
     return np.flatnonzero((judged.tests >> np.uint16(TESTS.index(test))) & 1).tolist()
 
 
@@ -131,7 +131,7 @@ class TestWhatMayStandStill:
         # What another station says does not count, nor what is older than three hours.
         other = replace(frost, series=(Series("surface_temperature", "elsewhere"),))
         assert _flat("soil_moisture", self.value, surface_temperature=other) == self.stretch
-        assert _flat("soil_moisture", self.value, surface_temperature=frost.take(slice(0, 10))) == self.stretch
+        assert _flat("soil_moisture", self.value, surface_temperature=frost.take_rows(slice(0, 10))) == self.stretch
 
     def test_soil_that_dries_slower_than_its_sensor_resolves(self) -> None:
         # A real probe that resolves 0.05 % stood still for eleven hours, and went on drying.

@@ -12,10 +12,10 @@ from hypergrid.core.flags import GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.units import KNOWN_VARIABLES
 from ingest.deployment.quality_defaults import DEFAULTS
-from ingest.deployment.quality_overrides import Quality
+from ingest.deployment.quality_overrides import QualityOverrides
 from ingest.deployment.quality_settings import BuddyCheck, FlatLine
-from ingest.quality.flagging import Inspector
-from ingest.quality.merge_new import together
+from ingest.quality.flagging import QualityFlagger
+from ingest.quality.merge_new import merge_stored_and_new
 
 STEP_NS = 600 * 10**9
 START_NS = int(np.datetime64("2021-03-01", "ns").astype(np.int64))
@@ -23,7 +23,7 @@ STATIONS = {
     str(n): Station(str(n), str(n), (Position(None, 7.0 + 0.01 * (n % 3), 46.0 + 0.01 * (n // 3), 1000.0 + 10 * n),))
     for n in range(8)
 }
-QUALITY = Quality(
+QUALITY = QualityOverrides(
     variables=(
         (
             "air_temperature",
@@ -69,8 +69,8 @@ def _archive(folder: Path) -> Archive:
     return Archive.create(folder, name="n", slice_s=600, variables=variables, now_ns=0)
 
 
-def _store(archive: Archive, given: Readings, batch: object, quality: Quality = QUALITY) -> Inspector:
-    inspector = Inspector(quality, STATIONS, 600.0)
+def _store(archive: Archive, given: Readings, batch: object, quality: QualityOverrides = QUALITY) -> QualityFlagger:
+    inspector = QualityFlagger(quality, STATIONS, 600.0)
     with archive.commit(batch=str(batch), message="", now_ns=1) as writer:
         inspector.store(writer, KNOWN_VARIABLES["air_temperature"], given, lambda _: None)
     return inspector
@@ -101,22 +101,22 @@ def test_pieces_have_the_flags_of_the_whole(
     hour = (given.time_ns - START_NS) // (7 * 3600 * 10**9)
     rng = np.random.default_rng(5)
     parts = {
-        "hours": [given.take(hour == one) for one in np.unique(hour)],
-        "stations": [given.take(given.index == one) for one in range(8)],
-        "backwards": [given.take(hour == one) for one in np.unique(hour)[::-1]],
-        "at random": [given.take(np.sort(rows)) for rows in np.array_split(rng.permutation(len(given)), 6)],
+        "hours": [given.take_rows(hour == one) for one in np.unique(hour)],
+        "stations": [given.take_rows(given.index == one) for one in range(8)],
+        "backwards": [given.take_rows(hour == one) for one in np.unique(hour)[::-1]],
+        "at random": [given.take_rows(np.sort(rows)) for rows in np.array_split(rng.permutation(len(given)), 6)],
         "one by one": [
-            given.take(stamp == one)
+            given.take_rows(stamp == one)
             for stamp in [np.maximum(given.time_ns, START_NS + 350 * STEP_NS)]
             for one in np.unique(stamp)
         ],
-        "twice": [given.take(hour <= 6), given.take(hour >= 4)],
+        "twice": [given.take_rows(hour <= 6), given.take_rows(hour >= 4)],
     }[way]
     archive = _archive(tmp_path / "a")
     gaps = sum(
         one.get("gaps", 0)
         for number, part in enumerate(parts)
-        for one in _store(archive, part, number).summary.by_station().values()
+        for one in _store(archive, part, number).summary.count_by_station().values()
     )
     # Station 0 is silent for eight hours; what comes in between, or comes again, sees another pause or none.
     assert gaps == 1 or way in ("backwards", "at random")
@@ -139,12 +139,12 @@ def test_pieces_of_counters_that_fall_have_the_flags_of_the_whole(way: str, tmp_
     names = tuple(Series("rain_meter", str(n)) for n in range(4))
     flag = np.full(len(stamps), NOT_EVALUATED, np.uint8)
     given = Readings(names, series.astype(np.int32), stamps, np.maximum(shown[series, step], 0.0), flag, stamps)
-    tests = Quality(variables=(("rain_meter", replace(DEFAULTS["rain_meter"], faulty_zeros=None)),))
+    tests = QualityOverrides(variables=(("rain_meter", replace(DEFAULTS["rain_meter"], faulty_zeros=None)),))
     hour = step // 42
     parts = {
-        "hours": [given.take(hour == one) for one in np.unique(hour)],
-        "backwards": [given.take(hour == one) for one in np.unique(hour)[::-1]],
-        "at random": [given.take(np.sort(rows)) for rows in np.array_split(rng.permutation(len(given)), 6)],
+        "hours": [given.take_rows(hour == one) for one in np.unique(hour)],
+        "backwards": [given.take_rows(hour == one) for one in np.unique(hour)[::-1]],
+        "at random": [given.take_rows(np.sort(rows)) for rows in np.array_split(rng.permutation(len(given)), 6)],
     }[way]
     flags = []
     for name, pieces in (("whole", [given]), ("pieces", parts)):
@@ -152,7 +152,7 @@ def test_pieces_of_counters_that_fall_have_the_flags_of_the_whole(way: str, tmp_
         archive = Archive.create(tmp_path / name, name="n", slice_s=600, variables=variables, now_ns=0)
         for number, piece in enumerate(pieces):
             with archive.commit(batch=str(number), message="", now_ns=1) as writer:
-                Inspector(tests, STATIONS, 600.0).store(writer, variables[0], piece, lambda _: None)
+                QualityFlagger(tests, STATIONS, 600.0).store(writer, variables[0], piece, lambda _: None)
         held = archive.latest().read("rain_meter", tests=True)
         order = np.lexsort((held.time_ns, [int(held.series[n].station) for n in held.index]))
         flags.append((held.flag[order], held.tests_or_none_set()[order]))
@@ -168,9 +168,9 @@ def test_what_comes_later_revises_what_was_there(tmp_path: Path) -> None:
     given = Readings(
         (Series("air_temperature", "0"),), np.zeros(60, np.int32), stamps, value, np.full(60, 2, np.uint8), stamps
     )
-    _store(archive, given.take(slice(0, 30)), "first")
+    _store(archive, given.take_rows(slice(0, 30)), "first")
     assert set(archive.latest().read("air_temperature").flag.tolist()) == {GOOD}
-    later = _store(archive, given.take(slice(30, 60)), "second")
+    later = _store(archive, given.take_rows(slice(30, 60)), "second")
     newest = archive.latest()
     # The ten readings of the flat line that came first were good as far as one could know.
     assert later.revised == 10
@@ -183,10 +183,10 @@ def test_those_that_are_isolated_are_counted(tmp_path: Path) -> None:
     given = _network(1)
     far = {**STATIONS, "7": Station("7", "7", (Position(None, 9.0, 46.0, 1000.0),))}
     archive = _archive(tmp_path / "a")
-    inspector = Inspector(QUALITY, far, 600.0)
+    inspector = QualityFlagger(QUALITY, far, 600.0)
     with archive.commit(batch="b", message="", now_ns=1) as writer:
         inspector.store(writer, KNOWN_VARIABLES["air_temperature"], given, lambda _: None)
-    counted = inspector.summary.by_station()
+    counted = inspector.summary.count_by_station()
     assert counted["7"]["isolated"] == np.count_nonzero(given.index == 7)
     assert not any("isolated" in counted[name] for name in STATIONS if name != "7")
 
@@ -211,21 +211,23 @@ def test_parameters_are_kept_beside_those_of_variables_that_do_not_come(tmp_path
     archive = _archive(tmp_path / "a")
     air, wind = ({name: KNOWN_VARIABLES[name]} for name in ("air_temperature", "wind_speed"))
     others = []
-    for number, (quality, variables) in enumerate([(QUALITY, air), (QUALITY, wind), (QUALITY, air), (Quality(), air)]):
-        inspector = Inspector(quality, STATIONS, 600.0)
+    for number, (quality, variables) in enumerate(
+        [(QUALITY, air), (QUALITY, wind), (QUALITY, air), (QualityOverrides(), air)]
+    ):
+        inspector = QualityFlagger(quality, STATIONS, 600.0)
         with archive.latest().commit(batch=str(number), message="", now_ns=1) as writer:
             inspector.keep(writer, variables)
         others.append(set(inspector.others))
-    assert dict(archive.latest().quality) == Quality().to_json({**air, **wind})
+    assert dict(archive.latest().quality) == QualityOverrides().to_json({**air, **wind})
     assert others == [{"air_temperature"}, {"wind_speed"}, set(), {"air_temperature"}]
 
 
 def test_without_tests_readings_stay_as_they_come(tmp_path: Path) -> None:
     archive = _archive(tmp_path / "a")
     given = _network(2)
-    inspector = _store(archive, given, 1, Quality(run=False))
+    inspector = _store(archive, given, 1, QualityOverrides(run=False))
     np.testing.assert_array_equal(archive.latest().read("air_temperature").flag, given.flag)
-    assert inspector.summary.by_station()["7"]["missing"] == int((given.flag[given.index == 7] == MISSING).sum())
+    assert inspector.summary.count_by_station()["7"]["missing"] == int((given.flag[given.index == 7] == MISSING).sum())
 
 
 def test_together_keeps_the_last_of_each_stamp() -> None:
@@ -234,11 +236,11 @@ def test_together_keeps_the_last_of_each_stamp() -> None:
         stamps, value = np.array([row[1] for row in rows]), np.array([row[2] for row in rows])
         index = np.array([names.index(row[0]) for row in rows], np.int32)
         series = tuple(Series("v", name) for name in names)
-        return Readings(series, index, stamps, value, np.full(len(rows), 2, np.uint8), stamps).ordered()
+        return Readings(series, index, stamps, value, np.full(len(rows), 2, np.uint8), stamps).sort_rows()
 
     old = replace(build([("a", 1, 1.0), ("a", 2, 2.0), ("c", 1, 5.0)]), flag=np.array([3, 1, 4], np.uint8))
     new = build([("a", 1, 1.0), ("a", 2, 9.0), ("b", 1, 4.0), ("b", 1, 4.5), ("c", 3, 6.0)])
-    context, came = together(old, new)
+    context, came = merge_stored_and_new(old, new)
     names = [context.series[n].station for n in context.index]
     rows = list(zip(names, context.time_ns.tolist(), context.value.tolist(), context.flag.tolist(), strict=True))
     assert sorted(rows) == [("a", 1, 1.0, 3), ("a", 2, 9.0, 2), ("b", 1, 4.5, 2), ("c", 1, 5.0, 4), ("c", 3, 6.0, 2)]

@@ -15,7 +15,7 @@ from hypergrid.core.readings import Position, Readings, Series, Station, concate
 from hypergrid.core.times import Window
 from hypergrid.core.units import KNOWN_VARIABLES
 from ingest.deployment.quality_defaults import DEFAULTS
-from ingest.deployment.quality_overrides import Quality
+from ingest.deployment.quality_overrides import QualityOverrides
 from ingest.deployment.quality_settings import (
     AttenuatedSignal,
     BuddyCheck,
@@ -31,8 +31,8 @@ from ingest.deployment.quality_settings import (
     VariableTests,
 )
 from ingest.quality import flagging, incremental
-from ingest.quality.flagging import Inspector
-from ingest.quality.incremental import Nearby
+from ingest.quality.flagging import QualityFlagger
+from ingest.quality.incremental import IncrementalFlagger
 
 STEP_NS = 60 * 10**9
 START_NS = int(np.datetime64("2021-06-20T16:00", "ns").astype(np.int64))
@@ -67,7 +67,7 @@ class _Stock:
     """An archive in which everything is written by one commit, as quick as it gets, and what is read of it."""
 
     archive: Archive
-    quality: Quality
+    quality: QualityOverrides
     looks: list[tuple[str, Window, int]] = field(default_factory=list)
     """Variable, window and series of each reading from the archive."""
     revised: int = 0
@@ -76,10 +76,10 @@ class _Stock:
         """Store one part after the other; return flags and tests of the air temperature by station and time."""
         with self.archive.latest().commit(batch=str(len(self.archive.latest().snapshots)), message="", now_ns=1) as w:
             if before is not None:
-                Inspector(self.quality, STATIONS, 60.0).store(w, WIND, before, lambda _: None)
+                QualityFlagger(self.quality, STATIONS, 60.0).store(w, WIND, before, lambda _: None)
             for part in parts:
                 self.looks.clear()
-                inspector = Inspector(self.quality, STATIONS, 60.0)
+                inspector = QualityFlagger(self.quality, STATIONS, 60.0)
                 inspector.store(w, AIR, _of_its_own(part), lambda _: None)
                 self.revised = inspector.revised
         return self.flags()
@@ -98,7 +98,9 @@ class _Stocks:
         self._made += 1
         archive = Archive.create(self._folder / str(self._made), name="n", slice_s=60, variables=[AIR, WIND], now_ns=0)
         wind = VariableTests(gross_range=GrossRange(fail=(0.0, 100.0)))
-        return _Stock(archive, Quality(variables=(("air_temperature", tests), ("wind_speed", wind))), self._looks)
+        return _Stock(
+            archive, QualityOverrides(variables=(("air_temperature", tests), ("wind_speed", wind))), self._looks
+        )
 
 
 @pytest.fixture
@@ -120,13 +122,13 @@ def stocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Stocks:
 @pytest.fixture
 def nearby_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing but the first batch be judged as a whole."""
-    whole = Nearby.judge_all
+    whole = IncrementalFlagger.judge_all
 
-    def first(self: Nearby, new: Readings, *, reach_ns: int) -> incremental.Around:
+    def first(self: IncrementalFlagger, new: Readings, *, reach_ns: int) -> incremental.FlaggingContext:
         assert self.writer.extent(self.variable) is None
         return whole(self, new, reach_ns=reach_ns)
 
-    monkeypatch.setattr(Nearby, "judge_all", first)
+    monkeypatch.setattr(IncrementalFlagger, "judge_all", first)
 
 
 def _choose(rng: np.random.Generator, *among: float | None) -> float | None:
@@ -214,11 +216,11 @@ def _story(rng: np.random.Generator, size: int = 130) -> _Story:
     lead = rng.integers(20, 80)
     minute = np.where(step < lead, -1, (step - lead) // rng.integers(1, 4))
     late = (rng.random(len(step)) < rng.choice([0.0, 0.05])) & (minute >= 0)
-    parts = [early.take((minute == one) & ~late) for one in np.unique(minute)]
+    parts = [early.take_rows((minute == one) & ~late) for one in np.unique(minute)]
     if rng.random() < 0.3:
         parts = [parts[0], *(parts[1 + n] for n in rng.permutation(len(parts) - 1))]
-    parts += [early.take(rows) for rows in np.array_split(rng.permutation(np.flatnonzero(late)), 5)]
-    parts += [final.take(rows) for rows in np.array_split(rng.permutation(wrong), 4)]
+    parts += [early.take_rows(rows) for rows in np.array_split(rng.permutation(np.flatnonzero(late)), 5)]
+    parts += [final.take_rows(rows) for rows in np.array_split(rng.permutation(wrong), 4)]
     blowing = np.where(rng.random((COUNT, size // 20 + 1)) < 0.4, 0.2, 3.0).repeat(20, axis=1)
     wind = _readings("wind_speed", series, START_NS + step * STEP_NS, blowing[series, step])
     return _Story(final, [part for part in parts if len(part)], wind)
@@ -355,8 +357,8 @@ def test_neighbours_are_asked_where_something_changed_and_nowhere_else(stocks: _
     given = _readings("air_temperature", series, START_NS + step * STEP_NS, value[series, step])
     whole, stock = stocks(tests).store(given), stocks(tests)
     last = (series == 0) & (step >= 95)
-    stock.store(given.take(~last))
-    pieces = stock.store(given.take(last))
+    stock.store(given.take_rows(~last))
+    pieces = stock.store(given.take_rows(last))
     np.testing.assert_array_equal(pieces[0], whole[0])
     assert _named(pieces[1])["buddy_check"] == list(range(495, 500))
     # One goes: three neighbours are left, and then two, too few to tell.
@@ -390,7 +392,7 @@ def test_other_tests_judge_all_within_their_reach(stocks: _Stocks) -> None:
     assert set(flag.tolist()) == {GOOD}
     sharper = replace(stock.quality, variables=(("air_temperature", _default(buddy_check=None, spike=Spike(1.0))),))
     with stock.archive.latest().commit(batch="sharper", message="", now_ns=1) as writer:
-        inspector = Inspector(sharper, STATIONS, 60.0, others={"air_temperature"})
+        inspector = QualityFlagger(sharper, STATIONS, 60.0, others={"air_temperature"})
         inspector.store(writer, AIR, _minutes(value[99:], first=99), lambda _: None)
     assert inspector.revised == 1
     assert _named(stock.flags()[1]) == {"spike": [50]}
@@ -429,7 +431,7 @@ def test_an_old_stamp_beside_a_new_one_reads_nothing_between(stocks: _Stocks) ->
     stock = stocks(_default(buddy_check=None))
     keep = np.isin(np.arange(length), (20, length - 1), invert=True)
     given = _minutes(value)
-    flag, _ = stock.store(given.take(keep), given.take(~keep))
+    flag, _ = stock.store(given.take_rows(keep), given.take_rows(~keep))
     assert set(flag.tolist()) == {GOOD}
     read_ns = [window.stop_ns - window.start_ns for _, window, _ in stock.looks]
     # The reach is a day, of which an hour is read around each of the two.
@@ -452,7 +454,7 @@ def test_a_station_that_sends_all_it_kept_is_judged_piece_by_piece(
     kept = (series == 2) & (step % 5 == 0)
     whole = stocks(tests).store(final)
     stock = stocks(tests)
-    pieces = stock.store(final.take(~kept), final.take(kept))
+    pieces = stock.store(final.take_rows(~kept), final.take_rows(kept))
     np.testing.assert_array_equal(pieces[0], whole[0])
     np.testing.assert_array_equal(pieces[1], whole[1])
     assert max(window.stop_ns - window.start_ns for _, window, _ in stock.looks) < 3 * 2048 * STEP_NS

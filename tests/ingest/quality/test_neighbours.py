@@ -9,7 +9,7 @@ import pytest
 
 from ingest.deployment.quality_settings import BuddyCheck, VariableTests
 from ingest.quality.flagging import skipped_series
-from ingest.quality.neighbours import nearest, network_spacing_m
+from ingest.quality.neighbours import nearest_neighbours, network_spacing_m
 from ingest.quality.spatial import EARTH_RADIUS_M, Places
 
 
@@ -39,7 +39,7 @@ def test_neighbours_are_those_of_all_pairs() -> None:
 
 def test_the_nearest_are_of_other_stations_and_in_order() -> None:
     places = _places(30, 4)
-    found = nearest(places, 6)
+    found = nearest_neighbours(places, 6)
     assert (found >= 0).all()
     assert (places.station[found] != places.station[:, None]).all()
     away = np.hypot(

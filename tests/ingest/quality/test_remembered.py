@@ -14,15 +14,15 @@ from hypergrid.core.readings import Position, Readings, Station
 from hypergrid.core.times import Window
 from hypergrid.core.units import KNOWN_VARIABLES
 from ingest.deployment.quality_defaults import DEFAULTS
-from ingest.deployment.quality_overrides import Quality
+from ingest.deployment.quality_overrides import QualityOverrides
 from ingest.deployment.quality_settings import LevelShift
 from ingest.quality.block_tests import MEMORIES
-from ingest.quality.flagging import Inspector, judged_part
+from ingest.quality.flagging import QualityFlagger, reflag_part
 from ingest.reprocess.reflag import run_quality
 from tests.bench.quality_networks import HOUR_NS, SHAPES, START_NS, Shift, station_years
 
 AIR = KNOWN_VARIABLES["air_temperature"]
-QUALITY = Quality(
+QUALITY = QualityOverrides(
     variables=(
         (
             "air_temperature",
@@ -38,7 +38,7 @@ SHIFTED = Shift(2, START_NS + 20 * DAY_NS, START_NS + 28 * DAY_NS, 9.0).plant(NE
 
 def _store(archive: Archive, given: Readings, batch: object) -> None:
     with archive.latest().commit(batch=str(batch), message="", now_ns=1) as writer:
-        inspector = Inspector(QUALITY, STATIONS, 3600.0)
+        inspector = QualityFlagger(QUALITY, STATIONS, 3600.0)
         inspector.keep(writer, {"air_temperature": AIR})
         inspector.store(writer, AIR, given, lambda _: None)
 
@@ -78,7 +78,7 @@ def _pieces(way: str) -> list[Readings]:
     else:
         # Some readings come after all others.
         part = (generator.random(len(SHIFTED)) < 0.1).astype(np.int64)
-    return [SHIFTED.take(part == number) for number in np.unique(part)]
+    return [SHIFTED.take_rows(part == number) for number in np.unique(part)]
 
 
 @pytest.mark.parametrize("way", ["days", "days, a process each", "stations", "late"])
@@ -86,7 +86,7 @@ def test_pieces_have_the_flags_of_the_whole(tmp_path: Path, whole: Archive, way:
     archive = _archive(tmp_path / "archive")
     for number, piece in enumerate(_pieces(way.split(",")[0])):
         if way.endswith("each"):
-            MEMORIES.kept.clear()
+            MEMORIES.memories.clear()
         _store(archive, piece, number)
     for one, other in zip(_flags(archive), _flags(whole), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -105,6 +105,6 @@ def test_parts_have_the_flags_of_the_whole(whole: Archive) -> None:
     read = partial(whole.read, tests=True)
     for start, stop in zip(edges[:-1], edges[1:], strict=True):
         tests = QUALITY.tests(AIR)
-        old, new, inside = judged_part(read, whole, AIR, tests, Window(start, stop))
+        old, new, inside = reflag_part(read, whole, AIR, tests, Window(start, stop))
         np.testing.assert_array_equal(old.flag[inside], new.flag[inside])
         np.testing.assert_array_equal(old.tests_or_none_set()[inside], new.tests_or_none_set()[inside])

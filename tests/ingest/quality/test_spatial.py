@@ -146,13 +146,13 @@ def test_without_a_position_or_an_elevation_nothing_is_evaluated() -> None:
         assert GOOD in found[line.index >= 2]
     nowhere = Places(*(np.full(12, np.nan) for _ in range(3)), np.arange(12), np.zeros(12, np.int64), np.full(12, 2.0))
     assert set(spatial.buddy_check(line, BuddyCheck(least_spread=1.0), nowhere).tolist()) == {NOT_EVALUATED}
-    assert spatial.isolated(nowhere, radius_m=1e9, neighbours=1).all()
+    assert spatial.find_isolated(nowhere, radius_m=1e9, neighbours=1).all()
 
 
 def test_the_isolated_are_those_with_few_around_them() -> None:
     places = _places(10, 2)
     places.lon[4] += 3.0
-    alone = spatial.isolated(places, radius_m=60_000.0, neighbours=3)
+    alone = spatial.find_isolated(places, radius_m=60_000.0, neighbours=3)
     assert np.flatnonzero(alone).tolist() == [4]
 
 

@@ -141,7 +141,7 @@ def _readings(series: tuple[Series, ...], parts: list[tuple[NDArray[np.int64], N
     index = np.repeat(np.arange(len(parts), dtype=np.int32), [len(stamps) for stamps, _ in parts])
     stamps, value = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
     flag = np.where(np.isnan(value), MISSING, NOT_EVALUATED).astype(np.uint8)
-    return Readings(series, index, stamps, value, flag, stamps).ordered()
+    return Readings(series, index, stamps, value, flag, stamps).sort_rows()
 
 
 @cache

@@ -12,7 +12,7 @@ import pytest
 
 from hypergrid.archive import Archive, Defect
 from hypergrid.archive.disk.checksums import write_checked
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.cli.main import main
 from hypergrid.execution import Outcome
 from hypergrid.formats.partitioned import save_piece
@@ -20,7 +20,7 @@ from ingest.deployment.versions import deploy
 from ingest.repair.examiners import check_parts
 from ingest.repair.stream_history import stored_upto
 from ingest.sources.spool import MARK_FILE, Spool, durable, segments
-from ingest.streaming.restart import ANEW
+from ingest.streaming.restart import RESTART_FILE
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM
 from tests.ingest.stream_loop import Loop, end, made
 from tests.ingest.streamed import messages, write_spool
@@ -115,7 +115,7 @@ def test_what_is_being_written_is_no_damage(archive: Path) -> None:
 
 def test_notes_checkpoints_and_pieces_are_compared(archive: Path) -> None:
     chosen = random.Random(2)
-    write_checked(archive / STREAM / ANEW, {"stream": "id", "upto": 3})
+    write_checked(archive / STREAM / RESTART_FILE, {"stream": "id", "upto": 3})
     offsets = archive / STREAM / CHECKPOINT / "offsets"
     offsets.mkdir(parents=True)
     content = chosen.randbytes(1300)
@@ -128,7 +128,7 @@ def test_notes_checkpoints_and_pieces_are_compared(archive: Path) -> None:
     save_piece(Outcome(np.arange(50.0)), pieces / "000000000.npz")
     assert defects(archive) == []
     for path, where in (
-        (archive / STREAM / ANEW, f"{STREAM}/{ANEW}"),
+        (archive / STREAM / RESTART_FILE, f"{STREAM}/{RESTART_FILE}"),
         (offsets / "7", f"{STREAM}/{CHECKPOINT}/offsets/7"),
         (offsets / ".7.crc", f"{STREAM}/{CHECKPOINT}/offsets/7"),
         (pieces / "000000000.npz", "reprocess/run/000000000.npz"),
@@ -141,7 +141,7 @@ def test_notes_checkpoints_and_pieces_are_compared(archive: Path) -> None:
         assert named(archive) == [where]
         path.write_bytes(before)
     (offsets / "7").write_bytes(b"")
-    with exclusive(archive / STREAM / "lock"):
+    with wait_for_lock(archive / STREAM / "lock"):
         assert defects(archive) == []
 
 

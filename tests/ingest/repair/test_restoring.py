@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hypergrid.archive import Archive, Care
+from hypergrid.archive import Archive, RetentionPolicy
 from hypergrid.archive.arrays.root import TABLES
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.disk.checksums import is_whole_chunk, write_twice
-from hypergrid.archive.disk.lock import exclusive
+from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.durability import salvage
 from hypergrid.archive.integrity import ORPHANS
 from hypergrid.core.errors import ArchiveConflict, DamagedArchive
 from hypergrid.core.readings import Readings
 from hypergrid.layers.layer import Layer
 from ingest.cli.check_commands import _show_repair
-from ingest.deployment.versions import deploy, deployments
+from ingest.deployment.versions import deploy, read_versions
 from ingest.job import ingest
 from ingest.repair.restore_values import RepairReport, repair
 from ingest.repair.verify_values import verify
-from ingest.sources.raw_files import place_of
+from ingest.sources.raw_files import copy_path
 from ingest.streaming.restart import begin_anew, replayed
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, STREAM
 from tests.ingest.stream_loop import Loop, end
@@ -87,13 +87,13 @@ def _columns(some: Readings) -> tuple[Any, ...]:
 
 def wrong(archive: Path) -> list[str]:
     """Return what is wrong once older snapshots, which hold the damaged chunks still, have expired."""
-    Archive.open(archive).maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    Archive.open(archive).maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
     return [f"{one.where} {one.what}" for one in Archive.open(archive).check(deep=True) if one.kind not in ORPHANS]
 
 
 def chunks_of(archive: Path) -> list[Path]:
     """Return the files of chunks of the newest snapshot, the largest first."""
-    Archive.open(archive).maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    Archive.open(archive).maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
     return sorted((archive / "store" / "chunks").iterdir(), key=lambda one: -one.stat().st_size)
 
 
@@ -204,7 +204,7 @@ def test_a_segment_that_is_damaged_is_told(streamed: Path, tmp_path: Path) -> No
     copy, chosen = tmp_path / "copy", random.Random(6)
     shutil.copytree(streamed, copy)
     segment = next(one for one in Archive.open(copy).files() if one.name.startswith("spool/"))
-    place = place_of(copy / "raw", segment.sha256)
+    place = copy_path(copy / "raw", segment.sha256)
     place.write_bytes(place.read_bytes()[:-3])
     for path in chunks_of(copy)[:6]:
         flip(path, chosen)
@@ -286,7 +286,7 @@ def test_one_damaged_raw_copy_costs_no_more_than_itself(made: Path, tmp_path: Pa
     copy, chosen = tmp_path / "copy", random.Random(9)
     shutil.copytree(made, copy)
     entry = Archive.open(copy).files()[0]
-    flip_bit(place_of(copy / "raw", entry.sha256), random.Random(1))
+    flip_bit(copy_path(copy / "raw", entry.sha256), random.Random(1))
     for path in chunks_of_readings(copy)[:6]:
         flip(path, chosen)
     report = repair(copy, now_ns=NOW_NS + 9)
@@ -300,13 +300,13 @@ def test_a_deployment_of_a_stream_that_lost_a_bit_is_read_from_its_spare(tmp_pat
     deploy(journal, tmp_path / "deployment.toml", first=1)
     (path,) = journal.glob("*.json")
     (spare,) = journal.glob("*.spare")
-    truth = deployments(journal)[0].text
+    truth = read_versions(journal)[0].text
     chosen = random.Random(4)
     for damaged in (path, spare) * 20:
         before = damaged.read_bytes()
         place = chosen.randrange(len(before))
         damaged.write_bytes(before[:place] + bytes([before[place] ^ 1 << chosen.randrange(8)]) + before[place + 1 :])
-        assert deployments(journal)[0].text == truth
+        assert read_versions(journal)[0].text == truth
         damaged.write_bytes(before)
     for damaged in (path, spare):
         damaged.write_bytes(b"")
@@ -314,7 +314,7 @@ def test_a_deployment_of_a_stream_that_lost_a_bit_is_read_from_its_spare(tmp_pat
         assert named == [str(damaged.relative_to(archive))]
         assert [one.where for one in repair(archive, now_ns=NOW_NS).mended] == named
     path.unlink()
-    assert deployments(journal)[0].text == truth
+    assert read_versions(journal)[0].text == truth
     assert len(repair(archive, now_ns=NOW_NS).mended) == 1
     # Who wrote another was killed before its spare.
     before = spare.read_bytes()
@@ -323,16 +323,16 @@ def test_a_deployment_of_a_stream_that_lost_a_bit_is_read_from_its_spare(tmp_pat
     assert [one.where for one in repair(archive, now_ns=NOW_NS).mended] == [str(spare.relative_to(archive))]
     assert spare.read_bytes() == path.read_bytes()
     write_twice(path, {"text": truth, "path": str(tmp_path / "deployment.toml")})
-    assert deployments(journal)[0].deployment == deployment
+    assert read_versions(journal)[0].deployment == deployment
     for damaged in (path, spare):
         damaged.write_bytes(b"{")
     with pytest.raises(DamagedArchive, match="and its spare are others than they were"):
-        deployments(journal)
+        read_versions(journal)
     assert [one.lost for one in repair(archive, now_ns=NOW_NS).mended] == [True]
     # As an older program wrote it.
     path.write_text(json.dumps({"text": truth, "path": str(path)}))
     spare.unlink()
-    assert deployments(journal)[0].text == truth
+    assert read_versions(journal)[0].text == truth
     assert repair(archive, now_ns=NOW_NS).mended == []
 
 
@@ -393,7 +393,7 @@ def test_a_stream_whose_commits_are_gone_begins_anew(tmp_path: Path) -> None:
     (archive / STREAM / CHECKPOINT / "metadata").write_text('{"id": "id"}')
     expected = everything(archive)
     (archive / "store" / "snapshots" / Archive.open(archive).snapshot).write_bytes(b"")
-    with exclusive(archive / STREAM / "lock"), pytest.raises(ArchiveConflict, match="end it, then repair"):
+    with wait_for_lock(archive / STREAM / "lock"), pytest.raises(ArchiveConflict, match="end it, then repair"):
         repair(archive, now_ns=NOW_NS)
     report = repair(archive, now_ns=NOW_NS)
     assert any("begins anew" in one for one in report.warnings)
@@ -480,14 +480,14 @@ def test_what_is_gone_is_listed_by_series_and_time(
 ) -> None:
     copy = Path(shutil.copytree(made, tmp_path / "copy"))
     lost_file = next(one for one in Archive.open(copy).files() if "meteo" in one.name)
-    place_of(copy / "raw", lost_file.sha256).unlink()
+    copy_path(copy / "raw", lost_file.sha256).unlink()
     before = Archive.open(copy)
     truth = {name: before.read(name) for name in before.variables}
     is_damaged = False
     for path in chunks_of(copy):
         # Flags and stamps of the block stay, so that the cells that held readings are known.
         before_flip, root = flip(path, random.Random(1)), Archive.open(copy).root
-        holes = salvage.damage_of(VariableGroup.load(root.group, "air_temperature")).holes
+        holes = salvage.find_damage(VariableGroup.load(root.group, "air_temperature")).holes
         is_damaged = (
             len(holes) == 1 and {"flag", "offset_ns"} <= holes[0].known.keys() and "value" not in holes[0].known
         )

@@ -15,7 +15,7 @@ from hypergrid.core.errors import DamagedArchive
 from hypergrid.core.readings import Readings
 from ingest.repair.verified_upgrade import upgrade_compared
 from ingest.repair.verify_values import verify
-from ingest.sources.raw_files import place_of
+from ingest.sources.raw_files import copy_path
 from tests.hypergrid.archive.test_upgrade import NOW_NS, fixture_of
 from tests.hypergrid.cli.test_archive_commands import run
 
@@ -126,7 +126,7 @@ def test_arrivals_that_are_others_are_counted(archive: Path) -> None:
 
 def test_what_no_raw_copy_has_is_counted(archive: Path) -> None:
     entry = Archive.open(archive).files()[0]
-    place_of(archive / "raw", entry.sha256).unlink()
+    copy_path(archive / "raw", entry.sha256).unlink()
     other = verify(Archive.open(archive)).other
     assert other > 0
     status, _, told = run("upgrade", archive)

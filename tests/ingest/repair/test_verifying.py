@@ -24,10 +24,10 @@ from ingest.deployment.versions import deploy
 from ingest.job import ingest
 from ingest.repair import verify_values
 from ingest.repair.restore_values import repair
-from ingest.repair.verify_values import Verified, verify
-from ingest.reprocess.reading_diff import RemapReport, find
+from ingest.repair.verify_values import RawComparisonReport, verify
+from ingest.reprocess.reading_diff import RemapReport, find_readings
 from ingest.reprocess.remap import remap
-from ingest.sources.raw_files import place_of
+from ingest.sources.raw_files import copy_path
 from ingest.streaming.stream_commit import DEPLOYMENTS, STREAM
 from tests.ingest.stream_loop import Loop, end
 from tests.ingest.stream_loop import made as made_for_stream
@@ -90,7 +90,7 @@ def change_cells(folder: Path, change: Callable[[Tile], None], name: str = "air_
 def amend_four(archive: Path) -> None:
     """Replace four readings from Python."""
     opened = Archive.open(archive)
-    some = opened.read("air_temperature").take(slice(50, 54))
+    some = opened.read("air_temperature").take_rows(slice(50, 54))
     some.value[:] = 33.0
     with opened.commit(batch="amended", message="amended", now_ns=NOW_NS + 8) as writer:
         writer.readings(some)
@@ -107,7 +107,7 @@ def test_every_reading_of_files_that_amend_one_another_is_found(archive: Path, m
     # Many windows, as of an archive of years.
     monkeypatch.setattr(verify_values, "VALUES_AT_ONCE", 300)
     found = verify(Archive.open(archive))
-    assert found == Verified(readings=in_force(archive))
+    assert found == RawComparisonReport(readings=in_force(archive))
     assert found.readings == 2 * 2 * 2 * ROWS
 
 
@@ -132,7 +132,7 @@ def test_values_that_are_others_are_named_and_put_right(archive: Path) -> None:
     assert np.count_nonzero(kept.value == 77.0) == 10
     mended = everything(archive)
     assert {key: mended[key] for key in truth if not key[2]} == {key: truth[key] for key in truth if not key[2]}
-    assert verify(Archive.open(archive)) == Verified(readings=in_force(archive))
+    assert verify(Archive.open(archive)) == RawComparisonReport(readings=in_force(archive))
     assert list(Archive.open(archive).check(deep=True)) == []
     assert repair(archive, now_ns=NOW_NS + 11, deep=True).snapshot is None
 
@@ -187,7 +187,7 @@ def test_each_run_is_read_by_the_shift_of_clocks_that_held_then(tmp_path: Path, 
     for number, shift in enumerate(shifts):
         run(tmp_path, archive, number, offset=number, shift=f"[quality.clock_shift_h]\n{shift}" if shift else "")
     truth = everything(archive)
-    assert verify(Archive.open(archive)) == Verified(readings=in_force(archive))
+    assert verify(Archive.open(archive)) == RawComparisonReport(readings=in_force(archive))
 
     def gone(tile: Tile) -> None:
         tile.value[:], tile.flag[:] = np.nan, ABSENT
@@ -214,7 +214,7 @@ def test_a_stream_is_compared_as_far_as_none_of_its_rows_wait(tmp_path: Path, mo
     assert 0 < found.readings <= in_force(archive)
     loop.run()
     monkeypatch.setattr("ingest.repair.stream_history.MOST_HELD", 500)
-    assert verify(Archive.open(archive)) == Verified(readings=in_force(archive))
+    assert verify(Archive.open(archive)) == RawComparisonReport(readings=in_force(archive))
 
     def wrong(tile: Tile) -> None:
         tile.value[tile.flag != ABSENT] += 1.0
@@ -270,7 +270,7 @@ def test_a_comparison_that_damage_prevents_is_a_defect(
 ) -> None:
     opened = Archive.open(archive)
     (description,) = opened.described_by
-    place_of(archive / "raw", description).unlink()
+    copy_path(archive / "raw", description).unlink()
     status, told = run_check(archive, capsys)
     assert status == 1
     assert "its raw copy is gone, so that none of them can be compared" in told
@@ -283,12 +283,12 @@ def test_a_comparison_that_damage_prevents_is_a_defect(
 
     run(archive.parent, archive, 7)
     with monkeypatch.context() as patch:
-        patch.setattr("ingest.repair.verify_values.said_by_raw_copies", damaged)
+        patch.setattr("ingest.repair.verify_values.parse_raw_copies", damaged)
         status, told = run_check(archive, capsys)
     assert (status, "is whole" in told) == (1, False)
     assert "not compared" in told
     with monkeypatch.context() as patch:
-        patch.setattr("ingest.repair.verify_values._Comparison._compare", damaged)
+        patch.setattr("ingest.repair.verify_values._ValueComparison._compare", damaged)
         status, told = run_check(archive, capsys)
     assert (status, "is whole" in told) == (1, False)
     assert "it was not compared: the table of files is damaged" in told
@@ -326,12 +326,12 @@ def test_what_is_committed_while_values_are_compared_stays(archive: Path, monkey
 
     change_cells(archive, wrong)
     opened = Archive.open(archive)
-    amended = opened.read("air_temperature").take(slice(20, 400))
-    amended = amended.take(amended.value != 77.0)
+    amended = opened.read("air_temperature").take_rows(slice(20, 400))
+    amended = amended.take_rows(amended.value != 77.0)
     amended = replace(amended, value=np.where(np.isnan(amended.value), np.nan, amended.value + 50.0))
     compared = []
 
-    def verified(some: Archive, **more: object) -> Verified:
+    def verified(some: Archive, **more: object) -> RawComparisonReport:
         found = verify(some, **more)  # type: ignore[arg-type]
         if not compared:
             with opened.commit(batch="meanwhile", message="meanwhile", now_ns=NOW_NS + 9) as writer:
@@ -344,7 +344,7 @@ def test_what_is_committed_while_values_are_compared_stays(archive: Path, monkey
     assert len(compared) == 2
     now = Archive.open(archive).read("air_temperature")
     assert np.count_nonzero(now.value == 77.0) == 0
-    assert np.array_equal(now.value[find(now, amended)], amended.value, equal_nan=True)
+    assert np.array_equal(now.value[find_readings(now, amended)], amended.value, equal_nan=True)
 
 
 def test_only_what_is_lost_is_stored(archive: Path, tmp_path: Path) -> None:
@@ -377,12 +377,12 @@ def test_files_that_came_packed_are_compared(tmp_path: Path, name: str) -> None:
             packed.writestr("B.csv", text.replace(".5", ".6"))
     ingest([source], tmp_path / "archive", engine="inprocess", now_ns=NOW_NS)
     assert in_force(tmp_path / "archive") == 120
-    assert verify(Archive.open(tmp_path / "archive")) == Verified(readings=120)
+    assert verify(Archive.open(tmp_path / "archive")) == RawComparisonReport(readings=120)
 
 
 def test_a_damaged_raw_copy_costs_what_it_holds(archive: Path) -> None:
     entry = Archive.open(archive).files()[0]
-    place_of(archive / "raw", entry.sha256).write_bytes(b"")
+    copy_path(archive / "raw", entry.sha256).write_bytes(b"")
     found = verify(Archive.open(archive))
     assert found.lost == []
     assert 0 < found.other < in_force(archive) // 2
@@ -409,7 +409,7 @@ def test_an_older_ledger_that_does_not_tell_which_shift_held_is_not_guessed_at(
 
 def test_an_older_snapshot_is_compared_with_the_files_that_it_has(archive: Path) -> None:
     opened = Archive.open(archive)
-    older = next(one for one in opened.snapshots[1:] if len(opened.at(one.id).files()) == 4)
-    found = opened.at(older.id)
-    assert verify(found) == Verified(readings=sum(found.readings(name) for name in found.variables))
+    older = next(one for one in opened.snapshots[1:] if len(opened.at_snapshot(one.id).files()) == 4)
+    found = opened.at_snapshot(older.id)
+    assert verify(found) == RawComparisonReport(readings=sum(found.readings(name) for name in found.variables))
     assert list(found.check(deep=True)) == []

@@ -182,7 +182,7 @@ def test_files_without_a_description(stations: Path, tmp_path: Path) -> None:
 def test_what_others_wrote_stays(stations: Path, tmp_path: Path) -> None:
     folder = _ingested(stations, tmp_path)
     archive = Archive.open(folder)
-    some = archive.read("air_temperature").take(np.arange(20, 25))
+    some = archive.read("air_temperature").take_rows(np.arange(20, 25))
     corrected = replace(some, value=some.value + 1.0, arrival_ns=some.arrival_ns + 5, tests=None)
     beyond = replace(some, time_ns=some.time_ns + 10**15, tests=None)
     with archive.commit(batch="by hand", message="by hand", now_ns=NOW_NS + 5) as writer:

@@ -17,7 +17,7 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.archive import Archive, Branch, told
+from hypergrid.archive import Archive, Branch, diff_from_log
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, NotFound
 from hypergrid.core.flags import MISSING, TESTS
 from hypergrid.core.readings import Position, Readings, Series, Station
@@ -63,7 +63,7 @@ def ingested(network: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     archive = Archive.open(folder)
     for name, worst in (("air_temperature", 70.0), ("wind_speed", 200.0)):
         stored = archive.read(name)
-        beside = stored.take(np.flatnonzero((stored.index == 2) & (stored.flag != MISSING))[100:1900:3])
+        beside = stored.take_rows(np.flatnonzero((stored.index == 2) & (stored.flag != MISSING))[100:1900:3])
         value = np.where(np.arange(len(beside)) % 50 == 7, worst, beside.value)
         beside = replace(beside, time_ns=beside.time_ns + 37 * SECOND_NS, value=value, tests=None)
         with archive.commit(batch=f"beside {name}", message="beside", now_ns=NOW_NS) as writer:
@@ -147,7 +147,7 @@ def test_it_gives_the_flags_of_quality(archive: Archive, other: Archive, paramet
     # One commit on main, that tells what it changed; no branch is left.
     assert [one.id for one in newest.snapshots] == [newest.snapshot, *(one.id for one in archive.snapshots)]
     assert newest.snapshots[0].metadata["slices"] == other.latest().snapshots[0].metadata["slices"]
-    assert sum(change.readings or 0 for change in told(newest, archive.snapshot)) == expected.changed
+    assert sum(change.readings or 0 for change in diff_from_log(newest, archive.snapshot)) == expected.changed
     assert Branch.names(archive) == ()
     assert list(newest.check()) == []
 
@@ -156,7 +156,7 @@ def test_counters_that_fall_are_judged_as_by_quality(archive: Archive, other: Ar
     for one in (archive, other):
         stored = one.read("rain_meter")
         rows = np.flatnonzero(stored.index == 1)[300:2300]
-        fallen = stored.take(rows)
+        fallen = stored.take_rows(rows)
         # Up to 40 mm and down by a millimetre, every seventh time: not near zero, so no reset.
         value = 40.0 + np.arange(len(rows)) % 7 * 0.2
         fallen = replace(fallen, value=value, arrival_ns=fallen.arrival_ns + 10**12, tests=None)
@@ -199,11 +199,11 @@ def _late(archive: Archive) -> None:
     assert window is not None
     stored = archive.read("air_temperature")
     row = np.flatnonzero(stored.index == 3)[200:204]
-    given = stored.take(row)
+    given = stored.take_rows(row)
     replaced = replace(given, value=given.value + 40.0, arrival_ns=given.arrival_ns + 10**12, tests=None)
     again = replace(replaced, value=given.value - 40.0, arrival_ns=given.arrival_ns + 2 * 10**12)
     humid = archive.read("relative_humidity")
-    saturated = humid.take(np.flatnonzero(humid.index == 2)[300:400])
+    saturated = humid.take_rows(np.flatnonzero(humid.index == 2)[300:400])
     saturated = replace(saturated, value=np.full(100, 100.0), flag=np.full(100, 2, np.uint8), tests=None)
     step = 120 * SECOND_NS
     time_ns = window.stop_ns + np.arange(50) * step
@@ -259,7 +259,7 @@ def test_stations_that_no_neighbours_test_are_counted(archive: Archive, other: A
     before = run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 1).skipped
     isolated = before.get("air_temperature", {}).get("isolated", 0)
     stored = archive.read("air_temperature")
-    like = stored.take(np.flatnonzero(stored.index == 0))
+    like = stored.take_rows(np.flatnonzero(stored.index == 0))
     places = [Position(None, 7.17, 45.87, np.nan), Position(None, 40.0, 45.87, 2400.0)]
     for one in (archive, other):
         with one.commit(batch="more", message="more", now_ns=NOW_NS + 1) as writer:
@@ -313,7 +313,7 @@ def test_a_run_can_be_abandoned(archive: Archive, parameters: Path) -> None:
     (name,) = abandon(archive.path)
     assert name.startswith(module.BRANCHES)
     assert (abandon(archive.path), Branch.names(archive)) == ((), ())
-    with module._alone(archive, lambda: None), pytest.raises(HyperGridError, match="is at work"):
+    with module._exclusive_run(archive, lambda: None), pytest.raises(HyperGridError, match="is at work"):
         abandon(archive.path)
 
 
@@ -362,7 +362,7 @@ def test_surfaces_go_on_where_they_were(
     run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 1)
     ask = partial(reprocess, archive.path, quality=parameters, queries=asked, out=tmp_path / "out", now_ns=NOW_NS + 1)
     # It is killed at the flags, in the first surface, and in the second: what comes late is in none of them.
-    whole = len(partitions.Judging(parameters_of(archive, parameters)[0], (), None).parts(archive))
+    whole = len(partitions.ReflagJob(parameters_of(archive, parameters)[0], (), None).partitions(archive))
     for parts in (4, whole - 4 + 4, 6):
         with pytest.raises(Interrupted):
             ask(workers=Few(parts))

@@ -14,7 +14,7 @@ from hypergrid.core.errors import NotFound
 from ingest.deployment.deployment_file import Deployment, from_mapping, load
 from ingest.formats import FORMATS, Layout, ReadOptions, Unreadable
 from ingest.sources.folder import SourceFile, cut, discover, find_deployment, has_changed, layout_of, parse, read
-from ingest.sources.raw_files import hash_of, keep, place_of, read_back, sweep
+from ingest.sources.raw_files import copy_path, hash_of, keep, read_back, sweep
 
 LAYOUT = Layout(("time", "a"), ("a",), (), ReadOptions(), "s", 0, 0)
 
@@ -153,7 +153,7 @@ def test_raw_copies_are_kept_once_and_read_back(tmp_path: Path) -> None:
     sha256 = hash_of(tmp_path / "s", len(data))
     raw = tmp_path / "raw"
     copy = keep(tmp_path / "s", raw, sha256=sha256, size_bytes=len(data))
-    assert copy == place_of(raw, sha256) == keep(tmp_path / "s", raw, sha256=sha256, size_bytes=len(data))
+    assert copy == copy_path(raw, sha256) == keep(tmp_path / "s", raw, sha256=sha256, size_bytes=len(data))
     assert read_back(raw, sha256) == data
     (copy.parent / ".partial-1-x").write_bytes(b"half")
     sweep(raw)

@@ -50,7 +50,7 @@ def receiving(
         feeds,
         spool,
         client_id="archive-1",
-        tell=told.append,
+        notify=told.append,
         recent=[(-row["place"], row["origin"], row["payload"]) for row in rows],
         before=before,
         environment=environment or {},
@@ -127,14 +127,14 @@ def test_what_was_not_acknowledged_and_comes_again_is_not_kept_twice(
                 publish(broker, [*numbered(0, 5), *numbered(4, 10)])
                 wait_until(lambda: spool.durable == 11)
         with receiving(spool, broker, told) as source:
-            wait_until(lambda: source.statistics().again == 11)
+            wait_until(lambda: source.statistics().duplicates == 11)
             publish(broker, numbered(10, 20))
             wait_until(lambda: spool.durable == 21)
             assert source.statistics().messages == 10
         with receiving(spool, broker, told) as source:
             publish(broker, numbered(0, 1))
             wait_until(lambda: spool.durable == 22)
-            assert source.statistics().again == 0
+            assert source.statistics().duplicates == 0
     expected = as_kept([*numbered(0, 5), *numbered(4, 20), *numbered(0, 1)])
     assert kept(tmp_path / "spool") == expected
 
@@ -161,7 +161,7 @@ def test_nothing_is_acknowledged_while_the_disk_is_full(
         full.clear()
         spool.flush()
     with Spool.open(tmp_path / "spool") as spool, receiving(spool, broker, told) as source:
-        wait_until(lambda: source.statistics().messages + source.statistics().again >= 10)
+        wait_until(lambda: source.statistics().messages + source.statistics().duplicates >= 10)
         publish(broker, numbered(20, 21))
         wait_until(lambda: spool.durable == 21)
     assert kept(tmp_path / "spool") == as_kept(numbered(0, 21))

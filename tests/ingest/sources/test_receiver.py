@@ -19,8 +19,8 @@ from hypergrid.archive.disk.lock import is_free
 from hypergrid.core.errors import InvalidDeployment
 from ingest.deployment.deployment_file import load
 from ingest.deployment.versions import deploy
-from ingest.sources.receiver import SPOOL, TICK_S, Receiver, client_id, command, main, sources
-from ingest.sources.spool import END, HEADER, MESSAGE, STATE, TICK, Record, Spool, durable, frames, segments
+from ingest.sources.receiver import SPOOL, TICK_S, Receiver, client_id, command, main, resolve_sources
+from ingest.sources.spool import END, HEADER, MESSAGE, STATE, TICK, Spool, SpoolRecord, durable, frames, segments
 from tests.ingest.brokers import RunningBroker, publish, wait_until
 from tests.ingest.forked import FORKED
 
@@ -191,15 +191,15 @@ def test_sources_need_feeds_that_want_them(here: Path) -> None:
     files = load(here / "deployment.toml")
     (here / "deployment.toml").write_text(DEPLOYMENT.replace('files = "*.csv"', 'topic = "csv/#"'))
     topics = load(here / "deployment.toml")
-    assert sources(both, watch=here, mqtt="mqtts://host").broker is not None
+    assert resolve_sources(both, watch=here, mqtt="mqtts://host").broker is not None
     with pytest.raises(InvalidDeployment, match=r"no feed has a topic, so nothing is asked of mqtt://host:1883"):
-        sources(files, watch=here, mqtt="mqtt://host")
+        resolve_sources(files, watch=here, mqtt="mqtt://host")
     with pytest.raises(InvalidDeployment, match=r"no feed has files, so nothing is read"):
-        sources(topics, watch=here, mqtt=None)
+        resolve_sources(topics, watch=here, mqtt=None)
     (here / "deployment.toml").write_text(DEPLOYMENT + '\n[mqtt]\nurl = "mqtt://one:1"\nuser = "me"\n')
     described = load(here / "deployment.toml")
-    assert sources(described, watch=None, mqtt=None).broker == described.broker
-    other = sources(described, watch=None, mqtt="mqtts://two").broker
+    assert resolve_sources(described, watch=None, mqtt=None).broker == described.broker
+    other = resolve_sources(described, watch=None, mqtt="mqtts://two").broker
     assert other is not None
     assert (other.url, other.user) == ("mqtts://two:8883", "me")
 
@@ -216,7 +216,7 @@ def test_a_spool_that_another_ended_keeps_the_state(here: Path) -> None:
     # As who only knows how to end the input: no segment begins without the state.
     for _ in range(3):
         with Spool.open(here / "archive" / SPOOL, segment_bytes=1) as spool:
-            spool.append([Record(0, kind=END)])
+            spool.append([SpoolRecord(0, kind=END)])
     assert len(segments(here / "archive" / SPOOL)) == 1
     Running(here, until_idle=True).told()
     assert lines(here, "a.csv") == table(0, 10)
@@ -228,8 +228,8 @@ def test_a_full_disk_is_waited_for_and_told_once(here: Path, monkeypatch: pytest
     def full(file: int, data: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    what = sources(load(here / "deployment.toml"), watch=here / "data", mqtt=None)
-    receiver = Receiver(here / "archive", what, tell=told.append, environment={}, stopping=stopping)
+    what = resolve_sources(load(here / "deployment.toml"), watch=here / "data", mqtt=None)
+    receiver = Receiver(here / "archive", what, notify=told.append, environment={}, stopping=stopping)
     running = threading.Thread(target=receiver.run)
     running.start()
     wait_until(lambda: durable(here / "archive" / SPOOL) > 0)

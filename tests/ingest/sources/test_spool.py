@@ -23,8 +23,8 @@ from ingest.sources.spool import (
     TICK,
     Damaged,
     NotWritten,
-    Record,
     Spool,
+    SpoolRecord,
     durable,
     frames,
     held_bytes,
@@ -38,10 +38,10 @@ from tests.ingest.forked import FORKED
 Row = tuple[object, ...]
 
 
-def some(count: int, *, seed: int = 0) -> list[Record]:
+def some(count: int, *, seed: int = 0) -> list[SpoolRecord]:
     dice = random.Random(seed)
     return [
-        Record(n + 1, dice.choice(("a", "net")), f"net/{n % 7}/ü", dice.randbytes(dice.randrange(40)), n, MESSAGE)
+        SpoolRecord(n + 1, dice.choice(("a", "net")), f"net/{n % 7}/ü", dice.randbytes(dice.randrange(40)), n, MESSAGE)
         for n in range(count)
     ]
 
@@ -54,11 +54,11 @@ def rows_of(folder: Path, after: int = 0, upto: int | None = None, **options: in
     return found
 
 
-def told(records: list[Record], first: int = 1) -> list[Row]:
-    return [(first + n, r.arrival_ns, r.feed, r.origin, r.place, r.kind, r.payload) for n, r in enumerate(records)]
+def told(records: list[SpoolRecord], first: int = 1) -> list[Row]:
+    return [(first + n, r.arrival_ns, r.feed, r.origin, r.position, r.kind, r.payload) for n, r in enumerate(records)]
 
 
-def fill(folder: Path, records: list[Record], *, group: int = 7, **options: int) -> None:
+def fill(folder: Path, records: list[SpoolRecord], *, group: int = 7, **options: int) -> None:
     with Spool.open(folder, **options) as spool:
         for start in range(0, len(records), group):
             spool.append(records[start : start + group])
@@ -204,7 +204,7 @@ def test_a_segment_that_is_retired_meanwhile_takes_no_room(tmp_path: Path, monke
 
 
 def test_ranges_cover_everything_once_and_are_alike(tmp_path: Path) -> None:
-    records = [Record(n + 1, payload=b"x" * 100) for n in range(1000)]
+    records = [SpoolRecord(n + 1, payload=b"x" * 100) for n in range(1000)]
     fill(tmp_path, records, group=5, segment_bytes=20_000)
     for after, upto in ((0, 1000), (123, 877), (999, 1000), (5, 5)):
         for pieces in (1, 2, 7):
@@ -216,7 +216,7 @@ def test_ranges_cover_everything_once_and_are_alike(tmp_path: Path) -> None:
 
 
 def test_a_batch_reaches_as_far_as_its_bounds_allow(tmp_path: Path) -> None:
-    fill(tmp_path, [Record(n, payload=b"x" * 1000) for n in range(50)], group=5)
+    fill(tmp_path, [SpoolRecord(n, payload=b"x" * 1000) for n in range(50)], group=5)
     assert reach(tmp_path, 0, most_bytes=1) == 5
     assert reach(tmp_path, 5, most_bytes=1 << 30) == 50
     assert reach(tmp_path, 0, most_bytes=1 << 30, most_records=12) == 10
@@ -226,7 +226,9 @@ def test_a_batch_reaches_as_far_as_its_bounds_allow(tmp_path: Path) -> None:
 
 def test_a_header_stays_with_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FRAME_BYTES", 10)
-    records = [Record(n, kind=HEADER if n % 2 else MESSAGE, payload=b"x" * (4 * (n % 3 + 1))) for n in range(1, 41)]
+    records = [
+        SpoolRecord(n, kind=HEADER if n % 2 else MESSAGE, payload=b"x" * (4 * (n % 3 + 1))) for n in range(1, 41)
+    ]
     fill(tmp_path, records, group=40)
     ends = {after for after, _ in spans(tmp_path, 0, 40, 40)} - {0}
     assert len(ends) > 5
@@ -273,7 +275,7 @@ def test_each_further_segment_begins_with_the_state(tmp_path: Path) -> None:
 
     with Spool.open(tmp_path, state=state, segment_bytes=300) as spool:
         for record in some(40):
-            spool.append([record], may_roll=record.place % 2 == 0)
+            spool.append([record], may_roll=record.position % 2 == 0)
             spool.flush()
     firsts = [rows_of(tmp_path, first - 1, first)[0] for first, _ in segments(tmp_path)]
     assert len(firsts) > 2
@@ -288,7 +290,7 @@ def test_segments_end_by_age(tmp_path: Path, give_time: Callable[..., None]) -> 
     with Spool.open(tmp_path, segment_s=60.0) as spool:
         for step in range(10):
             now[0] = step * 20.0
-            spool.append([Record(step, kind=TICK)])
+            spool.append([SpoolRecord(step, kind=TICK)])
             spool.flush()
     assert [first for first, _ in segments(tmp_path)] == [1, 4, 7, 10]
 
@@ -310,7 +312,7 @@ def write(folder: Path, acknowledged: Connection) -> None:
     spool = Spool.open(folder, segment_bytes=20_000)
     number = spool.durable
     while True:
-        group = [Record(number + n + 1, "f", "o", b"%d " % (number + n + 1) * 9) for n in range(1 + number % 13)]
+        group = [SpoolRecord(number + n + 1, "f", "o", b"%d " % (number + n + 1) * 9) for n in range(1 + number % 13)]
         number += len(group)
         spool.append(group)
         spool.flush()

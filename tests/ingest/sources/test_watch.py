@@ -11,8 +11,8 @@ import pytest
 
 from ingest.deployment.deployment_file import Deployment, from_mapping
 from ingest.sources import folder_watcher as module
-from ingest.sources.folder_watcher import FORGET_S, SETTLE_S, Files, WatchedFolder
-from ingest.sources.spool import HEADER, MESSAGE, REFUSED, STATE, Record, Spool, durable, frames
+from ingest.sources.folder_watcher import FORGET_S, SETTLE_S, TailStates, WatchedFolder
+from ingest.sources.spool import HEADER, MESSAGE, REFUSED, STATE, Spool, SpoolRecord, durable, frames
 
 COLUMNS = {"wind_speed": "wind_speed"}
 FEEDS = (
@@ -40,12 +40,11 @@ class Watching:
         self.start()
 
     def start(self, *feeds: dict[str, object]) -> None:
-        self.files = files = Files()
-        self.watched = WatchedFolder(self.data, deployment(*feeds), files, tell=self.told.append)
+        self.files = files = TailStates()
+        self.watched = WatchedFolder(self.data, deployment(*feeds), files, notify=self.told.append)
         folder = self.root / "spool"
         for batch in frames(folder, 0, durable(folder)):
-            for row in batch.to_pylist():
-                record = Record(*(row[name] for name in Record._fields))
+            for record in SpoolRecord.from_batch(batch):
                 if record.kind == STATE:
                     files.restore(json.loads(record.payload))
                 elif record.kind in (MESSAGE, HEADER, REFUSED):
@@ -359,7 +358,7 @@ def test_files_that_are_gone_for_long_are_forgotten(tmp_path: Path, *, restart: 
     def look(pass_s: float) -> None:
         clock[0] += round(pass_s * 1e9)
         if restart:
-            here.spool.append([Record(1, payload=json.dumps(here.files.state()).encode(), kind=STATE)])
+            here.spool.append([SpoolRecord(1, payload=json.dumps(here.files.state()).encode(), kind=STATE)])
             here.spool.flush()
             here.kill()
         here.watched._now_ns = lambda: clock[0]
@@ -393,7 +392,7 @@ def test_feeds_may_be_added_and_what_was_refused_is_tried_again(tmp_path: Path) 
     assert here.text("a.log") == b""
     for _ in range(2):
         # As a receiver does when it ends.
-        here.spool.append([Record(0, kind=STATE, payload=json.dumps(here.files.state()).encode())])
+        here.spool.append([SpoolRecord(0, kind=STATE, payload=json.dumps(here.files.state()).encode())])
         here.spool.close()
         here.start(
             *FEEDS[1:], {**FEEDS[0], "delimiter": ","}, {"name": "logs", "files": "*.log", "format": "sensorscope"}

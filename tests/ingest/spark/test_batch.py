@@ -23,7 +23,7 @@ def test_both_engines_make_the_same_archive(
     network: Path,
     tmp_path: Path,
     now_ns: int,
-    tell: Tell,
+    summarise: Tell,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (network / "empty.txt").write_bytes(b"")
@@ -34,7 +34,7 @@ def test_both_engines_make_the_same_archive(
     there = ingest(
         [network], tmp_path / "there", now_ns=now_ns, engine="spark", progress=lambda name, _: heard.append(name)
     )
-    assert tell(tmp_path / "there") == tell(tmp_path / "here")
+    assert summarise(tmp_path / "there") == summarise(tmp_path / "here")
     assert (there.engine, there.rejects, there.stored) == ("spark", here.rejects, here.stored)
     assert {"start Spark", "parse", "store"} <= set(heard)
     # a session that somebody else started is left to them
@@ -43,7 +43,7 @@ def test_both_engines_make_the_same_archive(
 
 
 def test_documents_and_long_rows_are_the_same_on_both(
-    spark: SparkSession, tmp_path: Path, now_ns: int, tell: Tell, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, now_ns: int, summarise: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
@@ -60,7 +60,7 @@ def test_documents_and_long_rows_are_the_same_on_both(
     monkeypatch.setattr(job, "CHUNK_BYTES", 2000)
     here = ingest([folder], tmp_path / "here", now_ns=now_ns, engine="inprocess")
     there = ingest([folder], tmp_path / "there", now_ns=now_ns, engine="spark")
-    assert tell(tmp_path / "there") == tell(tmp_path / "here")
+    assert summarise(tmp_path / "there") == summarise(tmp_path / "here")
     assert (here.rows, here.rejects, here.readings, here.missing) == (200 + 100 + 200, {"bad JSON": 1}, 500, 100)
     arrivals = Archive.open(tmp_path / "here").read("rh").arrival_ns
     assert sorted(arrivals.tolist()) == [(1577836900 + 60 * n) * 10**9 for n in range(0, 200, 2)]

@@ -27,7 +27,7 @@ def test_a_batch_through_spark_is_that_of_a_folder(
     network: Path,
     tmp_path: Path,
     now_ns: int,
-    tell: Callable[[Path], object],
+    summarise: Callable[[Path], object],
     s3: S3Server,
 ) -> None:
     here = ingest([network], tmp_path / "here", now_ns=now_ns, engine="inprocess")
@@ -35,7 +35,7 @@ def test_a_batch_through_spark_is_that_of_a_folder(
         deployment.write(table(s3.place()))
     there = ingest([network], tmp_path / "there", now_ns=now_ns, engine="spark")
     assert (there.engine, there.stored) == ("spark", here.stored)
-    assert tell(tmp_path / "there") == tell(tmp_path / "here")
+    assert summarise(tmp_path / "there") == summarise(tmp_path / "here")
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from hypergrid.archive import Archive
-from ingest.batch.archive_session import held as opened_for
+from ingest.batch.archive_session import locked_archive as opened_for
 from ingest.deployment.deployment_file import load
 from ingest.job import ingest
-from ingest.sources.raw_files import place_of
-from ingest.sources.spool import Record, Spool, durable, segments
+from ingest.sources.raw_files import copy_path
+from ingest.sources.spool import Spool, SpoolRecord, durable, segments
 from ingest.streaming.assembler import MAGIC, Assembler, StateUnusable
-from ingest.streaming.restart import ANEW, begin_anew, forget, remembers, replayed
+from ingest.streaming.restart import RESTART_FILE, begin_anew, forget_checkpoint, has_checkpoint, replayed
 from ingest.streaming.stream_commit import CHECKPOINT, STREAM, ledger_of
 from tests.ingest.stream_loop import Loop, end, expected, made
 from tests.ingest.streamed import Message, everything, messages, write_deployment, write_spool
@@ -59,7 +59,7 @@ def test_whenever_its_memory_is_lost_the_archive_is_that_of_a_batch_ingest(tmp_p
         assert (begun.upto, begun.lost) == (loop.after, "")
         assert begin_anew(archive) == type(begun)(begun.upto, 0), "what is killed is done once more"
         brought += begun.segments
-        assert not remembers(archive)
+        assert not has_checkpoint(archive)
         ledger = Loop(archive, deployment, stream="second", replayed=replayed(archive)).run()
         assert everything(archive) == truth
         assert (ledger.balance, ledger.held) == (0, 0)
@@ -88,7 +88,7 @@ def test_what_was_amended_since_and_what_was_refused_stay_as_they_are(tmp_path: 
     archive, deployment = made(tmp_path)
     write_spool(archive / "spool", sent[:150], at_once=30, segment_bytes=SMALL)
     with Spool.open(archive / "spool") as spool:
-        spool.append([Record(sent[149].arrival_ns, "sensorscope", "pass/1/up", b"no JSON", kind=0)])
+        spool.append([SpoolRecord(sent[149].arrival_ns, "sensorscope", "pass/1/up", b"no JSON", kind=0)])
     write_spool(archive / "spool", sent[150:], at_once=30, segment_bytes=SMALL)
     end(archive)
     _begun(Loop(archive, deployment, batch_bytes=12_000), 300)
@@ -119,10 +119,10 @@ def test_a_raw_copy_that_is_gone_or_damaged_is_told_and_the_rest_goes_on(tmp_pat
     opened = Archive.open(archive)
     told = {key: value for key, value in opened.streams["id"].items() if key != "first_held"}
     with opened.commit(batch="older", message="older", now_ns=3) as writer:
-        writer.streamed("id", told)
+        writer.set_stream("id", told)
     kept = [entry for entry in opened.files() if entry.name.startswith("spool/")]
     assert len(kept) > 2
-    place = place_of(archive / "raw", kept[1].sha256)
+    place = copy_path(archive / "raw", kept[1].sha256)
     content = bytearray(place.read_bytes())
     content[len(content) // 2] ^= 1
     place.write_bytes(content)
@@ -198,7 +198,7 @@ def test_what_refuses_to_convert_is_listed_once(tmp_path: Path) -> None:
         pass
     text = b"station,time,T,W\n,,kg,m s-1\n1,2024-01-01T00:00:00Z,3,4\n1,2024-01-01T00:01:00Z,3,5\n"
     with Spool.open(archive / "spool") as spool:
-        spool.append([Record(10**18, "f", "a.csv", text, 1)])
+        spool.append([SpoolRecord(10**18, "f", "a.csv", text, 1)])
     end(archive)
     _begun(Loop(archive, deployment), durable(archive / "spool"))
     before = Archive.open(archive).rejects()
@@ -222,9 +222,9 @@ def test_what_is_forgotten_is_forgotten_as_a_whole(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patched:
         patched.setattr("shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            forget(archive)
-    assert not remembers(archive)
-    assert not forget(archive)
+            forget_checkpoint(archive)
+    assert not has_checkpoint(archive)
+    assert not forget_checkpoint(archive)
     assert [path.name for path in (archive / STREAM).iterdir() if CHECKPOINT in path.name] == []
 
 
@@ -234,7 +234,7 @@ def test_a_note_that_is_damaged_is_made_again(tmp_path: Path, sent: list[Message
     _begun(Loop(archive, deployment, batch_bytes=12_000), 250)
     begun = begin_anew(archive)
     assert begun is not None
-    note = archive / STREAM / ANEW
+    note = archive / STREAM / RESTART_FILE
     note.write_bytes(note.read_bytes().replace(b"upto", b"upt0"))
     _remember(archive, "second")
     assert replayed(archive) == begun.upto == replayed(archive)
@@ -272,7 +272,7 @@ def test_a_spool_that_ends_before_what_waited_is_completed_or_told(tmp_path: Pat
 def test_a_stream_that_never_was_begins_as_ever(tmp_path: Path) -> None:
     archive, _ = made(tmp_path)
     (archive / STREAM).mkdir(exist_ok=True)
-    (archive / STREAM / ANEW).write_text("of an archive that was removed")
+    (archive / STREAM / RESTART_FILE).write_text("of an archive that was removed")
     assert begin_anew(archive) is None
     assert replayed(archive) == 0
 

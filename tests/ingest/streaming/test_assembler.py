@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ingest.deployment.deployment_file import Column
-from ingest.streaming.assembler import MOST_STREAMS, STALLED, Assembler, LetGo, StateUnusable
-from ingest.streaming.row_batch import Arrived, Clock, Names, joined
+from ingest.streaming.assembler import MOST_STREAMS, STALLED, Assembler, EmittedRows, StateUnusable
+from ingest.streaming.row_batch import ClockTicks, Dictionary, RowBatch, concatenate_batches
 
 SLICE_S = 10.0
 NS = 10**9
@@ -25,13 +25,13 @@ def rows(
     *,
     value: NDArray[np.float64] | None = None,
     counter: list[int] | None = None,
-) -> Arrived:
+) -> RowBatch:
     """Return rows of two readings each."""
     size = len(came_s)
     order = np.argsort(came_s, kind="stable")
     came_ns = np.round(np.array(came_s, np.float64) * NS).astype(np.int64)[order]
     values = np.arange(2.0 * size) if value is None else value
-    return Arrived(
+    return RowBatch(
         tuple(("net", str(one)) for one in range(max(station, default=0) + 1)),
         (("net", T), ("net", RH)),
         np.arange(1, size + 1),
@@ -47,7 +47,7 @@ def rows(
     )
 
 
-def workload(seed: int, *, stations: int, minutes: int, retried: float) -> Arrived:
+def workload(seed: int, *, stations: int, minutes: int, retried: float) -> RowBatch:
     """Return rows of stations that begin at different times, some of them silent or late for a while."""
     random = np.random.default_rng(seed)
     found = []
@@ -65,11 +65,13 @@ def workload(seed: int, *, stations: int, minutes: int, retried: float) -> Arriv
     return rows(list(came_s), list(time_s), list(station_of))
 
 
-def clock_of(seq: list[int], clock_s: list[float], is_end: list[bool]) -> Clock:
-    return Clock(np.array(seq, np.int64), np.round(np.array(clock_s) * NS).astype(np.int64), np.array(is_end, np.bool_))
+def clock_of(seq: list[int], clock_s: list[float], is_end: list[bool]) -> ClockTicks:
+    return ClockTicks(
+        np.array(seq, np.int64), np.round(np.array(clock_s) * NS).astype(np.int64), np.array(is_end, np.bool_)
+    )
 
 
-def released(parts: list[LetGo]) -> dict[int, tuple[int, bool]]:
+def released(parts: list[EmittedRows]) -> dict[int, tuple[int, bool]]:
     """Return by record when each row was let go, and whether late."""
     found: dict[int, tuple[int, bool]] = {}
     for part in parts:
@@ -81,7 +83,7 @@ def released(parts: list[LetGo]) -> dict[int, tuple[int, bool]]:
     return found
 
 
-def _check_order(came: Arrived, closings: dict[int, int], slice_ns: int) -> None:
+def _check_order(came: RowBatch, closings: dict[int, int], slice_ns: int) -> None:
     """See that a slice closes after those below it, or is one that all stations brought which are awake."""
     first_below, latest_ns = {}, -(2**62)
     for key in sorted(closings):
@@ -95,7 +97,7 @@ def _check_order(came: Arrived, closings: dict[int, int], slice_ns: int) -> None
             assert awake <= brought, "a slice that closes before its turn is whole"
 
 
-def oracle(came: Arrived, found: dict[int, tuple[int, bool]], slice_ns: int) -> None:
+def oracle(came: RowBatch, found: dict[int, tuple[int, bool]], slice_ns: int) -> None:
     """Keep slices in a dictionary, close them when the assembler says so, and see that it let go just what they had."""
     by_slice: dict[int, list[int]] = defaultdict(list)
     closings: dict[int, int] = {}
@@ -128,17 +130,17 @@ def test_every_row_is_let_go_once_with_its_slice_or_late(stations: int, cuts: in
     bounds = np.linspace(0, len(came), cuts + 1).astype(int)
     parts = []
     for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-        parts.append(assembler.take(came.take(np.arange(start, stop)), Clock.nothing()))
+        parts.append(assembler.process(came.take(np.arange(start, stop)), ClockTicks.empty()))
         assembler = Assembler.from_bytes(assembler.to_bytes())
         assert assembler.counts.readings == assembler.counts.released + assembler.held_readings
     oracle(came, released(parts), assembler.slice_ns)
     assert len(assembler) < len(came)
-    parts.append(assembler.take(came.take(np.arange(0)), clock_of([len(came) + 1], [1e5], [True])))
+    parts.append(assembler.process(came.take(np.arange(0)), clock_of([len(came) + 1], [1e5], [True])))
     assert len(assembler) == 0
     found = released(parts)
     assert sorted(found) == came.seq.tolist()
     # What was let go is what came, value by value.
-    whole = joined([Names().counted(part.rows) for part in parts])
+    whole = concatenate_batches([Dictionary().encode(part.rows) for part in parts])
     order = np.argsort(whole.seq)
     assert np.array_equal(whole.take(order).value, came.value)
     assert np.array_equal(whole.take(order).time_ns, came.time_ns)
@@ -154,8 +156,8 @@ def test_results_do_not_depend_on_how_arrivals_are_cut() -> None:
         parts = []
         for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
             mine = (ticks.seq > start) & (ticks.seq <= stop)
-            clock = Clock(ticks.seq[mine], ticks.clock_ns[mine], ticks.is_end[mine])
-            parts.append(assembler.take(came.take(np.arange(start, stop)), clock))
+            clock = ClockTicks(ticks.seq[mine], ticks.clock_ns[mine], ticks.is_end[mine])
+            parts.append(assembler.process(came.take(np.arange(start, stop)), clock))
         outcomes.append(released(parts))
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
@@ -170,13 +172,13 @@ def test_any_arrivals(data: st.DataObject) -> None:
     came = rows(np.cumsum(gaps).astype(float).tolist(), [float(one) for one in time_s], stations)
     assembler = Assembler(SLICE_S, 100.0)
     half = data.draw(st.integers(0, size))
-    parts = [assembler.take(came.take(np.arange(half)), Clock.nothing())]
+    parts = [assembler.process(came.take(np.arange(half)), ClockTicks.empty())]
     resumed = Assembler.from_bytes(assembler.to_bytes())
     rest = came.take(np.arange(half, size))
-    other, more = resumed.take(rest, Clock.nothing()), assembler.take(rest, Clock.nothing())
+    other, more = resumed.process(rest, ClockTicks.empty()), assembler.process(rest, ClockTicks.empty())
     assert other.rows.seq.tolist() == more.rows.seq.tolist()
     assert resumed.to_bytes() == assembler.to_bytes()
-    parts += [more, assembler.take(came.take(np.arange(0)), clock_of([size + 1], [1e6], [True]))]
+    parts += [more, assembler.process(came.take(np.arange(0)), clock_of([size + 1], [1e6], [True]))]
     found = released(parts)
     assert sorted(found) == came.seq.tolist()
     oracle(came, found, assembler.slice_ns)
@@ -185,12 +187,12 @@ def test_any_arrivals(data: st.DataObject) -> None:
 def test_a_message_that_comes_again_is_held_once() -> None:
     came = rows([1, 2, 3, 4], [1, 1, 2, 2], [0, 0, 1, 1], value=np.array([1.0, 2, 1, 2, 3, np.nan, 3, np.nan]))
     assembler = Assembler(SLICE_S)
-    assembler.take(came, Clock.nothing())
+    assembler.process(came, ClockTicks.empty())
     assert (assembler.counts.duplicates, assembler.held_readings) == (4, 4)
     # Another value is no duplicate: it replaces, in the order of arrival.
     other = rows([5], [1], [0], value=np.array([1.0, 7]))
-    assembler.take(replace(other, seq=np.array([5])), Clock.nothing())
-    let_go = assembler.take(came.take(np.arange(0)), clock_of([6], [9], [True]))
+    assembler.process(replace(other, seq=np.array([5])), ClockTicks.empty())
+    let_go = assembler.process(came.take(np.arange(0)), clock_of([6], [9], [True]))
     assert let_go.rows.seq.tolist() == [1, 3, 5]
     assert assembler.counts.duplicates == 4
 
@@ -198,10 +200,10 @@ def test_a_message_that_comes_again_is_held_once() -> None:
 def test_a_device_that_sends_again_means_the_first_time() -> None:
     came = rows([1, 4, 9], [1, 3, 8], [0, 0, 0], value=np.array([1.0, 2, 1, 2, 1, 2]), counter=[7, 7, 8])
     assembler = Assembler(SLICE_S)
-    assembler.take(came.take(np.arange(1)), Clock.nothing())
+    assembler.process(came.take(np.arange(1)), ClockTicks.empty())
     assembler = Assembler.from_bytes(assembler.to_bytes())
-    assembler.take(came.take(np.arange(1, 3)), Clock.nothing())
-    let_go = assembler.take(came.take(np.arange(0)), clock_of([6], [9], [True]))
+    assembler.process(came.take(np.arange(1, 3)), ClockTicks.empty())
+    let_go = assembler.process(came.take(np.arange(0)), clock_of([6], [9], [True]))
     assert let_go.rows.time_ns.tolist() == [1 * NS, 8 * NS]
     assert assembler.counts.duplicates == 2
 
@@ -214,7 +216,7 @@ def test_a_silent_station_and_one_whose_clock_stands_still_stop_nobody() -> None
     came = rows(came_s, time_s, [0] * len(times) + [1] * 50 + [2] * len(times))
     assembler = Assembler(SLICE_S, 100.0)
     for part in np.array_split(np.arange(len(came)), 20):
-        assembler.take(came.take(part), Clock.nothing())
+        assembler.process(came.take(part), ClockTicks.empty())
     assert STALLED < len(times)
     assert len(assembler) < 60
     assert assembler.counts.last_slice > len(times) - 30
@@ -225,12 +227,12 @@ def test_a_tick_closes_slices_when_nobody_speaks() -> None:
     fewer = times[:-5]
     came = rows([*(times + 1), *(fewer + 2)], [*times, *fewer], [0] * len(times) + [1] * len(fewer))
     assembler = Assembler(SLICE_S, 100.0)
-    assembler.take(came, Clock.nothing())
+    assembler.process(came, ClockTicks.empty())
     held = len(assembler)
     assert held == 5
-    assembler.take(came.take(np.arange(0)), clock_of([9999], [1030], [False]))
+    assembler.process(came.take(np.arange(0)), clock_of([9999], [1030], [False]))
     assert len(assembler) == held
-    let_go = assembler.take(came.take(np.arange(0)), clock_of([10_000], [5000], [False]))
+    let_go = assembler.process(came.take(np.arange(0)), clock_of([10_000], [5000], [False]))
     assert len(assembler) == 0
     assert set(let_go.closed_ns.tolist()) == {5000 * NS}
 
@@ -245,15 +247,15 @@ def test_who_sets_the_clock_of_the_machine_does_not_end_idleness(set_s: float, t
     came = rows([float(n) for n in range(len(speaks))], [time for time, _ in speaks], station)
     came_ns = [at + round(set_s * NS) * (500 <= time < 520) for at, (time, _) in zip(came_ns, speaks, strict=True)]
     came = replace(came, came_ns=np.array(came_ns, np.int64))
-    silent = Clock.nothing()
+    silent = ClockTicks.empty()
     if ticks:
-        silent = Clock(came.seq, came.came_ns + NS // 2, np.zeros(len(came), np.bool_))
+        silent = ClockTicks(came.seq, came.came_ns + NS // 2, np.zeros(len(came), np.bool_))
     outcomes = []
     for cuts in (1, 30):
         assembler, parts = Assembler(SLICE_S, 100.0), []
         for part in np.array_split(np.arange(len(came)), cuts):
-            clock = Clock(silent.seq[part], silent.clock_ns[part], silent.is_end[part]) if ticks else silent
-            parts.append(assembler.take(came.take(part), clock))
+            clock = ClockTicks(silent.seq[part], silent.clock_ns[part], silent.is_end[part]) if ticks else silent
+            parts.append(assembler.process(came.take(part), clock))
             assembler = Assembler.from_bytes(assembler.to_bytes())
         assert len(assembler) < 60
         assert assembler.counts.last_slice > len(times) - 30
@@ -265,8 +267,8 @@ def test_more_stations_than_streams_share_some() -> None:
     count = MOST_STREAMS + 100
     came = rows([float(one) for one in range(count)], [5.0] * count, list(range(count)))
     assembler = Assembler(SLICE_S, 1e6)
-    assembler.take(came, Clock.nothing())
-    let_go = assembler.take(came.take(np.arange(0)), clock_of([count + 1], [1e6], [True]))
+    assembler.process(came, ClockTicks.empty())
+    let_go = assembler.process(came.take(np.arange(0)), clock_of([count + 1], [1e6], [True]))
     assert len(let_go.rows) == count
 
 
@@ -281,7 +283,7 @@ DECLARED = tuple(("net", str(number)) for number in range(23))
 DAY_S = 86_400.0
 
 
-def sending(stations: range, times: NDArray[np.float64]) -> Arrived:
+def sending(stations: range, times: NDArray[np.float64]) -> RowBatch:
     """Return a row of each station in each slice, which comes a second or some after its time."""
     time_s = np.repeat(times, len(stations))
     station = np.tile(np.array(stations), len(times))
@@ -296,7 +298,7 @@ def test_declared_stations_that_never_send_are_not_waited_for(cuts: int) -> None
     assembler = Assembler(SLICE_S, DAY_S, expected=DECLARED)
     held, parts = [], []
     for part in np.array_split(np.arange(len(came)), cuts):
-        parts.append(assembler.take(came.take(part), Clock.nothing()))
+        parts.append(assembler.process(came.take(part), ClockTicks.empty()))
         assembler = Assembler.from_bytes(assembler.to_bytes())
         held.append(len(assembler))
     # At most the last slices, which nobody knows to be complete.
@@ -305,7 +307,7 @@ def test_declared_stations_that_never_send_are_not_waited_for(cuts: int) -> None
     assert assembler.counts.late == 0
     found = released(parts)
     assert set(found) | set(assembler._held.seq.tolist()) == set(came.seq.tolist())  # noqa: SLF001
-    whole = Assembler(SLICE_S, DAY_S, expected=DECLARED).take(came, Clock.nothing())
+    whole = Assembler(SLICE_S, DAY_S, expected=DECLARED).process(came, ClockTicks.empty())
     assert released([whole]) == found, "however arrivals are cut"
 
 
@@ -315,10 +317,10 @@ def test_the_first_slices_wait_for_declared_stations_that_come_a_little_later() 
     time_s, station = np.tile(times, 20), np.repeat(np.arange(20), len(times))
     came = rows((np.arange(len(time_s)) * 0.005).tolist(), time_s.tolist(), station.tolist())
     assembler = Assembler(SLICE_S, DAY_S, expected=DECLARED)
-    assembler.take(came, Clock.nothing())
+    assembler.process(came, ClockTicks.empty())
     assert (len(assembler), assembler.counts.late) == (len(came), 0)
     # Nobody speaks: the clock alone gives the three up that never came. Then nothing holds what the others end.
-    let_go = assembler.take(came.take(np.arange(0)), clock_of([10_000], [200.0], [False]))
+    let_go = assembler.process(came.take(np.arange(0)), clock_of([10_000], [200.0], [False]))
     assert assembler.counts.late == 0
     assert len(let_go.rows) >= 20 * (len(times) - 2)
 
@@ -330,12 +332,12 @@ def test_a_station_that_comes_for_the_first_time_weeks_later_gets_slices_and_ame
     old = rows([weeks_s + 0.5] * 3, [hour_s, 2 * hour_s, 3 * hour_s], [21] * 3)
     now_s = np.arange(weeks_s, weeks_s + 2 * DAY_S, hour_s)
     new = rows((now_s + 1.05).tolist(), now_s.tolist(), [21] * len(now_s))
-    names = Names()
-    came = joined([names.counted(one) for one in (others, old, new)])
+    names = Dictionary()
+    came = concatenate_batches([names.encode(one) for one in (others, old, new)])
     came = came.take(np.argsort(came.came_ns, kind="stable"))
     came = replace(came, seq=np.arange(1, len(came) + 1))
     assembler = Assembler(hour_s, 30 * DAY_S, expected=DECLARED)
-    let_go = assembler.take(came, Clock.nothing())
+    let_go = assembler.process(came, ClockTicks.empty())
     of_new = let_go.rows.origin == let_go.rows.origins.index(("net", "21"))
     late_s = (let_go.rows.time_ns[let_go.late & of_new] // NS).tolist()
     assert set(late_s) >= {3600, 7200, 10800}, "closed slices are amended"

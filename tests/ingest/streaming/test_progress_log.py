@@ -5,29 +5,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypergrid.archive.arrays.stream_log import FILE, read
+from hypergrid.archive.arrays.stream_log import FILE, read_records
 from hypergrid.core.times import SECOND_NS
 from hypergrid.wo_join.monitors import Monitors
 from ingest.deployment.deployment_file import Column
 from ingest.streaming import progress_log
 from ingest.streaming.assembler import Assembler
-from ingest.streaming.join_status import JoinTold
-from ingest.streaming.micro_batch import advance
+from ingest.streaming.join_status import JoinStatus
+from ingest.streaming.micro_batch import assemble_batch
 from ingest.streaming.progress_log import ProgressLog
-from ingest.streaming.row_batch import Arrived, Clock
-from ingest.streaming.spool_decoder import Piece
-from ingest.streaming.status import Status
+from ingest.streaming.row_batch import ClockTicks, RowBatch
+from ingest.streaming.spool_decoder import DecodedPiece
+from ingest.streaming.status import StreamStatus
 from ingest.streaming.stream_commit import Ledger
 
 SLICE_S = 10.0
-NO_CLOCK = Clock(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+NO_CLOCK = ClockTicks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
-def arrived(first: int, slices: list[int], stations: list[int]) -> Arrived:
+def arrived(first: int, slices: list[int], stations: list[int]) -> RowBatch:
     """Return rows of one reading each, numbered from `first`, a second apart."""
     size = len(slices)
     seq = np.arange(first, first + size)
-    return Arrived(
+    return RowBatch(
         (("net", "0"), ("net", "1"), ("net", "2")),
         (("net", Column("t", "air_temperature")),),
         seq,
@@ -58,8 +58,8 @@ def test_the_join_of_a_group_is_told_with_each_batch(seed: int) -> None:
     assembler, monitors, held = Assembler(SLICE_S), Monitors(3), []
     for first in range(0, len(slices), 50):
         some = slice(first, first + 50)
-        piece = Piece("net", arrived(first + 1, slices[some], stations[some]), NO_CLOCK)
-        told = advance(assembler, piece, [1]).join
+        piece = DecodedPiece("net", arrived(first + 1, slices[some], stations[some]), NO_CLOCK)
+        told = assemble_batch(assembler, piece, [1]).join
         monitors.observe(stations[some], slices[some], (np.arange(first, first + 50) + 1) * SECOND_NS)
         assert told is not None
         assert told.streams == 3
@@ -81,12 +81,12 @@ def test_of_many_streams_the_join_is_looked_at_seldom(monkeypatch: pytest.Monkey
     assembler = Assembler(SLICE_S)
     told = []
     for first in range(0, 80, 10):
-        piece = Piece("net", arrived(first + 1, [first // 3] * 10, [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]), NO_CLOCK)
-        told.append(advance(assembler, piece, [1]).join is not None)
+        piece = DecodedPiece("net", arrived(first + 1, [first // 3] * 10, [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]), NO_CLOCK)
+        told.append(assemble_batch(assembler, piece, [1]).join is not None)
     assert told == [False, False, False, True] * 2, "the join has room for four streams"
 
 
-JOIN = JoinTold(3, 0, 5, 160, 1000, None, 7.0, 2, 1.5)
+JOIN = JoinStatus(3, 0, 5, 160, 1000, None, 7.0, 2, 1.5)
 
 
 def test_a_line_every_few_seconds_and_one_at_the_end(tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_a_line_every_few_seconds_and_one_at_the_end(tmp_path: Path) -> None:
     assert not (tmp_path / FILE).exists(), "a stream that never stood has nothing to tell"
     for second in range(13):
         now[0] = (1_000 + second) * SECOND_NS
-        log.take(Status(Ledger(came=9 + second, held=4, stored=5), 2.5, None, 7, 3, {"net": JOIN}))
+        log.update(StreamStatus(Ledger(came=9 + second, held=4, stored=5), 2.5, None, 7, 3, {"net": JOIN}))
     log.end()
-    found = read(tmp_path)
+    found = read_records(tmp_path)
     assert [one["at_ns"] // SECOND_NS for one in found] == [1000, 1005, 1010, 1012]
     assert [one["came"] for one in found] == [9, 14, 19, 21]
     assert [one.get("ended", False) for one in found] == [False, False, False, True]
@@ -111,14 +111,14 @@ def test_a_clock_that_is_set_back_keeps_nothing_from_being_told(tmp_path: Path) 
     log = ProgressLog(tmp_path, lambda: now[0])
     for at in (1_000, 10, 12, 16):
         now[0] = at * SECOND_NS
-        log.take(Status(Ledger(), 0.0, None, 0, 0))
-    assert [one["at_ns"] // SECOND_NS for one in read(tmp_path)] == [1_000, 10, 16]
+        log.update(StreamStatus(Ledger(), 0.0, None, 0, 0))
+    assert [one["at_ns"] // SECOND_NS for one in read_records(tmp_path)] == [1_000, 10, 16]
 
 
 def test_a_full_disk_does_not_end_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(progress_log.stream_log, "append", full)
-    ProgressLog(tmp_path, lambda: 1).take(Status(Ledger(), 0.0, None, 0, 0))
-    assert read(tmp_path) == []
+    monkeypatch.setattr(progress_log.stream_log, "append_record", full)
+    ProgressLog(tmp_path, lambda: 1).update(StreamStatus(Ledger(), 0.0, None, 0, 0))
+    assert read_records(tmp_path) == []

@@ -20,10 +20,10 @@ from ingest.deployment.deployment_file import Deployment, load
 from ingest.formats import FORMATS, Format, Layout, Parsed
 from ingest.formats.base import ReadOptions
 from ingest.job import ingest
-from ingest.sources.folder_watcher import Files, WatchedFolder
-from ingest.sources.spool import HEADER, Record, Spool, durable
+from ingest.sources.folder_watcher import TailStates, WatchedFolder
+from ingest.sources.spool import HEADER, Spool, SpoolRecord, durable
 from ingest.streaming import spool_decoder as module
-from ingest.streaming.spool_decoder import Piece, parse_span
+from ingest.streaming.spool_decoder import DecodedPiece, parse_span
 
 DEPLOYMENT = """[network]
 name = "n"
@@ -54,7 +54,7 @@ def declared(folder: Path, text: str = DEPLOYMENT) -> Deployment:
     return load(folder / "deployment.toml")
 
 
-def read(folder: Path, *records: Record, text: str = DEPLOYMENT) -> Piece:
+def read(folder: Path, *records: SpoolRecord, text: str = DEPLOYMENT) -> DecodedPiece:
     """Write records, and return what is read of them."""
     deployment, after = declared(folder, text), durable(folder / "spool")
     with Spool.open(folder / "spool") as spool:
@@ -64,11 +64,11 @@ def read(folder: Path, *records: Record, text: str = DEPLOYMENT) -> Piece:
     return piece
 
 
-def message(payload: bytes, topic: str = "net/7/up") -> Record:
-    return Record(10**18, "net", topic, payload, -1)
+def message(payload: bytes, topic: str = "net/7/up") -> SpoolRecord:
+    return SpoolRecord(10**18, "net", topic, payload, -1)
 
 
-def values(piece: Piece) -> list[tuple[str, int, float]]:
+def values(piece: DecodedPiece) -> list[tuple[str, int, float]]:
     """Return station, time and value of each row with one value."""
     rows = piece.rows
     stations = [rows.origins[code][1] for code in rows.origin.tolist()]
@@ -156,7 +156,10 @@ def test_a_record_that_cannot_be_read_costs_itself_only(tmp_path: Path, monkeypa
     lines = [
         one
         for n, row in enumerate(rows)
-        for one in (Record(10**18, "table", "x.csv", HEAD, 0, HEADER), Record(10**18, "table", "x.csv", row, n + 2))
+        for one in (
+            SpoolRecord(10**18, "table", "x.csv", HEAD, 0, HEADER),
+            SpoolRecord(10**18, "table", "x.csv", row, n + 2),
+        )
     ]
     sent = [json.dumps({**SOUND, "note": note}).encode() for note in ("", "bad", "", "")]
     piece = read(tmp_path, *map(message, sent), *lines)
@@ -219,7 +222,7 @@ def test_whole_files_are_read_as_a_batch_ingest_does(tmp_path: Path) -> None:
             packed.writestr(name, content)
     deployment = declared(tmp_path)
     with Spool.open(tmp_path / "spool") as spool:
-        watched = WatchedFolder(folder, deployment, Files(), tell=lambda _: None)
+        watched = WatchedFolder(folder, deployment, TailStates(), notify=lambda _: None)
         watched.poll(spool, 0.0)
         watched.poll(spool, 10.0)
         upto = spool.flush()
@@ -251,12 +254,12 @@ def test_lines_that_came_one_by_one_are_laid_out_once(tmp_path: Path, monkeypatc
             place = n + 2 if n < 6 or name == "y" else n - 4
             row = b"%s,2020-01-01T00:0%d:00Z,%d\n" % (name.encode(), n, n)
             row = row if n else row.replace(b",0\n", b",NaN\n")
-            sent.append(Record(10**18, "table", f"{name}.csv", HEAD, 0, HEADER))
-            sent.append(Record(10**18 + n, "table", f"{name}.csv", row, place))
+            sent.append(SpoolRecord(10**18, "table", f"{name}.csv", HEAD, 0, HEADER))
+            sent.append(SpoolRecord(10**18 + n, "table", f"{name}.csv", row, place))
     sent[-1] = sent[-1]._replace(payload=b"spoilt\n")
     piece = read(tmp_path, *sent)
     assert len(asked) == 3
-    assert sum(len(head) - len(HEAD) for head in asked) == sum(len(one.payload) for one in sent if one.place)
+    assert sum(len(head) - len(HEAD) for head in asked) == sum(len(one.payload) for one in sent if one.position)
     assert piece.rows.seq.tolist() == list(range(2, 36, 2))
     assert (piece.rows.arrival_ns - 10**18).tolist() == [n for n in range(9) for _ in "xy"][:-1]
     ((seq, reject),) = piece.rejects
@@ -268,14 +271,16 @@ def test_topics_are_no_names_of_files(tmp_path: Path, topic: str) -> None:
     payload = table("A", 2) if topic.startswith("csv") else json.dumps(SOUND).encode()
     feed = "table" if topic.startswith("csv") else "net"
     for place in (-1, 0):
-        piece = read(tmp_path, Record(10**18, feed, topic, payload, place))
+        piece = read(tmp_path, SpoolRecord(10**18, feed, topic, payload, place))
         assert (len(piece.rows), piece.rejects) == (1 + (feed == "table"), [])
 
 
 def test_a_last_line_without_end_that_comes_again_is_read_for_itself(tmp_path: Path) -> None:
     half, whole = b"A,2020-01-01T00:00:00Z,1", b"A,2020-01-01T00:00:00Z,12\n"
-    head = Record(10**18, "table", "x.csv", HEAD, 0, HEADER)
-    sent = [Record(10**18, "table", "x.csv", payload, place) for payload, place in ((half, 2), (whole, 2), (whole, 3))]
+    head = SpoolRecord(10**18, "table", "x.csv", HEAD, 0, HEADER)
+    sent = [
+        SpoolRecord(10**18, "table", "x.csv", payload, place) for payload, place in ((half, 2), (whole, 2), (whole, 3))
+    ]
     piece = read(tmp_path, *(one for record in sent for one in (head, record)))
     assert (piece.rows.seq.tolist(), piece.rows.value.tolist()) == ([2, 4, 6], [1.0, 12.0, 12.0])
     assert piece.rejects == []

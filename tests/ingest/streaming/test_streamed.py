@@ -10,13 +10,13 @@ import pytest
 from hypergrid.archive import Archive
 from hypergrid.core.errors import ArchiveConflict, HyperGridError
 from hypergrid.core.units import Variable
-from ingest.batch.archive_session import check_units, held
+from ingest.batch.archive_session import check_units, locked_archive
 from ingest.deployment.deployment_file import load
-from ingest.deployment.versions import deploy, deployments
-from ingest.sources.spool import END, HEADER, REFUSED, TICK, Record, Spool, durable, segments
+from ingest.deployment.versions import deploy, read_versions
+from ingest.sources.spool import END, HEADER, REFUSED, TICK, Spool, SpoolRecord, durable, segments
 from ingest.streaming.assembler import Assembler
 from ingest.streaming.deployment_history import parse
-from ingest.streaming.micro_batch import advance
+from ingest.streaming.micro_batch import assemble_batch
 from ingest.streaming.stream_commit import Ledger, commit, ledger_of
 from tests.ingest.stream_loop import Loop, end, expected, made
 from tests.ingest.streamed import Message, everything, messages, write_spool
@@ -105,11 +105,11 @@ def test_duplicates_replacements_rejects_and_late_rows_are_accounted_for(tmp_pat
     with Spool.open(archive / "spool") as spool:
         spool.append(
             [
-                Record(10**18, "sensorscope", "pass/1/up", b"no JSON", kind=0),
-                Record(10**18, "sensorscope", "pass/7/up", b'{"time": 1191196835, "wind_speed": 3.5}', -1),
-                Record(10**18, "gone", "pass/1/up", b"{}", -1),
-                Record(10**18, "sensorscope", "a/b", b"too long\n{", kind=REFUSED),
-                Record(2 * 10**18, kind=END),
+                SpoolRecord(10**18, "sensorscope", "pass/1/up", b"no JSON", kind=0),
+                SpoolRecord(10**18, "sensorscope", "pass/7/up", b'{"time": 1191196835, "wind_speed": 3.5}', -1),
+                SpoolRecord(10**18, "gone", "pass/1/up", b"{}", -1),
+                SpoolRecord(10**18, "sensorscope", "a/b", b"too long\n{", kind=REFUSED),
+                SpoolRecord(2 * 10**18, kind=END),
             ]
         )
     ledger = Loop(archive, deployment, batch_bytes=20_000).run()
@@ -158,7 +158,7 @@ T = {variable = "air_temperature", unit = "degF"}
 """
     (tmp_path / "deployment.toml").write_text(text)
     deployment = load(tmp_path / "deployment.toml")
-    with held(tmp_path / "archive", deployment, now_ns=1, on_wait=lambda: None):
+    with locked_archive(tmp_path / "archive", deployment, now_ns=1, on_wait=lambda: None):
         pass
     header = b"station,time,T\n"
     with Spool.open(tmp_path / "archive" / "spool") as spool:
@@ -166,11 +166,11 @@ T = {variable = "air_temperature", unit = "degF"}
             line = f"7,2020-01-01T00:0{count}:00Z,{50 + count}\nspoilt,{count}\n".encode()
             spool.append(
                 [
-                    Record(10**18 + count, "table", "a/x.csv", header, 1, kind=1),
-                    Record(10**18 + count, "table", "a/x.csv", line, 2 + 2 * count),
+                    SpoolRecord(10**18 + count, "table", "a/x.csv", header, 1, kind=1),
+                    SpoolRecord(10**18 + count, "table", "a/x.csv", line, 2 + 2 * count),
                 ]
             )
-        spool.append([Record(2 * 10**18, kind=END)])
+        spool.append([SpoolRecord(2 * 10**18, kind=END)])
     Loop(tmp_path / "archive", deployment).run()
     opened = Archive.open(tmp_path / "archive")
     read = opened.read("air_temperature")
@@ -186,7 +186,7 @@ def test_groups_that_a_deployment_no_longer_has_are_closed_and_stay_accounted_fo
     write_spool(archive / "spool", sent[:200])
     middle = durable(archive / "spool")
     with Spool.open(archive / "spool") as spool:
-        spool.append([Record(2 * 10**18, kind=TICK)])
+        spool.append([SpoolRecord(2 * 10**18, kind=TICK)])
     journal, path = tmp_path / "journal", tmp_path / "deployment.toml"
     deploy(journal, path, first=1)
     path.write_text(path.read_text() + '\n[stream]\njoin = "feed"\n')
@@ -194,9 +194,9 @@ def test_groups_that_a_deployment_no_longer_has_are_closed_and_stay_accounted_fo
     states, ledgers = dict[str, Assembler](), list[Ledger]()
     for number, (after, upto) in enumerate([(0, middle), (middle, durable(archive / "spool"))]):
         found = []
-        for piece in (one for part in parse(archive / "spool", after, upto, deployments(journal)) for one in part):
+        for piece in (one for part in parse(archive / "spool", after, upto, read_versions(journal)) for one in part):
             assembler = states.setdefault(piece.group, Assembler(deployment.slice_s))
-            found.append(advance(assembler, piece, [1]))
+            found.append(assemble_batch(assembler, piece, [1]))
         opened = Archive.open(archive)
         ledgers.append(commit(opened, "id", number, found, deployment, spool=archive / "spool", now_ns=1).ledger)
     assert ledgers[0].held > 0
@@ -219,7 +219,7 @@ def test_a_unit_that_does_not_convert_refuses_its_readings_alone(tmp_path: Path)
     )
     deployment = load(path)
     archive = tmp_path / "archive"
-    with held(archive, deployment, now_ns=1, on_wait=lambda: None):
+    with locked_archive(archive, deployment, now_ns=1, on_wait=lambda: None):
         pass
     header = b"station,time,T,W\n,,degF,kPa\n"
     with Spool.open(archive / "spool") as spool:
@@ -227,8 +227,8 @@ def test_a_unit_that_does_not_convert_refuses_its_readings_alone(tmp_path: Path)
             line = f"A,2007-10-01T00:0{minute}:00Z,50,{minute}\n".encode()
             spool.append(
                 [
-                    Record(10**18, "f", "a.csv", header, 1, HEADER),
-                    Record(10**18, "f", "a.csv", line, minute + 3),
+                    SpoolRecord(10**18, "f", "a.csv", header, 1, HEADER),
+                    SpoolRecord(10**18, "f", "a.csv", line, minute + 3),
                 ]
             )
     end(archive)

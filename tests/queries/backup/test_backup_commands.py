@@ -154,14 +154,14 @@ def test_jobs_come_back_ended_and_standing_queries_paused(place: Path, tmp_path:
     done = restore(tmp_path / "backup", tmp_path / "restored", secure=secure_state)
     assert "jobs: 1 unfinished, now failed; post them again" in done.notes
     journal = Journal(tmp_path / "restored" / "server" / "jobs.sqlite", now_ns=NOW_NS + 1)
-    noted = {one.id: one for one in journal.noted()}
+    noted = {one.id: one for one in journal.list_records()}
     journal.close()
     assert noted["job-3"].state == "failed"
     assert noted["job-3"].error == f"the archive was restored from a backup of {done.state_made}; post it again"
     assert noted["job-2"].state == "done"
     store = StandingStore(tmp_path / "restored" / "standing" / "standing.sqlite")
     assert all(one.paused for one in store.entries())
-    assert store.post() == {"refused": 4}
+    assert store.count_messages() == {"refused": 4}
     assert len(store.alerts()) == 4
     store.close()
     assert list(Archive.open(tmp_path / "restored").check(deep=True)) == []
@@ -191,10 +191,10 @@ def test_state_is_consistent_while_a_server_writes(place: Path, tmp_path: Path) 
             restore(tmp_path / "backup", restored, secure=secure_state)
             store = StandingStore(restored / "standing" / "standing.sqlite")
             assert store.entry("frost-2").created_ns == store.entry("frost-3").created_ns
-            assert store.damaged() == []
+            assert store.list_damaged() == []
             store.close()
             with keys_of(restored) as keys:
-                assert keys.damaged() == []
+                assert keys.list_damaged() == []
     finally:
         ended.set()
         writing.join()

@@ -11,7 +11,7 @@ import pytest
 import hypergrid as hg
 from hypergrid.core.errors import NotFound, TooLarge
 from hypergrid.execution.planning.explain import projected_s
-from queries.jobs.admission import Asker, Limits, TooManyQueries, asking
+from queries.jobs.admission import Asker, Limits, TooManyQueries, act_as
 from queries.jobs.job_history import LOST, UNEXPECTED, Journal, JournalDamaged, Past
 from queries.jobs.records import QueueFull
 from queries.jobs.runner import Runner
@@ -56,11 +56,11 @@ def test_limits_hold_for_whoever_asks_and_nobody_else(
     make_runner: Callable[..., Runner], archive: hg.OpenArchive, map_query: Document
 ) -> None:
     runner = make_runner(archive)
-    with asking(Asker("small", Limits(cells=10))), pytest.raises(TooLarge):
+    with act_as(Asker("small", Limits(cells=10))), pytest.raises(TooLarge):
         runner.submit(map_query)
     assert runner.jobs() == []
     assert runner.submit(map_query).owner == ""
-    with asking(Asker("large", Limits(cells=1000))):
+    with act_as(Asker("large", Limits(cells=1000))):
         assert runner.submit(map_query).owner == "large"
 
 
@@ -68,18 +68,18 @@ def test_one_asker_has_so_many_queries_and_others_have_theirs(
     make_runner: Callable[..., Runner], gate: Gate, map_query: Document, wait_until: Callable[..., None]
 ) -> None:
     runner = make_runner(gate)
-    with asking(Asker("a", Limits(queries=2))):
+    with act_as(Asker("a", Limits(queries=2))):
         first = runner.submit(hours(map_query, 3))
         runner.submit(hours(map_query, 4))
         with pytest.raises(TooManyQueries, match="2 of your queries"):
             runner.submit(hours(map_query, 5))
-    with asking(Asker("b", Limits(queries=2))):
+    with act_as(Asker("b", Limits(queries=2))):
         runner.submit(hours(map_query, 5))
     runner.cancel(first.id)
-    with asking(Asker("a", Limits(queries=2))):
+    with act_as(Asker("a", Limits(queries=2))):
         runner.submit(hours(map_query, 6))
     gate.open()
-    wait_until(lambda: all(job.ended for job in runner.jobs()))
+    wait_until(lambda: all(job.has_ended for job in runner.jobs()))
 
 
 def test_a_full_queue_says_when_to_come_back_and_takes_who_shares(
@@ -106,23 +106,23 @@ def test_after_the_process_every_job_has_ended_somehow(
     done = jobs[0]
     for _ in range(200):
         gate.let(1)
-        if runner.job(done).ended:
+        if runner.job(done).has_ended:
             break
         wait_until(lambda: True)
-    wait_until(lambda: runner.job(done).ended)
+    wait_until(lambda: runner.job(done).has_ended)
     # As another process sees the file that this one, killed, leaves behind: one runs, one waits.
     other = Journal(tmp_path / "jobs.sqlite", now_ns=2)
     assert other.lost == 2
-    states = {one.id: (one.state, one.error) for one in other.noted()}
+    states = {one.id: (one.state, one.error) for one in other.list_records()}
     assert states == {
         jobs[0]: ("done", ""), jobs[1]: ("cancelled", "it was stopped"), jobs[2]: ("failed", LOST),
         jobs[3]: ("failed", LOST),
     }  # fmt: skip
     later = make_runner(gate, journal=other)
-    assert [one.id for one in later.past()] == jobs[::-1]
+    assert [one.id for one in later.list_past_jobs()] == jobs[::-1]
     with pytest.raises(Past, match=LOST) as caught:
         later.job(jobs[2])
-    assert caught.value.noted.document["clip"]["time"][1] == "2007-10-01T05:00Z"
+    assert caught.value.record.document["clip"]["time"][1] == "2007-10-01T05:00Z"
     with pytest.raises(Past):
         later.result(done)
     with pytest.raises(NotFound):
@@ -138,9 +138,9 @@ def test_what_was_unexpected_is_not_kept_in_words(
     gate.failure = ZeroDivisionError("secret")
     gate.open()
     job = runner.submit(map_query)
-    wait_until(lambda: runner.job(job.id).ended)
-    wait_until(lambda: journal.noted()[0].state == "failed")
-    assert journal.noted()[0].error == UNEXPECTED
+    wait_until(lambda: runner.job(job.id).has_ended)
+    wait_until(lambda: journal.list_records()[0].state == "failed")
+    assert journal.list_records()[0].error == UNEXPECTED
 
 
 def test_a_journal_forgets_the_oldest(
@@ -149,7 +149,7 @@ def test_a_journal_forgets_the_oldest(
     journal = Journal(tmp_path / "jobs.sqlite", now_ns=1, remembered=2)
     runner = make_runner(gate, journal=journal)
     jobs = [runner.submit(hours(map_query, count)).id for count in (3, 4, 5)]
-    assert [one.id for one in journal.noted()] == jobs[:0:-1]
+    assert [one.id for one in journal.list_records()] == jobs[:0:-1]
 
 
 @pytest.mark.parametrize("content", [b"no database at all, but long enough to be looked at", None])
@@ -196,8 +196,8 @@ def test_large_documents_are_forgotten_before_they_fill_the_memory(
         ]}  # fmt: skip
         steps = [*map_query["steps"], {"op": "aggregate", "function": "mean", "zones": zones}]
         jobs.append(runner.submit({**map_query, "steps": steps}).id)
-        wait_until(lambda: runner.job(jobs[-1]).ended)
+        wait_until(lambda: runner.job(jobs[-1]).has_ended)
     assert 1 < len(runner.jobs()) < 5
     assert runner.job(jobs[-1]).state == "done"
-    assert {one.document["variable"] for one in journal.noted()} == {"air_temperature"}
+    assert {one.document["variable"] for one in journal.list_records()} == {"air_temperature"}
     assert (tmp_path / "jobs.sqlite").stat().st_size < 60_000

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypergrid.core.errors import Cancelled
-from hypergrid.core.pacing import give_way, paced, ranges, time_waited_s
+from hypergrid.core.pacing import give_way, pace_work, ranges, time_waited_s
 from hypergrid.interpolation.kernels.threads import share
-from queries.jobs.block_queue import SMALL_WEIGHT, BlockQueue, Shares
+from queries.jobs.block_queue import SMALL_WEIGHT, BlockQueue, FairShares
 
 LARGE_S = 100.0
 BLOCK_S = 0.05
@@ -129,27 +129,27 @@ def test_work_that_takes_long_is_no_small_work_any_more(work: Work) -> None:
 
 
 def test_who_was_away_saves_nothing_up() -> None:
-    shares: Shares[str] = Shares()
+    shares: FairShares[str] = FairShares()
     shares.join("busy")
     shares.charge("busy", 100.0)
     shares.join("new")
-    assert shares.had_s("new") == 100.0
+    assert shares.used_s("new") == 100.0
     shares.charge("new", 5.0)
     shares.leave("new")
     shares.join("new")
-    assert shares.had_s("new") == 105.0
+    assert shares.used_s("new") == 105.0
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.floats(0.0, 10.0)), max_size=60))
 def test_shares_remember_debts_alone(steps: list[tuple[str, bool, float]]) -> None:
-    shares: Shares[str] = Shares()
+    shares: FairShares[str] = FairShares()
     have: Counter[str] = Counter()
     for key, joins, seconds in steps:
         if joins or not have[key]:
-            others = [shares.had_s(other) for other in have if have[other]]
+            others = [shares.used_s(other) for other in have if have[other]]
             shares.join(key)
             have[key] += 1
-            assert not others or shares.had_s(key) >= min(others)
+            assert not others or shares.used_s(key) >= min(others)
         else:
             shares.charge(key, seconds)
             shares.leave(key)
@@ -158,7 +158,7 @@ def test_shares_remember_debts_alone(steps: list[tuple[str, bool, float]]) -> No
         while have[key]:
             shares.leave(key)
             have[key] -= 1
-    assert not shares._had_s
+    assert not shares._used_s
 
 
 def test_what_does_not_give_way_is_overtaken_by_small_work_and_waits_then() -> None:
@@ -279,7 +279,7 @@ def test_whoever_waits_for_many_short_pieces_gives_way_meanwhile() -> None:
             self.asked += 1
 
     pace = Pace()
-    with paced(pace):
+    with pace_work(pace):
         share(lambda _: time.sleep(0.01), range(30))
     assert pace.asked >= 2
 

@@ -9,7 +9,7 @@ import pytest
 
 import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
-from queries.jobs.admission import Asker, Limits, asking
+from queries.jobs.admission import Asker, Limits, act_as
 from queries.jobs.records import NotReady, QueueFull, ResultGone
 from queries.jobs.runner import Runner
 
@@ -69,7 +69,7 @@ def test_first_come_first_served(make_runner: Make, gate: Gate, map_query: Docum
     wait_until(lambda: runner.job(jobs[0].id).state == "running")
     assert [runner.job(job.id).state for job in jobs] == ["running", "queued", "queued"]
     gate.open()
-    wait_until(lambda: all(runner.job(job.id).ended for job in jobs))
+    wait_until(lambda: all(runner.job(job.id).has_ended for job in jobs))
     ends = [runner.job(job.id).ended_ns for job in jobs]
     assert ends == sorted(ends)
 
@@ -90,7 +90,7 @@ def test_identical_queries_share_one_run(make_runner: Make, gate: Gate, map_quer
     assert first.id != second.id
     assert first.token == second.token
     gate.open()
-    wait_until(lambda: runner.job(first.id).ended and runner.job(second.id).ended)
+    wait_until(lambda: runner.job(first.id).has_ended and runner.job(second.id).has_ended)
     assert gate.runs == 1
     assert runner.result(first.id) is runner.result(second.id)
     assert runner.statistics().shared == 1
@@ -301,7 +301,7 @@ def test_stopping_cancels_everything_and_refuses_more(
     jobs = [runner.submit(other(map_query, rows)) for rows in (4, 5)]
     wait_until(lambda: runner.job(jobs[0].id).state == "running")
     gate.open()
-    threads = list(runner._begun.values())
+    threads = list(runner._threads.values())
     runner.stop()
     assert {runner.job(job.id).state for job in jobs} <= {"cancelled", "done"}
     assert runner.job(jobs[1].id).state == "cancelled"
@@ -317,10 +317,10 @@ def test_passing_queries_leave_what_is_kept_alone(
     runner = make_runner(gate, results=1)
     gate.open()
     kept = runner.submit(map_query)
-    wait_until(lambda: runner.job(kept.id).ended)
+    wait_until(lambda: runner.job(kept.id).has_ended)
     for rows in (4, 5, 6):
         job = runner.submit(other(map_query, rows), passing=True)
-        wait_until(lambda job=job: runner.job(job.id).ended)
+        wait_until(lambda job=job: runner.job(job.id).has_ended)
         assert runner.result(job.id)["value"].shape == (4, rows, 12)
         runner.forget(job.id)
         with pytest.raises(NotFound):
@@ -336,7 +336,7 @@ def test_a_passing_query_that_others_join_is_kept_for_them(
     passing = runner.submit(map_query, passing=True)
     joined = runner.submit(map_query)
     gate.open()
-    wait_until(lambda: runner.job(joined.id).ended)
+    wait_until(lambda: runner.job(joined.id).has_ended)
     runner.forget(passing.id)
     assert gate.runs == 1
     assert runner.result(joined.id)["value"].shape == (4, 10, 12)
@@ -364,9 +364,9 @@ def test_large_queries_of_one_owner_leave_room_for_small_ones_and_for_those_of_o
     runner = make_runner(gate, workers=1, allowed_bytes=1 << 30)
     for rows in range(4, 12):
         runner.submit(other(map_query, rows))
-    with asking(Asker("somebody else")):
+    with act_as(Asker("somebody else")):
         theirs = runner.submit(other(map_query, 20))
-    assert len(runner._begun) == 5
+    assert len(runner._threads) == 5
     assert runner.statistics().queued + runner.statistics().running == 9
     gate.open()
     wait_until(lambda: runner.job(theirs.id).state == "done")
@@ -394,8 +394,8 @@ def test_a_limit_of_time_holds_for_whoever_has_none_of_their_own(
     with pytest.raises(TooLarge, match="projects 0 s, above the 0 allowed"):
         runner.submit(map_query)
     with pytest.raises(TooLarge):
-        runner.at_stations(map_query)
-    with asking(Asker("somebody", Limits(seconds=100.0))):
+        runner.query_at_stations(map_query)
+    with act_as(Asker("somebody", Limits(seconds=100.0))):
         job = runner.submit(map_query)
     wait_until(lambda: runner.job(job.id).state == "done")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from queries.scheduling.job_tree import InvalidWork, Shape
-from queries.scheduling.step_graph import ENOUGH, SMOOTHING, MeasuredCost, Step, StepGraph
+from queries.scheduling.step_graph import ENOUGH, SMOOTHING, GraphStep, MeasuredCost, StepGraph
 
 
 def ancestors(shape: Shape, job: int) -> set[str]:
@@ -20,8 +20,8 @@ def ancestors(shape: Shape, job: int) -> set[str]:
 
 def test_equal_steps_stand_once_and_a_step_earns_what_its_queries_weigh() -> None:
     graph = StepGraph()
-    clean, mean = Step("clean", projected_s=2.0), Step("mean", ("clean",), projected_s=1.0)
-    graph.add("frost", [clean, mean, Step("minimum", ("mean",), projected_s=4.0)], weight=10.0, validity_s=60.0)
+    clean, mean = GraphStep("clean", projected_s=2.0), GraphStep("mean", ("clean",), projected_s=1.0)
+    graph.add("frost", [clean, mean, GraphStep("minimum", ("mean",), projected_s=4.0)], weight=10.0, validity_s=60.0)
     graph.add("table", [mean, clean], weight=3.0, validity_s=90.0)
     graph.add("page", [clean, mean], weight=2.0, validity_s=120.0)
     tree = graph.tree(now_s=100.0)
@@ -38,32 +38,32 @@ def test_equal_steps_stand_once_and_a_step_earns_what_its_queries_weigh() -> Non
 
 def test_a_tree_holds_what_the_stale_queries_need_and_no_more() -> None:
     graph = StepGraph()
-    graph.add("p", [Step("a"), Step("b", ("a",))], weight=1.0, validity_s=5.0)
-    graph.add("q", [Step("a"), Step("c", ("a",))], weight=1.0, validity_s=7.0)
+    graph.add("p", [GraphStep("a"), GraphStep("b", ("a",))], weight=1.0, validity_s=5.0)
+    graph.add("q", [GraphStep("a"), GraphStep("c", ("a",))], weight=1.0, validity_s=7.0)
     tree = graph.tree({"q": 4.5}, now_s=0.0)
     assert tree.shape.names == ("a", "c")
     assert tree.shape.profits == (0.0, 4.5)
     assert tree.deadline_s == 7.0
     graph.remove("p")
     assert graph.tree(now_s=0.0).shape.names == ("a", "c")
-    graph.ran("b", 1.0)
+    graph.record_run("b", 1.0)
     graph.remove("p")
     assert graph.sharing().steps == 2
 
 
 def test_a_query_given_anew_takes_the_place_of_what_stood_there() -> None:
     graph = StepGraph()
-    graph.add("p", [Step("a"), Step("b", ("a",))], weight=1.0, validity_s=5.0)
-    graph.add("p", [Step("b")], weight=2.0, validity_s=6.0)
+    graph.add("p", [GraphStep("a"), GraphStep("b", ("a",))], weight=1.0, validity_s=5.0)
+    graph.add("p", [GraphStep("b")], weight=2.0, validity_s=6.0)
     tree = graph.tree(now_s=0.0)
     assert (tree.shape.names, tree.shape.profits, tree.deadline_s) == (("b",), (2.0,), 6.0)
 
 
 def test_a_query_given_anew_keeps_what_was_learnt_of_its_steps() -> None:
     graph = StepGraph()
-    graph.add("p", [Step("a"), Step("b", ("a",))], weight=1.0, validity_s=5.0)
-    graph.ran("a", 3.0)
-    graph.add("p", [Step("a"), Step("c", ("a",))], weight=1.0, validity_s=5.0)
+    graph.add("p", [GraphStep("a"), GraphStep("b", ("a",))], weight=1.0, validity_s=5.0)
+    graph.record_run("a", 3.0)
+    graph.add("p", [GraphStep("a"), GraphStep("c", ("a",))], weight=1.0, validity_s=5.0)
     assert graph.cost("a").seconds == 3.0
 
 
@@ -75,7 +75,7 @@ def test_a_tree_keeps_all_that_its_graph_asks_for(seed: int) -> None:
     for number in range(size):
         count = int(rng.integers(0, min(number, 3) + 1))
         read = tuple(f"s{source}" for source in sorted(rng.choice(number, count, replace=False))) if count else ()
-        steps.append(Step(f"s{number}", read))
+        steps.append(GraphStep(f"s{number}", read))
     graph, by_token = StepGraph(), {step.token: step for step in steps}
     for query in range(int(rng.integers(1, 6))):
         last = steps[int(rng.integers(0, size))]
@@ -89,7 +89,13 @@ def test_a_tree_keeps_all_that_its_graph_asks_for(seed: int) -> None:
 
 def test_sources_that_one_merge_reads_stand_in_a_row() -> None:
     graph = StepGraph()
-    steps = [Step("a"), Step("b", ("a",)), Step("c", ("a",)), Step("d", ("c",)), Step("e", ("b", "d"))]
+    steps = [
+        GraphStep("a"),
+        GraphStep("b", ("a",)),
+        GraphStep("c", ("a",)),
+        GraphStep("d", ("c",)),
+        GraphStep("e", ("b", "d")),
+    ]
     graph.add("difference", steps, weight=1.0, validity_s=1.0)
     shape = graph.tree(now_s=0.0).shape
     assert shape.names == ("a", "b", "c", "d", "e")
@@ -99,22 +105,26 @@ def test_sources_that_one_merge_reads_stand_in_a_row() -> None:
 @pytest.mark.parametrize(
     ("steps", "given", "said"),
     [
-        ([Step("a", ("c",)), Step("b", ("a",)), Step("c", ("b",))], {}, "got a circle, each reading the next: "),
-        ([Step("a", ("a",))], {}, "a -> a; break it"),
-        ([Step("a", ("b",))], {}, "reads 'b', which is no step of it"),
+        (
+            [GraphStep("a", ("c",)), GraphStep("b", ("a",)), GraphStep("c", ("b",))],
+            {},
+            "got a circle, each reading the next: ",
+        ),
+        ([GraphStep("a", ("a",))], {}, "a -> a; break it"),
+        ([GraphStep("a", ("b",))], {}, "reads 'b', which is no step of it"),
         ([], {}, "needs at least one step"),
-        ([Step("a")], {"weight": 0.0}, "'bad' needs a weight above 0; got 0.0"),
-        ([Step("a")], {"weight": math.nan}, "needs a weight above 0; got nan"),
-        ([Step("a")], {"validity_s": -1.0}, "'bad' needs a validity above 0; got -1.0"),
-        ([Step("a")], {"validity_s": math.inf}, "needs a validity above 0; got inf"),
-        ([Step("stands", ("elsewhere",)), Step("elsewhere")], {}, "reads ('elsewhere',), but elsewhere ()"),
+        ([GraphStep("a")], {"weight": 0.0}, "'bad' needs a weight above 0; got 0.0"),
+        ([GraphStep("a")], {"weight": math.nan}, "needs a weight above 0; got nan"),
+        ([GraphStep("a")], {"validity_s": -1.0}, "'bad' needs a validity above 0; got -1.0"),
+        ([GraphStep("a")], {"validity_s": math.inf}, "needs a validity above 0; got inf"),
+        ([GraphStep("stands", ("elsewhere",)), GraphStep("elsewhere")], {}, "reads ('elsewhere',), but elsewhere ()"),
     ],
 )
 def test_a_query_that_cannot_stand_is_refused_and_changes_nothing(
-    steps: list[Step], given: dict[str, float], said: str
+    steps: list[GraphStep], given: dict[str, float], said: str
 ) -> None:
     graph = StepGraph()
-    graph.add("good", [Step("stands")], weight=1.0, validity_s=1.0)
+    graph.add("good", [GraphStep("stands")], weight=1.0, validity_s=1.0)
     with pytest.raises(InvalidWork, match=re.escape(said)):
         graph.add("bad", steps, **{"weight": 1.0, "validity_s": 1.0, **given})
     assert graph.sharing().queries == 1
@@ -124,13 +134,13 @@ def test_a_query_that_cannot_stand_is_refused_and_changes_nothing(
 @pytest.mark.parametrize("profits", [{}, {"nobody": 1.0}, {"p": 0.0}, {"p": math.nan}])
 def test_a_tree_of_nothing_is_refused(profits: dict[str, float]) -> None:
     graph = StepGraph()
-    graph.add("p", [Step("a")], weight=1.0, validity_s=1.0)
+    graph.add("p", [GraphStep("a")], weight=1.0, validity_s=1.0)
     with pytest.raises(InvalidWork, match="a tree of jobs needs"):
         graph.tree(profits, now_s=0.0)
 
 
 def test_costs_follow_what_is_measured() -> None:
-    cost = MeasuredCost(Step("a", projected_s=7.0))
+    cost = MeasuredCost(GraphStep("a", projected_s=7.0))
     assert cost.seconds == 7.0
     taken = [2.0, 3.0, 2.5, 4.0]
     expected = taken[0]
@@ -143,7 +153,7 @@ def test_costs_follow_what_is_measured() -> None:
 
 
 def test_a_step_whose_cost_leaps_is_recognised_and_gets_its_mean() -> None:
-    cost = MeasuredCost(Step("a"))
+    cost = MeasuredCost(GraphStep("a"))
     taken = [0.01] * ENOUGH + [5.0]
     for seconds in taken:
         cost.add(seconds)
@@ -157,7 +167,7 @@ def test_a_step_whose_cost_leaps_is_recognised_and_gets_its_mean() -> None:
 
 
 def test_a_step_that_is_declared_unpredictable_gets_its_mean() -> None:
-    cost = MeasuredCost(Step("join", predictable=False))
+    cost = MeasuredCost(GraphStep("join", predictable=False))
     for seconds in (1.0, 2.0, 6.0):
         cost.add(seconds)
     assert not cost.predictable
@@ -166,8 +176,8 @@ def test_a_step_that_is_declared_unpredictable_gets_its_mean() -> None:
 
 def test_a_clock_that_steps_back_teaches_no_cost() -> None:
     graph = StepGraph()
-    graph.add("p", [Step("a")], weight=1.0, validity_s=1.0)
+    graph.add("p", [GraphStep("a")], weight=1.0, validity_s=1.0)
     with pytest.raises(InvalidWork, match="was a clock set back"):
-        graph.ran("a", -0.5)
-    graph.ran("a", 0.0)
+        graph.record_run("a", -0.5)
+    graph.record_run("a", 0.0)
     assert graph.tree(now_s=0.0).shape.costs_s[0] > 0

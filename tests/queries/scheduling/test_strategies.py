@@ -5,16 +5,16 @@ import pytest
 
 from hypergrid.core.errors import NotFound
 from queries.scheduling.job_tree import JobTree, Shape
-from queries.scheduling.ordered import SPARE, Order, Ordered, by_profit
-from queries.scheduling.strategies import STRATEGIES, deadline_dominant, make_strategy, profit_dominant
-from queries.scheduling.strategy import NEVER_S, Strategy, Work
+from queries.scheduling.ordered import SPARE, Order, Ordered, profit_key
+from queries.scheduling.strategies import STRATEGIES, make_deadline_dominant, make_profit_dominant, make_strategy
+from queries.scheduling.strategy import NEVER_S, SchedulingStrategy, Work
 from tests.queries.scheduling.trees import random_tree
 
 ALL = sorted(STRATEGIES)
 
 
-def tree(rng: np.random.Generator, now_s: float, *, most: int = 9) -> JobTree:
-    parents, costs, profits = random_tree(rng, most=most)
+def tree(rng: np.random.Generator, now_s: float, *, maximum: int = 9) -> JobTree:
+    parents, costs, profits = random_tree(rng, maximum=maximum)
     names = tuple(f"operator {number}" for number in range(len(parents)))
     return JobTree(Shape(names, parents, costs, profits), now_s, now_s + float(rng.uniform(1, 60)))
 
@@ -143,7 +143,7 @@ def test_a_worker_of_round_robin_does_not_wait_for_what_another_makes() -> None:
     assert name_of(strategy.next(0.0)) == "r"
 
 
-def running_one(order: Order, first: JobTree, *others: JobTree) -> tuple[Strategy, Work]:
+def running_one(order: Order, first: JobTree, *others: JobTree) -> tuple[SchedulingStrategy, Work]:
     strategy = Ordered("tried", "fragments", order)
     strategy.push(first, 0.0)
     running = strategy.next(0.0)
@@ -154,7 +154,7 @@ def running_one(order: Order, first: JobTree, *others: JobTree) -> tuple[Strateg
 
 
 def test_what_is_denser_runs_instead_and_what_ran_goes_on_with_what_is_left() -> None:
-    strategy, running = running_one(Order(by_profit), single("first", cost_s=9.0, profit=9.0, deadline_s=90.0))
+    strategy, running = running_one(Order(profit_key), single("first", cost_s=9.0, profit=9.0, deadline_s=90.0))
     running.cost_s = 4.0
     strategy.push(single("less", cost_s=1.0, profit=2.0, deadline_s=90.0), 5.0)
     # 9 for the 4 s that are left is denser than 2 for 1
@@ -170,7 +170,7 @@ def test_who_is_about_to_be_late_gets_a_last_ditch_if_it_is_dense_enough() -> No
     strong = single("strong", cost_s=10.0, profit=10.0, deadline_s=90.0)
     weak = single("weak", cost_s=10.0, profit=6.0, deadline_s=14.0)
     fair = single("fair", cost_s=10.0, profit=7.0, deadline_s=15.0)
-    strategy, running = running_one(profit_dominant(0.65), strong, weak, fair)
+    strategy, running = running_one(make_profit_dominant(0.65), strong, weak, fair)
     assert strategy.alarm_s() == 4.0
     assert strategy.laxity_s(0.0) == 4.5
     assert strategy.challenge(running, 4.0) is None
@@ -186,7 +186,7 @@ def test_where_laxity_comes_first_only_what_is_much_denser_passes() -> None:
     urgent = single("urgent", cost_s=10.0, profit=10.0, deadline_s=11.0)
     alike = single("alike", cost_s=10.0, profit=12.0, deadline_s=14.0)
     denser = single("denser", cost_s=10.0, profit=14.0, deadline_s=15.0)
-    strategy, running = running_one(deadline_dominant(1.3), urgent, alike, denser)
+    strategy, running = running_one(make_deadline_dominant(1.3), urgent, alike, denser)
     assert name_of(running) == "urgent"
     assert strategy.challenge(running, 4.0) is None
     running.cost_s, running.value = 5.0, 5.0
@@ -204,7 +204,7 @@ def test_a_piece_without_laxity_waits_until_nothing_else_is_there() -> None:
 def test_equal_pieces_do_not_take_turns_at_their_last_ditch() -> None:
     # Two pieces of one density, u below 1: each may pass the other once, when it is about to be late, not each block.
     strategy, running = running_one(
-        profit_dominant(),
+        make_profit_dominant(),
         single("one", cost_s=10.0, profit=10.0, deadline_s=11.0),
         single("other", cost_s=10.0, profit=10.0, deadline_s=12.0),
     )
@@ -220,7 +220,7 @@ def test_equal_pieces_do_not_take_turns_at_their_last_ditch() -> None:
 
 
 def test_what_waits_no_longer_takes_no_memory_for_ever() -> None:
-    strategy = Ordered("tried", "fragments", Order(by_profit))
+    strategy = Ordered("tried", "fragments", Order(profit_key))
     for number in range(20 * SPARE):
         # of two batches one is dense and runs; the other is not, and gets late where it lies
         strategy.push(single("dense", cost_s=1.0, profit=2.0, deadline_s=number + 9.0, ends_s=number + 9.0), number)

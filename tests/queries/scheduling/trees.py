@@ -10,9 +10,9 @@ Tree = tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]
 """Parents, costs, profits."""
 
 
-def random_tree(rng: np.random.Generator, *, most: int) -> Tree:
+def random_tree(rng: np.random.Generator, *, maximum: int) -> Tree:
     """Return a forest of up to so many jobs; leaves earn something, and one inner job in four."""
-    size = int(rng.integers(1, most + 1))
+    size = int(rng.integers(1, maximum + 1))
     parents = [-1 if job == 0 or rng.random() < 0.1 else int(rng.integers(0, job)) for job in range(size)]
     inner = set(parents)
     earns = [job not in inner or rng.random() < 0.25 for job in range(size)]

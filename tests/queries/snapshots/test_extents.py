@@ -29,7 +29,7 @@ def expected(archive: Archive) -> dict[str, tuple[int, int]]:
 
 
 def held(extents: SeriesExtents, archive: Archive) -> dict[str, tuple[int, int]]:
-    of = extents.of(archive)[AIR]
+    of = extents.read_extents(archive)[AIR]
     return {
         one.station: (int(first), int(last))
         for one, first, last in zip(archive.series(AIR), of.first_ns, of.last_ns, strict=True)
@@ -85,7 +85,7 @@ def test_random_commits_with_flags_that_are_judged_anew(archive: Archive) -> Non
         write(archive, number, [(*key, int(rng.choice([1, 2, 3, 4, 9]))) for key in sorted(keys)])
         if number % 3 == 2:
             stored = archive.latest().read(AIR, tests=True)
-            some = stored.take(rng.random(len(stored)) < 0.2)
+            some = stored.take_rows(rng.random(len(stored)) < 0.2)
             some.flag[:] = rng.choice([1, 2, 3, 4], len(some))
             with archive.commit(batch=f"judged {number}", message="", now_ns=START_NS) as writer:
                 writer.flags(some)

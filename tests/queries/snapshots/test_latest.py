@@ -35,7 +35,7 @@ def newest(archive: hg.OpenArchive) -> dict[str, tuple[int, float, int]]:
 
 
 def held(values: LatestValues) -> dict[str, tuple[int, float, int]]:
-    of = values.of(AIR)
+    of = values.read_newest(AIR)
     return {
         one.station: (int(stamp), float(value), int(flag))
         for one, stamp, value, flag in zip(of.series, of.time_ns, of.value, of.flag, strict=True)
@@ -121,7 +121,7 @@ def test_what_is_held_stays_at_hand_while_a_thread_reads_what_is_new(
         write(archive, 2, [("a", 60, 2.0, 1)])
         assert begun.wait(60)
         with values.steady() as held_archive:
-            assert held_archive.snapshot == values.of(AIR).snapshot == first
+            assert held_archive.snapshot == values.read_newest(AIR).snapshot == first
         assert not values.look()
         go_on.set()
         ends = time.monotonic() + 60
@@ -137,16 +137,16 @@ def test_a_thread_that_looks_goes_on_after_what_it_cannot_read(
     write(archive, 1, [("a", 0, 1.0, 1)])
     values = LatestValues(hg.open(archive.path))
     values.prepare()
-    failed, updated = threading.Event(), latest._updated
+    failed, updated = threading.Event(), latest._update_newest
 
-    def fail_once(*given: Any) -> latest.Newest:  # noqa: ANN401 - handed on
+    def fail_once(*given: Any) -> latest.NewestReadings:  # noqa: ANN401 - handed on
         if not failed.is_set():
             failed.set()
             message = "a chunk is cut"
             raise DamagedArchive(message)
         return updated(*given)
 
-    monkeypatch.setattr(latest, "_updated", fail_once)
+    monkeypatch.setattr(latest, "_update_newest", fail_once)
     write(archive, 2, [("a", 60, 2.0, 1)])
     with values.kept_recent(every_s=0.01):
         ends = time.monotonic() + 60

@@ -13,8 +13,8 @@ from hypergrid.core.flags import FAIL, GOOD, MEANINGS, MISSING, NOT_EVALUATED, S
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import DAY_NS, SECOND_NS, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES
-from queries.snapshots.quality import EXAMPLES, quality, reject_kinds, rejects_csv
-from queries.snapshots.snapshot_cache import MOST_KEPT, AtSnapshot
+from queries.snapshots.quality import EXAMPLES, assess_quality, reject_kinds, rejects_csv
+from queries.snapshots.snapshot_cache import MOST_KEPT, SnapshotCache
 
 START_NS = parse_instant("2007-10-01")
 STEP_NS = 3600 * SECOND_NS
@@ -58,7 +58,7 @@ def archive(tmp_path: Path) -> Archive:
 
 @pytest.mark.parametrize("days", [None, 1, 2, 30])
 def test_counts_are_those_of_the_readings_one_by_one(archive: Archive, days: int | None) -> None:
-    found = {(one.station, one.variable): one for one in quality(archive, days)}
+    found = {(one.station, one.variable): one for one in assess_quality(archive, days)}
     assert set(found) == {(station, name) for station in "ab" for name in ("air_temperature", "wind_speed")}
     for (station, variable), one in found.items():
         read = archive.read(variable, tests=True)
@@ -82,13 +82,13 @@ def test_flags_of_a_network_that_nobody_judged(tmp_path: Path) -> None:
     made = Archive.create(
         tmp_path / "archive", name="n", slice_s=3600, variables=[KNOWN_VARIABLES["air_temperature"]], now_ns=START_NS
     )
-    assert quality(made) == []
+    assert assess_quality(made) == []
     series = (Series("air_temperature", "a", 2.0, interval_s=3600, source="f/t"),)
     columns = np.zeros(3, np.int32), START_NS + np.arange(3) * STEP_NS, np.ones(3)
     flag = np.array([GOOD, NOT_EVALUATED, NOT_EVALUATED], np.uint8)
     with made.commit(batch="first", message="first", now_ns=START_NS) as writer:
         writer.readings(Readings(series, *columns, flag, columns[1]))
-    (one,) = quality(made.latest())
+    (one,) = assess_quality(made.latest())
     assert (one.flags, one.tests) == ({"good": 1, "not_evaluated": 2}, {})
 
 
@@ -124,17 +124,17 @@ def test_an_answer_is_worked_out_once_a_snapshot(archive: Archive) -> None:
         asked.append(days)
         return []
 
-    answers = AtSnapshot(hg.open(archive.path), work)
+    answers = SnapshotCache(hg.open(archive.path), work)
     for days in (1, 1, None, 1, None):
-        assert answers.of(days) == []
+        assert answers.get_answer(days) == []
     assert asked == [1, None]
     with archive.commit(batch="more", message="more", now_ns=START_NS) as writer:
         writer.rejects(REJECTS)
-    answers.of(1)
-    answers.of(1)
+    answers.get_answer(1)
+    answers.get_answer(1)
     assert asked == [1, None, 1]
     for days in range(2, MOST_KEPT + 2):
-        answers.of(days)
+        answers.get_answer(days)
     assert len(answers._held) == MOST_KEPT
-    answers.of(1)
+    answers.get_answer(1)
     assert asked[-1] == 1, "the oldest one is gone"

@@ -8,7 +8,7 @@ import pytest
 import hypergrid as hg
 from hypergrid.core.settings import Settings
 from queries.standing.service import StandingQueries
-from queries.standing.statistics import Update
+from queries.standing.statistics import StandingUpdate
 from tests.queries.standing.live import STATIONS, VARIABLES, Clock, Live
 
 
@@ -48,10 +48,10 @@ def standing(make_standing: Callable[..., StandingQueries]) -> StandingQueries:
 
 
 @pytest.fixture
-def evaluate(standing: StandingQueries) -> Callable[[], dict[str, Update]]:
+def evaluate(standing: StandingQueries) -> Callable[[], dict[str, StandingUpdate]]:
     """Evaluate until all is fresh; return what was told since, by query."""
 
-    def run() -> dict[str, Update]:
+    def run() -> dict[str, StandingUpdate]:
         standing.updates.clear()  # type: ignore[attr-defined]
         standing.runner.settle()
         return {update.name: update for update in standing.updates}  # type: ignore[attr-defined]

@@ -146,7 +146,7 @@ def test_a_test_alert_and_those_that_do_not_arrive_are_shown(live: Live, written
     assert done("show", live.folder, "hot", "--alerts", "0")["alerts"] == []
     # The server of these settings has no mail server, and allows no host.
     with StandingQueries(hg.open(live.folder), clock=time.time_ns) as standing:
-        while standing.carriers.carry():
+        while standing.notification_workers.deliver_next():
             pass
     status, out, _ = run("standing", "show", live.folder, "hot")
     assert status == 0

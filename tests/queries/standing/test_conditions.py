@@ -5,15 +5,15 @@ import pytest
 
 from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound
 from hypergrid.core.times import SECOND_NS
-from queries.standing.conditions import Missing, Rate, Rows, Threshold, condition_from_json, hysteresis
-from queries.standing.episodes import Episode, episodes_in, reconcile, standing_at
+from queries.standing.conditions import Missing, Rate, SurfaceRows, Threshold, apply_hysteresis, condition_from_json
+from queries.standing.episodes import Episode, find_episodes, find_standing_places, reconcile
 
 STEP_NS = 60 * SECOND_NS
 
 
-def rows_of(value: np.ndarray) -> Rows:
+def rows_of(value: np.ndarray) -> SurfaceRows:
     starts = np.arange(len(value), dtype=np.int64) * STEP_NS
-    return Rows(starts, starts + STEP_NS, value)
+    return SurfaceRows(starts, starts + STEP_NS, value)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -23,7 +23,9 @@ def test_hysteresis_equals_a_slow_look(seed: int) -> None:
     before = rng.random(4) < 0.5
     above = bool(rng.random() < 0.5)
     level, clear = (6.0, 4.0) if above else (3.0, 5.0)
-    found = hysteresis(values, before, above=level if above else None, below=None if above else level, clear=clear)
+    found = apply_hysteresis(
+        values, before, above=level if above else None, below=None if above else level, clear=clear
+    )
     for place in range(4):
         state = bool(before[place])
         for time, value in enumerate(values[:, place]):
@@ -52,10 +54,10 @@ def test_rates_and_silences_equal_a_slow_look(seed: int) -> None:
 
 
 def test_levels_take_units_and_changes_of_temperature_are_differences() -> None:
-    assert Threshold(above="86 degF", clear=28).settled("degC").above == pytest.approx(30)
-    assert Rate(above="9 K").settled("degC").above == pytest.approx(9)
+    assert Threshold(above="86 degF", clear=28).convert_levels("degC").above == pytest.approx(30)
+    assert Rate(above="9 K").convert_levels("degC").above == pytest.approx(9)
     with pytest.raises(InvalidUnit, match="'above' of the condition 'threshold'"):
-        Threshold(above="3 m").settled("degC")
+        Threshold(above="3 m").convert_levels("degC")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_conditions_that_say_nothing_clear_are_refused(document: object, error: 
 
 def test_hysteresis_on_the_wrong_side_is_refused() -> None:
     with pytest.raises(InvalidQuery, match="needs 'clear' at or below 'above', 5; got 6"):
-        Threshold(above=5, clear=6).settled("degC")
+        Threshold(above=5, clear=6).convert_levels("degC")
 
 
 def test_documents_come_back() -> None:
@@ -104,15 +106,15 @@ def test_judging_rows_again_in_any_pieces_gives_the_same_episodes(seed: int) -> 
         values[changed] = rng.integers(0, 10, (3, 2))
         first = int(changed[0])
         starts = np.arange(24, dtype=np.int64) * STEP_NS
-        before = standing_at(told, places, int(starts[first]))
-        state = hysteresis(values[first:], before, above=6.0, below=None, clear=4.0)
-        found = episodes_in(starts[first:], state, before, places)
+        before = find_standing_places(told, places, int(starts[first]))
+        state = apply_hysteresis(values[first:], before, above=6.0, below=None, clear=4.0)
+        found = find_episodes(starts[first:], state, before, places)
         told, changes = reconcile(told, found, int(starts[first]))
         raised += sum(change.happening == "raised" for change in changes)
         withdrawn += sum(change.happening == "withdrawn" for change in changes)
         cleared += sum(change.happening == "cleared" for change in changes)
-        whole = hysteresis(values, np.zeros(2, bool), above=6.0, below=None, clear=4.0)
-        at_once = episodes_in(starts, whole, np.zeros(2, bool), places)
+        whole = apply_hysteresis(values, np.zeros(2, bool), above=6.0, below=None, clear=4.0)
+        at_once = find_episodes(starts, whole, np.zeros(2, bool), places)
         expected = sorted(
             (one.place, one.onset_ns, one.cleared_ns or 0) for listed in at_once.values() for one in listed
         )

@@ -7,8 +7,8 @@ import pytest
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, InvalidUnit, NotFound
 from hypergrid.core.settings import Settings
-from queries.standing.definition import RESERVED, Conflict, check_reached, definition_from_json
-from queries.standing.repository import CatalogueDamaged, Progress, StandingStore, TooManyStanding
+from queries.standing.definition import RESERVED, Conflict, check_address, definition_from_json
+from queries.standing.repository import CatalogueDamaged, EvaluationProgress, StandingStore, TooManyStanding
 from queries.standing.service import StandingQueries
 from queries.web.routes.standing import router
 from tests.queries.standing.live import Clock, Live
@@ -128,13 +128,13 @@ def test_what_an_earlier_program_took_stands_and_can_be_removed(standing: Standi
     """One that may not be made now does not take the others with it."""
     document = {"name": "alerts", "query": AIR, "validity": "400day", "to": ["webhook:https://a.org/a\nb"]}
     made = definition_from_json(document, settings=None)
-    standing.store.add(made, Progress("unknown"), now_ns=0)
+    standing.store.add(made, EvaluationProgress("unknown"), now_ns=0)
     standing.add({"name": "calm", "query": AIR})
     standing.runner.settle()
     assert [one["name"] for one in standing.listing()] == ["alerts", "calm"]
     assert standing.test("alerts").number == 1
-    assert standing.carriers.carry()
-    assert standing.store.post() == {"refused": 1}
+    assert standing.notification_workers.deliver_next()
+    assert standing.store.count_messages() == {"refused": 1}
     standing.remove("alerts")
     assert [one["name"] for one in standing.listing()] == ["calm"]
 
@@ -214,17 +214,17 @@ def test_a_file_that_is_no_catalogue_is_told(tmp_path: Any) -> None:  # noqa: AN
 )  # fmt: skip
 def test_addresses_that_are_not_public_need_to_be_named(address: str) -> None:
     with pytest.raises(InvalidQuery, match=r"not a public address.*webhook_hosts"):
-        check_reached(address, ("hooks.example.org", "10.2.0.0/16"), "this alert")
+        check_address(address, ("hooks.example.org", "10.2.0.0/16"), "this alert")
     host = address.partition("%")[0].removeprefix("::ffff:")
     for named in (host, f"{host}/12" if "." in host else f"{host}/64"):
-        check_reached(address, ("hooks.example.org", named), "this alert")
+        check_address(address, ("hooks.example.org", named), "this alert")
 
 
 @pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"])
 def test_public_addresses_need_no_name(address: str) -> None:
-    check_reached(address, ("hooks.example.org",), "this alert")
+    check_address(address, ("hooks.example.org",), "this alert")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_who_names_this_machine_means_its_addresses(address: str) -> None:
-    check_reached(address, ("localhost:8080",), "this alert")
+    check_address(address, ("localhost:8080",), "this alert")

@@ -17,7 +17,7 @@ import pytest
 from hypergrid.archive.disk.row_checksums import DamagedState
 from hypergrid.core.settings import Settings
 from queries.standing import notifications
-from queries.standing.notifications import Carriers, Undelivered
+from queries.standing.notifications import NotificationWorkers, Undelivered
 from queries.standing.repository import CatalogueUnavailable
 from queries.standing.service import StandingQueries
 from tests.queries.standing.hook import Hook
@@ -47,7 +47,7 @@ def test_an_alert_arrives_once_with_its_id_and_a_test_says_that_it_is_one(
     live.add(10, {"2": 30.0})
     wait_until(lambda: len(hook.got) == 1)
     standing.test("hot")
-    wait_until(lambda: standing.store.post().get("sent") == 2)
+    wait_until(lambda: standing.store.count_messages().get("sent") == 2)
     (path, first), (_, second) = hook.got
     assert path == "/a"
     assert (first["id"], first["happening"], first["place"]) == ("live-1", "raised", "2")
@@ -85,7 +85,7 @@ def test_letters_to_webhooks_are_signed_as_standard_webhooks_says(
 
 def test_the_signature_is_that_of_the_standards_example() -> None:
     secret, letter = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek"
-    found = notifications.signature(secret, letter, "1614265330", '{"test": 2432232314}')
+    found = notifications.sign_message(secret, letter, "1614265330", '{"test": 2432232314}')
     assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
@@ -117,7 +117,7 @@ def test_letters_go_on_after_a_full_disk(
 ) -> None:
     standing = make_standing(webhook_hosts=(hook.host,))
     standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
-    sending, tried = standing.store.sending, []
+    sending, tried = standing.store.mark_sending, []
 
     def failing(letter: int) -> object:
         tried.append(letter)
@@ -126,11 +126,11 @@ def test_letters_go_on_after_a_full_disk(
             raise sqlite3.OperationalError(message)
         return sending(letter)
 
-    monkeypatch.setattr(standing.store, "sending", failing)
+    monkeypatch.setattr(standing.store, "mark_sending", failing)
     standing.start()
     live.add(10, {"2": 30.0})
     wait_until(lambda: len(hook.got) == 1)
-    wait_until(lambda: standing.store.post() == {"sent": 1})
+    wait_until(lambda: standing.store.count_messages() == {"sent": 1})
     assert not hook.got[0][1]["possible_repeat"]
 
 
@@ -151,8 +151,8 @@ def test_a_webhook_that_hangs_or_redirects_holds_up_nobody(
     for slice_ in range(11, 14):
         live.add(slice_, {"2": 30.0})
     wait_until(standing.runner.is_fresh)
-    wait_until(lambda: standing.carriers.failures >= 2)
-    wait_until(lambda: standing.store.post() == {"sent": 1, "waiting": 2})
+    wait_until(lambda: standing.notification_workers.failures >= 2)
+    wait_until(lambda: standing.store.count_messages() == {"sent": 1, "waiting": 2})
     assert not any(path == "/elsewhere" for path, _ in hook.got)
 
 
@@ -164,17 +164,17 @@ def test_hosts_that_drip_hold_up_nobody(
 ) -> None:
     """Each byte comes long before a read gives up; only the whole takes too long."""
     monkeypatch.setattr(notifications, "TIMEOUT_S", 1.0)
-    dripping = [Hook() for _ in range(notifications.CARRIERS)]
+    dripping = [Hook() for _ in range(notifications.WORKERS)]
     standing = make_standing(webhook_hosts=("127.0.0.1",))
     for number, one in enumerate(dripping):
         standing.add({"name": f"drip{number}", "query": AIR, "condition": HOT, "to": [one.url("/drip")]})
         standing.test(f"drip{number}")
     standing.add({"name": "good", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
     standing.test("good")
-    standing.carriers.start()
+    standing.notification_workers.start()
     wait_until(lambda: len(hook.got) == 1)
-    wait_until(lambda: standing.carriers.failures >= len(dripping))
-    wait_until(lambda: standing.store.post().get("sent") == 1)
+    wait_until(lambda: standing.notification_workers.failures >= len(dripping))
+    wait_until(lambda: standing.store.count_messages().get("sent") == 1)
     for one in dripping:
         # The line is shut, so that nothing goes on behind our back.
         assert one.hung_up.wait(60)
@@ -220,9 +220,9 @@ def test_what_is_refused_for_itself_holds_up_no_other(
     standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url(f"/answers/{answer}")]})
     for _ in range(4):
         standing.test("hot")
-    while standing.carriers.carry():
+    while standing.notification_workers.deliver_next():
         pass
-    assert standing.store.post() == post
+    assert standing.store.count_messages() == post
     first, *others = [body["number"] for _, body in hook.got]
     assert first == 1
     assert others == ([2, 3, 4] if "sent" in post else [])
@@ -237,8 +237,8 @@ def test_how_a_letter_ended_is_written_down_once_it_can_be(
     send = {
         "webhook": lambda letter, body: notifications.send_webhook(letter.target.address, body, (hook.host,), "whsec_")
     }
-    carriers = Carriers(standing.store, "live", send, monotonic=lambda: now[0])
-    sent, tried = standing.store.sent, []
+    carriers = NotificationWorkers(standing.store, "live", send, monotonic=lambda: now[0])
+    sent, tried = standing.store.mark_sent, []
 
     def failing(*ended: Any) -> None:  # noqa: ANN401
         tried.append(ended)
@@ -247,22 +247,22 @@ def test_how_a_letter_ended_is_written_down_once_it_can_be(
             raise CatalogueUnavailable(message)
         sent(*ended)
 
-    monkeypatch.setattr(standing.store, "sent", failing)
+    monkeypatch.setattr(standing.store, "mark_sent", failing)
     # It did not arrive, which cannot be noted twice; then it goes again, without a new start.
     standing.test("hot")
     hook.failures = 1
     for _ in range(2):
         with pytest.raises(CatalogueUnavailable):
-            carriers.carry()
-        assert standing.store.post() == {"sending": 1}
-    assert not carriers.carry()
-    assert standing.store.post() == {"waiting": 1}
+            carriers.deliver_next()
+        assert standing.store.count_messages() == {"sending": 1}
+    assert not carriers.deliver_next()
+    assert standing.store.count_messages() == {"waiting": 1}
     # It arrived, which cannot be noted; it does not go again.
     now[0] = 10.0
     with pytest.raises(CatalogueUnavailable):
-        carriers.carry()
-    assert not carriers.carry()
-    assert standing.store.post() == {"sent": 1}
+        carriers.deliver_next()
+    assert not carriers.deliver_next()
+    assert standing.store.count_messages() == {"sent": 1}
     assert [body["possible_repeat"] for _, body in hook.got] == [False, True]
 
 
@@ -278,12 +278,12 @@ def test_a_failure_is_tried_again_later_marked_as_a_possible_repeat(
     send = {
         "webhook": lambda letter, body: notifications.send_webhook(letter.target.address, body, (hook.host,), "whsec_")
     }
-    carriers = Carriers(standing.store, "live", send, monotonic=lambda: now[0])
+    carriers = NotificationWorkers(standing.store, "live", send, monotonic=lambda: now[0])
     hook.failures = 3
     pauses = []
-    while standing.store.post() != {"sent": 1}:
+    while standing.store.count_messages() != {"sent": 1}:
         before = len(hook.got)
-        while not (carriers.carry() or len(hook.got) > before):
+        while not (carriers.deliver_next() or len(hook.got) > before):
             now[0] += 0.5
         pauses.append(now[0])
     assert [body["possible_repeat"] for _, body in hook.got] == [False, True, True, True]
@@ -299,11 +299,11 @@ def test_what_a_dead_process_was_sending_is_sent_again_and_says_so(
     first = make_standing(webhook_hosts=(hook.host,))
     first.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
     first.test("hot")
-    ((letter, _),) = first.store.letters()
-    assert first.store.sending(letter) is not None
+    ((letter, _),) = first.store.list_waiting()
+    assert first.store.mark_sending(letter) is not None
     # It dies here.
     second = make_standing(webhook_hosts=(hook.host,))
-    second.carriers.start()
+    second.notification_workers.start()
     wait_until(lambda: len(hook.got) == 1)
     assert hook.got[0][1]["possible_repeat"]
 
@@ -317,8 +317,8 @@ def test_a_host_that_is_allowed_no_more_is_refused_for_good(
     )
     standing = make_standing()
     standing.test("hot")
-    assert standing.carriers.carry()
-    assert standing.store.post() == {"refused": 1}
+    assert standing.notification_workers.deliver_next()
+    assert standing.store.count_messages() == {"refused": 1}
     assert hook.got == []
 
 
@@ -359,8 +359,8 @@ def test_mail_goes_to_the_server_of_the_settings(make_standing: Callable[..., St
     # The name of a place is what a station's file says.
     body = {**standing.test("hot").body, "place": "no\r\nBcc: all@example.org\nwhere"}
     standing.store._db.execute("UPDATE alerts SET body = ?", (json.dumps(body),))
-    assert standing.carriers.carry()
-    assert standing.store.post() == {"sent": 1}
+    assert standing.notification_workers.deliver_next()
+    assert standing.store.count_messages() == {"sent": 1}
     thread.join(10)
     text = "\n".join(said)
     assert "To: warden@example.org" in text
@@ -379,7 +379,7 @@ def test_without_a_mail_server_mail_waits_and_says_why(make_standing: Callable[.
     standing = make_standing()
     standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": ["email:warden@example.org"]})
     standing.test("hot")
-    assert standing.carriers.carry()
-    assert standing.store.post() == {"waiting": 1}
+    assert standing.notification_workers.deliver_next()
+    assert standing.store.count_messages() == {"waiting": 1}
     with pytest.raises(Undelivered, match="give the setting 'mail_server'"):
         notifications.send_mail("warden@example.org", {}, Settings())

@@ -10,13 +10,13 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import DAY_NS, format_instant
 from queries.standing.definition import definition_from_json
 from queries.standing.incremental_tasks import newest_ns
-from queries.standing.repository import Found, Progress
+from queries.standing.repository import EvaluationProgress, EvaluationResult
 from queries.standing.service import StandingQueries
-from queries.standing.statistics import Update
+from queries.standing.statistics import StandingUpdate
 from tests.queries.standing.live import START_NS, STATIONS, STEP_NS, Live
 from tests.queries.standing.test_runner import HOT, MEAN, query
 
-Evaluate = Callable[[], dict[str, Update]]
+Evaluate = Callable[[], dict[str, StandingUpdate]]
 DAY = DAY_NS // STEP_NS
 """Slices of a day."""
 EACH_MINUTE = {"op": "interpolate", "method": "linear", "time": "2min", "params": {"max_gap": "6min"}}
@@ -140,7 +140,7 @@ def test_what_a_catalogue_holds_that_could_never_be_judged_fails_alone(
         ("odd", {"kind": "rate", "above": 1, "over": "3min"}),
     ):
         definition = definition_from_json(query(name, condition=condition))
-        standing.store.add(definition, Progress(live.archive.snapshot, START_NS), now_ns=START_NS)
+        standing.store.add(definition, EvaluationProgress(live.archive.snapshot, START_NS), now_ns=START_NS)
     live.add(10, {"1": 30.0})
     evaluate()
     assert standing.runner.status("good").error == ""
@@ -200,7 +200,9 @@ def test_what_is_found_bit_by_bit_is_what_one_look_finds(
     for entry in standing.store.entries():
         anew = standing.add({**entry.definition.to_json(), "name": f"{entry.name}-again"})
         # As if everything had come at once.
-        standing.store.keep([Found(anew.name, Progress("not known any more", entry.progress.since_ns))])
+        standing.store.keep(
+            [EvaluationResult(anew.name, EvaluationProgress("not known any more", entry.progress.since_ns))]
+        )
     standing.runner.settle()
     again = {entry.name.removesuffix("-again"): episodes(entry) for entry in standing.store.entries()[len(found) :]}
     assert again == found

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import numpy as np
 
 from hypergrid.core.times import SECOND_NS
-from queries.standing.alert_evaluation import MOST_EPISODES, _remembered
-from queries.standing.episodes import Episode, episodes_in, reconcile, standing_at
+from queries.standing.alert_evaluation import MOST_EPISODES, _select_remembered
+from queries.standing.episodes import Episode, find_episodes, find_standing_places, reconcile
 from queries.standing.service import StandingQueries
-from queries.standing.statistics import Update
+from queries.standing.statistics import StandingUpdate
 from tests.queries.standing.live import STEP_NS, Clock, Live
 from tests.queries.standing.test_runner import HOT, query
 
-Evaluate = Callable[[], dict[str, Update]]
+Evaluate = Callable[[], dict[str, StandingUpdate]]
 
 
 def test_however_many_episodes_stand_each_is_raised_once() -> None:
@@ -21,10 +21,10 @@ def test_however_many_episodes_stand_each_is_raised_once() -> None:
     told = []
     for slice_ in range(4):
         starts = np.array([slice_ * STEP_NS])
-        before = standing_at(standing, places, int(starts[0]))
+        before = find_standing_places(standing, places, int(starts[0]))
         state = np.full((1, len(places)), slice_ < 3)
-        episodes, changes = reconcile(standing, episodes_in(starts, state, before, places), int(starts[0]))
-        standing = _remembered(episodes, int(starts[0]))
+        episodes, changes = reconcile(standing, find_episodes(starts, state, before, places), int(starts[0]))
+        standing = _select_remembered(episodes, int(starts[0]))
         told.append([change.happening for change in changes])
     assert told == [["raised"] * len(places), [], [], ["cleared"] * len(places)]
     # What is over is forgotten at last, the oldest first.

@@ -72,11 +72,11 @@ def prove(folder: Path, *, kills: int, queries: int, slices: int) -> tuple[int, 
     with StandingQueries(hg.open(live.folder), Settings(), clock=time.time_ns) as standing:
         ends = time.monotonic() + PATIENCE_S
         total = sum(expected.values())
-        while standing.store.post().get("sent", 0) < total and time.monotonic() < ends:
+        while standing.store.count_messages().get("sent", 0) < total and time.monotonic() < ends:
             time.sleep(0.2)
         server.kill()
         kept = standing.alerts(limit=1_000_000)
-        assert standing.store.post() == {"sent": total}
+        assert standing.store.count_messages() == {"sent": total}
     found = Counter((one["query"], one["happening"], one["place"], one["since"]) for one in kept)
     assert found == expected
     got = [body for _, body in hook.got]

@@ -9,7 +9,7 @@ import hypergrid as hg
 from hypergrid.archive import Archive
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.readings import Position, Station
-from hypergrid.perspective.build.plan_memo import Known
+from hypergrid.perspective.build.plan_memo import PlanMemo
 from hypergrid.perspective.tree.perspective import Perspective
 from tests.queries.standing.live import START_NS, STATIONS, Live
 from tests.queries.standing.test_runner import MAP, MEAN
@@ -39,11 +39,11 @@ DOCUMENTS: dict[str, Mapping[str, Any]] = {
 
 
 def told(here: Perspective) -> list[tuple[str, str, tuple[str, ...]]]:
-    return [(item.token, item.unit, item.steps) for item in here.chain()]
+    return [(item.token, item.unit, item.steps) for item in here.list_chain()]
 
 
 def test_what_is_shared_changes_no_query(live: Live) -> None:
-    known = Known()
+    known = PlanMemo()
     moved = [Station(one, f"Station {one}", (Position(None, x + 1e-3, y, 2400.0),)) for one, (x, y) in STATIONS.items()]
     for change in (lambda: live.everywhere(10, 6.0), lambda: live.add(11, {"2": 6.0}), lambda: place(live, moved)):
         change()
@@ -56,7 +56,7 @@ def test_what_is_shared_changes_no_query(live: Live) -> None:
 
 
 def test_equal_parts_are_one_object_and_errors_are_told_again(live: Live) -> None:
-    known, opened = Known(), hg.open(live.folder)
+    known, opened = PlanMemo(), hg.open(live.folder)
     asked = [{"variable": "air_temperature", **DOCUMENTS[name]} for name in ("map", "smaller", "of all")]
     first, second, third = (opened.query(one, known=known).surface().perspective for one in asked)
     assert first.source is second.source

@@ -15,12 +15,12 @@ from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Position, Station
 from hypergrid.core.times import SECOND_NS
 from queries.jobs.records import NotReady
-from queries.standing.repository import Found
+from queries.standing.repository import EvaluationResult
 from queries.standing.service import StandingQueries
-from queries.standing.statistics import Update
+from queries.standing.statistics import StandingUpdate
 from tests.queries.standing.live import START_NS, STATIONS, Clock, Live
 
-Evaluate = Callable[[], dict[str, Update]]
+Evaluate = Callable[[], dict[str, StandingUpdate]]
 MEAN = {"op": "aggregate", "function": "mean", "time": "4min", "params": {"min_coverage": 0}}
 MAP = {
     "op": "interpolate",
@@ -160,8 +160,8 @@ def test_episodes_are_those_of_the_surface_whatever_the_order(
             # As after a kill: what was not written down is lost.
             standing.runner._dirty.clear()
             standing.runner._kept.clear()
-            standing.runner._standing.clear()
-            standing.runner._version = standing.runner._taken = None
+            standing.runner._states.clear()
+            standing.runner._version = standing.runner._seen_snapshot = None
     standing.runner.settle()
     for entry in standing.store.entries():
         again = {**entry.definition.to_json(), "name": f"{entry.name}-again"}
@@ -177,9 +177,9 @@ def test_episodes_are_those_of_the_surface_whatever_the_order(
 
 
 def _from_the_start(anew: Any, entry: Any) -> Any:  # noqa: ANN401
-    from queries.standing.repository import Found, Progress  # noqa: PLC0415
+    from queries.standing.repository import EvaluationProgress, EvaluationResult  # noqa: PLC0415
 
-    return Found(anew.name, Progress("not known any more", entry.progress.since_ns))
+    return EvaluationResult(anew.name, EvaluationProgress("not known any more", entry.progress.since_ns))
 
 
 def test_a_query_that_always_fails_is_left_alone_ever_longer_and_harms_nobody(
@@ -196,7 +196,7 @@ def test_a_query_that_always_fails_is_left_alone_ever_longer_and_harms_nobody(
     evaluate()
     from queries.standing import shared_steps  # noqa: PLC0415
 
-    holding = shared_steps.holding
+    holding = shared_steps.hold_blocks
 
     def failing(evaluator: Any, here: Any, block: int) -> Any:  # noqa: ANN401
         if "7.17722" in str(here.topology.space.x.centres[0]) or here.topology.space.x.origin == 25838000000:
@@ -204,7 +204,7 @@ def test_a_query_that_always_fails_is_left_alone_ever_longer_and_harms_nobody(
             raise ArithmeticError(message)
         return holding(evaluator, here, block)
 
-    monkeypatch.setattr(shared_steps, "holding", failing)
+    monkeypatch.setattr(shared_steps, "hold_blocks", failing)
     pauses = []
     for slice_ in range(10, 16):
         live.everywhere(slice_, 6.0)
@@ -216,7 +216,7 @@ def test_a_query_that_always_fails_is_left_alone_ever_longer_and_harms_nobody(
         clock[0] += status.retry_s
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
     assert standing.statistics().failing == ("bad",)
-    monkeypatch.setattr(shared_steps, "holding", holding)
+    monkeypatch.setattr(shared_steps, "hold_blocks", holding)
     live.everywhere(16, 6.0)
     assert evaluate()["bad"].cells == 30 * 4
     assert standing.statistics().failing == ()
@@ -288,7 +288,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost_by_it(
     standing.add(query("hot", MEAN, condition=HOT, **{"class": "alert"}))
     keep, full = standing.store.keep, threading.Event()
 
-    def keeping(found: Sequence[Found]) -> object:
+    def keeping(found: Sequence[EvaluationResult]) -> object:
         if full.is_set():
             message = "database or disk is full"
             raise sqlite3.OperationalError(message)

@@ -15,9 +15,9 @@ from hypergrid.core.flags import NOT_EVALUATED
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import KNOWN_VARIABLES
-from queries.standing.liveness import FACTOR, Silence, learned_interval_ns
+from queries.standing.liveness import DEAD_FACTOR, LivenessState, learned_interval_ns
 from queries.standing.service import StandingQueries
-from queries.standing.statistics import Update
+from queries.standing.statistics import StandingUpdate
 from station_data.generate import generate
 from tests.queries.standing.live import START_NS, STEP_NS, Clock, Live
 
@@ -56,7 +56,7 @@ def _seconds(text: str) -> float:
 def heard(network: Network, tick_s: int) -> tuple[list[tuple[str, float, float, float]], dict[str, float]]:
     """Replay the arrivals; return each death as station, when it was told, last heard, bound [s], and the bounds."""
     everything = np.concatenate(list(network.arrivals.values()))
-    silence, episodes, told = Silence(tick_s * SECOND_NS // 2), [], []
+    silence, episodes, told = LivenessState(tick_s * SECOND_NS // 2), [], []
     places = {station: 0 for station in network.arrivals}
     # The station whose clock runs two hours ahead has no readings of the last two hours.
     for now in np.arange(everything.min() // tick_s * tick_s + tick_s, everything.max() - MARGIN_S, tick_s).tolist():
@@ -110,7 +110,7 @@ def prove(folder: Path, seed: int, *, days: int) -> None:
     for _, now, last, bound_s in told:
         # In time: at the first looks after the bound, and within twice the learned interval.
         assert 0 <= now - (last + bound_s) <= 2 * tick_s
-        assert now - last <= 2 * bound_s / FACTOR
+        assert now - last <= 2 * bound_s / DEAD_FACTOR
 
 
 def everything_ends(network: Network) -> float:
@@ -143,7 +143,9 @@ def prove_in_archive(folder: Path, seed: int, *, days: int, hours: int) -> None:
             archive = archive.latest()
             standing.runner.settle()
         memory = standing.store.entry("dead").progress.memory
-        bounds = {name: FACTOR * interval / 1e9 for name, (_, _, interval, _) in memory["stations"].items() if interval}
+        bounds = {
+            name: DEAD_FACTOR * interval / 1e9 for name, (_, _, interval, _) in memory["stations"].items() if interval
+        }
         told = []
         for alert in standing.alerts(limit=10_000):
             if alert["happening"] != "raised":
@@ -189,7 +191,7 @@ def test_an_interval_is_at_least_three_usual_gaps_and_grows_with_what_is_lost() 
 
 
 def test_a_dead_station_is_told_with_its_interval_and_a_sensor_that_fails_is_not(
-    standing: StandingQueries, live: Live, evaluate: Callable[[], dict[str, Update]]
+    standing: StandingQueries, live: Live, evaluate: Callable[[], dict[str, StandingUpdate]]
 ) -> None:
     standing.add({"name": "dead", "query": AIR, "condition": {"kind": "dead"}})
     for slice_ in range(10, 40):
@@ -203,7 +205,7 @@ def test_a_dead_station_is_told_with_its_interval_and_a_sensor_that_fails_is_not
         evaluate()
     (told,) = standing.alerts()
     assert (told["place"], told["happening"], told["learned_interval_s"]) == ("2", "raised", 360.0)
-    assert told["bound_s"] == FACTOR * 360.0
+    assert told["bound_s"] == DEAD_FACTOR * 360.0
     assert told["last_heard"] == "2007-10-01T01:18:00Z"
     # Four slices and a half, and the look at the fifth.
     assert told["since"] == "2007-10-01T01:27:00Z"
@@ -213,7 +215,7 @@ def test_a_dead_station_is_told_with_its_interval_and_a_sensor_that_fails_is_not
 
 
 def test_an_outage_of_the_whole_network_is_nobodys_death() -> None:
-    silence = Silence(60 * SECOND_NS)
+    silence = LivenessState(60 * SECOND_NS)
     arrivals = START_NS + np.arange(40) * STEP_NS
     episodes, changes = silence.hear(dict.fromkeys("abc", arrivals), [])
     assert silence.hear({}, episodes)[1] == changes == []
@@ -224,23 +226,23 @@ def test_an_outage_of_the_whole_network_is_nobodys_death() -> None:
     assert silence.outages == [(START_NS + 39 * STEP_NS, START_NS + 400 * STEP_NS)]
     interval_ns = silence.stations["a"].interval_ns
     # What was heard before changes nothing.
-    again = Silence.from_json(silence.to_json(), resolution_ns=60 * SECOND_NS)
+    again = LivenessState.from_json(silence.to_json(), resolution_ns=60 * SECOND_NS)
     assert again.hear(dict.fromkeys("abc", arrivals), episodes)[1] == []
     assert again.to_json() == silence.to_json()
     # One that stays away after the outage is dead by what it was silent before and after it.
     more = START_NS + np.arange(403, 420) * STEP_NS
     _, changes = silence.hear(dict.fromkeys("bc", more), episodes)
     assert [(one.happening, one.episode.place) for one in changes] == [("raised", "a")]
-    assert changes[0].episode.onset_ns == START_NS + 400 * STEP_NS + round(FACTOR * interval_ns)
+    assert changes[0].episode.onset_ns == START_NS + 400 * STEP_NS + round(DEAD_FACTOR * interval_ns)
     # One that died just before the outage, too, though nobody was heard meanwhile.
     _, changes = again.hear({"a": more, "b": more, "c": more[:1]}, episodes)
     assert [(one.happening, one.episode.place) for one in changes] == [("raised", "c")]
 
 
 def test_a_station_that_dies_with_the_network_is_told_after_it_comes_back() -> None:
-    silence = Silence(60 * SECOND_NS)
+    silence = LivenessState(60 * SECOND_NS)
     silence.learn(dict.fromkeys("abc", START_NS + np.arange(40) * STEP_NS))
-    bound = round(FACTOR * silence.stations["c"].interval_ns / STEP_NS)
+    bound = round(DEAD_FACTOR * silence.stations["c"].interval_ns / STEP_NS)
     back = START_NS + np.arange(400, 420) * STEP_NS
     _, changes = silence.hear(dict.fromkeys("ab", back), [])
     assert [(one.happening, one.episode.place) for one in changes] == [("raised", "c")]
@@ -248,7 +250,7 @@ def test_a_station_that_dies_with_the_network_is_told_after_it_comes_back() -> N
 
 
 def test_of_two_stations_the_death_of_one_is_told_by_the_other() -> None:
-    silence = Silence(60 * SECOND_NS)
+    silence = LivenessState(60 * SECOND_NS)
     every = START_NS + np.arange(80) * STEP_NS
     silence.learn(dict.fromkeys("ab", every[:40]))
     _, changes = silence.hear({"a": every[40:]}, [])
@@ -264,7 +266,7 @@ def test_of_two_stations_the_death_of_one_is_told_by_the_other() -> None:
 
 @pytest.mark.parametrize("with_others", [False, True])
 def test_an_arrival_far_ahead_moves_nobody(*, with_others: bool) -> None:
-    silence = Silence(60 * SECOND_NS)
+    silence = LivenessState(60 * SECOND_NS)
     every = START_NS + np.arange(200) * STEP_NS
     silence.learn(dict.fromkeys("abc", every[:40]))
     far = {"a": np.append(every[40], START_NS + 365 * 86_400 * SECOND_NS)}
@@ -281,7 +283,7 @@ def test_an_arrival_far_ahead_moves_nobody(*, with_others: bool) -> None:
 
 
 def test_a_query_tells_who_is_dead_already_and_nothing_of_long_ago(
-    standing: StandingQueries, live: Live, evaluate: Callable[[], dict[str, Update]]
+    standing: StandingQueries, live: Live, evaluate: Callable[[], dict[str, StandingUpdate]]
 ) -> None:
     # 3 was silent for an hour and came back; 2 is dead; 4 was heard too seldom.
     slices = [
@@ -316,7 +318,7 @@ def told(standing: StandingQueries) -> list[tuple[str, str]]:
 
 
 def test_a_network_that_nothing_comes_from_is_told_by_the_clock(
-    standing: StandingQueries, live: Live, clock: Clock, evaluate: Callable[[], dict[str, Update]]
+    standing: StandingQueries, live: Live, clock: Clock, evaluate: Callable[[], dict[str, StandingUpdate]]
 ) -> None:
     standing.add(SILENT)
     evaluate()

@@ -47,14 +47,14 @@ def test_what_was_found_for_a_query_is_not_told_for_another_of_its_name(
         runner.work()
     runner.settle()
     assert standing.alerts() == []
-    assert standing.store.letters() == []
+    assert standing.store.list_waiting() == []
     assert standing.show("frost")["standing"] == []
     live.everywhere(11, -60.0)
     runner.settle()
     assert [(one["rule"], one["place"]) for one in standing.alerts()] == [
         ("value below -50 degC", place) for place in STATIONS
     ]
-    assert {str(to) for _, to in standing.store.letters()} == {"email:new@x.org"}
+    assert {str(to) for _, to in standing.store.list_waiting()} == {"email:new@x.org"}
 
 
 def test_a_query_that_is_replaced_stays_paused_and_muted(standing: StandingQueries) -> None:
@@ -161,15 +161,15 @@ def test_one_process_at_a_time_keeps_an_archives_standing_queries(
     first, second = make_standing(), make_standing()
     first.add({"name": "hot", "query": AIR, "condition": HOT, "to": ["email:a@b.org"]})
     gate = threading.Event()
-    first.carriers._send = {"email": lambda *_: gate.wait(30)}
+    first.notification_workers._send = {"email": lambda *_: gate.wait(30)}
     first.start()
     first.test("hot")
-    wait_until(lambda: first.store.post() == {"sending": 1}, seconds=30)
+    wait_until(lambda: first.store.count_messages() == {"sending": 1}, seconds=30)
     words = rf"kept up to date by process {os.getpid()} on .*, since 2007-10-01T00:00Z; .*end that process first"
     with pytest.raises(ArchiveConflict, match=words):
         second.start()
     # The letter that the first has on its way is not taken from it.
-    assert second.store.post() == {"sending": 1}
+    assert second.store.count_messages() == {"sending": 1}
     live.everywhere(10, 30.0)
     wait_until(lambda: first.runner.is_fresh() and len(first.alerts()) >= 5, seconds=30)
     assert len(second.alerts()) == 5

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hypergrid.core.errors import TooLarge
-from queries.scheduling.step_graph import Step, StepGraph
+from queries.scheduling.step_graph import GraphStep, StepGraph
 from queries.standing import memory_limits, shared_steps
-from queries.standing.runner_metrics import FAIR
+from queries.standing.runner_metrics import FAIRNESS_SHARE
 from queries.standing.service import StandingQueries
 from tests.queries.standing.live import STATIONS, Live
 from tests.queries.standing.test_runner import HOT, MAP, MEAN, query
@@ -24,17 +24,17 @@ def slowly(standing: StandingQueries, monkeypatch: pytest.MonkeyPatch) -> Slowly
     def begin(block_s: float) -> list[float]:
         clock = [0.0]
         monkeypatch.setattr(standing.runner, "_monotonic", lambda: clock[0])
-        for name in ("_begun_s", "_polled_at_s", "_kept_at_s"):
+        for name in ("_round_start_s", "_polled_at_s", "_kept_at_s"):
             monkeypatch.setattr(standing.runner, name, 0.0)
-        compute = shared_steps.Round.compute
+        compute = shared_steps.SnapshotEvaluation.compute
 
-        def computed(self: shared_steps.Round, step: shared_steps.Computed) -> Iterator[float]:
+        def computed(self: shared_steps.SnapshotEvaluation, step: shared_steps.EvaluationStep) -> Iterator[float]:
             for blocks, _ in enumerate(compute(self, step), start=1):
                 clock[0] += block_s
                 step.seconds = blocks * block_s
                 yield block_s
 
-        monkeypatch.setattr(shared_steps.Round, "compute", computed)
+        monkeypatch.setattr(shared_steps.SnapshotEvaluation, "compute", computed)
         return clock
 
     return begin
@@ -78,7 +78,7 @@ def test_the_longest_waiting_query_gets_its_share_within_the_bound(
     assert told.fair_turns >= 2
     assert all(standing.runner.status(f"kept{number}").evaluations >= 1 for number in range(archives))
     # And the bound is no more than it must be.
-    assert longest_s > 0.5 * told.sharing.seconds_apart / FAIR
+    assert longest_s > 0.5 * told.sharing.seconds_apart / FAIRNESS_SHARE
 
 
 def test_a_query_that_failed_once_gets_its_share_all_the_same(
@@ -86,7 +86,7 @@ def test_a_query_that_failed_once_gets_its_share_all_the_same(
 ) -> None:
     clock = slowly(1.0)
     crowd(standing)
-    standing.runner._failed("kept0", OSError("disk full, once"), clock[0])
+    standing.runner._record_failure("kept0", OSError("disk full, once"), clock[0])
     for _ in rush(standing, live, clock, 120):
         told = standing.statistics()
         assert told.oldest_s <= told.longest_wait_s
@@ -220,7 +220,7 @@ def test_adding_a_query_looks_only_at_what_it_reads() -> None:
 
     graph._sources = Sources()
     for number in range(300):
-        steps = [Step("base"), Step(f"m{number}", ("base",)), Step(f"i{number}", (f"m{number}",))]
+        steps = [GraphStep("base"), GraphStep(f"m{number}", ("base",)), GraphStep(f"i{number}", (f"m{number}",))]
         graph.add(f"q{number}", steps, weight=1.0, validity_s=1.0)
     assert len(looked) <= 3 * 300
     assert len(graph.tree(now_s=0.0).shape.names) == 601

@@ -185,7 +185,7 @@ LONG: dict[str, Any] = SERIES | {"steps": MAP["steps"][:1] * 90 + SERIES["steps"
 
 def fill(kind: type[Journal | StandingStore], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have SQLite grow a file no further, as on a full disk."""
-    names = {Journal: "asked", StandingStore: "add"}
+    names = {Journal: "record_job", StandingStore: "add"}
     write = getattr(kind, names[kind])
 
     def written(store: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as of any store

@@ -17,7 +17,7 @@ from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
-from queries.web.auth.access import Access, Allowed, Rules
+from queries.web.auth.access import Access, CallerLimits, Rules
 from queries.web.auth.keys import KeyStore
 from tests.serving import serving
 
@@ -43,8 +43,8 @@ def address(archive: hg.OpenArchive, make_runner: Callable[..., Runner], tmp_pat
     """A server with access control, and a key for all of it, with which nobody can keep this machine busy."""
     store = KeyStore(tmp_path / "keys.sqlite")
     _, key = store.create("all", "admin", now_ns=time.time_ns())
-    small = Allowed(queries=Limits(cells=2000, seconds=1.0, bytes=1 << 28))
-    access = Access(store, time.time_ns, Rules(keyed=small, anonymous=Allowed()))
+    small = CallerLimits(queries=Limits(cells=2000, seconds=1.0, bytes=1 << 28))
+    access = Access(store, time.time_ns, Rules(keyed=small, anonymous=CallerLimits()))
     runner = make_runner(archive, capacity=100_000, allowed_bytes=1 << 29)
     with StandingQueries(archive, clock=time.time_ns, folder=tmp_path / "standing") as standing:
         app = create_app(runner, Catalogue(archive), standing=standing, access=access)

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
-from queries.web.responses.files import KEPT_FILES, SMALL_BYTES, sent
+from queries.web.responses.files import KEPT_FILES, SMALL_BYTES, file_response
 from tests.queries.conftest import SERIES
 from tests.serving import serving
 
@@ -120,7 +120,7 @@ def test_what_breaks_off_leaves_no_file(
     files = FastAPI()
     files.state = app.state
     # Larger than what the system holds of a connection.
-    files.get("/file")(lambda: sent(lambda: bytes(60 * SMALL_BYTES), media_type="application/x-netcdf"))
+    files.get("/file")(lambda: file_response(lambda: bytes(60 * SMALL_BYTES), media_type="application/x-netcdf"))
     with serving(files) as address:
         for _ in range(4):
             with httpx.stream("GET", f"{address}/file", timeout=60) as answer:
@@ -136,7 +136,7 @@ def test_what_waits_for_its_next_part_is_bounded(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     asked = httpx.Request("GET", "http://127.0.0.1/")
     for number in range(KEPT_FILES + 20):
-        answer = sent(
+        answer = file_response(
             lambda: bytes(SMALL_BYTES + 1), media_type="a/b", headers={"ETag": f'"{number}"'}, asked=asked,  # type: ignore[arg-type]
         )  # fmt: skip
         assert isinstance(answer, StreamingResponse)

@@ -144,17 +144,17 @@ def test_a_disk_without_a_free_byte(
 
 def test_a_line_of_the_audit_log_that_does_not_fit_leaves_nothing_of_itself(disk: Path) -> None:
     audit = Audit(disk / "audit.jsonl")
-    audit.note(now_ns=1, who="alice", what="before")
+    audit.note(now_ns=1, label="alice", what="before")
     ballast, noted = fill(disk), 1
     # The last page of the file has room for some lines, and for a part of one.
     with suppress(OSError):
         while noted < 1000:
-            audit.note(now_ns=1, who="alice", what="while it is full")
+            audit.note(now_ns=1, label="alice", what="while it is full")
             noted += 1
     with pytest.raises(OSError, match="No space left on device"):
-        audit.note(now_ns=1, who="alice", what="while it is full")
+        audit.note(now_ns=1, label="alice", what="while it is full")
     ballast.unlink()
-    audit.note(now_ns=1, who="alice", what="after")
+    audit.note(now_ns=1, label="alice", what="after")
     assert noted > 1
     assert len(audit.path.read_text("utf-8").splitlines()) == noted + 1
     assert list(find_damage(audit.path)) == []

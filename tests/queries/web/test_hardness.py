@@ -22,7 +22,7 @@ from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.web import server
 from queries.web.app import create_app
-from queries.web.auth.access import LOCAL, Access, Allowed, Caller
+from queries.web.auth.access import LOCAL, Access, Caller, CallerLimits
 from queries.web.auth.scopes import PROBES
 from queries.web.middleware import request_limits
 from tests.queries.conftest import MAP, SERIES, Gate
@@ -30,7 +30,7 @@ from tests.serving import SharedServer
 
 Document = dict[str, Any]
 JSON = {"Content-Type": "application/json"}
-SMALL = Caller("local", "this machine", "admin", Allowed(queries=Limits(cells=2000, seconds=1.0, bytes=1 << 28)))
+SMALL = Caller("local", "this machine", "admin", CallerLimits(queries=Limits(cells=2000, seconds=1.0, bytes=1 << 28)))
 """Somebody who may not keep this machine busy."""
 
 
@@ -295,7 +295,7 @@ def test_a_body_that_comes_too_slowly_is_refused(
     archive: hg.OpenArchive, make_runner: Callable[..., Runner], shared: SharedServer
 ) -> None:
     app = create_app(make_runner(archive), Catalogue(archive))
-    (middleware,) = [one for one in app.user_middleware if one.cls is request_limits.Requests]
+    (middleware,) = [one for one in app.user_middleware if one.cls is request_limits.RequestLimitsMiddleware]
     middleware.kwargs["body_s"] = 0.5
     with shared.serving(app) as made, socket.create_connection(host_and_port(made)) as one:
         one.sendall(
@@ -372,7 +372,7 @@ def test_more_requests_than_may_be_open_are_told_to_come_back(
     archive: hg.OpenArchive, make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = create_app(make_runner(archive), Catalogue(archive))
-    (middleware,) = [one for one in app.user_middleware if one.cls is request_limits.Requests]
+    (middleware,) = [one for one in app.user_middleware if one.cls is request_limits.RequestLimitsMiddleware]
     middleware.kwargs["most_open"] = 0
     client = TestClient(app, base_url="http://127.0.0.1")
     answer = client.get("/api/v1/variables")
@@ -538,7 +538,7 @@ def fuzzed(
 
 def test_who_is_local_is_so_in_this_file(fuzzed: Callable[[object], None]) -> None:
     assert LOCAL.allowed.queries.cells is None
-    assert Access(None, time.time_ns).caller(key=None, session=None).allowed.queries.cells == 2000
+    assert Access(None, time.time_ns).identify_caller(key=None, session=None).allowed.queries.cells == 2000
 
 
 @settings(max_examples=500, suppress_health_check=list(HealthCheck))

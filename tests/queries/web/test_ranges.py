@@ -20,7 +20,7 @@ import hypergrid as hg
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
-from queries.web.middleware.request_limits import Served
+from queries.web.middleware.request_limits import AccessLogEntry
 from queries.web.responses import files
 
 Document = dict[str, Any]
@@ -28,14 +28,14 @@ FILES = [
     *(f"{{done}}/result?f={form}" for form in ("geotiff", "netcdf", "parquet", "zarr", "csv")),
     "/api/v1/series?f=parquet", "/api/v1/series?f=netcdf", "{done}/zarr/value/c/0/0/0",
 ]  # fmt: skip
-SERVED: list[Served] = []
+SERVED: list[AccessLogEntry] = []
 
 
 @pytest.fixture
 def app(runner: Runner, archive: hg.OpenArchive) -> FastAPI:
     """Return the application, which notes how many bytes each answer took."""
     SERVED.clear()
-    return create_app(runner, Catalogue(archive), tell=(SERVED.append,))
+    return create_app(runner, Catalogue(archive), notify=(SERVED.append,))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from queries.scheduling.batching import Batching
 from queries.scheduling.job_tree import JobTree, Shape
-from queries.scheduling.strategy import Strategy, Work
+from queries.scheduling.strategy import SchedulingStrategy, Work
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Quality:
 
 def simulate(
     inputs: Sequence[Input],
-    strategy: Strategy,
+    strategy: SchedulingStrategy,
     batching: Batching,
     *,
     overheads: Overheads | None = None,
@@ -153,7 +153,7 @@ class _Run:
     def __init__(
         self,
         inputs: Sequence[Input],
-        strategy: Strategy,
+        strategy: SchedulingStrategy,
         batching: Batching,
         overheads: Overheads,
         late_runs: bool,  # noqa: FBT001 - made in one place
@@ -241,7 +241,7 @@ class _Run:
         """Let a piece go on until it is complete, or something happens: at least one tuple."""
         batch = work.tree
         assert isinstance(batch, TupleBatch)
-        expiries, unit_s, profit = batch.expiries_s, work.piece.cost_s, work.piece.profit
+        expiries, unit_s, profit = batch.expiries_s, work.fragment.cost_s, work.fragment.profit
         size = len(expiries)
         now_s = self._now_s
         place = self._begun.pop(work, 0)

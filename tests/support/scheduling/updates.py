@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from queries.scheduling.freshness import Tokens
-from queries.scheduling.step_graph import Step, StepGraph
-from queries.scheduling.strategy import Strategy
+from queries.scheduling.step_graph import GraphStep, StepGraph
+from queries.scheduling.strategy import SchedulingStrategy
 
 UserClass = Literal["alert", "user", "archive"]
 CLASSES: tuple[UserClass, ...] = ("alert", "user", "archive")
@@ -20,7 +20,7 @@ Profits = Literal["tokens", "weights"]
 class Standing:
     """Standing queries on one base, by name."""
 
-    steps: Mapping[str, tuple[Step, ...]]
+    steps: Mapping[str, tuple[GraphStep, ...]]
     """One to four perspectives each; the first ones are often those of others."""
     weights: Mapping[str, float]
     classes: Mapping[str, UserClass]
@@ -57,14 +57,14 @@ def random_standing(rng: np.random.Generator, *, queries: int = 30, sharing: flo
     sharing
         How likely each step but the last is one that another query has in its place already.
     """
-    steps: dict[str, tuple[Step, ...]] = {}
+    steps: dict[str, tuple[GraphStep, ...]] = {}
     weights: dict[str, float] = {}
     classes: dict[str, UserClass] = {}
-    known: dict[tuple[str, ...], list[Step]] = {}
+    known: dict[tuple[str, ...], list[GraphStep]] = {}
     for number in range(queries):
         kind: UserClass = "alert" if number % 5 == 0 else "user" if number % 5 in (1, 2) else "archive"
         name = f"{kind} {number}"
-        chain: list[Step] = []
+        chain: list[GraphStep] = []
         depth = int(rng.integers(2, 5))
         for level in range(depth):
             before = (chain[-1].token,) if chain else ()
@@ -72,7 +72,7 @@ def random_standing(rng: np.random.Generator, *, queries: int = 30, sharing: flo
             if there and level < depth - 1 and rng.random() < sharing:
                 chain.append(there[int(rng.integers(0, len(there)))])
                 continue
-            chain.append(Step(f"step {number}.{level}", before, projected_s=float(rng.uniform(0.2, 1.8))))
+            chain.append(GraphStep(f"step {number}.{level}", before, projected_s=float(rng.uniform(0.2, 1.8))))
             if level < depth - 1:
                 there.append(chain[-1])
         steps[name] = tuple(chain)
@@ -82,7 +82,7 @@ def random_standing(rng: np.random.Generator, *, queries: int = 30, sharing: flo
 
 
 def simulate_updates(
-    standing: Standing, strategy: Strategy, *, overload: float, slices: int = 60, profits: Profits = "tokens"
+    standing: Standing, strategy: SchedulingStrategy, *, overload: float, slices: int = 60, profits: Profits = "tokens"
 ) -> Updates:
     """Return how often each class is updated.
 
@@ -115,9 +115,9 @@ def simulate_updates(
         now_s = max(now_s, number * period_s)
         if tree is not None:
             strategy.withdraw(tree)
-        tokens.updated(standing.weights)
+        tokens.offer(standing.weights)
         # Every query is stale.
-        tree = graph.tree(tokens.stale() if profits == "tokens" else standing.weights, now_s=now_s)
+        tree = graph.tree(tokens.stale_queries() if profits == "tokens" else standing.weights, now_s=now_s)
         strategy.push(tree, now_s)
         while now_s < (number + 1) * period_s and (work := strategy.next(now_s)) is not None:
             now_s += work.cost_s

@@ -18,19 +18,19 @@ from starlette.types import Receive, Scope, Send
 import hypergrid as hg
 from hypergrid.core.errors import CannotListen, InvalidQuery
 from hypergrid.core.settings import Settings
-from queries.jobs.admission import asker
+from queries.jobs.admission import current_asker
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
-from queries.web.auth.access import COOKIE, MOST_OF_A_KEY, Access, Allowed, Rules
+from queries.web.auth.access import COOKIE, MOST_OF_A_KEY, Access, CallerLimits, Rules
 from queries.web.auth.audit import Audit
 from queries.web.auth.keys import SCOPES, KeyStore
 from queries.web.auth.keys import Scope as KeyScope
-from queries.web.auth.scopes import Undeclared, find
+from queries.web.auth.scopes import Undeclared, find_rule
 from queries.web.commands import rules_of
-from queries.web.middleware.rate_limit import Rates
-from queries.web.middleware.request_limits import Served, whence
+from queries.web.middleware.rate_limit import RateLimiter
+from queries.web.middleware.request_limits import AccessLogEntry, client_address
 from queries.web.server import listen
 from tests.queries.web.conftest import Clock
 
@@ -49,7 +49,7 @@ def make(
     standing = StandingQueries(archive, clock=clock, folder=tmp_path / "standing")
 
     def build(rules: Rules | None = None, **more: Any) -> TestClient:  # noqa: ANN401
-        access = Access(store, clock, rules or Rules(keyed=Allowed()))
+        access = Access(store, clock, rules or Rules(keyed=CallerLimits()))
         runner = make_runner(archive)
         app = create_app(runner, Catalogue(archive), standing=standing, access=access, **more)
         return TestClient(app, base_url="http://127.0.0.1", follow_redirects=False)
@@ -77,7 +77,7 @@ async def reached(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def test_every_route_by_every_caller(make: Make, texts: dict[str, str]) -> None:
-    client = make(Rules(keyed=Allowed(), anonymous=Allowed()))
+    client = make(Rules(keyed=CallerLimits(), anonymous=CallerLimits()))
     app: Any = client.app
     listed = routes(app)
     app.router = reached
@@ -85,7 +85,7 @@ def test_every_route_by_every_caller(make: Make, texts: dict[str, str]) -> None:
     lines = [f"{'route':<92}{'needs':<8}" + "".join(f"{one:<9}" for one in callers)]
     for path, method in listed:
         asked = path.replace("{", "").replace("}", "").replace("path:path", "a/b")
-        need = find(method, asked).need
+        need = find_rule(method, asked).need
         got = {}
         for one in callers:
             answer = client.request(method, asked, headers={} if one == "no key" else bearer(texts[one]))
@@ -194,7 +194,7 @@ def test_the_limits_of_a_caller_reach_the_scheduler(
     assert (answer.json()["projected"], answer.json()["allowed"]) == (480, 100)
     assert "coarser" in answer.json()["detail"]
     assert client.post("/api/v1/queries", json=map_query, headers=bearer(large)).status_code == 202
-    assert asker().owner == ""
+    assert current_asker().owner == ""
 
 
 def test_queries_belong_to_the_key_that_asked(
@@ -284,7 +284,7 @@ def test_logging_in_again_and_again_ends_no_session_of_another_key(
     access = Access(store, clock)
     _, other, _ = access.log_in(texts["admin"])
     values = [access.log_in(texts["read"])[1] for _ in range(2 * MOST_OF_A_KEY)]
-    scopes = [access.caller(key=None, session=value).scope for value in (other, *values)]
+    scopes = [access.identify_caller(key=None, session=value).scope for value in (other, *values)]
     assert scopes == ["admin"] + [None] * MOST_OF_A_KEY + ["read"] * MOST_OF_A_KEY
 
 
@@ -356,7 +356,7 @@ def test_pages_of_other_sites_ask_with_a_key_where_they_are_named(make: Make, te
 
 
 def test_a_bucket_fills_at_its_rate() -> None:
-    rates = Rates(most=2)
+    rates = RateLimiter(maximum=2)
     assert [rates.take("a", 10, 0.0) for _ in range(20)] == [0.0] * 20
     assert rates.take("a", 10, 0.0) == pytest.approx(0.1)
     assert rates.take("b", 10, 0.0) == 0.0
@@ -372,7 +372,7 @@ def test_too_many_requests_are_told_when_to_come_back(
     make: Make, texts: dict[str, str], store: KeyStore, clock: Clock
 ) -> None:
     _, slow = store.create("slow", "read", now_ns=clock(), limits={"requests_per_s": 1})
-    client = make(Rules(keyed=Allowed(), anonymous=Allowed(1.0, 10)))
+    client = make(Rules(keyed=CallerLimits(), anonymous=CallerLimits(1.0, 10)))
     answers = [client.get("/api/v1/variables", headers=bearer(slow)) for _ in range(8)]
     assert [answer.status_code for answer in answers][:6] == [200] * 5 + [429]
     assert answers[5].headers["retry-after"] == "1"
@@ -384,10 +384,10 @@ def test_too_many_requests_are_told_when_to_come_back(
 def test_the_files_of_a_page_are_not_counted(make: Make, texts: dict[str, str]) -> None:
     assert texts, "without keys nothing is counted"
     # A request that may not be open at all stands for one more than may be.
-    client = make(Rules(keyed=Allowed(), anonymous=Allowed(1.0, 0)))
+    client = make(Rules(keyed=CallerLimits(), anonymous=CallerLimits(1.0, 0)))
     assert client.get("/static/1.js").status_code == 404
     assert client.get("/api/v1/session").status_code == 429
-    client = make(Rules(keyed=Allowed(), anonymous=Allowed(1.0, 10)))
+    client = make(Rules(keyed=CallerLimits(), anonymous=CallerLimits(1.0, 10)))
     # There is no page here, but the door knows its addresses.
     files = [client.get(f"/static/{number}.js").status_code for number in range(30)]
     assert files == [404] * 30
@@ -417,7 +417,7 @@ def test_only_trusted_proxies_say_whence_a_request_comes(
     headers = [(b"x-forwarded-for", one.encode()) for one in forwarded.split("|")]
     headers += [(b"x-forwarded-proto", one.encode()) for one in proto.split("|")]
     scope = {"type": "http", "client": (peer, 1), "scheme": "http", "headers": headers}
-    assert whence(scope, ("10.0.0.1", "10.0.0.2")) == expected
+    assert client_address(scope, ("10.0.0.1", "10.0.0.2")) == expected
 
 
 def test_below_a_proxy_with_tls_and_a_path(make: Make, texts: dict[str, str], map_query: dict[str, Any]) -> None:
@@ -455,8 +455,8 @@ def test_changes_are_noted_and_no_secret_is_told_anywhere(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # which tells the address that this test asks for
-    served: list[Served] = []
-    client = make(audit=Audit(tmp_path / "audit.jsonl"), tell=[served.append])
+    served: list[AccessLogEntry] = []
+    client = make(audit=Audit(tmp_path / "audit.jsonl"), notify=[served.append])
     named = {"X-Request-ID": "mine-1"}
     client.post("/api/v1/standing/frost/pause", headers=bearer(texts["write"]) | named)
     client.get(f"/api/v1/variables?key={texts['admin']}", headers=bearer(texts["admin"]))
@@ -513,12 +513,12 @@ def test_it_listens_elsewhere_only_where_there_are_keys(store: KeyStore, clock: 
 def test_scopes_hold_one_another() -> None:
     order: tuple[KeyScope, ...] = ("read", "operate", "query", "write", "admin")
     assert order == SCOPES
-    assert find("POST", "/api/v1/queries").need == "query"
+    assert find_rule("POST", "/api/v1/queries").need == "query"
 
 
 def test_who_reads_without_a_key_sees_data_and_nothing_of_the_server(make: Make, texts: dict[str, str]) -> None:
     assert texts  # there are keys, so that access control is on
-    client = make(Rules(anonymous_read=True, anonymous=Allowed()))
+    client = make(Rules(anonymous_read=True, anonymous=CallerLimits()))
     for path in ("variables", "stations", "latest?variable=air_temperature", "stations/health"):
         assert client.get(f"/api/v1/{path}").status_code == 200
     for path in ("/metrics", "/api/v1/rejects", "/api/v1/engine", "/api/v1/standing", "/api/v1/standing/alerts"):

@@ -18,7 +18,7 @@ from queries.standing.service import StandingQueries
 from queries.web.auth import keys
 from queries.web.auth.access import Access
 from queries.web.auth.keys import BadKey, KeysDamaged, KeyStore
-from queries.web.serving import keep_closed
+from queries.web.serving import keep_access_closed
 from tests.queries.web.conftest import Clock
 
 HOUR_NS = 3600 * 10**9
@@ -143,9 +143,9 @@ def test_keys_that_cannot_be_read_open_nothing(
     for one in (store, KeyStore(store.path)):
         for access in (Access(one, clock), Access(one, clock, required=True)):
             with pytest.raises(KeysDamaged, match="nobody is let in; restore the file.*keys create.*keys off"):
-                access.caller(key=texts["admin"], session=None)
+                access.identify_caller(key=texts["admin"], session=None)
             with pytest.raises(KeysDamaged):
-                access.caller(key=None, session=None)
+                access.identify_caller(key=None, session=None)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no database at all" * 300])
@@ -155,17 +155,17 @@ def test_a_start_marks_an_installation_that_has_keys_also_damaged_ones(
     assert texts
     store.marker.unlink()
     if content is None:
-        keep_closed(Access(store, clock))
+        keep_access_closed(Access(store, clock))
     else:
         store.close()
         store.path.write_bytes(content)
         with pytest.raises(KeysDamaged):
-            keep_closed(Access(store, clock))
+            keep_access_closed(Access(store, clock))
     assert store.marker.exists()
     store.close()
     store.path.unlink()
     with pytest.raises(KeysDamaged, match="it is missing"):
-        keep_closed(Access(KeyStore(store.path), clock))
+        keep_access_closed(Access(KeyStore(store.path), clock))
 
 
 def test_a_marker_that_cannot_be_written_keeps_nobody_from_serving(
@@ -177,15 +177,15 @@ def test_a_marker_that_cannot_be_written_keeps_nobody_from_serving(
 
     store.marker.unlink()
     monkeypatch.setattr(keys, "keep_access_control", refuse)
-    keep_closed(Access(store, clock))
+    keep_access_closed(Access(store, clock))
     assert "stays on only as long as" in caplog.text
-    assert Access(store, clock).caller(key=texts["admin"], session=None).scope == "admin"
+    assert Access(store, clock).identify_caller(key=texts["admin"], session=None).scope == "admin"
 
 
 def test_no_marker_is_made_where_there_never_was_a_key(tmp_path: Path, clock: Clock) -> None:
     store = KeyStore(tmp_path / "server" / "keys.sqlite")
     access = Access(store, clock)
-    keep_closed(access)
+    keep_access_closed(access)
     assert (access.is_on, list(tmp_path.iterdir())) == (False, [])
 
 

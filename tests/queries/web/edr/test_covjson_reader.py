@@ -54,7 +54,7 @@ def test_a_series_of_a_point(edr: httpx.Client, archive: hg.OpenArchive) -> None
     (found,) = read(edr.get("collections/stations/locations/2").content)
     assert found["domainType"].endswith("PointSeries")
     readings = archive.store.read(AIR)
-    mine = readings.take(np.array([readings.series[index].station == "2" for index in readings.index]))
+    mine = readings.take_rows(np.array([readings.series[index].station == "2" for index in readings.index]))
     t = found["axes"].index("t")
     stamps = [parse_instant(row[t]) for row in found["rows"]]
     assert dict(zip(stamps, (row[-1] for row in found["rows"]), strict=True)) == dict(

@@ -406,7 +406,7 @@ def test_too_much_is_413(edr: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> 
         == 200
     )
     monkeypatch.setattr("queries.web.edr.answers.MOST_FEATURES", 100)
-    monkeypatch.setattr("queries.web.edr.routes.computed", None)  # it is refused before anything is computed
+    monkeypatch.setattr("queries.web.edr.routes.compute_dataset", None)  # it is refused before anything is computed
     assert edr.get("collections/part/cube", params={"bbox": "7,45,8,46", "f": "GeoJSON"}).status_code == 413
 
 

@@ -22,7 +22,7 @@ from queries.jobs.admission import Limits
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.web.app import create_app
-from queries.web.auth.access import Access, Allowed, Rules
+from queries.web.auth.access import Access, CallerLimits, Rules
 from queries.web.auth.keys import KeyStore
 
 Document = dict[str, Any]
@@ -223,7 +223,7 @@ def test_the_limits_of_those_without_a_key_are_of_all_positions_together(
     # One cell of the surface "quarters" in each of a third and a half of its columns and rows.
     places = [(WEST + (column + 0.5) * (EAST - WEST) / 4, SOUTH + (row + 0.5) * (NORTH - SOUTH) / 3)
               for row in range(3) for column in range(4)]  # fmt: skip
-    rules = Rules(anonymous=Allowed(1000.0, 10, Limits(cells=20)), anonymous_read=True)
+    rules = Rules(anonymous=CallerLimits(1000.0, 10, Limits(cells=20)), anonymous_read=True)
     app = create_app(Runner(archive), Catalogue(archive, saved=folder), access=Access(store, lambda: 2, rules))
     with TestClient(app, base_url="http://127.0.0.1/edr/") as client:
         for place in places:

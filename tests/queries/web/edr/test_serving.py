@@ -87,7 +87,7 @@ def test_answers_take_no_place_among_results_that_are_kept(
     port, runner = served
     gate.open()
     job = runner.submit(map_query)
-    wait_until(lambda: runner.job(job.id).ended)
+    wait_until(lambda: runner.job(job.id).has_ended)
     before = runner.statistics()
     for place in range(20):
         params = {"coords": f"POINT(7.178 45.86{750 + place})"}

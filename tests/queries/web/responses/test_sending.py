@@ -8,7 +8,7 @@ import pytest
 from fastapi.responses import StreamingResponse
 
 from queries.web.responses import files
-from queries.web.responses.files import AT_ONCE, CHUNK_BYTES, SMALL_BYTES, sent
+from queries.web.responses.files import AT_ONCE, CHUNK_BYTES, SMALL_BYTES, file_response
 
 
 async def body_of(answer: StreamingResponse) -> list[bytes]:
@@ -18,7 +18,7 @@ async def body_of(answer: StreamingResponse) -> list[bytes]:
 @pytest.mark.parametrize("size", [0, 10, SMALL_BYTES, SMALL_BYTES + 1, 3 * CHUNK_BYTES + SMALL_BYTES + 7])
 def test_what_arrives_is_what_was_written(size: int) -> None:
     content = bytes(number % 251 for number in range(size))
-    answer = sent(lambda: content, media_type="text/csv", headers={"ETag": '"a"'})
+    answer = file_response(lambda: content, media_type="text/csv", headers={"ETag": '"a"'})
     assert answer.headers["etag"] == '"a"'
     assert answer.headers["content-length"] == str(size)
     assert answer.media_type == "text/csv"
@@ -52,9 +52,10 @@ def test_few_are_written_at_once_and_one_that_fails_leaves_its_place() -> None:
 
     for _ in range(AT_ONCE + 1):
         with pytest.raises(ValueError, match="no such form"):
-            sent(fail, media_type="text/csv", headers={})
+            file_response(fail, media_type="text/csv", headers={})
     threads = [
-        threading.Thread(target=sent, args=(write,), kwargs={"media_type": "a/b", "headers": {}}) for _ in range(8)
+        threading.Thread(target=file_response, args=(write,), kwargs={"media_type": "a/b", "headers": {}})
+        for _ in range(8)
     ]
     for one in threads:
         one.start()

@@ -311,7 +311,9 @@ def test_how_a_stream_stands(
     now_ns = time.time_ns()
     for ago in (20, 10, 5):
         last_ns = None if ago == 20 else now_ns - 3600 * SECOND_NS
-        stream_log.append(tmp_path / "copy", {"at_ns": now_ns - ago * SECOND_NS, "held": ago, "last_slice_ns": last_ns})
+        stream_log.append_record(
+            tmp_path / "copy", {"at_ns": now_ns - ago * SECOND_NS, "held": ago, "last_slice_ns": last_ns}
+        )
     found = told()
     assert found["state"] == "running"
     assert [one["held"] for one in found["records"]] == [20, 10, 5]
@@ -322,6 +324,6 @@ def test_how_a_stream_stands(
     assert newer["state"] == "running"
     monkeypatch.setattr("queries.web.routes.engine._SILENT_S", 1)
     assert told()["state"] == "lost"
-    stream_log.append(tmp_path / "copy", {"at_ns": now_ns, "held": 0, "ended": True})
+    stream_log.append_record(tmp_path / "copy", {"at_ns": now_ns, "held": 0, "ended": True})
     assert told()["state"] == "ended"
     assert client.get(f"{API}/engine/stream", params={"after": "soon"}).status_code == 400

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import httpx
 import pytest
 
-from queries.jobs.job_history import Noted, Past
+from queries.jobs.job_history import JobRecord, Past
 from queries.jobs.records import Job
 from queries.jobs.runner import Runner
-from queries.web.routes.events import END_ID, follow
+from queries.web.routes.events import END_ID, follow_job
 
 Document = dict[str, Any]
 Wait = Callable[..., None]
@@ -125,7 +125,7 @@ def test_a_number_above_all_does_not_hide_the_end_to_come(
 def test_the_end_of_a_job_of_an_earlier_process_is_told_once(
     client: httpx.Client, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted = Noted("early", "", "token", "snapshot", {}, 480, 1, "failed", 1, 2, "the server was killed")
+    noted = JobRecord("early", "", "token", "snapshot", {}, 480, 1, "failed", 1, 2, "the server was killed")
 
     def past(_job_id: str) -> Job:
         raise Past(noted)
@@ -207,7 +207,7 @@ def test_at_most_ten_progress_events_a_second(
 
     async def read() -> list[float]:
         told = []
-        async for event in follow(runner, job_id, after=0):
+        async for event in follow_job(runner, job_id, after=0):
             # The first one says that the run began.
             if event.event == "progress" and json.loads(event.data)["cells"]:
                 told.append(asyncio.get_running_loop().time())

@@ -23,10 +23,10 @@ from hypergrid.core.errors import DamagedArchive, TooLarge
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.times import SECOND_NS, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES, Variable
-from hypergrid.formats.readings import Chosen, Piece, Selection
+from hypergrid.formats.readings import ReadingsPiece, SelectedReadings, Selection
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
-from queries.snapshots.readings import about, pieces_of, window_of
+from queries.snapshots.readings import estimate_count, pieces_of, window_of
 from queries.web.app import create_app
 from queries.web.routes import readings
 from tests.judges import judge_cf
@@ -296,7 +296,7 @@ def test_newest_readings_that_take_long_to_read_do_not_hold_up_a_server(
 def test_latest_values_do_not_wait_for_series(web: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Semaphore(0), threading.Event()
 
-    def slow(chosen: Chosen) -> list[Piece]:
+    def slow(chosen: SelectedReadings) -> list[ReadingsPiece]:
         begun.release()
         assert go_on.wait(20)
         return pieces_of(chosen)
@@ -318,7 +318,7 @@ def test_latest_values_do_not_wait_for_series(web: httpx.Client, monkeypatch: py
 def test_short_series_do_not_wait_for_long_ones(web: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Semaphore(0), threading.Event()
 
-    def slow(chosen: Chosen) -> list[Piece]:
+    def slow(chosen: SelectedReadings) -> list[ReadingsPiece]:
         if chosen.selection.window is None:
             begun.release()
             assert go_on.wait(20)
@@ -343,18 +343,18 @@ def test_short_series_do_not_wait_for_long_ones(web: httpx.Client, monkeypatch: 
 @pytest.mark.parametrize(("variable", "hours"), [(AIR, None), (AIR, 1), (RAIN, None), (RAIN, 100)])
 def test_about_how_many_are_chosen_is_known_before(network: hg.OpenArchive, variable: str, hours: int | None) -> None:
     window = None if hours is None else window_of("2007-10-01", f"2007-10-{1 + hours // 24:02}T{hours % 24:02}:00Z")
-    chosen = Chosen(network.store, Selection((variable,), (), window))
+    chosen = SelectedReadings(network.store, Selection((variable,), (), window))
     count = sum(len(piece.readings) for piece in pieces_of(chosen))
-    assert 0.5 * count <= about(chosen) <= 2 * count + 10
+    assert 0.5 * count <= estimate_count(chosen) <= 2 * count + 10
 
 
 def test_too_many_readings_are_refused_before_any_is_read(
     network: hg.OpenArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    everything, good = (Chosen(network.store, Selection((AIR,), (), None, flags)) for flags in ((), (1,)))
+    everything, good = (SelectedReadings(network.store, Selection((AIR,), (), None, flags)) for flags in ((), (1,)))
     count = sum(len(piece.readings) for piece in pieces_of(good))
     # As many as are chosen may be read, however many there are about.
-    assert about(good) > count
+    assert estimate_count(good) > count
     assert sum(len(piece.readings) for piece in pieces_of(good, count)) == count
 
     def fail(*_args: object, **_options: object) -> Readings:

@@ -175,12 +175,12 @@ def test_a_reader_of_alerts_that_left_is_forgotten(
 ) -> None:
     client.post(HERE, json=FROST)
     client.post(f"{HERE}/frost/test")
-    before = len(standing.runner._listeners._called)
+    before = len(standing.runner._listeners._listeners)
     with client.stream("GET", f"{HERE}/alerts/events") as response:
         events = alerts_in(response)
         next(events)
-        assert len(standing.runner._listeners._called) == before + 1
-    wait_until(lambda: len(standing.runner._listeners._called) == before)
+        assert len(standing.runner._listeners._listeners) == before + 1
+    wait_until(lambda: len(standing.runner._listeners._listeners) == before)
 
 
 def test_the_newest_result_is_downloaded(client: httpx.Client, standing: StandingQueries, tmp_path: Path) -> None:
