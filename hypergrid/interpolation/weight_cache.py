@@ -1,7 +1,8 @@
-"""What kriging made once and may need again, in bounded memory: inverted systems, right-hand sides, weights.
+"""What kriging made once and may need again, in bounded memory: inverted systems, right-hand sides, weights, fits.
 
-They depend on where the stations and targets are, on their covariates and on the variogram, never on values, so that a
-second query over the same network (the next slice of a standing query, another time of a page) starts with them.
+All but fits depend on where the stations and targets are, on their covariates and on the variogram, never on values, so
+that a second query over the same network (the next slice of a standing query, another time of a page) starts with them.
+A variogram that was fitted is kept by the values, for another place of the same surface.
 """
 
 import hashlib

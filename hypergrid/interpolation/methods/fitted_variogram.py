@@ -25,6 +25,7 @@ from hypergrid.interpolation.variograms.fit import fit_variogram
 from hypergrid.interpolation.variograms.models import MODELS
 from hypergrid.interpolation.variograms.validity import check_validity
 from hypergrid.interpolation.variograms.variogram import NuggetIs, Variogram, parse_variogram
+from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 
 Floats = NDArray[np.float64]
 Build = Callable[[Variogram, slice], Field]
@@ -113,9 +114,14 @@ class ResolvedVariogram:
     is_assumed: bool = False
     """Whether none could be fitted: the shape is assumed, the sill arbitrary."""
 
+    @property
+    def nbytes(self) -> int:
+        """About what its numbers and notes take [bytes]."""
+        return 512 + sum(map(len, self.notes))
+
 
 def resolve_variogram(wanted: VariogramRequest, stations: Stations, values: Floats) -> ResolvedVariogram:
-    """Return the variogram fitted to all slices together.
+    """Return the variogram fitted to all slices together, kept for the next query of the same values.
 
     Parameters
     ----------
@@ -124,6 +130,12 @@ def resolve_variogram(wanted: VariogramRequest, stations: Stations, values: Floa
     stations, values
         Where and what, shape (slices, stations), NaN where missing.
     """
+    # A fit is 40 % of what one position costs, and every position of a map at one time has the same.
+    key = key_of("fitted variogram", wanted, stations.positions_m, values)
+    return WEIGHTS.get(key, lambda: _fit(wanted, stations, values))
+
+
+def _fit(wanted: VariogramRequest, stations: Stations, values: Floats) -> ResolvedVariogram:
     try:
         if not _varies(values):
             message = "within each slice all values are equal"

@@ -11,6 +11,7 @@ import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.core.tokens import token
 from hypergrid.interpolation import METHODS, Field, Stations, Targets, variogram
+from hypergrid.interpolation.methods import fitted_variogram
 from hypergrid.interpolation.methods.conditioning import models_of
 from hypergrid.interpolation.methods.fitted_variogram import (
     VariogramRequest,
@@ -18,7 +19,7 @@ from hypergrid.interpolation.methods.fitted_variogram import (
     parse_model,
     resolve_variogram,
 )
-from hypergrid.interpolation.variograms.fit import fit_variogram
+from hypergrid.interpolation.variograms.fit import VariogramFit, fit_variogram
 
 Floats = NDArray[np.float64]
 
@@ -234,3 +235,24 @@ def test_a_given_variogram_passes() -> None:
 def test_bad_forms_are_refused(given: object, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         parse_model(given)
+
+
+def test_the_same_values_are_fitted_once_and_others_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    stations, fits = network(), list[int]()
+
+    def fit(positions_m: Floats, values: Floats, *, model: str) -> VariogramFit:
+        fits.append(len(values))
+        return fit_variogram(positions_m, values, model=model)
+
+    monkeypatch.setattr(fitted_variogram, "fit_variogram", fit)
+    values = waves(stations) + np.random.default_rng(17).normal(0.0, 0.1, (6, 25))
+    first, second = (field(stations, values.copy(), "fit") for _ in range(2))
+    assert fits == [6]
+    assert second.notes == first.notes  # type: ignore[attr-defined]
+    assert second.estimate(PLACES).tolist() == first.estimate(PLACES).tolist()
+    others = values.copy()
+    others[0, 0] = np.nan
+    for changed in (others, values[:5]):
+        field(stations, changed, "fit")
+    field(stations, values, {"fit": "spherical"})
+    assert fits == [6, 6, 5, 6]
