@@ -4,10 +4,10 @@ import csv
 import io
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, NamedTuple
 
 import anyio
 import numpy as np
@@ -17,12 +17,14 @@ from pydantic_core import to_json
 
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.lru_cache import LruCache
+from hypergrid.core.readings import Series, Station
 from hypergrid.core.times import format_timestamp
+from hypergrid.core.units import Variable
 from hypergrid.formats.readings import SelectedReadings, Selection
 from hypergrid.formats.results import escape_formula
 from hypergrid.query import OpenArchive
 from queries.snapshots.file_names import readings_name
-from queries.snapshots.latest import NEVER, LatestValues
+from queries.snapshots.latest import NEVER, LatestValues, NewestReadings
 from queries.snapshots.readings import FORMATS, archive_at, estimate_count, pieces_of, window_of
 from queries.snapshots.station_filter import select_stations, select_variables
 from queries.web.middleware.compression import CODED, SMALLEST_BYTES, compress, takes_gzip
@@ -130,7 +132,7 @@ def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
         f: Annotated[str | None, Query(description="geojson or csv; where absent by Accept, or geojson")] = None,
     ) -> Response:
         """Return the newest reading of every series, with its flag; about a second behind the archive."""
-        form = form_of(request, {name: media_type for name, (media_type, _) in _LATEST.items()}, f)
+        form = form_of(request, _LATEST, f)
         if form not in _LATEST:
             raise NotFound.among(kind="format of latest values", given=form, existing=_LATEST)
         asked = LatestRequest(
@@ -153,6 +155,7 @@ class _LatestAnswers:
     def __init__(self, values: LatestValues) -> None:
         self._values = values
         self._kept: LruCache[tuple[str, LatestRequest], Body] = LruCache(KEPT_BYTES)
+        self._features = _FeatureWriter()
         self._making = threading.Lock()
 
     def find_kept(self, asked: LatestRequest) -> Body | None:
@@ -181,73 +184,143 @@ class _LatestAnswers:
         )
         station_names = select_stations(stations, names_in(list(asked.stations), stations), region_of(asked.bbox))
         tag = entity_tag(archive.name, archive.snapshot, names, station_names, asked.form)
-        media_type, write = _LATEST[asked.form]
-        rows = list(_rows(self._values, archive, names or tuple(known), station_names))
-        content, headers = write(rows, archive), etag_headers(tag)
+        selected = _select_readings(self._values, archive, names or tuple(known), station_names)
+        if asked.form == "csv":
+            content = _write_csv(selected)
+        else:
+            content = self._features.write_collection(selected, archive)
+        headers = etag_headers(tag)
         if asked.is_coded and len(content) >= SMALLEST_BYTES:
             content, headers = compress(content), headers | CODED
-        return Body(content, media_type, tag, headers)
+        return Body(content, _LATEST[asked.form], tag, headers)
 
 
-def _rows(
+@dataclass(frozen=True)
+class _SelectedNewest:
+    """Newest readings of a variable that are asked for: those of some rows."""
+
+    variable: Variable
+    newest: NewestReadings
+    rows: list[int]
+
+
+def _select_readings(
     values: LatestValues, archive: OpenArchive, names: Sequence[str], stations: Sequence[str] | None
-) -> Iterator[dict[str, Any]]:
-    """Yield a row for each series that has a reading, of some stations or of all."""
-    station_names = None if stations is None else set(stations)
-    # Most stations send at the same times, and writing each anew took a fifth of an answer.
-    written = cache(format_timestamp)
+) -> list[_SelectedNewest]:
+    """Return the series that have a reading, of some stations or of all."""
+    station_names = None if stations is None else frozenset(stations)
+    selected = []
     for name in names:
-        newest, unit = values.read_newest(name), archive.variables[name].unit
-        for index in np.flatnonzero(newest.time_ns != NEVER).tolist():
-            series, stamp = newest.series[index], int(newest.time_ns[index])
-            if station_names is not None and series.station not in station_names:
-                continue
-            length_ns = 0 if series.stamp == "instant" else round(series.interval_s * 1e9)
-            start = stamp - length_ns if series.stamp == "end" else stamp
-            value = float(newest.value[index])
-            yield {
-                "station": series.station, "variable": name, "value": value if math.isfinite(value) else None,
-                "unit": unit,
-                "start": written(start), "end": written(start + length_ns),
-                "flag": int(newest.flag[index]), "height_m": series.height_m, "statistic": series.statistic,
-                "replicate": series.replicate,
-            }  # fmt: skip
+        newest = values.read_newest(name)
+        rows = np.flatnonzero(newest.time_ns != NEVER).tolist()
+        if station_names is not None:
+            rows = [row for row in rows if newest.series[row].station in station_names]
+        selected.append(_SelectedNewest(archive.variables[name], newest, rows))
+    return selected
 
 
-def _geojson(rows: list[dict[str, Any]], archive: OpenArchive) -> bytes:
-    @cache
-    def known(name: str) -> tuple[dict[str, Any] | None, dict[str, str]]:
-        """Return the geometry of a station, and what else is told of it."""
-        station = archive.stations.get(name)
-        if station is None:
-            return None, {}
-        lon, lat = station.position.lon, station.position.lat
-        is_placed = math.isfinite(lon) and math.isfinite(lat)
-        return {"type": "Point", "coordinates": [lon, lat]} if is_placed else None, {"name": station.name}
+class _FeatureWriter:
+    """Writes newest readings as GeoJSON features.
 
-    features = []
-    for row in rows:
-        geometry, more = known(row["station"])
-        features.append({"type": "Feature", "geometry": geometry, "properties": row | more})
-    document = {"type": "FeatureCollection", "snapshot": archive.snapshot, "features": features}
-    # In a third of the time that `json` takes; what is no number is None already.
-    return to_json(document)
+    What stays the same of a series is kept as text: of an answer with 1,277 readings, 13 of 18 ms went into writing it.
+    """
+
+    def __init__(self) -> None:
+        self._snapshot = ""
+        self._described: tuple[Mapping[str, Station], Mapping[str, Variable]] = ({}, {})
+        self._templates: dict[str, tuple[tuple[Series, ...], dict[int, tuple[bytes, bytes, bytes]]]] = {}
+
+    def write_collection(self, selected: Sequence[_SelectedNewest], archive: OpenArchive) -> bytes:
+        """Return a FeatureCollection of readings at a snapshot."""
+        if archive.snapshot != self._snapshot:
+            described = archive.stations, archive.variables
+            if described != self._described:
+                self._templates.clear()
+            self._snapshot, self._described = archive.snapshot, described
+        # Most stations send at the same times.
+        write_time = cache(lambda time_ns: format_timestamp(time_ns).encode())
+        features = []
+        for part in selected:
+            templates, readings = self._get_templates(part), list(_iterate_readings(part))
+            # In a third of the time that `json` takes; numbers have no commas.
+            values = to_json([reading.value for reading in readings])[1:-1].split(b",")
+            for reading, value in zip(readings, values, strict=False):
+                before, between, after = templates[reading.row]
+                start, end = write_time(reading.start_ns), write_time(reading.end_ns)
+                features.append(b'%b%b%b%b","end":"%b","flag":%d%b' % (
+                    before, value, between, start, end, reading.flag, after
+                ))  # fmt: skip
+        head = to_json({"type": "FeatureCollection", "snapshot": archive.snapshot})
+        return b'%b,"features":[%b]}' % (head[:-1], b",".join(features))
+
+    def _get_templates(self, selected: _SelectedNewest) -> dict[int, tuple[bytes, bytes, bytes]]:
+        """Return what is before the value of each feature, between value and start, and after the flag, by series."""
+        series, variable = selected.newest.series, selected.variable
+        known, templates = self._templates.get(variable.name, (series, {}))
+        if known != series:
+            templates = {}
+        self._templates[variable.name] = series, templates
+        for row in selected.rows:
+            if row not in templates:
+                templates[row] = self._make_template(series[row], variable)
+        return templates
+
+    def _make_template(self, series: Series, variable: Variable) -> tuple[bytes, bytes, bytes]:
+        station = self._described[0].get(series.station)
+        geometry, more = None, {}
+        if station is not None:
+            lon, lat = station.position.lon, station.position.lat
+            if math.isfinite(lon) and math.isfinite(lat):
+                geometry = {"type": "Point", "coordinates": [lon, lat]}
+            more = {"name": station.name}
+        feature = to_json({"type": "Feature", "geometry": geometry, "properties": {}})
+        before = to_json({"station": series.station, "variable": variable.name})
+        between = to_json({"unit": variable.unit})
+        after = {"height_m": series.height_m, "statistic": series.statistic, "replicate": series.replicate}
+        return (
+            feature[: -len(b"{}}")] + before[:-1] + b',"value":',
+            b"," + between[1:-1] + b',"start":"',
+            b"," + to_json(after | more)[1:] + b"}",
+        )
 
 
-def _csv(rows: list[dict[str, Any]], _archive: OpenArchive) -> bytes:
+class _NewestReading(NamedTuple):
+    row: int
+    start_ns: int
+    end_ns: int
+    value: float | None
+    flag: int
+
+
+def _iterate_readings(selected: _SelectedNewest) -> Iterator[_NewestReading]:
+    newest, rows = selected.newest, selected.rows
+    columns = (column[rows].tolist() for column in (newest.time_ns, newest.value, newest.flag))
+    for row, stamp, value, flag in zip(rows, *columns, strict=True):
+        series = newest.series[row]
+        length_ns = 0 if series.stamp == "instant" else round(series.interval_s * 1e9)
+        start = stamp - length_ns if series.stamp == "end" else stamp
+        yield _NewestReading(row, start, start + length_ns, value if math.isfinite(value) else None, flag)
+
+
+def _write_csv(selected: Sequence[_SelectedNewest]) -> bytes:
     text = io.StringIO()
-    columns = ["station", "variable", "start", "end", "value", "unit", "flag", "height_m", "statistic", "replicate"]
-    writer = csv.DictWriter(text, columns)
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({**row, "station": escape_formula(row["station"])})
+    writer = csv.writer(text)
+    writer.writerow(
+        ("station", "variable", "start", "end", "value", "unit", "flag", "height_m", "statistic", "replicate")
+    )
+    write_time = cache(format_timestamp)
+    for part in selected:
+        for reading in _iterate_readings(part):
+            series = part.newest.series[reading.row]
+            writer.writerow((
+                escape_formula(series.station), part.variable.name, write_time(reading.start_ns),
+                write_time(reading.end_ns), reading.value, part.variable.unit, reading.flag, series.height_m,
+                series.statistic, series.replicate,
+            ))  # fmt: skip
     return text.getvalue().encode()
 
 
-_LATEST: Final[dict[str, tuple[str, Callable[[list[dict[str, Any]], OpenArchive], bytes]]]] = {
-    "geojson": ("application/geo+json", _geojson),
-    "csv": ("text/csv", _csv),
-}
+_LATEST: Final = {"geojson": "application/geo+json", "csv": "text/csv"}
 
 
 def _parse_flags(flags: str | None) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import pandas as pd
 import pytest
 from covjson_pydantic.coverage import CoverageCollection
 from fastapi.testclient import TestClient
+from pydantic_core import to_json
 
 import hypergrid as hg
 from hypergrid.archive import Archive
@@ -25,6 +27,7 @@ from hypergrid.core.times import SECOND_NS, parse_instant
 from hypergrid.core.units import KNOWN_VARIABLES, Variable
 from hypergrid.formats.readings import ReadingsPiece, SelectedReadings, Selection
 from queries.jobs.runner import Runner
+from queries.snapshots import latest
 from queries.snapshots.catalogue import Catalogue
 from queries.snapshots.readings import estimate_count, pieces_of, window_of
 from queries.web.app import create_app
@@ -235,6 +238,44 @@ def test_latest_values(web: httpx.Client, network: hg.OpenArchive) -> None:
     assert {row["station"] for row in rows} == {"a", "lost"}
     assert web.get("/api/v1/latest", params={"variable": "nothing"}).status_code == 404
     assert web.get("/api/v1/latest", params={"f": "xls"}).status_code == 404
+
+
+def test_latest_values_after_commits_are_those_of_a_server_that_starts_then(
+    tmp_path: Path, make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest, "LOOKED_S", 0.0)
+    store = Archive.create(
+        tmp_path / "archive", name="made", slice_s=60, variables=[KNOWN_VARIABLES[AIR]], now_ns=START_NS
+    )
+    rows: list[tuple[str, int, float, int]] = [("a", 60, 1.0, 1), ("b", 60, 2.0, 1), ("c", 60, np.nan, 9)]
+    changes = [
+        (rows, [Station(name, name, (Position(None, 7.0, 45.0, 2000.0),)) for name in "ab"]),
+        ([("b", 120, 2.0, 1)], []),  # a later stamp
+        ([("b", 120, 5.0, 3)], []),  # another value
+        ([("c", 180, 0.0, 1), ("d", 60, 4.0, 1)], []),  # a value after a missing one, and a series that was not there
+        ([("d", 60, 4.0, 4)], []),  # another flag
+        ([("a", 30, 9.0, 1)], [Station("a", "Upper", (Position(None, 7.5, 45.0, 2000.0),))]),  # it moved
+    ]
+    app = None
+    for number, (readings_due, stations) in enumerate(changes, 1):
+        names = list(dict.fromkeys(name for name, *_ in readings_due))
+        index = np.array([names.index(name) for name, *_ in readings_due], np.int32)
+        seconds, value, flag = (np.array(column) for column in list(zip(*readings_due, strict=True))[1:])
+        time_ns = START_NS + seconds.astype(np.int64) * SECOND_NS
+        series = tuple(Series(AIR, name, interval_s=60.0) for name in names)
+        with store.commit(batch=str(number), message="", now_ns=START_NS + number) as writer:
+            writer.stations(stations)
+            writer.readings(Readings(series, index, time_ns, value, flag.astype(np.uint8), time_ns + number))
+        opened = hg.open(tmp_path / "archive")
+        app = app or create_app(make_runner(opened), Catalogue(opened))
+        fresh = create_app(make_runner(opened), Catalogue(opened))
+        bodies = []
+        for served in (app, fresh):
+            with TestClient(served, base_url="http://127.0.0.1") as client:
+                bodies.append([client.get(f"/api/v1/latest{more}").content for more in ("", "?station=a", "?f=csv")])
+        assert bodies[0] == bodies[1]
+        assert [to_json(json.loads(body)) for body in bodies[0][:2]] == bodies[0][:2]
+        assert opened.snapshot.encode() in bodies[0][0]
 
 
 def test_a_server_that_starts_has_latest_values_at_hand(
