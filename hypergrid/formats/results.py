@@ -124,7 +124,7 @@ def _zarr_bytes(dataset: xr.Dataset) -> bytes:
 
 def _png_bytes(dataset: xr.Dataset) -> bytes:
     """Return the picture of the first time cell, on the lowest level; `picture_bytes` draws others."""
-    from hypergrid.plots import picture_bytes  # noqa: PLC0415 - matplotlib takes half a second to load
+    from hypergrid.plots import picture_bytes  # noqa: PLC0415 - matplotlib takes a second to load
 
     return picture_bytes(dataset)
 

@@ -1,8 +1,13 @@
 """Still pictures by matplotlib: maps, time series, days by hours, variograms, and the best method's map."""
 
-from hypergrid.plots.comparison import map_of_best, plot_comparison
-from hypergrid.plots.plot import KINDS, part_shown, picture_bytes, place_names, plot
-from hypergrid.plots.variogram import plot_variogram
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from hypergrid.plots.comparison import map_of_best, plot_comparison
+    from hypergrid.plots.kinds import KINDS, picture_bytes, plot
+    from hypergrid.plots.labels import part_shown, place_names
+    from hypergrid.plots.variogram import plot_variogram
 
 __all__ = [
     "KINDS",
@@ -14,3 +19,22 @@ __all__ = [
     "plot_comparison",
     "plot_variogram",
 ]
+
+_MODULES: Final = {
+    "KINDS": "kinds",
+    "map_of_best": "comparison",
+    "part_shown": "labels",
+    "picture_bytes": "kinds",
+    "place_names": "labels",
+    "plot": "kinds",
+    "plot_comparison": "comparison",
+    "plot_variogram": "variogram",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - what a module gives
+    # matplotlib takes a second to load, and a server draws few pictures.
+    if name not in _MODULES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

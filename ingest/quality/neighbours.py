@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 if TYPE_CHECKING:
     from ingest.quality.spatial import Places
@@ -46,7 +46,7 @@ def nearest_neighbours(places: "Places", count: int) -> NDArray[np.intp]:
 
 
 def _query_tree(places: "Places", placed: NDArray[np.intp], neighbours: NDArray[np.intp]) -> None:
-    tree = cKDTree(directions(places.lon[placed], places.lat[placed]))
+    tree = scipy.spatial.cKDTree(directions(places.lon[placed], places.lat[placed]))
     asked = min(neighbours.shape[1] + _SPARE + 1, len(placed))
     chord, at = tree.query(tree.data, k=asked)
     chord, at = chord.reshape(len(placed), asked), at.reshape(len(placed), asked)
@@ -69,6 +69,6 @@ def network_spacing_m(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> flo
     if len(places) < 2:
         return float("nan")
     points, rank = directions(places[:, 0], places[:, 1]), min(_RANK, len(places) - 1)
-    chord, _ = cKDTree(points).query(points, k=[rank + 1])
+    chord, _ = scipy.spatial.cKDTree(points).query(points, k=[rank + 1])
     reach_m = float(np.median(2.0 * EARTH_RADIUS_M * np.arcsin(np.minimum(chord[:, 0] / 2.0, 1.0))))
     return reach_m / np.sqrt(2.0) * np.sqrt(_RANK / rank)

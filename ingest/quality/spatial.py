@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.spatial import cKDTree
 
 from hypergrid.core.flags import GOOD, NOT_EVALUATED, SUSPECT
 from ingest.deployment.quality_settings import MINUTE_NS, BuddyCheck, SpatialConsistency
@@ -51,7 +50,7 @@ class Places:
     spacing_m: float = float("nan")
     """Of the network's stations, where more of them are known than have series here [m]; NaN: that of these places."""
 
-    def neighbours(self, radius_m: float, most_elevation_m: float | None = None) -> csr_array:
+    def neighbours(self, radius_m: float, most_elevation_m: float | None = None) -> "scipy.sparse.csr_array":
         """Return which series are neighbours of which, of another station, 1 where they are; shape (series, series).
 
         Found by a tree, and sparse: memory grows with the neighbours that there are, not with series squared.
@@ -63,7 +62,7 @@ class Places:
         placed = np.flatnonzero(known)
         row, other = np.empty((2, 0), np.intp)
         if len(placed) > 1 and radius_m > 0.0:
-            tree = cKDTree(directions(self.lon[placed], self.lat[placed]))
+            tree = scipy.spatial.cKDTree(directions(self.lon[placed], self.lat[placed]))
             chord = 2.0 * np.sin(min(radius_m / (2.0 * EARTH_RADIUS_M), np.pi / 2.0))
             pairs = placed[tree.query_pairs(chord, output_type="ndarray")]
             near = (self.station[pairs[:, 0]] != self.station[pairs[:, 1]]) & (
@@ -73,7 +72,7 @@ class Places:
                 near &= np.abs(self.elevation_m[pairs[:, 0]] - self.elevation_m[pairs[:, 1]]) <= most_elevation_m
             row, other = pairs[near].T
         ones = np.ones(2 * len(row))
-        return csr_array((ones, (np.r_[row, other], np.r_[other, row])), shape=(size, size))
+        return scipy.sparse.csr_array((ones, (np.r_[row, other], np.r_[other, row])), shape=(size, size))
 
     def radius_m(self, radius_km: float | None, neighbours: float) -> float:
         """Return the radius of neighbours [m]: the one given, else one by the network's spacing.
@@ -104,7 +103,7 @@ def find_isolated(
     return alone
 
 
-def _counts(near: csr_array) -> NDArray[np.int64]:
+def _counts(near: "scipy.sparse.csr_array") -> NDArray[np.int64]:
     """Return how many neighbours each series has."""
     return np.diff(near.indptr)
 
@@ -170,7 +169,7 @@ class _CellSums:
     def mean(self) -> Floats:
         return np.where(self.count > 0, self.total / np.maximum(self.count, 1.0), np.nan)
 
-    def sums(self, near: csr_array, offset: Floats) -> tuple[Floats, Floats, Floats]:
+    def sums(self, near: "scipy.sparse.csr_array", offset: Floats) -> tuple[Floats, Floats, Floats]:
         """Return count, mean and mean square of the neighbours' values, at the place of each; offsets are taken off."""
         known, present = _matrix(near), self.present
         reduced = np.nan_to_num(self.mean() - offset)
@@ -185,7 +184,7 @@ class _CellSums:
         return count, mean, variance + mean * mean
 
 
-def _matrix(near: csr_array) -> "csr_array | Floats":
+def _matrix(near: "scipy.sparse.csr_array") -> "scipy.sparse.csr_array | Floats":
     """Return it as it is, or dense where products with it are faster: few series, most of them neighbours."""
     return near.toarray() if near.shape[0] <= _DENSE else near
 
@@ -194,7 +193,9 @@ _Judge = Callable[[_CellSums], tuple[Floats, Floats, Floats]]
 """Returns how many neighbours report, what they say is expected, and by how much it may be off."""
 
 
-def _flags(line: Line, settings: BuddyCheck | SpatialConsistency, near: csr_array, judge: _Judge) -> Flags:
+def _flags(
+    line: Line, settings: BuddyCheck | SpatialConsistency, near: "scipy.sparse.csr_array", judge: _Judge
+) -> Flags:
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
     social = _counts(near) >= settings.neighbours
     has_neighbour = social | (social.astype(np.float64) @ near > 0.0)

@@ -7,8 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import httpx
-
 from hypergrid.core.errors import InvalidQuery, InvalidTime, NotFound
 from hypergrid.core.settings import Settings
 from hypergrid.core.times import DAY_NS, format_duration, parse_duration
@@ -229,6 +227,8 @@ def _parse_target(text: str, label: str) -> DeliveryTarget:
 
 def _host_of(allowed: str) -> tuple[str, int | None]:
     """Return the host and the port of what the settings allow; no port: any."""
+    import httpx  # noqa: PLC0415 - it takes 0.3 s to load, and few alerts go to webhooks
+
     try:
         # An IPv6 address is written with or without its brackets.
         is_bare = allowed.count(":") > 1 and "[" not in allowed
@@ -246,6 +246,8 @@ def check_webhook(url: str, allowed_hosts: tuple[str, ...], label: str) -> None:
     InvalidQuery
         It is no http or https address that can be sent to, carries a user or password, or its host is not in the list.
     """
+    import httpx  # noqa: PLC0415 - as above
+
     # Read by the library that sends: two readers could differ on where an address leads.
     try:
         parts = httpx.URL(url)

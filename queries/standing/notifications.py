@@ -24,8 +24,6 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import httpx
-
 from hypergrid.archive.disk.row_checksums import DamagedState
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.settings import Settings
@@ -240,6 +238,8 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
         The host is not allowed (any more), leads into a network that is not allowed, did not answer in time, or
         answered with another status than 2xx.
     """
+    import httpx  # noqa: PLC0415 - it takes 0.3 s to load, and few alerts go to webhooks
+
     with _refuse_permanently():
         check_webhook(url, allowed_hosts, "this alert")
     # Paths of webhooks are often secrets, and what is said here stands in logs.

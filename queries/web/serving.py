@@ -64,11 +64,11 @@ def serve_archive(
     HyperGridError
         What cannot be read: archive, settings, keys; where the server's state cannot be written.
     """
+    # The first who asks need not wait until compiled code is loaded, nor share a processor with that.
+    warming = threading.Thread(target=_warm, name="warm", daemon=True)
+    warming.start()
     with application(archive, settings, saved=saved) as web:
         web.mount("/", pages)
-        # The first who asks need not wait until compiled code is loaded, nor share a processor with that.
-        warming = threading.Thread(target=_warm, name="warm", daemon=True)
-        warming.start()
         warming.join(WARMED_S)
         with return_freed_memory():
             serve(web, settings.host, settings.port, on_ready=on_ready)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy import sparse
 
 Floats = NDArray[np.float64]
 
@@ -30,11 +30,11 @@ class SpaceCover:
     parts: Floats | None = None
     """Share of its target's area that each pair stands for, shape (pairs,); None where coverage counts cells."""
 
-    def matrix(self, data: Floats | None) -> sparse.csr_array:
+    def matrix(self, data: Floats | None) -> "scipy.sparse.csr_array":
         """Return numbers of the pairs, 1 for None, as a matrix of shape (targets, needed)."""
         data = np.ones(len(self.members)) if data is None else data
         pointers = np.append(self.first, self.stop[-1:])
-        return sparse.csr_array((data, self.members, pointers), (len(self.first), len(self.needed)))
+        return scipy.sparse.csr_array((data, self.members, pointers), (len(self.first), len(self.needed)))
 
     def sum_weighted(self, folded: Floats, count: NDArray[np.int64]) -> Floats:
         """Return weighted sums over the pairs of each target.
@@ -73,7 +73,7 @@ class SpaceCover:
         return _sum_totals(self.matrix(self.parts), count) / np.maximum(slices, 1)
 
 
-def _sum_totals(matrix: sparse.csr_array, count: NDArray[np.int64]) -> Floats:
+def _sum_totals(matrix: "scipy.sparse.csr_array", count: NDArray[np.int64]) -> Floats:
     if len(count) == 1:
         return np.asarray(matrix.sum(axis=1))[:, None] * count
     return np.asarray(matrix @ count.astype(np.float64))

@@ -9,9 +9,8 @@ take 0.1 to 1 s.
 from typing import Final
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy import ndimage
-from scipy.spatial import KDTree
 
 Floats = NDArray[np.float64]
 
@@ -56,9 +55,9 @@ def complete(values: Floats, computed: NDArray[np.bool_]) -> tuple[Floats, float
     if not len(known):
         return values.copy(), np.nan
     points, held = _cell_positions(known, values.shape), values.ravel()[known]
-    rest_distances = np.sort(ndimage.distance_transform_edt(~computed)[~computed])
+    rest_distances = np.sort(scipy.ndimage.distance_transform_edt(~computed)[~computed])
     stretch = _find_stretch(points, held, rest_distances)
-    tree = KDTree(points * stretch)
+    tree = scipy.spatial.KDTree(points * stretch)
     distance, near = tree.query(
         _cell_positions(rest, values.shape) * stretch, k=range(1, min(NEIGHBOURS, len(known)) + 1)
     )
@@ -83,13 +82,15 @@ def _find_stretch(points: Floats, values: Floats, excluded: Floats) -> Floats:
     chosen = np.unique(np.linspace(0, len(points) - 1, min(STRETCH_SAMPLE, len(points))).astype(np.intp))
     points, values = points[chosen], values[chosen]
     errors = [
-        _left_out_error(KDTree(points * candidate), points, values, candidate, excluded)[0]
+        _left_out_error(scipy.spatial.KDTree(points * candidate), points, values, candidate, excluded)[0]
         for candidate in STRETCH_SCALES
     ]
     return STRETCH_SCALES[0] if np.isnan(errors).any() else STRETCH_SCALES[int(np.argmin(errors))]
 
 
-def _error_at_distance(tree: KDTree, points: Floats, values: Floats, stretch: Floats, excluded: Floats) -> float:
+def _error_at_distance(
+    tree: "scipy.spatial.KDTree", points: Floats, values: Floats, stretch: Floats, excluded: Floats
+) -> float:
     """Return the root mean square error of estimates as far from what is computed as the rest.
 
     On a lattice the nearest others of a cell that is left out lie farther away than those of the rest. How much the
@@ -104,7 +105,7 @@ def _error_at_distance(tree: KDTree, points: Floats, values: Floats, stretch: Fl
 
 
 def _left_out_error(
-    tree: KDTree, points: Floats, values: Floats, stretch: Floats, excluded: Floats
+    tree: "scipy.spatial.KDTree", points: Floats, values: Floats, stretch: Floats, excluded: Floats
 ) -> tuple[float, float]:
     """Return the root mean square error of values that are left out, and how far the nearest used ones lie on average.
 

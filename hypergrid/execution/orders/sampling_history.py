@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
 
 from hypergrid.execution.orders.estimate import NEIGHBOURS, STRETCH_SCALES
 
@@ -27,7 +27,7 @@ class PredictionErrors:
     """The visited cells, ascending."""
     sizes: Floats
     """Their surprises over the root mean square of all; 0 where there is none."""
-    tree: KDTree
+    tree: "scipy.spatial.KDTree"
     stretch: Floats
 
     def rank_near(self, places: Floats) -> Floats:
@@ -80,18 +80,18 @@ class SamplingHistory:
         values = values / scale if scale > 0 else values
         sample = np.unique(np.linspace(0, self._count - 1, min(self._count, STRETCH_SAMPLE)).astype(np.intp))
         errors = [
-            np.mean(_find_deviations(KDTree(places[sample] * candidate), values[:, sample]) ** 2)
+            np.mean(_find_deviations(scipy.spatial.KDTree(places[sample] * candidate), values[:, sample]) ** 2)
             for candidate in STRETCH_SCALES
         ]
         stretch = STRETCH_SCALES[int(np.argmin(errors))]
-        tree = KDTree(places * stretch)
+        tree = scipy.spatial.KDTree(places * stretch)
         deviations = _find_deviations(tree, values)
         deviations[deviations < ROUNDING] = 0.0
         usual = np.sqrt(np.mean(deviations**2))
         return PredictionErrors(cells, deviations / usual if usual > 0 else deviations, tree, stretch)
 
 
-def _find_deviations(tree: KDTree, values: Floats) -> Floats:
+def _find_deviations(tree: "scipy.spatial.KDTree", values: Floats) -> Floats:
     """Return the mean over time of |value - mean of near others|, shape (cells,), as far as they are there; else 0."""
     count = values.shape[1]
     if count < 2:

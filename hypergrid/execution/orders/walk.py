@@ -5,8 +5,8 @@ from numbers import Integral, Real
 from typing import Final
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.execution.orders.sampling_history import PredictionErrors, SamplingHistory
@@ -202,7 +202,7 @@ class Walk:
     def _find_gaps(self) -> Floats:
         """Return how far each cell lies from every computed one, shape (rows, columns)."""
         served = self._served[: int(self._shape.prod())].reshape(self._shape)
-        return np.asarray(ndimage.distance_transform_edt(~served), dtype=np.float64)
+        return np.asarray(scipy.ndimage.distance_transform_edt(~served), dtype=np.float64)
 
     def _flatten_positions(self, places: NDArray[np.intp]) -> CellNumbers:
         return np.asarray(places[:, 0] * self._shape[1] + places[:, 1], dtype=np.intp)

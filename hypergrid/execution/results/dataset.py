@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import scipy
+import scipy  # its parts load when they are used: most queries need none of them
 import xarray as xr
 from numpy.typing import NDArray
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy import sparse
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import SECOND_NS, format_duration
@@ -135,7 +135,7 @@ class MeanErrors:
         return self._kept[between]
 
 
-def list_rungs(field: KrigingField, weights: sparse.csr_array, times_s: Floats) -> tuple[Correlation, ...]:
+def list_rungs(field: KrigingField, weights: "scipy.sparse.csr_array", times_s: Floats) -> tuple[Correlation, ...]:
     """Return the correlations at which means over slices are to be looked at; none where its two ends bound them all.
 
     They do where each mean is of slices to which the same stations report.
@@ -149,7 +149,7 @@ def list_rungs(field: KrigingField, weights: sparse.csr_array, times_s: Floats) 
     times_s
         Of the slices, increasing [s].
     """
-    used = sparse.csr_array((np.ones(len(weights.data)), weights.indices, weights.indptr), weights.shape)
+    used = scipy.sparse.csr_array((np.ones(len(weights.data)), weights.indices, weights.indptr), weights.shape)
     slices = used.sum(axis=1)
     reporting = used @ field.present.astype(np.float64)
     changing = ((reporting > 0) & (reporting < slices[:, None])).any(axis=1)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy import sparse
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.execution.diagnostics.space_cover import SpaceCover
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 class WeightShares:
     """Weights of what is aggregated in what it becomes."""
 
-    weights: sparse.csr_array
+    weights: "scipy.sparse.csr_array"
     """Shape (target cells, source cells); nothing for what is missing."""
     min_shares: tuple[float, ...]
     """The least share of what is possible that a cell kept by each aggregate has, in their order."""
@@ -47,7 +47,7 @@ def find_time_shares(aggregates: Sequence[Perspective], present: NDArray[np.bool
             continue
         ranges = cover(source, target)
         members = ranges.list_members()
-        sums = sparse.csr_array(
+        sums = scipy.sparse.csr_array(
             (np.ones(len(members)), members, np.append(0, np.cumsum(ranges.sizes))), (target.count, len(known))
         )
         possible = count_possible_slices(source, target)[:, 0]
@@ -85,7 +85,7 @@ def find_space_shares(
     known
         Which of the cells below are not missing, shape (cells,); the weights have a column for each that is known.
     """
-    weights = sparse.csr_array(_make_identity(known)[:, np.flatnonzero(known)])
+    weights = scipy.sparse.csr_array(_make_identity(known)[:, np.flatnonzero(known)])
     min_shares = []
     for item, between in zip(aggregates, covers, strict=True):
         if between is None:
@@ -120,25 +120,25 @@ def refuse_mixed(aggregates: Sequence[Perspective], in_time: WeightShares, in_sp
 
 
 def _lift_weights(
-    sums: sparse.csr_array,
-    weights: sparse.csr_array,
+    sums: "scipy.sparse.csr_array",
+    weights: "scipy.sparse.csr_array",
     known: NDArray[np.bool_],
     operator: Aggregate,
     possible: NDArray[np.int64],
-) -> tuple[sparse.csr_array, NDArray[np.bool_], float]:
+) -> "tuple[scipy.sparse.csr_array, NDArray[np.bool_], float]":
     """Return the weights one aggregate further up, which of its cells are known, and the least share of those."""
     count = np.rint(sums @ known.astype(np.float64)).astype(np.int64)
     kept = (count > 0) & (count >= operator.min_coverage * possible * (1 - 1e-12))
     scale = np.where(kept, _value_weight(operator.row, count), 0.0)
     share = (count / np.maximum(possible, 1))[kept]
-    above = sparse.csr_array(sparse.diags_array(scale) @ sums @ weights)
+    above = scipy.sparse.csr_array(scipy.sparse.diags_array(scale) @ sums @ weights)
     above.eliminate_zeros()
     return above, kept, float(share.min(initial=1.0))
 
 
 def _lift_area_weights(
-    between: SpaceCover, weights: sparse.csr_array, known: NDArray[np.bool_], operator: Aggregate
-) -> tuple[sparse.csr_array, NDArray[np.bool_], float]:
+    between: SpaceCover, weights: "scipy.sparse.csr_array", known: NDArray[np.bool_], operator: Aggregate
+) -> "tuple[scipy.sparse.csr_array, NDArray[np.bool_], float]":
     """Return what `_lift_weights` does, for cells that weigh by area or share."""
     column = known.astype(np.int64)[:, None]
     count = between.sum_counts(column)[:, 0]
@@ -153,7 +153,7 @@ def _lift_area_weights(
     # As `SpaceCover.weighted` scales them.
     each = np.ones(len(count)) if between.of_sum else count / np.where(mass > 0, mass, 1.0)
     scale = np.where(kept, _value_weight(operator.row, count) * each, 0.0)
-    above = sparse.csr_array(sparse.diags_array(scale) @ sums @ weights)
+    above = scipy.sparse.csr_array(scipy.sparse.diags_array(scale) @ sums @ weights)
     above.eliminate_zeros()
     return above, kept, float(share[kept].min(initial=1.0))
 
@@ -166,8 +166,8 @@ def _value_weight(row: AggregateRow, count: NDArray[np.int64]) -> Floats:
     return row.finish((np.ones(count.shape),), np.maximum(count, 1), {})
 
 
-def _make_identity(known: NDArray[np.bool_]) -> sparse.csr_array:
-    identity = sparse.csr_array(sparse.diags_array(known.astype(np.float64)))
+def _make_identity(known: NDArray[np.bool_]) -> "scipy.sparse.csr_array":
+    identity = scipy.sparse.csr_array(scipy.sparse.diags_array(known.astype(np.float64)))
     identity.eliminate_zeros()
     return identity
 

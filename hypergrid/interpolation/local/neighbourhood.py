@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, separations, straight_radius
 from hypergrid.interpolation.points.points import Targets
@@ -79,7 +79,7 @@ class Neighbourhood:
         self._selection = selection
         self._isotropic_m = system.isotropic_m[numbers]
         self._positions_m = system.stations.positions_m[numbers]
-        self._tree = cKDTree(self._isotropic_m)
+        self._tree = scipy.spatial.cKDTree(self._isotropic_m)
         generator = np.random.default_rng(ANY_SEED)
         self._hashes = generator.integers(1, 2**64 - 1, system.stations.count, dtype=np.uint64, endpoint=True)
 

@@ -8,8 +8,8 @@ the query before, for as long as the same stations report.
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from hypergrid.interpolation.kernels.local_task import COUNTS, ESTIMATES, weight_rows
 from hypergrid.interpolation.weight_cache import ALLOWED_BYTES, WEIGHTS
@@ -24,7 +24,7 @@ FEW_SLICES = 8
 class Weights:
     """Of some targets, under one mask."""
 
-    matrix: csr_array
+    matrix: "scipy.sparse.csr_array"
     """Shape (targets, stations); as many numbers for each target, those beyond its stations zero."""
     variance: Floats
     """Kriging variances, NaN where too few stations may be used, shape (targets,)."""
@@ -43,7 +43,7 @@ class Weights:
             rows[max_stations : 2 * max_stations].T.astype(np.int32).ravel(),
             np.arange(0, max_stations * targets + 1, max_stations, dtype=np.int32),
         )
-        matrix = csr_array(parts, shape=(targets, stations))
+        matrix = scipy.sparse.csr_array(parts, shape=(targets, stations))
         return cls(matrix, np.where(counts > 0, rows[-2], np.nan), counts)
 
     @property

@@ -8,8 +8,8 @@ slice divides by the sum over those that report in it, so a thousand slices are 
 from collections.abc import Iterator
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from hypergrid.core.geodesy import arc_m
 from hypergrid.interpolation.methods.sparse_weights import WithoutVariance, apply_weights
@@ -111,7 +111,7 @@ class InverseDistanceField(WithoutVariance):
         for present, slices in self._masks:
             if len(present):
                 count = min(self._neighbours or len(present), len(present))
-                distance, indices = cKDTree(self._stations_m[present]).query(points_m, k=count)
+                distance, indices = scipy.spatial.cKDTree(self._stations_m[present]).query(points_m, k=count)
                 along = arc_m(distance) if are_on_sphere(points_m) else distance
                 yield slices, present[indices.reshape(-1, count)], along.reshape(-1, count)
 

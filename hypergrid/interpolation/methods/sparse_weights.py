@@ -1,9 +1,8 @@
 """What methods without a variogram ask of the places of stations, and how their few weights meet many values."""
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.spatial import cKDTree
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
 from hypergrid.interpolation.points.distance import COINCIDENT_M
@@ -68,7 +67,7 @@ def refuse_same_place(label: str, stations_m: NDArray[np.float64], names: tuple[
     SingularSystem
         Names the stations.
     """
-    pairs = sorted(cKDTree(stations_m).query_pairs(COINCIDENT_M)) if len(stations_m) else []
+    pairs = sorted(scipy.spatial.cKDTree(stations_m).query_pairs(COINCIDENT_M)) if len(stations_m) else []
     if pairs:
         named = ", ".join(f"{names[i]} and {names[j]}" for i, j in pairs[:5])
         message = (
@@ -91,7 +90,7 @@ def apply_weights(
         Stations of each point and their weights, shape (points, few).
     """
     rows = np.repeat(np.arange(len(near)), near.shape[1])
-    matrix = sparse.csr_array((weights.ravel(), (rows, near.ravel())), shape=(len(near), values.shape[1]))
+    matrix = scipy.sparse.csr_array((weights.ravel(), (rows, near.ravel())), shape=(len(near), values.shape[1]))
     # No weight times NaN is NaN: give what is missing a number.
     return np.asarray((matrix @ np.nan_to_num(values).T).T)
 

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial import cKDTree
 
 from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.core.geodesy import RADIUS_M
@@ -135,16 +133,16 @@ def _number_places(stations: Stations, within_m: float) -> NDArray[np.intp]:
     if not count:
         return np.zeros(0, dtype=np.intp)
     reach = max(straight_radius(within_m, stations.positions_m), COINCIDENT_M)
-    pairs = cKDTree(stations.positions_m).query_pairs(reach, output_type="ndarray")
+    pairs = scipy.spatial.cKDTree(stations.positions_m).query_pairs(reach, output_type="ndarray")
     if not len(pairs):
         return np.arange(count)
-    near = sparse.coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
-    return np.asarray(connected_components(near, directed=False)[1], dtype=np.intp)
+    near = scipy.sparse.coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+    return np.asarray(scipy.sparse.csgraph.connected_components(near, directed=False)[1], dtype=np.intp)
 
 
 def _merge_stations(stations: Stations, values: Floats, labels: NDArray[np.intp]) -> tuple[Stations, Floats]:
     shape = (len(labels), int(labels.max()) + 1)
-    members = sparse.csr_array((np.ones(len(labels)), (np.arange(len(labels)), labels)), shape=shape)
+    members = scipy.sparse.csr_array((np.ones(len(labels)), (np.arange(len(labels)), labels)), shape=shape)
     positions = _average_members(stations.positions_m.T, members).T
     if are_on_sphere(positions):
         # The middle of a chord lies below the surface.
@@ -156,7 +154,7 @@ def _merge_stations(stations: Stations, values: Floats, labels: NDArray[np.intp]
     return Stations(positions, tuple("+".join(each) for each in names), covariates), _average_members(values, members)
 
 
-def _average_members(values: Floats, members: sparse.csr_array) -> Floats:
+def _average_members(values: Floats, members: "scipy.sparse.csr_array") -> Floats:
     """Return means of what is known over the stations of each place, shape (rows, places), of (rows, stations)."""
     known = np.isfinite(values)
     count = (members.T @ known.T.astype(np.float64)).T

@@ -1,8 +1,8 @@
 """Linear interpolation on the Delaunay triangles of the stations that report; outside their hull nothing is known."""
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.spatial import Delaunay, QhullError
 
 from hypergrid.interpolation.methods.sparse_weights import (
     WithoutVariance,
@@ -74,7 +74,7 @@ class TriangleField(WithoutVariance):
         return result
 
 
-def _triangulate(places_m: NDArray[np.float64]) -> tuple[Delaunay, NDArray[np.float64]] | None:
+def _triangulate(places_m: NDArray[np.float64]) -> "tuple[scipy.spatial.Delaunay, NDArray[np.float64]] | None":
     """Return triangles, and for each the map from a place to the weights of its first two corners.
 
     The maps have scipy's form (`Delaunay.transform`), shape (triangles, 3, 2): an inverse, and the third corner.
@@ -82,8 +82,8 @@ def _triangulate(places_m: NDArray[np.float64]) -> tuple[Delaunay, NDArray[np.fl
     if not determines(places_m, 1):
         return None
     try:
-        triangles = Delaunay(places_m)
-    except QhullError:
+        triangles = scipy.spatial.Delaunay(places_m)
+    except scipy.spatial.QhullError:
         # So nearly on one line that Qhull finds no first triangle.
         return None
     third = places_m[triangles.simplices[:, 2]]

@@ -1,8 +1,8 @@
 """Distances between places: straight on a plane, over the sphere for places from the earth's centre."""
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.geodesy import FAR_CHORD, RADIUS_M, arc_m, chord_m
@@ -47,7 +47,7 @@ def separations(first_m: Floats, second_m: Floats) -> Floats:
 
 def _straight_distances(first_m: Floats, second_m: Floats) -> Floats:
     if first_m.ndim == second_m.ndim == 2:
-        return np.asarray(cdist(first_m, second_m))
+        return np.asarray(scipy.spatial.distance.cdist(first_m, second_m))
     # A coordinate at a time: the differences of all of them at once would be two or three times as large.
     each = (first_m[..., :, None, i] - second_m[..., None, :, i] for i in range(first_m.shape[-1]))
     square = next(each) ** 2

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from hypergrid.core.errors import SingularSystem
 from hypergrid.core.pacing import give_way
@@ -243,7 +243,7 @@ class FactoredSystem:
     def _find_own_share(self) -> float:
         """Return the least own share of variance of the stations that are nearest to another one."""
         places_m, count = self._system.isotropic_m, len(self._factor)
-        distance_m = cKDTree(places_m).query(places_m, k=[2])[0][:, 0]
+        distance_m = scipy.spatial.cKDTree(places_m).query(places_m, k=[2])[0][:, 0]
         looked = np.argsort(distance_m, kind="stable")[:MAX_NEAREST]
         columns = np.zeros((len(looked), count))
         columns[np.arange(len(looked)), looked] = 1.0

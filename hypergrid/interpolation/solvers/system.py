@@ -7,8 +7,8 @@ PyKrige's signs; simple kriging, whose mean is known, takes the sill.
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from hypergrid.core.blas import threads_for
 from hypergrid.core.errors import InvalidQuery, SingularSystem
@@ -221,7 +221,7 @@ def refuse_coincident(label: str, stations: Stations, model: Variogram) -> None:
     """
     if model.nugget > 0 or not stations.count:
         return
-    pairs = sorted(cKDTree(stations.positions_m).query_pairs(COINCIDENT_M))
+    pairs = sorted(scipy.spatial.cKDTree(stations.positions_m).query_pairs(COINCIDENT_M))
     if pairs:
         names = ", ".join(f"{stations.names[i]} and {stations.names[j]}" for i, j in pairs[:5])
         message = (

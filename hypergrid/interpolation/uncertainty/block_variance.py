@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy import fft, sparse
 
 from hypergrid.core.pacing import give_way
 from hypergrid.interpolation.kernels.tiles import multiply
@@ -56,7 +56,7 @@ class Regions:
     """Most places of a region, where only a sample of them was used for the region's own variance; else 0."""
 
 
-def regions_of(field: KrigingField, targets: Targets, weights: sparse.csr_array) -> Regions:
+def regions_of(field: KrigingField, targets: Targets, weights: "scipy.sparse.csr_array") -> Regions:
     """Return weighted means of cells.
 
     Parameters
@@ -97,7 +97,7 @@ def slice_variance(field: KrigingField, regions: Regions) -> Floats:
 
 
 def combinations_of(
-    field: KrigingField, weights: sparse.csr_array, *, times_s: Floats, correlation: Correlation
+    field: KrigingField, weights: "scipy.sparse.csr_array", *, times_s: Floats, correlation: Correlation
 ) -> list[Combination | None]:
     """Return the errors of weighted means over slices, one a mean; None for a mean without slices.
 
@@ -138,7 +138,7 @@ def mean_variance(combinations: Sequence[Combination | None], regions: Regions) 
 
 
 def mean_semivariance(
-    targets: Targets, weights: sparse.csr_array, *, model: Variogram, nugget_at_0: bool
+    targets: Targets, weights: "scipy.sparse.csr_array", *, model: Variogram, nugget_at_0: bool
 ) -> tuple[Floats, int]:
     """Return `sum a a' gamma(c, c')` of each region, shape (regions,), and the most cells of one that was sampled.
 
@@ -248,9 +248,9 @@ def _sum_on_lattice(lattice: _PlaceLattice, weights: Floats, semivariance: Calla
     spread = weights.reshape(lattice.shape)
     # As scipy.signal.fftconvolve does, which takes a third of a second to import.
     whole = [2 * size - 1 for size in spread.shape]
-    fast = [fft.next_fast_len(size, real=True) for size in whole]
-    turned = fft.rfft2(spread[::-1, ::-1], fast)
-    pairs = fft.irfft2(fft.rfft2(spread, fast) * turned, fast)[: whole[0], : whole[1]]
+    fast = [scipy.fft.next_fast_len(size, real=True) for size in whole]
+    turned = scipy.fft.rfft2(spread[::-1, ::-1], fast)
+    pairs = scipy.fft.irfft2(scipy.fft.rfft2(spread, fast) * turned, fast)[: whole[0], : whole[1]]
     rows, columns = (np.arange(1 - size, size) for size in lattice.shape)
     apart_m = rows[:, None, None] * lattice.across_m + columns[None, :, None] * lattice.along_m
     return float(np.sum(pairs * semivariance(np.linalg.norm(apart_m, axis=-1))))

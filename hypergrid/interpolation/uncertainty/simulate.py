@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.spatial import cKDTree
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
 from hypergrid.interpolation.points.distance import COINCIDENT_M, separations
@@ -156,9 +155,9 @@ def _correlate_fields(fields: Floats, times_s: Floats, correlation: Correlation)
 
 def _number_places(places_m: Floats) -> NDArray[np.intp]:
     """Return a number of each place, equal where places are the same to `COINCIDENT_M`; shape (places,)."""
-    pairs = cKDTree(places_m).query_pairs(COINCIDENT_M, output_type="ndarray")
-    linked = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(places_m),) * 2)
-    return np.asarray(sparse.csgraph.connected_components(linked, directed=False)[1], dtype=np.intp)
+    pairs = scipy.spatial.cKDTree(places_m).query_pairs(COINCIDENT_M, output_type="ndarray")
+    linked = scipy.sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(places_m),) * 2)
+    return np.asarray(scipy.sparse.csgraph.connected_components(linked, directed=False)[1], dtype=np.intp)
 
 
 def _make_covariance(isotropic_m: Floats, model: Variogram) -> Floats:

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.special import gammaln, kv, kve
 
 from hypergrid.core.registry import Registry
 
@@ -87,9 +86,9 @@ def matern_correlation(scaled: Floats, smoothness: float) -> Floats:
         return np.asarray((1.0 + t + t * t / 3.0) * np.exp(-t))
     safe = np.where(t > 0, t, 1.0)
     # In logarithms, because K_s overflows near zero where t^s underflows.
-    logarithm = (1.0 - smoothness) * math.log(2.0) - gammaln(smoothness) + smoothness * np.log(safe)
+    logarithm = (1.0 - smoothness) * math.log(2.0) - scipy.special.gammaln(smoothness) + smoothness * np.log(safe)
     with np.errstate(over="ignore", invalid="ignore"):
-        result = np.exp(logarithm + np.log(kve(smoothness, safe)) - safe)
+        result = np.exp(logarithm + np.log(scipy.special.kve(smoothness, safe)) - safe)
     # Where even the scaled function overflows, the distance is nothing.
     return np.asarray(np.where((t > 0) & np.isfinite(result), np.minimum(result, 1.0), 1.0))
 
@@ -102,7 +101,7 @@ def matern_factor(smoothness: float) -> float:
     front = 2.0 ** (1.0 - smoothness) / math.gamma(smoothness)
 
     def off(t: float) -> float:
-        return float(front * t**smoothness * kv(smoothness, t)) - (1.0 - SHARE_AT_RANGE)
+        return float(front * t**smoothness * scipy.special.kv(smoothness, t)) - (1.0 - SHARE_AT_RANGE)
 
     return float(scipy.optimize.brentq(off, 1e-3, 100.0, xtol=1e-14, rtol=1e-14))
 

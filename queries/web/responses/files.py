@@ -22,7 +22,6 @@ from starlette.types import Receive, Scope, Send
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.lru_cache import LruCache
 from hypergrid.formats.results import FORMATS, to_bytes
-from hypergrid.plots import picture_bytes
 from queries.snapshots.file_names import surface_name
 
 AT_ONCE: Final = 2
@@ -127,6 +126,8 @@ def surface_response(
         The part is not in the file.
     """
     if form == "png":
+        from hypergrid.plots import picture_bytes  # noqa: PLC0415 - matplotlib takes a second to load
+
         write = partial(picture_bytes, dataset, time=time, level=level)
     else:
         write = partial(to_bytes, dataset, form)

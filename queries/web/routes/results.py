@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.execution import Part
 from hypergrid.formats.results import FORMATS
-from hypergrid.plots import place_names
+from hypergrid.plots.labels import place_names
 from queries.jobs.runner import Runner
 from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
 from queries.web.responses.files import PARTS, RESULT_MEDIA, surface_response

@@ -3,7 +3,6 @@
 matplotlib's object interface only: no global state, so that a server's threads can draw.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from matplotlib.patheffects import withStroke
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.readings import Station
 from hypergrid.core.registry import Registry
+from hypergrid.plots.labels import count_levels, describe_level, is_map, place_names
 from hypergrid.plots.picture import Picture
 
 Draw = Callable[[Figure, Axes, xr.Dataset, Sequence[Station]], str]
@@ -87,15 +87,15 @@ def plot(
     if not 0 <= time < dataset.sizes[along]:
         message = f"time cell {time} does not exist; the result has {dataset.sizes[along]}, counted from 0"
         raise InvalidQuery(message)
-    if not 0 <= level < _count_levels(dataset):
-        message = f"level {level} does not exist; the result has {_count_levels(dataset)}, counted from 0"
+    if not 0 <= level < count_levels(dataset):
+        message = f"level {level} does not exist; the result has {count_levels(dataset)}, counted from 0"
         raise InvalidQuery(message)
     figure = Picture(figsize=_figure_size(dataset), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     axes = figure.add_subplot()
     drawn = dataset.isel({along: slice(time, time + 1)}) if chosen is _map else dataset
     where = ""
-    if chosen is _map and _is_map(dataset) and "z" in dataset.dims:
-        drawn, where = drawn.isel(z=level), f", {_describe_level(dataset, level)}"
+    if chosen is _map and is_map(dataset) and "z" in dataset.dims:
+        drawn, where = drawn.isel(z=level), f", {describe_level(dataset, level)}"
     made = chosen(figure, axes, drawn, stations)
     axes.set_title(f"{title or made}{where}\n{_format_period(drawn)}", fontsize=10, loc="left")
     # A strip at the bottom, which the layout keeps out of, says how the picture was made.
@@ -108,17 +108,9 @@ def picture_bytes(dataset: xr.Dataset, *, time: int = 0, level: int = 0) -> byte
     return plot(dataset, time=time, level=level).png()
 
 
-def part_shown(dataset: xr.Dataset) -> str:
-    """Return which part of a result `picture_bytes` shows, in words; empty where all is there."""
-    if not _is_map(dataset):
-        return ""
-    kinds = (("first", "time cells", len(dataset["value"])), ("lowest", "levels", _count_levels(dataset)))
-    return ", ".join(f"the {ordinal} of {count} {what}" for ordinal, what, count in kinds if count > 1)
-
-
 def _figure_size(dataset: xr.Dataset) -> tuple[float, float]:
     """Return the size of the picture [inch]: that of a map follows the shape of its region."""
-    if not _is_map(dataset):
+    if not is_map(dataset):
         return 7.2, 5.6
     y, x = (dataset[f"{name}_bounds"].to_numpy() for name in dataset["value"].dims[-2:])
     stretch = 1 / np.cos(np.radians(y.mean())) if "lat" in dataset.dims else 1.0
@@ -126,44 +118,9 @@ def _figure_size(dataset: xr.Dataset) -> tuple[float, float]:
     return float(np.clip(4.4 * ratio + 2.2, 4.5, 10.0)), 5.6
 
 
-def _is_map(dataset: xr.Dataset) -> bool:
-    return bool({"lat", "y"} & set(dataset.dims))
-
-
-def _count_levels(dataset: xr.Dataset) -> int:
-    """Return on how many levels a map is; 1 where there are none."""
-    return dataset.sizes["z"] if _is_map(dataset) and "z" in dataset.dims else 1
-
-
-def _describe_bands(dataset: xr.Dataset) -> list[str]:
-    """Return the cells along height in words."""
-    return [f"{low:.7g} to {high:.7g} m" for low, high in dataset["z_bounds"].to_numpy()]
-
-
-def _describe_level(dataset: xr.Dataset, level: int) -> str:
-    """Return which level a map shows: the height of its estimates, or what it is made of."""
-    made = _describe_bands(dataset)[level]
-    is_made_of_levels = re.search(r"(^| )z: (?!point|area: point)", str(dataset["value"].attrs.get("cell_methods", "")))
-    return made if is_made_of_levels else f"at {float(dataset['z'][level]):.7g} m (level {made})"
-
-
-def place_names(dataset: xr.Dataset) -> list[str]:
-    """Return the names of the places of a result that is no map: stations, zones, points, or bands of elevation."""
-    if "point" in dataset.dims:
-        x, y = ("lon", "lat") if "lon" in dataset.coords else ("x", "y")
-        at = [
-            f"{x_value:.7g}, {other:.7g}" for x_value, other in zip(dataset[x].values, dataset[y].values, strict=True)
-        ]
-        levels = [f" at {height:.7g} m" for height in dataset["z"].values] if "z" in dataset.dims else [""]
-        return [place_name + level for level in levels for place_name in at]
-    if "z" in dataset.dims:
-        return _describe_bands(dataset)
-    return [str(name) for name in dataset["zone" if "zone" in dataset.dims else "station"].to_numpy()]
-
-
 def _name_places(dataset: xr.Dataset) -> str:
     """Return what the places of a result are."""
-    if _is_map(dataset):
+    if is_map(dataset):
         return "cells"
     return next(
         (kind for name, kind in (("zone", "zones"), ("point", "points"), ("z", "bands")) if name in dataset.dims),
@@ -172,7 +129,7 @@ def _name_places(dataset: xr.Dataset) -> str:
 
 
 def _kind(dataset: xr.Dataset) -> str:
-    if _is_map(dataset):
+    if is_map(dataset):
         return "map"
     return "day_by_hour" if _is_hourly(dataset) and dataset.sizes["time"] >= 48 else "lines"
 
@@ -225,7 +182,7 @@ def _format_source(dataset: xr.Dataset) -> str:
 
 @KINDS.register("map")
 def _map(figure: Figure, axes: Axes, dataset: xr.Dataset, stations: Sequence[Station]) -> str:
-    if not _is_map(dataset):
+    if not is_map(dataset):
         message = "a map needs a result on a grid; interpolate, or draw 'lines'"
         raise InvalidQuery(message)
     y, x = dataset["value"].dims[-2:]
@@ -300,7 +257,7 @@ def _lines(figure: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station
     along = _time_dimension(dataset)
     others = [name for name in dataset["value"].dims if name != along]
     values = dataset["value"].stack(position=others).transpose(along, "position").to_numpy()
-    names = None if _is_map(dataset) else place_names(dataset)
+    names = None if is_map(dataset) else place_names(dataset)
     kind = {"zones": "zone", "bands": "band", "points": "point"}.get(_name_places(dataset), "station")
     is_named = names is not None and values.shape[1] <= MAX_NAMED
     for column in range(values.shape[1]):

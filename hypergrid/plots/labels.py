@@ -1,0 +1,49 @@
+"""What the parts of a result are called: its places, levels and bands; loads no matplotlib."""
+
+import re
+
+import xarray as xr
+
+
+def is_map(dataset: xr.Dataset) -> bool:
+    """Return whether a result lies on a grid."""
+    return bool({"lat", "y"} & set(dataset.dims))
+
+
+def count_levels(dataset: xr.Dataset) -> int:
+    """Return on how many levels a map is; 1 where there are none."""
+    return dataset.sizes["z"] if is_map(dataset) and "z" in dataset.dims else 1
+
+
+def describe_bands(dataset: xr.Dataset) -> list[str]:
+    """Return the cells along height in words."""
+    return [f"{low:.7g} to {high:.7g} m" for low, high in dataset["z_bounds"].to_numpy()]
+
+
+def describe_level(dataset: xr.Dataset, level: int) -> str:
+    """Return which level a map shows: the height of its estimates, or what it is made of."""
+    made = describe_bands(dataset)[level]
+    is_made_of_levels = re.search(r"(^| )z: (?!point|area: point)", str(dataset["value"].attrs.get("cell_methods", "")))
+    return made if is_made_of_levels else f"at {float(dataset['z'][level]):.7g} m (level {made})"
+
+
+def place_names(dataset: xr.Dataset) -> list[str]:
+    """Return the names of the places of a result that is no map: stations, zones, points, or bands of elevation."""
+    if "point" in dataset.dims:
+        x, y = ("lon", "lat") if "lon" in dataset.coords else ("x", "y")
+        at = [
+            f"{x_value:.7g}, {other:.7g}" for x_value, other in zip(dataset[x].values, dataset[y].values, strict=True)
+        ]
+        levels = [f" at {height:.7g} m" for height in dataset["z"].values] if "z" in dataset.dims else [""]
+        return [place_name + level for level in levels for place_name in at]
+    if "z" in dataset.dims:
+        return describe_bands(dataset)
+    return [str(name) for name in dataset["zone" if "zone" in dataset.dims else "station"].to_numpy()]
+
+
+def part_shown(dataset: xr.Dataset) -> str:
+    """Return which part of a result `picture_bytes` shows, in words; empty where all is there."""
+    if not is_map(dataset):
+        return ""
+    kinds = (("first", "time cells", len(dataset["value"])), ("lowest", "levels", count_levels(dataset)))
+    return ", ".join(f"the {ordinal} of {count} {what}" for ordinal, what, count in kinds if count > 1)
