@@ -1,6 +1,7 @@
 """Identifiers are nouns of the glossary or verbs with their noun; a class name stands for one thing."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -103,3 +104,17 @@ def test_a_class_name_stands_for_one_thing() -> None:
 @pytest.mark.parametrize("source", ["told = 1", "def f(here): ...", "class _Told: ...", "x.told", "f(who=1)"])
 def test_a_rejected_name_is_met(source: str) -> None:
     assert {name.strip("_").lower() for name, _ in identifiers(ast.parse(source))} & REJECTED
+
+
+def test_the_glossary_names_what_there_is() -> None:
+    rows = re.findall(r"^\|(.+)\|(.+)\|(.+)\|$", (ROOT / "GLOSSARY.md").read_text(encoding="utf-8"), re.MULTILINE)
+    terms = [term.strip() for term, *_ in rows if term.strip() not in ("term", "---")]
+    assert len(terms) == len(set(terms)) > 40
+    defined = {path.name for path in product_files()}
+    for path in product_files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                defined.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                defined.add(node.id)
+    assert {name for *_, where in rows for name in re.findall(r"`([^`]+)`", where)} - defined == set()
