@@ -2,13 +2,15 @@
 
 import json
 import logging
+import os
 import sqlite3
+import sys
 import threading
 import time
 import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -47,6 +49,8 @@ DOCUMENT_BYTES: Final = 64 << 20
 """What the documents of remembered jobs may take together, as text [bytes]: polygons can make them large."""
 _STOP_S: Final = 3.0
 """How long a stopping runner waits for a query to finish its block [s]; it holds nothing that must be kept."""
+LARGE_NICE: Final = 10
+"""By how much large queries are nicer than others: beside these they have a tenth of a processor's time."""
 _LARGE_SHARE: Final = 0.75
 """Of the memory that queries may take together, what large ones may: for small ones there is always some."""
 _SMALL_BYTES_SHARE: Final = 1 / 16
@@ -457,7 +461,13 @@ class Runner:
         """Answer a query in its turns, whatever becomes of it."""
         projected = run.outline.projected_s
         try:
-            with self._blocks.turn(run.owner, projected_s=projected, stop=run.stop, on_begin=lambda: self._run(run)):
+            with self._blocks.turn(
+                run.owner,
+                projected_s=projected,
+                stop=run.stop,
+                on_begin=lambda: self._run(run),
+                on_large=_lower_priority,
+            ):
                 self._drive(run)
         except Cancelled:
             with self._lock:
@@ -570,6 +580,17 @@ class Runner:
 def _outline(query: Query, plan: Plan) -> Outline:
     layout = layout_of(plan.surface.topology, variable=query.question.variable, units=plan.surface.unit)
     return Outline(layout, plan.cells, plan.projected_bytes, projected_s(plan), query.explain())
+
+
+def _lower_priority() -> None:
+    """Have this thread, and those that it starts, compute with what other threads and processes leave.
+
+    A stream beside the server keeps up with its stations while large queries compute; threads end with their query.
+    """
+    # Elsewhere a priority is of a whole process.
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + LARGE_NICE)
 
 
 def _is_large(run: QueryRun, allowed_bytes: int) -> bool:

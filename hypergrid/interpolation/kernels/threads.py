@@ -76,13 +76,15 @@ class _ThreadTeam:
         With the parent's pool, or with its lock where another thread held it, a child would wait for ever.
         """
         self.turn = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pools: dict[int, ThreadPoolExecutor] = {}
 
     def get_pool(self) -> ThreadPoolExecutor:
-        """Return the pool, made where there is none; only for whose turn it is."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(count_cores(), thread_name_prefix="kriging")
-        return self._pool
+        """Return the pool of the caller's priority, made where there is none; only for whose turn it is."""
+        # A thread has the priority of the one that started it, and cannot be given a higher one.
+        priority = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
+        if priority not in self._pools:
+            self._pools[priority] = ThreadPoolExecutor(count_cores(), thread_name_prefix="kriging")
+        return self._pools[priority]
 
 
 _threads = _ThreadTeam()

@@ -63,7 +63,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Callable[[], np.ndarray]:
 
 def test_a_large_query_in_a_child_ends_and_is_the_same(large: Callable[[], np.ndarray]) -> None:
     before = large()
-    assert threads._threads._pool is not None, "the query was not shared between threads"
+    assert threads._threads._pools, "the query was not shared between threads"
     in_child(lambda: bool(np.array_equal(large(), before)))
     assert np.array_equal(large(), before)
 

@@ -1,17 +1,25 @@
 """The runner: order, sharing, stopping between blocks, keeping and dropping results."""
 
+import math
+import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
+from hypergrid.interpolation.kernels.threads import share
+from queries.jobs import block_queue
+from queries.jobs import runner as runner_module
 from queries.jobs.admission import Asker, Limits, act_as
 from queries.jobs.records import NotReady, QueueFull, ResultGone
-from queries.jobs.runner import Runner
+from queries.jobs.runner import LARGE_NICE, Runner
+from queries.jobs.worker import answer
 
 Make = Callable[..., Runner]
 Document = dict[str, Any]
@@ -417,3 +425,33 @@ def test_what_is_computed_within_a_request_takes_a_turn(
     gate.open()
     thread.join(60)
     assert len(order) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is of a whole process")
+@pytest.mark.parametrize(("projected_s", "nicer"), [(math.inf, 0), (-1.0, LARGE_NICE)])
+def test_large_queries_and_their_threads_compute_at_a_lower_priority(
+    projected_s: float,
+    nicer: int,
+    make_runner: Make,
+    archive: hg.OpenArchive,
+    map_query: Document,
+    wait_until: Wait,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
+    niced, before = list[int](), priority()
+
+    def answer_noting_priority(*args: Any, **options: Any) -> xr.Dataset:  # noqa: ANN401 - as of the function
+        niced.append(priority())
+        share(lambda _: niced.append(priority()), range(4))
+        return answer(*args, **options)
+
+    monkeypatch.setattr(runner_module, "answer", answer_noting_priority)
+    monkeypatch.setattr(block_queue, "PROJECTED_S", projected_s)
+    runner = make_runner(archive)
+    job = runner.submit(map_query)
+    wait_until(lambda: runner.job(job.id).state == "done")
+    assert niced == [before + nicer] * 5
+    assert priority() == before
