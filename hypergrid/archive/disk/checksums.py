@@ -84,7 +84,12 @@ class FileChecksum:
     def fits(self, folder: Path) -> bool:
         """Return whether the file is there, and what it was."""
         try:
-            return checksum_of_file(folder / self.name) == (self.crc, self.size)
+            if self.size > _BLOCK:
+                return checksum_of_file(folder / self.name) == (self.crc, self.size)
+            # A query's first read compares some hundred small files: opened as paths they take three times as long.
+            with open(f"{folder}/{self.name}", "rb", buffering=0) as file:  # noqa: PTH123 - as above
+                data = file.read(_BLOCK + 1)
+            return len(data) == self.size and checksum(data) == self.crc
         except OSError:
             return False
 

@@ -187,7 +187,10 @@ class LocalStorage:
 
     def open(self) -> icechunk.Repository:
         """Return the repository, as it is now."""
-        return icechunk.Repository.open(self._storage())
+        # By default all manifests are loaded with the first array, which takes 13 ms of a query's 60.
+        never = icechunk.ManifestPreloadConfig(preload_if=icechunk.ManifestPreloadCondition.false())
+        settings = icechunk.RepositoryConfig(manifest=icechunk.ManifestConfig(preload=never))
+        return icechunk.Repository.open(self._storage(), settings)
 
     @property
     def store(self) -> Path:
