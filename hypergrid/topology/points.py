@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.former_names import FormerNames
 from hypergrid.core.tokens import token
 from hypergrid.topology.axes import PER_UNIT, Quantum, Regular
 from hypergrid.topology.coordinates import quanta
@@ -22,8 +23,10 @@ _GLOBE: Final = (-180.0, -90.0, 360.0, 90.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
+class Points(FormerNames):
     """Cells at positions of one's own, and perhaps on levels, counted point by point, then level by level."""
+
+    former_names = {"along": "replace_axes"}
 
     at: NDArray[np.int64]
     """Longitude and latitude, or projected x and y, of the cells' centres [quantum], shape (points, 2)."""

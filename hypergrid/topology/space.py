@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.former_names import FormerNames
 from hypergrid.core.readings import Series
 from hypergrid.core.tokens import token
 from hypergrid.topology.axes import PER_UNIT, Quantum, Regular
@@ -53,8 +54,10 @@ class SeriesAxis:
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(FormerNames):
     """Cells on two regular axes, and perhaps on a third of heights, counted along x first, then y, then z."""
+
+    former_names = {"along": "replace_axes"}
 
     y: Regular
     """Rows: lat, or y [m]."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
+from hypergrid.core.former_names import FormerNames
 from hypergrid.wo_join import kernel, state
 from hypergrid.wo_join.batches import echo_keys, make_batch, make_empty_batch, make_ticks, parse_integers
 from hypergrid.wo_join.config import RARE, SLOT_BYTES, SPILLING, Form, JoinConfig, KnownParameters, Policy, Strategy
@@ -67,7 +68,7 @@ RANKS = 4096
 """Sorted keys of each stream that there is room for at first, where lags are monitored."""
 
 
-class WoJoin:
+class WoJoin(FormerNames):
     """A symmetric join of n streams on one key, fed in order of arrival.
 
     Parameters
@@ -125,6 +126,13 @@ class WoJoin:
     >>> matches.rows.tolist(), matches.payloads.tolist()
     ([[0, 0]], [[0.5, 20.0]])
     """
+
+    former_names = {
+        "brought": "tuple_counts",
+        "least_bytes": "min_bytes",
+        "least_rows": "list_min_rows",
+        "stalled": "stalled_streams",
+    }
 
     _reorder_buffer: ReorderBuffer | None
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.former_names import FormerNames
 from hypergrid.wo_join import state
 from hypergrid.wo_join.batches import make_batch, make_ticks, parse_keys
 from hypergrid.wo_join.config import KnownParameters, Policy
@@ -127,7 +128,7 @@ class _InputTuples:
         self.first = below
 
 
-class Pipeline:
+class Pipeline(FormerNames):
     """Joins whose results are the streams of others.
 
     Parameters
@@ -159,6 +160,12 @@ class Pipeline:
     >>> pipeline.push(stream=range(6), key=[1] * 6, payload=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]).rows.tolist()
     [[0, 0, 0, 0, 0, 0]]
     """
+
+    former_names = {
+        "least_bytes": "min_bytes",
+        "predicted_bounds": "predict_bounds",
+        "predictions": "predict_parameters",
+    }
 
     _allowed_bytes: int | None
     _memory: SharedMemory | None

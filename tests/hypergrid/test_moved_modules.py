@@ -1,9 +1,14 @@
 import importlib
 import sys
+from typing import Any
 
 import pytest
 
 from hypergrid.core.moved_modules import MOVED
+from hypergrid.topology import Grid, Points
+from hypergrid.wo_join import Pipeline, WoJoin
+
+FORMER = [(kind, name) for kind in (Grid, Points, Pipeline, WoJoin) for name in kind.former_names]
 
 
 @pytest.mark.parametrize("former", sorted(MOVED))
@@ -33,3 +38,13 @@ def test_a_former_name_gives_the_class_with_a_warning(former: str, name: str) ->
 def test_other_paths_are_unknown() -> None:
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("hypergrid.nowhere")
+
+
+def test_former_names_of_attributes_give_the_new_ones_with_a_warning() -> None:
+    join: Any = WoJoin(2)
+    with pytest.warns(DeprecationWarning, match=r"WoJoin\.least_rows is list_min_rows now"):
+        assert join.least_rows() == join.list_min_rows()
+    for kind, name in FORMER:
+        assert hasattr(kind, kind.former_names[name]), f"{kind.__name__}.{name}"
+    with pytest.raises(AttributeError, match="no attribute 'leest_rows'"):
+        join.leest_rows()
