@@ -40,7 +40,8 @@ FRESH_S: Final = 3 * SLICE_S
 SETTLED_S: Final = 45.0
 """How long the stream goes on after that before any lag counts [s]."""
 IDLE_S: Final = 90.0
-LOADED_S: Final = 120.0
+LOADED_S: Final = 300.0
+"""So long that the step from the lag before to that with load is no growth [s]."""
 LAG_GROWTH: Final = 0.02
 """What the lag may grow by, at most, in each second of the load."""
 LAG_SHARE: Final = 1.5
