@@ -18,8 +18,8 @@ class FormerNames:
             """Return what a former name stands for; called where there is no attribute of that name."""
             kind = type(self)
             if name not in kind.former_names:
-                message = f"{kind.__name__!r} object has no attribute {name!r}"
-                raise AttributeError(message)
+                # Raises what was raised, also within a property.
+                return object.__getattribute__(self, name)
             present = kind.former_names[name]
             warnings.warn(
                 f"{kind.__name__}.{name} is {present} now; the former name ends with the next release",

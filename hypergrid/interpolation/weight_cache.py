@@ -72,7 +72,7 @@ def key_of(*parts: object) -> bytes:
     for part in parts:
         if isinstance(part, np.ndarray):
             digest.update(repr(part.shape).encode())
-            digest.update(np.ascontiguousarray(part).tobytes())
+            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
         else:
             digest.update(repr(part).encode())
         digest.update(b"\0")

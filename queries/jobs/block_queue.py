@@ -85,8 +85,6 @@ class Turn:
     """Set when nobody wants it any more."""
     condition: threading.Condition
     """Told when its turn begins, or it is stopped."""
-    on_large: Callable[[], None]
-    """Called when the work is not small, or is so no longer."""
     worked_s: float = 0.0
     waited_s: float = 0.0
     granted: bool = False
@@ -140,7 +138,6 @@ class BlockQueue:
         projected_s: float = 0.0,
         stop: threading.Event | None = None,
         on_begin: Callable[[], None] = lambda: None,
-        on_large: Callable[[], None] = lambda: None,
     ) -> Iterator[Turn]:
         """Wait for a turn, and have the work inside give way where it is asked (`hypergrid.core.pacing.give_way`).
 
@@ -154,15 +151,12 @@ class BlockQueue:
             Set when nobody wants it any more: the work ends at the next question (`Cancelled`).
         on_begin
             Called once, when the first turn begins.
-        on_large
-            Called once, in the thread of the work: when its first turn begins, if it is not small; else when it has
-            taken too long for small work.
         """
         with self._lock:
             self._arrived += 1
             is_small = projected_s <= PROJECTED_S
             woken = threading.Condition(self._lock)
-            turn = Turn(self, owner, projected_s, is_small, self._arrived, stop or threading.Event(), woken, on_large)
+            turn = Turn(self, owner, projected_s, is_small, self._arrived, stop or threading.Event(), woken)
             self._join_shares(turn)
             turn.since_s = self._clock()
             self._waiting.append(turn)
@@ -171,8 +165,6 @@ class BlockQueue:
             with self._lock:
                 self._wait(turn)
             on_begin()
-            if not is_small:
-                on_large()
             with pace_work(turn):
                 yield turn
         finally:
@@ -284,7 +276,6 @@ class BlockQueue:
             self._leave_shares(turn)
             turn.is_small = False
             self._join_shares(turn)
-            turn.on_large()
 
 
 def _cancelled_error() -> Cancelled:

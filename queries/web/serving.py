@@ -65,19 +65,19 @@ def serve_archive(
         What cannot be read: archive, settings, keys; where the server's state cannot be written.
     """
     # The first who asks need not wait until compiled code is loaded, nor share a processor with that.
-    warming = threading.Thread(target=_warm, name="warm", daemon=True)
+    warming = threading.Thread(target=warm, name="warm", daemon=True)
     warming.start()
     with application(archive, settings, saved=saved) as web:
         web.mount("/", pages)
         warming.join(WARMED_S)
+        _try_speed()
         with return_freed_memory():
             serve(web, settings.host, settings.port, on_ready=on_ready)
 
 
-def _warm() -> None:
-    """Load compiled code, and try out how fast this machine is, which the first plan of a kriging needs."""
-    warm()
-    # 0.7 s together; each is kept for ten minutes.
+def _try_speed() -> None:
+    """Try out how fast this machine is, while nothing else computes: the first plan of a kriging needs it."""
+    # 0.5 s together; each is kept for ten minutes.
     operations_a_second()
     touching_s_a_byte()
 

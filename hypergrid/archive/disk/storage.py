@@ -187,7 +187,8 @@ class LocalStorage:
 
     def open(self) -> icechunk.Repository:
         """Return the repository, as it is now."""
-        # By default all manifests are loaded with the first array, which takes 13 ms of a query's 60.
+        # By default many manifests are loaded with the first array, which takes 13 ms of a query's 60; from a store far
+        # away, where each request waits, they still are.
         never = icechunk.ManifestPreloadConfig(preload_if=icechunk.ManifestPreloadCondition.false())
         settings = icechunk.RepositoryConfig(manifest=icechunk.ManifestConfig(preload=never))
         return icechunk.Repository.open(self._storage(), settings)

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -81,7 +82,10 @@ class _ThreadTeam:
     def get_pool(self) -> ThreadPoolExecutor:
         """Return the pool of the caller's priority, made where there is none; only for whose turn it is."""
         # A thread has the priority of the one that started it, and cannot be given a higher one.
-        priority = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
+        priority = 0
+        if hasattr(os, "getpriority"):
+            with suppress(OSError):
+                priority = os.getpriority(os.PRIO_PROCESS, 0)
         if priority not in self._pools:
             self._pools[priority] = ThreadPoolExecutor(count_cores(), thread_name_prefix="kriging")
         return self._pools[priority]

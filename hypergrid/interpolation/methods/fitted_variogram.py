@@ -37,6 +37,8 @@ FITTED_MODEL: Final = "exponential"
 MIN_STATIONS: Final = 5
 """Stations in one slice from which a variogram of its own is fitted to it; below, it has the pooled one."""
 
+MAX_KEYED_BYTES: Final = 16 << 20
+"""Values whose fit is kept: of more, the key alone takes longer than work may go on without giving way."""
 MIN_SLICES: Final = 3
 """Slices that a variogram is fitted to below which its variances are said to be too small."""
 NARROW: Final = (
@@ -130,6 +132,8 @@ def resolve_variogram(wanted: VariogramRequest, stations: Stations, values: Floa
     stations, values
         Where and what, shape (slices, stations), NaN where missing.
     """
+    if values.nbytes > MAX_KEYED_BYTES:
+        return _fit(wanted, stations, values)
     # A fit is 40 % of what one position costs, and every position of a map at one time has the same.
     key = key_of("fitted variogram", wanted, stations.positions_m, values)
     return WEIGHTS.get(key, lambda: _fit(wanted, stations, values))

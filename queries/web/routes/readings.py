@@ -244,6 +244,7 @@ class _FeatureWriter:
             templates, readings = self._get_templates(part), list(_iterate_readings(part))
             # In a third of the time that `json` takes; numbers have no commas.
             values = to_json([reading.value for reading in readings])[1:-1].split(b",")
+            # Of no reading the text is empty, which splits into one part.
             for reading, value in zip(readings, values, strict=False):
                 before, between, after = templates[reading.row]
                 start, end = write_time(reading.start_ns), write_time(reading.end_ns)
@@ -280,7 +281,7 @@ class _FeatureWriter:
         return (
             feature[: -len(b"{}}")] + before[:-1] + b',"value":',
             b"," + between[1:-1] + b',"start":"',
-            b"," + to_json(after | more)[1:] + b"}",
+            b"," + to_json(after | more, inf_nan_mode="null")[1:] + b"}",
         )
 
 

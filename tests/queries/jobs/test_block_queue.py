@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypergrid.core.errors import Cancelled
 from hypergrid.core.pacing import give_way, pace_work, ranges, time_waited_s
 from hypergrid.interpolation.kernels.threads import share
-from queries.jobs.block_queue import SMALL_S, SMALL_WEIGHT, BlockQueue, FairShares
+from queries.jobs.block_queue import SMALL_WEIGHT, BlockQueue, FairShares
 
 LARGE_S = 100.0
 BLOCK_S = 0.05
@@ -294,16 +294,3 @@ def test_ranges_cover_all_and_take_their_time(count: int) -> None:
             cut.append((first, stop))
     assert [place for first, stop in cut for place in range(first, stop)] == list(range(count))
     assert all(stop - first <= 100 for first, stop in cut)
-
-
-def test_work_says_once_that_it_is_large_at_its_begin_or_when_it_turns_out_to_be() -> None:
-    clock, said = Clock(), list[tuple[str, float]]()
-    queue = BlockQueue(1, clock=clock)
-    for name, projected_s in (("large", LARGE_S), ("small", 0.1), ("longer", 0.1)):
-        with queue.turn("me", projected_s=projected_s, on_large=lambda name=name: said.append((name, clock.now_s))):
-            for _ in range(20 if name == "longer" else 2):
-                clock.now_s += 0.1
-                give_way()
-    assert [name for name, _ in said] == ["large", "longer"]
-    assert said[0][1] == 0.0
-    assert said[1][1] == pytest.approx(0.4 + SMALL_S, abs=0.21)

@@ -1,6 +1,6 @@
 """The runner: order, sharing, stopping between blocks, keeping and dropping results."""
 
-import math
+import itertools
 import os
 import sys
 import threading
@@ -14,9 +14,9 @@ import xarray as xr
 import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, NotFound, TooLarge
 from hypergrid.interpolation.kernels.threads import share
-from queries.jobs import block_queue
 from queries.jobs import runner as runner_module
 from queries.jobs.admission import Asker, Limits, act_as
+from queries.jobs.block_queue import PROJECTED_S
 from queries.jobs.records import NotReady, QueueFull, ResultGone
 from queries.jobs.runner import LARGE_NICE, Runner
 from queries.jobs.worker import answer
@@ -428,15 +428,8 @@ def test_what_is_computed_within_a_request_takes_a_turn(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is of a whole process")
-@pytest.mark.parametrize(("projected_s", "nicer"), [(math.inf, 0), (-1.0, LARGE_NICE)])
-def test_large_queries_and_their_threads_compute_at_a_lower_priority(
-    projected_s: float,
-    nicer: int,
-    make_runner: Make,
-    archive: hg.OpenArchive,
-    map_query: Document,
-    wait_until: Wait,
-    monkeypatch: pytest.MonkeyPatch,
+def test_large_queries_and_their_threads_compute_at_a_lower_priority_and_no_others(
+    make_runner: Make, archive: hg.OpenArchive, map_query: Document, wait_until: Wait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def priority() -> int:
         return os.getpriority(os.PRIO_PROCESS, 0)
@@ -448,10 +441,12 @@ def test_large_queries_and_their_threads_compute_at_a_lower_priority(
         share(lambda _: niced.append(priority()), range(4))
         return answer(*args, **options)
 
+    # Every other query counts as large. Memory is for one at a time: each is begun where the one before it ends.
+    projections = itertools.cycle((10 * PROJECTED_S, 0.1))
     monkeypatch.setattr(runner_module, "answer", answer_noting_priority)
-    monkeypatch.setattr(block_queue, "PROJECTED_S", projected_s)
-    runner = make_runner(archive)
-    job = runner.submit(map_query)
-    wait_until(lambda: runner.job(job.id).state == "done")
-    assert niced == [before + nicer] * 5
+    monkeypatch.setattr(runner_module, "projected_s", lambda _: next(projections))
+    runner = make_runner(archive, allowed_bytes=max(archive.query(map_query).plan().projected_bytes, 1) * 3 // 2)
+    jobs = [runner.submit(other(map_query, rows)) for rows in (4, 5, 6, 7)]
+    wait_until(lambda: all(runner.job(job.id).state == "done" for job in jobs))
+    assert niced == [before + nicer for nicer in (LARGE_NICE, 0) * 2 for _ in range(5)]
     assert priority() == before
