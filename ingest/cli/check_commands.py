@@ -143,7 +143,8 @@ def _examine_archive(
         opened = Archive.open(folder, snapshot=snapshot)
         result = list(opened.check(deep=deep, progress=notify))
     except NotAnArchive as error:
-        if not (folder / MARKER).is_file():
+        # What is not damaged is of another layout, or no archive; the message says what to do.
+        if not isinstance(error, DamagedArchive) or not (folder / MARKER).is_file():
             raise
         remedy = (
             "'--repair' mends what can be mended; else restore the archive from a copy, or ingest its raw files anew"

@@ -205,6 +205,9 @@ def restore(
     started_s = time.monotonic()
     source, folder = Path(backup).resolve(), Path(target).resolve()
     identity, content = read_backup(source)
+    if folder == source or source in folder.parents or folder in source.parents:
+        message = f"a restored archive needs a folder of its own, outside of {source}; got {folder}"
+        raise CannotBackUp(message)
     state = content.get(STATE_KEY)
     if state is not None and secure is None:
         message = (
@@ -401,7 +404,8 @@ class _BackupRun:
         paths = sorted(raw.glob("*/*.zst"))
         for number, path in enumerate(paths):
             copy = self.target / RAW / path.relative_to(raw)
-            if not _is_there(path, copy, self.copied):
+            # Of a copy that lost a bit the size is the same, and no later backup would bring it back.
+            if find_content_problem(copy, path.stem) or not _is_there(path, copy, self.copied):
                 if problem := find_content_problem(path, path.stem):
                     message = f"{path} {problem}; the former backup stays; replace it by a copy of the file as it came"
                     raise DamagedArchive(message)

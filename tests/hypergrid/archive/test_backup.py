@@ -1,5 +1,6 @@
 """Backups that are made while others commit: each restores whole, and the next copies what is new alone."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from hypergrid.archive import Archive, Branch, RetentionPolicy, S3Store
@@ -322,6 +324,33 @@ def test_what_lost_a_bit_in_the_backup_is_copied_again(archive: Archive, tmp_pat
     back_up(archive.path, tmp_path / "backup", now_ns=2)
     restore(tmp_path / "backup", tmp_path / "restored")
     assert len(Archive.open(tmp_path / "restored").read("v")) == 3 * ROWS
+
+
+def test_a_raw_copy_that_lost_a_bit_in_the_backup_is_copied_again(archive: Archive, tmp_path: Path) -> None:
+    content = b"time,value\n" * 50
+    digest = hashlib.sha256(content).hexdigest()
+    raw = archive.path / "raw" / digest[:2] / f"{digest}.zst"
+    raw.parent.mkdir(parents=True)
+    with pa.CompressedOutputStream(str(raw), "zstd") as packed:
+        packed.write(content)
+    back_up(archive.path, tmp_path / "backup", now_ns=1)
+    unchanged = back_up(archive.path, tmp_path / "backup", now_ns=2)
+    copy = tmp_path / "backup" / raw.relative_to(archive.path)
+    flipped = bytearray(copy.read_bytes())
+    flipped[len(flipped) // 2] ^= 4
+    copy.write_bytes(flipped)
+    assert back_up(archive.path, tmp_path / "backup", now_ns=3).files_copied == unchanged.files_copied + 1
+    assert copy.read_bytes() == raw.read_bytes()
+    restore(tmp_path / "backup", tmp_path / "restored")
+
+
+@pytest.mark.parametrize("target", ["backup", "backup/inside", ""])
+def test_a_backup_is_not_restored_onto_itself(archive: Archive, tmp_path: Path, target: str) -> None:
+    back_up(archive.path, tmp_path / "backup", now_ns=1)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CannotBackUp, match="needs a folder of its own, outside of"):
+        restore(tmp_path / "backup", tmp_path / target)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_another_archive_of_the_same_name_is_refused(archive: Archive, tmp_path: Path) -> None:
