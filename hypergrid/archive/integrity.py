@@ -349,7 +349,8 @@ def check_raw(folder: Path, root: Root, newest: Root, *, deep: bool, progress: P
         where = str(path.relative_to(folder))
         if sha256 not in ledger and sha256 not in known:
             what = "a raw copy of which the ledger knows nothing, as a run that was killed leaves it"
-            yield Defect("orphan", where, what, "ingest the file again, or remove the copy; deployment files may stay")
+            remedy = "ingest the file again: of its readings the copy may be all that is left; deployments may stay"
+            yield Defect("orphan", where, what, remedy)
         elif deep and (problem := find_content_problem(path, sha256)):
             yield Defect("unreadable", where, problem, "replace it by a copy of the file as it came")
         progress("raw copies", (index + 1) / len(there))

@@ -203,6 +203,7 @@ def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Pat
     assert sum(join["held"] for join in told[-1]["joins"].values()) == 0
 
 
+@pytest.mark.usefixtures("default_hangup")
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_stream_with_its_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
