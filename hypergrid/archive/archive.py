@@ -26,14 +26,7 @@ from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import Extent, VariableGroup
 from hypergrid.archive.disk.checksums import SnapshotChecksums, commit_session
-from hypergrid.archive.disk.folder import (
-    VERSION,
-    Identity,
-    create_folder,
-    read_identity,
-    remove_folder,
-    synchronise,
-)
+from hypergrid.archive.disk.folder import VERSION, Identity, create_folder, read_identity, remove_folder, synchronise
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import (
     DEFAULT_RETENTION,
