@@ -53,7 +53,7 @@ def judged(readings: Readings, tests: VariableTests, site: Position = SITE) -> F
     return judge(readings, tests, places_of(readings.series, {"a": Station("a", "a", (site,))}), {})
 
 
-def found(result: FlagResult, test: str) -> int:
+def count_flagged(result: FlagResult, test: str) -> int:
     return int(np.count_nonzero((result.tests >> np.uint16(TESTS.index(test))) & 1))
 
 
@@ -75,7 +75,7 @@ def running(value: Floats, length: int, of: str) -> Floats:
 def test_a_running_extreme_is_flat_by_nature(of: Statistic, hours: int) -> None:
     value = running(summer(12), hours * 6, of)
     result = judged(readings_of(value, step_s=600.0, statistic=of, interval_s=hours * HOUR_S), default_tests(AIR))
-    assert found(result, "flat_line") == 0
+    assert count_flagged(result, "flat_line") == 0
     assert (result.flag == GOOD).all()
 
 
@@ -102,28 +102,33 @@ def test_daily_values_that_stay_the_same_for_weeks_are_flat_and_those_of_a_week_
 def test_a_pause_ends_a_still_stretch_and_an_interval_is_none() -> None:
     tests = VariableTests(flat_line=FlatLine(hours=4.0, readings=4, within_hours=6.0))
     still = np.full(12, 3.0)
-    assert found(judged(readings_of(still, step_s=24 * HOUR_S), tests), "flat_line") == 0, (
+    assert count_flagged(judged(readings_of(still, step_s=24 * HOUR_S), tests), "flat_line") == 0, (
         "how often they come is not known"
     )
-    assert found(judged(readings_of(still, step_s=24 * HOUR_S, interval_s=24 * HOUR_S), tests), "flat_line") == 12
+    assert (
+        count_flagged(judged(readings_of(still, step_s=24 * HOUR_S, interval_s=24 * HOUR_S), tests), "flat_line") == 12
+    )
 
 
 def test_a_tolerance_looks_at_intervals_too() -> None:
     tests = VariableTests(flat_line=FlatLine(hours=4.0, readings=12, tolerance=0.05))
     value = running(summer(12), 36, "max")
     assert (
-        found(judged(readings_of(value, step_s=600.0, statistic="max", interval_s=6 * HOUR_S), tests), "flat_line") == 0
+        count_flagged(
+            judged(readings_of(value, step_s=600.0, statistic="max", interval_s=6 * HOUR_S), tests), "flat_line"
+        )
+        == 0
     )
     still = 20.0 + 0.02 * np.sin(np.arange(1000.0))
     result = judged(readings_of(still, step_s=600.0, statistic="max", interval_s=6 * HOUR_S), tests)
-    assert found(result, "flat_line") == 1000
+    assert count_flagged(result, "flat_line") == 1000
 
 
 def test_exempt_time_does_not_count_in_running_extremes() -> None:
     tests = VariableTests(flat_line=FlatLine(hours=4.0, readings=4, exempt=(Exempt(least=95.0),)))
     for value, count in ((97.0, 0), (90.0, 400)):
         readings = readings_of(np.full(400, value), step_s=600.0, statistic="max", interval_s=HOUR_S)
-        assert found(judged(readings, tests), "flat_line") == count
+        assert count_flagged(judged(readings, tests), "flat_line") == count
 
 
 @pytest.mark.parametrize(("interval_s", "gaps"), [(86_400.0, 1), (0.0, 1)])
@@ -151,7 +156,7 @@ def test_a_flagged_gap_is_one_of_the_interval() -> None:
     assert np.flatnonzero(judged(readings, tests).flag == SUSPECT).tolist() == [4]
     # What a running total of a day covers is no gap.
     running_total = readings_of(np.arange(10.0), step_s=30 * HOUR_S, statistic="total", interval_s=86_400.0)
-    assert found(judged(running_total, tests), "gap") == 0
+    assert count_flagged(judged(running_total, tests), "gap") == 0
 
 
 def test_extremes_and_totals_may_change_as_much_as_in_their_interval() -> None:
@@ -165,7 +170,7 @@ def test_extremes_and_totals_may_change_as_much_as_in_their_interval() -> None:
     value = np.r_[np.full(36, 26.0), np.full(36, 9.0)]
     result = judged(readings_of(value, step_s=600.0, statistic="max", interval_s=6 * HOUR_S), tests)
     assert not (result.flag >= SUSPECT).any()
-    assert found(judged(readings_of(value, step_s=600.0), tests), "rate_of_change") == 1
+    assert count_flagged(judged(readings_of(value, step_s=600.0), tests), "rate_of_change") == 1
 
 
 def test_a_running_value_hardly_varies_within_its_interval() -> None:
@@ -173,7 +178,7 @@ def test_a_running_value_hardly_varies_within_its_interval() -> None:
     value = running(summer(6), 144, "max")
     result = judged(readings_of(value, step_s=600.0, statistic="max", interval_s=24 * HOUR_S), tests)
     assert (result.flag == NOT_EVALUATED).all()
-    assert found(judged(readings_of(np.full(200, 5.0), step_s=600.0), tests), "attenuated_signal") > 100
+    assert count_flagged(judged(readings_of(np.full(200, 5.0), step_s=600.0), tests), "attenuated_signal") > 100
 
 
 RATE = Variable("rg", "mm/h", "precipitation_rate")

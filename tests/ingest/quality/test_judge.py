@@ -46,7 +46,7 @@ def _judge(readings: Readings, tests: VariableTests, **companions: Readings) -> 
     return judge(readings, tests, _places(readings), companions)
 
 
-def _found(judged: FlagResult, test: str) -> list[int]:
+def find_flagged(judged: FlagResult, test: str) -> list[int]:
     return np.flatnonzero((judged.tests >> np.uint16(TESTS.index(test))) & 1).tolist()
 
 
@@ -57,7 +57,11 @@ def test_the_worst_counts_and_what_is_found_leaves_its_neighbours_alone() -> Non
     )
     judged = _judge(_readings(value), tests)
     assert judged.flag.tolist() == [1, 1, FAIL, 1, 1, MISSING, SUSPECT, 1, 1, SUSPECT, 1]
-    assert (_found(judged, "gross_range"), _found(judged, "spike"), _found(judged, "rate_of_change")) == ([2], [6], [9])
+    assert (
+        find_flagged(judged, "gross_range"),
+        find_flagged(judged, "spike"),
+        find_flagged(judged, "rate_of_change"),
+    ) == ([2], [6], [9])
 
 
 def test_precedence_is_that_of_ioos() -> None:
@@ -82,7 +86,11 @@ def test_flags_that_values_came_with_stay() -> None:
     readings = replace(readings, flag=np.array([2, 4, 3, 2, 3, 1], np.uint8))
     judged = _judge(readings, VariableTests(gross_range=GrossRange(suspect=(0.0, 5.0))))
     assert judged.flag.tolist() == [1, FAIL, SUSPECT, 1, SUSPECT, 1]
-    assert (_found(judged, "given_fail"), _found(judged, "given_suspect"), _found(judged, "gross_range")) == (
+    assert (
+        find_flagged(judged, "given_fail"),
+        find_flagged(judged, "given_suspect"),
+        find_flagged(judged, "gross_range"),
+    ) == (
         [1],
         [2, 4],
         [],
@@ -94,7 +102,7 @@ def test_flags_that_values_came_with_stay() -> None:
 
 def _flat(variable: str, value: Floats, step_s: int = 600, **companions: Readings) -> list[int]:
     tests = VariableTests(flat_line=DEFAULTS[variable].flat_line)
-    return _found(_judge(_readings(value, variable=variable, step_s=step_s), tests, **companions), "flat_line")
+    return find_flagged(_judge(_readings(value, variable=variable, step_s=step_s), tests, **companions), "flat_line")
 
 
 class TestWhatMayStandStill:
@@ -121,7 +129,7 @@ class TestWhatMayStandStill:
         assert len(_flat("solar_radiation", dead)) == 144
         readings = _readings(dead, variable="solar_radiation")
         nowhere = judge(readings, DEFAULTS["solar_radiation"], _places(readings, known=False), {})
-        assert not _found(nowhere, "flat_line")
+        assert not find_flagged(nowhere, "flat_line")
 
     def test_frozen_soil(self) -> None:
         frost = _readings(np.full(288, -8.0), variable="surface_temperature")

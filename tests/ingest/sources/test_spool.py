@@ -38,7 +38,7 @@ from tests.ingest.forked import FORKED
 Row = tuple[object, ...]
 
 
-def some(count: int, *, seed: int = 0) -> list[SpoolRecord]:
+def make_records(count: int, *, seed: int = 0) -> list[SpoolRecord]:
     dice = random.Random(seed)
     return [
         SpoolRecord(n + 1, dice.choice(("a", "net")), f"net/{n % 7}/ü", dice.randbytes(dice.randrange(40)), n, MESSAGE)
@@ -54,7 +54,7 @@ def rows_of(folder: Path, after: int = 0, upto: int | None = None, **options: in
     return found
 
 
-def told(records: list[SpoolRecord], first: int = 1) -> list[Row]:
+def decode_rows(records: list[SpoolRecord], first: int = 1) -> list[Row]:
     return [(first + n, r.arrival_ns, r.feed, r.origin, r.position, r.kind, r.payload) for n, r in enumerate(records)]
 
 
@@ -66,24 +66,24 @@ def fill(folder: Path, records: list[SpoolRecord], *, group: int = 7, **options:
 
 
 def test_what_was_flushed_comes_back_in_order(tmp_path: Path) -> None:
-    records = some(200)
+    records = make_records(200)
     fill(tmp_path, records, segment_bytes=500)
     assert len(segments(tmp_path)) > 3
-    assert rows_of(tmp_path) == told(records)
+    assert rows_of(tmp_path) == decode_rows(records)
     for after, upto in ((0, 1), (3, 3), (6, 7), (10, 101), (199, 200)):
-        assert rows_of(tmp_path, after, upto, batch_bytes=1) == told(records)[after:upto]
+        assert rows_of(tmp_path, after, upto, batch_bytes=1) == decode_rows(records)[after:upto]
 
 
 def test_numbers_go_on_after_it_was_opened_again(tmp_path: Path) -> None:
-    records = some(30)
+    records = make_records(30)
     for start in range(0, 30, 10):
         fill(tmp_path, records[start : start + 10], group=3)
-    assert rows_of(tmp_path) == told(records)
+    assert rows_of(tmp_path) == decode_rows(records)
 
 
 def test_what_is_not_flushed_is_seen_by_nobody(tmp_path: Path) -> None:
     with Spool.open(tmp_path) as spool:
-        assert spool.append(some(3)) == 3
+        assert spool.append(make_records(3)) == 3
         assert (durable(tmp_path), spool.durable, spool.waiting) == (0, 0, 3)
         assert spool.flush() == 3
         assert (durable(tmp_path), spool.waiting) == (3, 0)
@@ -95,7 +95,7 @@ def test_one_process_writes(tmp_path: Path) -> None:
 
 
 def test_a_torn_end_is_cut_at_every_byte(tmp_path: Path) -> None:
-    records = some(12)
+    records = make_records(12)
     fill(tmp_path / "whole", records, group=4)
     (_, path), *_ = segments(tmp_path / "whole")
     content = path.read_bytes()
@@ -110,17 +110,17 @@ def test_a_torn_end_is_cut_at_every_byte(tmp_path: Path) -> None:
             (folder / "durable").unlink()
         (folder / path.name).write_bytes(content[:size])
         assert durable(folder) == 8
-        assert rows_of(folder) == told(records[:8])
+        assert rows_of(folder) == decode_rows(records[:8])
         with Spool.open(folder) as spool:
             assert spool.durable == 8
         assert (folder / path.name).stat().st_size == begin
         if size % 9 == 0:
             fill(folder, records[8:], group=4)
-            assert rows_of(folder) == told(records), size
+            assert rows_of(folder) == decode_rows(records), size
 
 
 def test_every_damaged_byte_of_a_torn_end_is_noticed(tmp_path: Path) -> None:
-    records = some(6)
+    records = make_records(6)
     fill(tmp_path / "less", records[:3], group=3)
     begin = segments(tmp_path / "less")[0][1].stat().st_size
     fill(tmp_path / "whole", records, group=3)
@@ -137,7 +137,7 @@ def test_every_damaged_byte_of_a_torn_end_is_noticed(tmp_path: Path) -> None:
 
 
 def test_damage_before_the_end_is_told_and_nothing_is_cut(tmp_path: Path) -> None:
-    fill(tmp_path, some(12), group=4)
+    fill(tmp_path, make_records(12), group=4)
     (_, path), *_ = segments(tmp_path)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -150,7 +150,7 @@ def test_damage_before_the_end_is_told_and_nothing_is_cut(tmp_path: Path) -> Non
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records, real = some(40), os.pwrite
+    records, real = make_records(40), os.pwrite
     room = [0]
 
     def narrow(file: int, data: bytes, offset: int) -> int:
@@ -173,15 +173,15 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
                 with pytest.raises(NotWritten, match="No space left on device; .* records wait, make room"):
                     spool.flush()
                 assert durable(tmp_path) == spool.durable == before
-                assert rows_of(tmp_path) == told(records[:before])
+                assert rows_of(tmp_path) == decode_rows(records[:before])
             room[0] = 1 << 20
             assert spool.flush() == start + 6
-    assert rows_of(tmp_path) == told(records)
+    assert rows_of(tmp_path) == decode_rows(records)
     assert len(segments(tmp_path)) > 2
 
 
 def test_names_that_are_no_text_are_not_taken_and_nothing_is_lost(tmp_path: Path) -> None:
-    records = some(4)
+    records = make_records(4)
     with Spool.open(tmp_path) as spool:
         spool.append(records[:2])
         for bad in (records[2]._replace(origin="b\udcff.csv"), records[2]._replace(feed="\ud800")):
@@ -189,11 +189,11 @@ def test_names_that_are_no_text_are_not_taken_and_nothing_is_lost(tmp_path: Path
                 spool.append([records[2], bad])
         assert spool.append(records[2:]) == 4
         spool.flush()
-    assert rows_of(tmp_path) == told(records)
+    assert rows_of(tmp_path) == decode_rows(records)
 
 
 def test_a_segment_that_is_retired_meanwhile_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path, some(30), segment_bytes=50)
+    fill(tmp_path, make_records(30), segment_bytes=50)
     known = segments(tmp_path)
     sizes = [path.stat().st_size for _, path in known]
     assert len(known) > 3
@@ -209,7 +209,7 @@ def test_ranges_cover_everything_once_and_are_alike(tmp_path: Path) -> None:
     for after, upto in ((0, 1000), (123, 877), (999, 1000), (5, 5)):
         for pieces in (1, 2, 7):
             ranges = spans(tmp_path, after, upto, pieces)
-            assert [row for one in ranges for row in rows_of(tmp_path, *one)] == told(records)[after:upto]
+            assert [row for one in ranges for row in rows_of(tmp_path, *one)] == decode_rows(records)[after:upto]
             assert len(ranges) <= pieces
             if upto - after > 500:
                 assert max(b - a for a, b in ranges) <= (upto - after) / pieces + 10
@@ -236,14 +236,14 @@ def test_a_header_stays_with_its_lines(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_segments_are_retired_once_they_are_kept(tmp_path: Path) -> None:
-    records = some(100)
+    records = make_records(100)
     fill(tmp_path, records, segment_bytes=300)
     known = segments(tmp_path)
     kept: dict[str, bytes] = {}
 
     def keep(path: Path, first: int, last: int) -> None:
         kept[path.name] = path.read_bytes()
-        assert rows_of(tmp_path, first - 1, last) == told(records)[first - 1 : last]
+        assert rows_of(tmp_path, first - 1, last) == decode_rows(records)[first - 1 : last]
 
     def crash(path: Path, first: int, last: int) -> None:
         keep(path, first, last)
@@ -257,12 +257,12 @@ def test_segments_are_retired_once_they_are_kept(tmp_path: Path) -> None:
     assert segments(tmp_path) == known[-1:]
     assert set(kept) == {path.name for _, path in known[:-1]}
     first = known[-1][0]
-    assert rows_of(tmp_path, first - 1) == told(records)[first - 1 :]
+    assert rows_of(tmp_path, first - 1) == decode_rows(records)[first - 1 :]
     with pytest.raises(NotFound, match="those from 1 on were retired"):
         rows_of(tmp_path)
     with pytest.raises(NotFound, match="no record 101 yet"):
         rows_of(tmp_path, 100, 102)
-    fill(tmp_path, some(1))
+    fill(tmp_path, make_records(1))
     assert durable(tmp_path) == 101
 
 
@@ -274,14 +274,14 @@ def test_each_further_segment_begins_with_the_state(tmp_path: Path) -> None:
         return f"state {count[0]}".encode()
 
     with Spool.open(tmp_path, state=state, segment_bytes=300) as spool:
-        for record in some(40):
+        for record in make_records(40):
             spool.append([record], may_roll=record.position % 2 == 0)
             spool.flush()
     firsts = [rows_of(tmp_path, first - 1, first)[0] for first, _ in segments(tmp_path)]
     assert len(firsts) > 2
     assert firsts[0][5] == MESSAGE
     assert [(row[5], row[6]) for row in firsts[1:]] == [(STATE, b"state %d" % n) for n in range(1, len(firsts))]
-    assert [row[6] for row in rows_of(tmp_path) if row[5] != STATE] == [record.payload for record in some(40)]
+    assert [row[6] for row in rows_of(tmp_path) if row[5] != STATE] == [record.payload for record in make_records(40)]
 
 
 def test_segments_end_by_age(tmp_path: Path, give_time: Callable[..., None]) -> None:
@@ -296,14 +296,14 @@ def test_segments_end_by_age(tmp_path: Path, give_time: Callable[..., None]) -> 
 
 
 def test_a_damaged_mark_is_passed_over(tmp_path: Path) -> None:
-    fill(tmp_path, some(9))
+    fill(tmp_path, make_records(9))
     (tmp_path / "durable").write_bytes(b"x" * 20)
     assert durable(tmp_path) == 9
     assert durable(tmp_path / "nowhere") == 0
 
 
 def test_batches_share_the_schema_of_an_empty_table(tmp_path: Path) -> None:
-    fill(tmp_path, some(20))
+    fill(tmp_path, make_records(20))
     assert pa.Table.from_batches(list(frames(tmp_path, 0, 20)), SCHEMA).num_rows == 20
 
 
