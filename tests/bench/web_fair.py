@@ -44,7 +44,7 @@ _NUMBERS: Final = count()
 
 def position() -> str:
     """Return the address of an estimate at a place that nobody asked for before."""
-    return f"{MEAN_MAP}?coords=POINT({7.177 + next(_NUMBERS) * 1e-6:.6f}%2045.868)&f=CoverageJSON"
+    return f"{MEAN_MAP}?coords=POINT({7.177 + next(_NUMBERS) * 1e-7:.7f}%2045.868)&f=CoverageJSON"
 
 
 def answered_s(here: Served, path: str, key: str = "") -> float:
