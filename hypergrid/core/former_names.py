@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 
 class FormerNames:
-    """A class some of whose attributes had other names."""
+    """Gives attributes also by the names that they had before."""
 
     former_names: ClassVar[Mapping[str, str]] = {}
     """The names that attributes have now, by those that they had."""
