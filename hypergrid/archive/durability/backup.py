@@ -205,7 +205,7 @@ def restore(
     started_s = time.monotonic()
     source, folder = Path(backup).resolve(), Path(target).resolve()
     identity, content = read_backup(source)
-    if folder == source or source in folder.parents or folder in source.parents:
+    if _is_nested(folder, source):
         message = f"a restored archive needs a folder of its own, outside of {source}; got {folder}"
         raise CannotBackUp(message)
     state = content.get(STATE_KEY)
@@ -476,6 +476,11 @@ class _BackupRun:
                 self.copied.removed += 1
 
 
+def _is_nested(folder: Path, other: Path) -> bool:
+    """Return whether two folders are the same, or one lies in the other."""
+    return folder == other or other in folder.parents or folder in other.parents
+
+
 def _refuse_target(archive: Archive, target: Path) -> None:
     """Refuse what cannot be a target of a backup, before anything is done."""
     source = archive.path
@@ -485,7 +490,7 @@ def _refuse_target(archive: Archive, target: Path) -> None:
             "or copies of its objects, and copy the folder, which has all else"
         )
         raise CannotBackUp(message)
-    if target == source or source in target.parents or target in source.parents:
+    if _is_nested(target, source):
         message = f"a backup needs a folder of its own, outside of {source}; got {target}; best one on another disk"
         raise CannotBackUp(message)
     if (target / ARCHIVE_MARKER).exists():
