@@ -11,7 +11,8 @@
     ├── InvalidDeployment   (ValueError)      a deployment file that cannot be used
     ├── InvalidLayer        (ValueError)      a raster or an array that cannot be a layer
     ├── NotAnArchive        (ValueError)      a folder that is no archive (left untouched)
-    │   └── DamagedArchive                    bytes of an archive that are not what was written
+    │   ├── DamagedArchive                    bytes of an archive that are not what was written
+    │   └── UnknownLayout                     an archive that another version of the program reads
     ├── OldLayout           (ValueError)      an archive that this program reads, and writes once it was upgraded
     ├── CannotBackUp        (ValueError)      a backup that cannot be made or restored: what is in the way
     ├── ArchiveConflict     (FileExistsError) an archive is in the way, is another network's, or is held
@@ -75,6 +76,10 @@ class NotAnArchive(HyperGridError, ValueError):
 
 class DamagedArchive(NotAnArchive):
     """Bytes of an archive are not what was written; the message names the file, or the readings that it held."""
+
+
+class UnknownLayout(NotAnArchive):
+    """An archive of a layout that this program does not read; the message names the program that does."""
 
 
 class OldLayout(HyperGridError, ValueError):

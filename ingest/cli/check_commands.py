@@ -12,7 +12,7 @@ from hypergrid.archive import LAYOUT, MARKER, Archive, Defect, check_files, read
 from hypergrid.archive.state_backup import check_state
 from hypergrid.cli.console import OnProgress, show_json, show_message, show_stages, show_table
 from hypergrid.cli.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, choose_archive
-from hypergrid.core.errors import DamagedArchive, InvalidQuery, NotAnArchive
+from hypergrid.core.errors import DamagedArchive, InvalidQuery, NotAnArchive, UnknownLayout
 
 if TYPE_CHECKING:
     from ingest.repair.restore_values import RepairReport
@@ -143,8 +143,8 @@ def _examine_archive(
         opened = Archive.open(folder, snapshot=snapshot)
         result = list(opened.check(deep=deep, progress=notify))
     except NotAnArchive as error:
-        # What is not damaged is of another layout, or no archive; the message says what to do.
-        if not isinstance(error, DamagedArchive) or not (folder / MARKER).is_file():
+        # Of a layout that is not read nothing can be examined; the message says what to do.
+        if isinstance(error, UnknownLayout) or not (folder / MARKER).is_file():
             raise
         remedy = (
             "'--repair' mends what can be mended; else restore the archive from a copy, or ingest its raw files anew"

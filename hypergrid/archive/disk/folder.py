@@ -21,6 +21,7 @@ from hypergrid.core.errors import (
     NotAnArchive,
     OldLayout,
     StoreUnavailable,
+    UnknownLayout,
 )
 from hypergrid.core.version import VERSION as PROGRAM
 
@@ -74,7 +75,9 @@ def read_identity(path: Path) -> Identity:
     Raises
     ------
     NotAnArchive
-        The folder is missing or no archive, or has a version of the layout that this program does not read.
+        The folder is missing or no archive.
+    UnknownLayout
+        It has a version of the layout that this program does not read.
     DamagedArchive
         Its marker is another than it was.
     """
@@ -117,7 +120,7 @@ def identity_of(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whateve
             f"{path} is an archive of layout {version!r}; this program (HyperGrid {PROGRAM}) reads "
             f"{describe_readable_layouts()}; nothing was touched; use {needed}"
         )
-        raise NotAnArchive(message)
+        raise UnknownLayout(message)
     unknown = sorted(content.keys() - {"program", *(field.name for field in fields(Identity))})
     if unknown:
         message = f"{path / MARKER} is another than it was: it has {unknown[0]!r}; restore the file from a copy"

@@ -106,6 +106,9 @@ def test_check_of_an_archive_that_cannot_be_opened(archive: Archive, tmp_path: P
     (archive.path / "hypergrid.json").write_text("{}")
     found, *_ = json.loads(run("check", archive.path, "--json")[1])["defects"]
     assert "restore" in found["remedy"]
+    (archive.path / "hypergrid.json").write_text('{"format": "hypergrid-archive", "version": 99, "program": "7.1"}')
+    status, out, told = run("check", archive.path, "--json")
+    assert (status, out, "use HyperGrid 7.1 or newer" in told) == (2, "", True)
     assert run("check", tmp_path)[0] == 2
 
 
