@@ -25,7 +25,6 @@ from hypergrid.archive.arrays.reader import count_cells, count_slices, iterate_b
 from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import Extent, VariableGroup
-from hypergrid.archive.disk.checksums import SnapshotChecksums, commit_session
 from hypergrid.archive.disk.folder import VERSION, Identity, create_folder, read_identity, remove_folder, synchronise
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import (
@@ -40,7 +39,8 @@ from hypergrid.archive.disk.retention import (
     note_failure,
     release,
 )
-from hypergrid.archive.disk.storage import STORE, S3Store, open_storage
+from hypergrid.archive.disk.snapshot_checksums import SnapshotChecksums, commit_session
+from hypergrid.archive.disk.storage import BRANCH, STORE, S3Store, open_storage
 from hypergrid.archive.integrity import Defect, check_files, check_store, examine
 from hypergrid.archive.state_backup import check_state
 from hypergrid.archive.writer import Writer
@@ -55,8 +55,6 @@ StoreError = icechunk.IcechunkError
 
 LOCK = "lock"
 """File of an archive that is held around every commit."""
-BRANCH = "main"
-"""The branch that is the archive; others are at work on what is to become it."""
 _SHORTEST_SLICE_S = 0.01
 
 if "ICECHUNK_LOG" not in os.environ:

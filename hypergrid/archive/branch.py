@@ -17,14 +17,15 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from hypergrid.archive.archive import BRANCH, LOCK, Archive
+from hypergrid.archive.archive import LOCK, Archive
 from hypergrid.archive.arrays.attributes import Json
 from hypergrid.archive.arrays.cells import CHUNK_SLICES, RUN_CHUNKS, Slices, split_consecutive
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.diff import diff_from_log
-from hypergrid.archive.disk.checksums import commit_session
 from hypergrid.archive.disk.lock import wait_for_lock
+from hypergrid.archive.disk.snapshot_checksums import commit_session
+from hypergrid.archive.disk.storage import BRANCH
 from hypergrid.archive.writer import Writer
 from hypergrid.core.errors import NotFound
 from hypergrid.core.readings import Readings

@@ -6,6 +6,7 @@ they hold with the rules below, which is all that finds a flipped byte in an arc
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,21 +22,16 @@ from hypergrid.archive.arrays.attributes import decode_station
 from hypergrid.archive.arrays.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile
 from hypergrid.archive.arrays.layer_store import Layers
 from hypergrid.archive.arrays.reader import iterate_bands
-from hypergrid.archive.arrays.root import Root
+from hypergrid.archive.arrays.root import SPARED, Root
 from hypergrid.archive.arrays.variable_group import VariableGroup, are_within_spans
-from hypergrid.archive.disk.checksums import (
-    DEPLOYMENTS,
-    SnapshotChecksums,
-    find_damaged_copies,
-    list_written_twice,
-    read_checked,
-)
+from hypergrid.archive.disk.checksums import DEPLOYMENTS, find_damaged_copies, list_written_twice, read_checked
 from hypergrid.archive.disk.checksums import FOLDER as CHECKSUMS
 from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks
 from hypergrid.archive.disk.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.archive.disk.folder import SPARE, is_spare_whole
 from hypergrid.archive.disk.lock import is_free
 from hypergrid.archive.disk.retention import MARKER, read_failure
+from hypergrid.archive.disk.snapshot_checksums import SnapshotChecksums
 from hypergrid.archive.disk.storage import STORE
 from hypergrid.core.errors import DamagedArchive
 from hypergrid.core.flags import MEANINGS, MISSING
@@ -310,7 +306,17 @@ def check_tables(root: Root) -> Iterator[Defect]:
         try:
             read()
         except Exception as error:  # whatever a damaged store raises
-            yield Defect("table", f"table of {name}", f"cannot be read: {_shorten(error)}", RESTORE)
+            remedy = RESTORE if name == "stations" else f"{_REPAIR}, or their spare"
+            yield Defect("table", f"table of {name}", f"cannot be read: {_shorten(error)}", remedy)
+    for name in SPARED:
+        try:
+            spare = root.read_spare(name)
+        except Exception as error:  # whatever a damaged store raises
+            yield Defect("table", "spare of the tables", f"cannot be read: {_shorten(error)}", _REPAIR)
+            return
+        with suppress(Exception):  # a table that cannot be read was told above
+            if spare is not None and spare != root.read_rows(name):
+                yield Defect("table", "spare of the tables", f"has other rows of {name} than their table", _REPAIR)
 
 
 def check_layers(root: Root) -> Iterator[Defect]:
@@ -397,6 +403,9 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
     for path in sums.find_damaged():
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
+    for path in sums.find_damaged_spares():
+        what = "is another than the file of which it is a copy"
+        yield Defect("damaged", str(path.relative_to(folder)), what, "the repair writes it anew, as does a commit")
     for path in sums.find_damaged_references():
         what = "does not name a snapshot that is there"
         yield Defect("damaged", str(path.relative_to(folder)), what, _REPAIR)

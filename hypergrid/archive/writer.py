@@ -57,7 +57,7 @@ class Writer:
         self._totals = Lock()
         self._counts = Conservation()
         self._rejects = 0
-        self._files = 0
+        self._files: list[FileEntry] = []
         self._layers: list[str] = []
         self._flags = 0
         self.batch = batch
@@ -358,11 +358,13 @@ class Writer:
 
     def rejects(self, rejects: Iterable[Reject]) -> None:
         """Add to the table of rejects."""
-        self._rejects += self._count(self._root.add("rejects", list(rejects)))
+        self._rejects += self._count(self._root.add_rejects(list(rejects)))
 
     def files(self, files: Iterable[FileEntry]) -> None:
         """Add to the ledger of files."""
-        self._files += self._count(self._root.add("files", list(files)))
+        added = list(files)
+        self._files += added
+        self._count(len(added))
 
     def described_by(self, kept: Mapping[str, str]) -> None:
         """Remember raw copies that hold no readings, but tell how others are read: names by SHA-256."""
@@ -384,9 +386,9 @@ class Writer:
             return None
         for group in self._groups.values():
             group.save()
-        self._root.add_batch(self.batch)
+        self._root.add_commit(self.batch, self._files)
         counts = {name: getattr(self._counts, name) for name in Conservation.__dataclass_fields__}
-        counts |= {"rejects": self._rejects, "files": self._files}
+        counts |= {"rejects": self._rejects, "files": len(self._files)}
         touched = {name: make_record(kinds, self._slices) for name, kinds in self._touched.items()}
         more: Json = {"layers": self._layers} if self._layers else {}
         if self._flags:

@@ -202,8 +202,10 @@ def _show_repair(report: "RepairReport") -> None:
     if report.snapshot is not None:
         show_message(
             f"{report.restored:,} readings came back from raw files, {report.kept:,} from what could still be read; "
-            f"{report.lost:,} are lost, and {report.superseded_lost:,} that others had replaced"
+            f"{report.lost:,} of damaged chunks are lost, and {report.superseded_lost:,} that others had replaced"
         )
+    if any(outcome.lost for outcome in report.mended) and not report.lost:
+        show_message("what is named as lost above did not come back; nothing tells how many readings it held")
 
 
 COMMANDS: Final = (check, upgrade)

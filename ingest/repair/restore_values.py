@@ -28,7 +28,7 @@ from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.durability import salvage
 from hypergrid.archive.durability.repair import GONE, read_gone, repair_files
 from hypergrid.archive.durability.salvage import Damage, LostReadings
-from hypergrid.core.errors import ArchiveConflict, DamagedArchive
+from hypergrid.core.errors import ArchiveConflict
 from hypergrid.core.flags import MISSING
 from hypergrid.core.readings import Readings, concatenate, equal_values, has_version
 from hypergrid.core.times import Window
@@ -192,14 +192,13 @@ def _store_lost(folder: Path, report: RepairReport, now_ns: int, progress: Calla
 
 
 def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntry]:
-    """Return the ledger of files; where it is damaged, too, that of the newest snapshot in which it is not."""
-    try:
-        return archive.files()
-    except DamagedArchive:
+    """Return the ledger of files, or its spare; where both are damaged, that of the newest snapshot where it is not."""
+    entries = salvage.read_ledger(archive.root)
+    if entries is None:
         whole_root = archive.find_whole_root(partial(salvage.is_whole_table, name="files"))
         entries = [] if whole_root is None else whole_root[1].files()
         _warn_of_unknown(archive, entries, warn)
-        return entries
+    return entries
 
 
 def _warn_of_unknown(archive: Archive, files: Sequence[FileEntry], warn: Callable[[str], None]) -> None:

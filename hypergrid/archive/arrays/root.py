@@ -1,15 +1,20 @@
-"""The root group: stations, names of variables, and the tables of rejects, files and batches."""
+"""The root group: stations, names of variables, and the tables of rejects, files and batches.
+
+Rows of files and batches are in no raw copy, and without them nobody knows what the raw copies are; so a spare table
+holds each of them once more, as a line of JSON. An archive of an older program gets it with the next commit.
+"""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import fields
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, fields
 from typing import Any, Final
 
 import zarr
 
 from hypergrid.archive.arrays.attributes import Json
 from hypergrid.archive.arrays.records import FileEntry, Reject
-from hypergrid.archive.arrays.table import ColumnTable
+from hypergrid.archive.arrays.table import ColumnTable, append_rows
 from hypergrid.core.errors import NotFound
 
 _RECORDS: Final[dict[str, type[Reject] | type[FileEntry]]] = {"rejects": Reject, "files": FileEntry}
@@ -19,6 +24,14 @@ _KEY_COLUMNS: Final = {"high": "uint64", "low": "uint64"}
 
 TABLES: Final = (*_RECORDS, _BATCHES)
 """Names of the tables."""
+SPARED: Final = ("files", _BATCHES)
+"""Names of those whose rows are in the spare, too."""
+SPARE: Final = "spare"
+"""Name of the spare."""
+_LINE: Final = "line"
+
+Row = tuple[Any, ...]
+"""The values of a row, in the order of the table's columns."""
 
 
 class Root:
@@ -26,6 +39,7 @@ class Root:
 
     def __init__(self, group: zarr.Group) -> None:
         self.group = group
+        self._tables: dict[str, ColumnTable] = {}
 
     @classmethod
     def create(cls, group: zarr.Group) -> "Root":
@@ -35,6 +49,7 @@ class Root:
             kinds = {field.name: "text" if field.type is str else "int64" for field in fields(record)}
             ColumnTable.create(group, name, columns=kinds)
         ColumnTable.create(group, _BATCHES, columns=_KEY_COLUMNS)
+        ColumnTable.create(group, SPARE, columns={_LINE: "text"})
         return cls(group)
 
     @property
@@ -94,20 +109,29 @@ class Root:
     def streams(self, kept: dict[str, Json]) -> None:
         self.group.attrs["streams"] = kept
 
-    def add(self, table: str, records: Sequence[Reject] | Sequence[FileEntry]) -> int:
-        """Append records to "rejects" or "files"; return how many."""
-        if records:
-            names = [field.name for field in fields(_RECORDS[table])]
-            self._open_table(table).append({name: [getattr(record, name) for record in records] for name in names})
-        return len(records)
+    def add_rejects(self, rejects: Sequence[Reject]) -> int:
+        """Append to the table of rejects; return how many."""
+        if rejects:
+            append_rows([self._encode_rows("rejects", list(map(astuple, rejects)))])
+        return len(rejects)
+
+    def add_commit(self, batch: str, files: Sequence[FileEntry]) -> None:
+        """Remember a commit's batch id and files; of the id 16 bytes of its hash, 8 MB a year of one each minute."""
+        if not self._is_spare_complete():
+            self.renew_spare()
+        rows: dict[str, list[Row]] = {_BATCHES: [_batch_key(batch)]}
+        if files:
+            rows["files"] = list(map(astuple, files))
+        lines: list[Row] = [(_format_line(name, row),) for name in SPARED for row in rows.get(name, ())]
+        append_rows([self._encode_rows(name, added) for name, added in (*rows.items(), (SPARE, lines))])
 
     def rejects(self) -> list[Reject]:
         """Return all rejects, in the order of their commits."""
-        return [Reject(*row) for row in self._read_rows("rejects")]
+        return [Reject(*row) for row in self.read_rows("rejects")]
 
     def files(self) -> list[FileEntry]:
         """Return all files, in the order of their commits."""
-        return [FileEntry(*row) for row in self._read_rows("files")]
+        return [FileEntry(*row) for row in self.read_rows("files")]
 
     def has_batch(self, batch: str) -> bool:
         """Return whether a commit carried this batch id."""
@@ -115,44 +139,70 @@ class Root:
         highs, lows = self._open_table(_BATCHES).read("high", "low")
         return bool(((highs == high) & (lows == low)).any())
 
-    def add_batch(self, batch: str) -> None:
-        """Remember a batch id; 16 bytes of its hash, so that a year of commits each minute stays at 8 MB."""
-        high, low = _batch_key(batch)
-        self._open_table(_BATCHES).append({"high": [high], "low": [low]})
-
     def count_rows(self, name: str) -> int:
         """Return how many rows a table has."""
         return len(self._open_table(name))
 
-    def replace_table(self, name: str, older: "Root | None") -> tuple[int, int]:
-        """Put a table of another snapshot, or an empty one, in the place of a damaged one; return the rows of both."""
-        damaged = self._open_table(name)
-        kinds, before = damaged.columns, len(damaged)
-        kept = None if older is None else older._open_table(name)
-        columns: dict[str, Any] = {} if kept is None else {
-            column: kept.read_text(column) if kind == "text" else kept.read(column)[0] for column, kind in kinds.items()
-        }  # fmt: skip
-        del self.group[name]
-        table = ColumnTable.create(self.group, name, columns=kinds)
-        if kept is None:
-            return 0, before
-        table.append(columns)
-        return len(kept), before
-
-    def _read_rows(self, name: str) -> list[tuple[Any, ...]]:
+    def read_rows(self, name: str) -> list[Row]:
+        """Return the rows of a table."""
         table = self._open_table(name)
         columns = [
-            table.read_text(field.name) if field.type is str else table.read(field.name)[0].tolist()
-            for field in fields(_RECORDS[name])
+            table.read_text(column) if kind == "text" else table.read(column)[0].tolist()
+            for column, kind in table.columns.items()
         ]
         return list(zip(*columns, strict=True))
 
+    def replace_table(self, name: str, rows: Sequence[Row]) -> None:
+        """Put other rows in the place of a damaged table."""
+        self._create_anew(name, self._open_table(name).columns, rows)
+
+    @property
+    def stored_tables(self) -> tuple[str, ...]:
+        """Names of the tables that are stored, the spare among them."""
+        return (*TABLES, SPARE) if SPARE in self._tables or SPARE in self.group else TABLES
+
+    def read_spare(self, name: str) -> list[Row] | None:
+        """Return the rows of a table as the spare has them; None: it lacks some, as after a commit of an older program.
+
+        The caller catches what a damaged chunk raises.
+        """
+        if not self._is_spare_complete():
+            return None
+        lines = (json.loads(line) for (line,) in self.read_rows(SPARE))
+        return [tuple(row) for table, *row in lines if table == name]
+
+    def renew_spare(self) -> None:
+        """Write the spare anew, from the tables."""
+        lines = [(_format_line(name, row),) for name in SPARED for row in self.read_rows(name)]
+        self._create_anew(SPARE, {_LINE: "text"}, lines)
+
+    def _create_anew(self, name: str, columns: Mapping[str, str], rows: Sequence[Row]) -> None:
+        if name in self.group:
+            del self.group[name]
+        self._tables[name] = ColumnTable.create(self.group, name, columns=columns)
+        if rows:
+            append_rows([self._encode_rows(name, rows)])
+
+    def _encode_rows(self, name: str, rows: Sequence[Row]) -> tuple[ColumnTable, dict[str, Any]]:
+        table = self._open_table(name)
+        return table, dict(zip(table.columns, zip(*rows, strict=True), strict=True))
+
+    def _is_spare_complete(self) -> bool:
+        """Return whether the spare is there, with as many rows as the tables have."""
+        return SPARE in self.stored_tables and self.count_rows(SPARE) == sum(map(self.count_rows, SPARED))
+
     def _open_table(self, name: str) -> ColumnTable:
-        group = self.group[name]
-        assert isinstance(group, zarr.Group)
-        return ColumnTable(group)
+        if name not in self._tables:
+            group = self.group[name]
+            assert isinstance(group, zarr.Group)
+            self._tables[name] = ColumnTable(group)
+        return self._tables[name]
 
 
 def _batch_key(batch: str) -> tuple[int, int]:
     digest = hashlib.sha256(batch.encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:16], "big")
+
+
+def _format_line(name: str, row: Row) -> str:
+    return json.dumps([name, *row], separators=(",", ":"))

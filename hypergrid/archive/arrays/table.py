@@ -1,6 +1,6 @@
 """Append-only tables: columns of one length in a Zarr group."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -61,8 +61,12 @@ class ColumnTable:
 
     def append(self, columns: Mapping[str, ArrayLike | Sequence[str]]) -> None:
         """Add rows; every column of the table is given, all of one length."""
-        added: dict[str, NDArray[Any]] = {}
+        append_rows([(self, columns)])
+
+    def encode_rows(self, columns: Mapping[str, ArrayLike | Sequence[str]]) -> dict[str, NDArray[Any]]:
+        """Return what rows add to each array, by its name."""
         self._open_arrays([name for column, kind in self._columns.items() for name in _array_names(column, kind)])
+        added: dict[str, NDArray[Any]] = {}
         for name, kind in self._columns.items():
             if kind == _TEXT:
                 encoded = [text.encode(errors="surrogatepass") for text in columns[name]]  # type: ignore[union-attr]
@@ -71,7 +75,7 @@ class ColumnTable:
                 added[name + _END] = int(self._arrays[name].shape[0]) + ends
             else:
                 added[name] = np.asarray(columns[name], kind)
-        extend_arrays([self._arrays[name] for name in added], list(added.values()))
+        return added
 
     def read(self, *names: str, rows: slice = slice(None)) -> list[NDArray[Any]]:
         """Return columns of numbers, each of shape (rows,); only some `rows`, where they are given."""
@@ -119,6 +123,13 @@ class ColumnTable:
     def _get_array(self, name: str) -> zarr.Array[Any]:
         self._open_arrays([name])
         return self._arrays[name]
+
+
+def append_rows(added: Iterable[tuple[ColumnTable, Mapping[str, ArrayLike | Sequence[str]]]]) -> None:
+    """Add rows to several tables at once; of each every column is given, all of one length."""
+    encoded = [(table, table.encode_rows(columns)) for table, columns in added]
+    arrays = [table._arrays[name] for table, rows in encoded for name in rows]
+    extend_arrays(arrays, [content for _, rows in encoded for content in rows.values()])
 
 
 def _array_names(column: str, kind: str) -> tuple[str, ...]:

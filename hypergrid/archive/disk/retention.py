@@ -13,8 +13,8 @@ it was replaced. A process that dies meanwhile leaves litter, which the next mai
 
 import time
 import uuid
-from collections.abc import Set
-from contextlib import nullcontext
+from collections.abc import Iterator, Set
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,8 +22,9 @@ from typing import Any, Final
 
 import icechunk
 
-from hypergrid.archive.disk.checksums import SnapshotChecksums, read_checked, write_checked
+from hypergrid.archive.disk.checksums import read_checked, write_checked
 from hypergrid.archive.disk.lock import is_free
+from hypergrid.archive.disk.snapshot_checksums import SnapshotChecksums
 from hypergrid.archive.disk.storage import Storage
 from hypergrid.core.errors import DamagedArchive
 
@@ -129,7 +130,7 @@ def maintain(
         if is_left or name.startswith(UPGRADING):
             repository.delete_branch(name)
     others = tuple(sorted(repository.list_branches() - {branch}))
-    with nullcontext() if sums is None else sums.track_expiry():
+    with nullcontext() if sums is None else sums.track_expiry(), _translate_panics(folder):
         expired = 0 if others else len(repository.expire_snapshots(cutoff))
         # What is older and in no snapshot belongs to a commit that died, or to a snapshot that expired.
         before = max(cutoff, now - timedelta(seconds=care.keep_s))
@@ -141,6 +142,18 @@ def maintain(
     done = MaintenanceReport(expired, objects + litter, removed.bytes_deleted + size, left, seconds, others)
     _write_marker(folder, asdict(done))
     return done
+
+
+@contextmanager
+def _translate_panics(folder: Path) -> Iterator[None]:
+    """Turn a panic of Icechunk, which is no `Exception`, into an error: a commit goes on when its maintenance fails."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as panic:
+        message = f"snapshots cannot expire: {panic}; 'hypergrid check {folder} --repair' mends what can be mended"
+        raise DamagedArchive(message) from panic
 
 
 def _find_cutoff(written: list[datetime], now: datetime, care: RetentionPolicy) -> datetime:

@@ -24,6 +24,8 @@ from hypergrid.core.errors import InvalidDeployment, StoreUnavailable
 
 STORE: Final = "store"
 """Folder of an archive that holds the repository, where no store is named."""
+BRANCH: Final = "main"
+"""The branch that is the archive; others are at work on what is to become it."""
 STAGED: Final = "#"
 """What is in the name of a file that the file system's driver is writing, or died while it was."""
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")

@@ -23,18 +23,8 @@ from uuid import uuid4
 
 import icechunk
 
-from hypergrid.archive.archive import BRANCH, LOCK, Archive
-from hypergrid.archive.disk.checksums import (
-    DEPLOYMENTS,
-    PENDING,
-    REFERENCE,
-    SnapshotChecksums,
-    checksum,
-    checksum_of_file,
-    format_reference,
-    read_checked,
-    write_checked,
-)
+from hypergrid.archive.archive import LOCK, Archive
+from hypergrid.archive.disk.checksums import DEPLOYMENTS, checksum, checksum_of_file, read_checked, write_checked
 from hypergrid.archive.disk.checksums import FOLDER as CHECKSUMS
 from hypergrid.archive.disk.folder import BACKUP as MARKER
 from hypergrid.archive.disk.folder import MARKER as ARCHIVE_MARKER
@@ -48,7 +38,9 @@ from hypergrid.archive.disk.folder import (
 )
 from hypergrid.archive.disk.lock import try_lock, wait_for_lock
 from hypergrid.archive.disk.retention import BACKING_UP, BACKUP_LOCK
-from hypergrid.archive.disk.storage import STORE
+from hypergrid.archive.disk.snapshot_checksums import PENDING, REFERENCE, SnapshotChecksums, format_reference
+from hypergrid.archive.disk.spare_files import FOLDER as SPARES
+from hypergrid.archive.disk.storage import BRANCH, STORE
 from hypergrid.archive.integrity import RAW, check_files, find_content_problem
 from hypergrid.archive.state_backup import (
     ACCESS_KEY,
@@ -84,7 +76,7 @@ CLOSED: Final = (
 )
 """What who restores a backup without keys of an archive that has some is told."""
 _OURS: Final = frozenset(
-    {ARCHIVE_MARKER, LOCK, _LOCK, STORE, CHECKSUMS, RAW, _SPOOL, "stream", "staging", "maintained.json"}
+    {ARCHIVE_MARKER, LOCK, _LOCK, STORE, CHECKSUMS, SPARES, RAW, _SPOOL, "stream", "staging", "maintained.json"}
 )
 """What of an archive's folder a backup has, or no archive needs."""
 
@@ -227,6 +219,7 @@ def restore(
         (building / LOCK).touch()
         _verify_copies(building, copied, progress)
         _verify_restored(building, source, progress)
+        SnapshotChecksums(building, building / STORE).keep_spares()
         if content.get(ACCESS_KEY):
             keep_access_control(building / "server")
         if state is not None and secure is not None:

@@ -5,6 +5,7 @@ For copies that were made while others committed, and for disks that lose bytes.
 lost, what is told says so, and what is there stays readable.
 """
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,19 +21,16 @@ from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from hypergrid.archive.archive import BRANCH, LOCK
+from hypergrid.archive.archive import LOCK
 from hypergrid.archive.arrays.records import FileEntry, LostRecords, Repair
 from hypergrid.archive.arrays.root import TABLES, Root
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.branch import NAME as BRANCH_KEY
 from hypergrid.archive.disk.checksums import (
     DEPLOYMENTS,
-    REFERENCE,
     FileChecksum,
-    SnapshotChecksums,
     compute_sum,
     find_damaged_copies,
-    format_reference,
     list_written_twice,
     read_checked,
     read_either,
@@ -53,8 +51,14 @@ from hypergrid.archive.disk.folder import (
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import MARKER as MAINTAINED
 from hypergrid.archive.disk.retention import parse_tag
-from hypergrid.archive.disk.storage import LocalStorage
-from hypergrid.archive.durability.salvage import find_damage, is_whole_table
+from hypergrid.archive.disk.snapshot_checksums import (
+    REFERENCE,
+    SnapshotChecksums,
+    format_reference,
+    replace_in_object,
+)
+from hypergrid.archive.disk.storage import BRANCH, LocalStorage
+from hypergrid.archive.durability.salvage import find_damage, is_whole_table, read_ledger, read_spare_rows
 from hypergrid.archive.durability.upgrade import COPIED
 from hypergrid.archive.integrity import RAW
 from hypergrid.core.errors import DamagedArchive, NotAnArchive
@@ -160,7 +164,14 @@ class _RepairRun:
         with suppress(DamagedArchive):
             self.sums.settle()
         self._mend_first_snapshot()
+        for name in self.sums.spares.restore(self.sums.iterate_known()):
+            self._record(f"store/{name}", "was another than it was; its spare took its place")
         before = self._find_named(_HEAD)
+        newest = self.sums.spares.find_snapshot()
+        if before is None and newest is not None and (self.sums.store / "snapshots" / newest).exists():
+            before = newest
+            self._point_reference(_HEAD, newest)
+            self._record(f"store/{_HEAD}", f"does not name a snapshot; it names {newest} again, of which spares are")
         repository = self._open_repository()
         head = self._find_head(repository, before)
         if before is not None and head != before:
@@ -170,15 +181,19 @@ class _RepairRun:
             problem = "does not name a snapshot" if before is None else f"snapshot {before}, the newest, is not whole"
             when = repository.lookup_snapshot(head).message
             self._record(
-                _HEAD,
+                f"store/{_HEAD}",
                 f"{problem}; {head} is the newest that is ({when!r}); of what came after it, raw copies alone are left",
                 lost=True,
             )
         self._mend_references(repository)
         self._mend_history(repository)
         self._mend_logs()
+        for path in self.sums.find_damaged_spares():
+            what = "was another than the file of which it is a copy; it was written anew"
+            self._record(str(path.relative_to(self.folder)), what)
         self.sums.mark_pending()
         self.sums.settle()
+        self.sums.keep_spares(compare=True)
 
     def _record(self, where: str, what: str, *, lost: bool = False) -> None:
         self.done.append(Repair(where, what, lost))
@@ -186,11 +201,13 @@ class _RepairRun:
     def _note_gone(self, repository: icechunk.Repository, before: str, head: str) -> None:
         """Note what is gone before main moves: a repair that is killed then knows it when it is begun again."""
         self.gone.is_any = True
-        known = {entry.sha256 for entry in [*_open_root(repository, head).files(), *self.gone.files]}
+        kept = read_ledger(_open_root(repository, head)) or []
+        known = {entry.sha256 for entry in [*kept, *self.gone.files]}
         root = _try_call(partial(_open_root, repository, before))
         if root is not None:
             self.gone.described_by |= _try_call(lambda: root.described_by) or {}
-            self.gone.files += [entry for entry in _try_call(root.files) or [] if entry.sha256 not in known]
+            ledger = _try_call(partial(read_ledger, root)) or []
+            self.gone.files += [entry for entry in ledger if entry.sha256 not in known]
         if self.notes:
             write_checked(self.folder / GONE, asdict(self.gone))
 
@@ -200,9 +217,7 @@ class _RepairRun:
         known = self._read_sums(_FIRST)
         if known and known[0].fits(self.sums.store):
             return
-        with tempfile.TemporaryDirectory() as scratch:
-            icechunk.Repository.create(icechunk.local_filesystem_storage(scratch))
-            shutil.copyfile(Path(scratch) / name, self.sums.store / name)
+        (self.sums.store / name).write_bytes(_make_first_snapshot())
         write_sums(self.sums.folder / _FIRST, [compute_sum(self.sums.store, name)])
         self._record(f"store/{name}", "Icechunk's own first snapshot was written anew")
 
@@ -322,9 +337,20 @@ class _RepairRun:
                 # Of a commit that no branch had seen yet.
                 path.unlink()
                 continue
-            shutil.copyfile(self.sums.store / "snapshots" / _FIRST, path)
-            write_sums(self.sums.folder / snapshot, [compute_sum(self.sums.store, f"snapshots/{snapshot}")])
-            self._record(f"store/snapshots/{snapshot}", "is not whole; history ends after it", lost=True)
+            self._end_history(snapshot, "is not whole")
+        # A spare that took the place of a file that a copy lacks brings none of the snapshots before it.
+        for path in self.sums.list_objects("snapshots"):
+            content = json.loads(_try_call(partial(repository.inspect_snapshot, path.name)) or "{}")
+            parent = content.get("parent_id")
+            if parent is not None and not path.with_name(parent).exists():
+                self._end_history(parent, "is gone")
+
+    def _end_history(self, snapshot: str, why: str) -> None:
+        """Let Icechunk's first snapshot stand for one that cannot be read."""
+        name = f"snapshots/{snapshot}"
+        shutil.copyfile(self.sums.store / "snapshots" / _FIRST, self.sums.store / name)
+        write_sums(self.sums.folder / snapshot, [compute_sum(self.sums.store, name)])
+        self._record(f"store/{name}", f"{why}; history ends after it", lost=True)
 
     def _mend_logs(self) -> None:
         """Take logs of what commits touched as they are: nothing reads them."""
@@ -349,6 +375,15 @@ def _try_call(call: Callable[[], Answer]) -> Answer | None:
         return None
 
 
+def _make_first_snapshot() -> bytes:
+    """Return Icechunk's own first snapshot, as of 1970: one that is younger than what expires stops all maintenance."""
+    with tempfile.TemporaryDirectory() as scratch:
+        repository = icechunk.Repository.create(icechunk.local_filesystem_storage(scratch))
+        data = (Path(scratch) / "snapshots" / _FIRST).read_bytes()
+        written_us = round(repository.lookup_snapshot(_FIRST).written_at.timestamp() * 1e6)
+    return replace_in_object(data, written_us.to_bytes(8, "little"), bytes(8))
+
+
 def _open_root(repository: icechunk.Repository, snapshot: str) -> Root:
     return Root(zarr.open_group(repository.readonly_session(snapshot_id=snapshot).store, mode="r"))
 
@@ -369,9 +404,10 @@ def _count_lost(root: Root, older: Root, raw: Path) -> int:
     """
     groups = (VariableGroup.load(root.group, name) for name in root.variables)
     readings = sum(min(group.readings, find_damage(group).readings_at_most) for group in groups)
-    damaged = [name for name in TABLES if not is_whole_table(root, name)]
+    cut = (name for name in TABLES if not is_whole_table(root, name))
+    damaged = [name for name in cut if _try_call(partial(read_spare_rows, root, name)) is None]
     kept = older if "files" in damaged else root
-    files = _try_call(kept.files) or []
+    files = _try_call(partial(read_ledger, kept)) or []
     copied = sum(entry.readings for entry in files if _is_there(raw, entry.sha256))
     rows = sum(max(0, root.count_rows(name) - older.count_rows(name)) for name in damaged)
     return min(readings, max(0, _count_readings(root) - copied)) + rows

@@ -19,8 +19,8 @@ from hypergrid.archive.arrays.cells import ARRAYS, CHUNK_SERIES, CHUNK_SLICES, T
 from hypergrid.archive.arrays.layer_store import GROUP as LAYERS
 from hypergrid.archive.arrays.layer_store import read_entries, remove_layer
 from hypergrid.archive.arrays.reader import iterate_bands
-from hypergrid.archive.arrays.records import Repair
-from hypergrid.archive.arrays.root import TABLES, Root
+from hypergrid.archive.arrays.records import FileEntry, Repair
+from hypergrid.archive.arrays.root import SPARE, SPARED, TABLES, Root, Row
 from hypergrid.archive.arrays.table import CHUNK_ROWS
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.disk.concurrent_io import list_stored_chunks
@@ -237,7 +237,7 @@ def find_damaged_parts(archive: Archive) -> tuple[dict[str, list[Window]], bool]
         group = VariableGroup.load(root.group, name)
         if damage := find_damage(group):
             variables[name] = damage.list_windows(group, slices)
-    tables = any(not is_whole_table(root, name) for name in TABLES)
+    tables = any(not is_whole_table(root, name) for name in TABLES) or not _is_spare_whole(root)
     return variables, (tables or any(not _layer_is_whole(root, name) for name in read_entries(root.group)))
 
 
@@ -250,12 +250,20 @@ def mend_root(root: Root, archive: Archive, done: list[Repair]) -> bool:
     for name in TABLES:
         if is_whole_table(root, name):
             continue
+        if (rows := read_spare_rows(root, name)) is not None:
+            root.replace_table(name, rows)
+            done.append(Repair(f"table of {name}", f"was damaged; its {len(rows):,} rows are those of its spare"))
+            continue
+        all_of = root.count_rows(name)
         older = archive.find_whole_root(lambda root, name=name: is_whole_table(root, name))  # type: ignore[misc]
-        snapshot, there = ("", None) if older is None else older
-        kept, all_of = root.replace_table(name, there)
+        snapshot, kept = ("", []) if older is None else (older[0], older[1].read_rows(name))
+        root.replace_table(name, kept)
         source = f"is that of snapshot {snapshot}" if snapshot else "begins anew"
-        what = f"{source}: of {all_of:,} rows {all_of - kept:,} are lost"
+        what = f"{source}: of {all_of:,} rows {all_of - len(kept):,} are lost"
         done.append(Repair(f"table of {name}", what, lost=True))
+    if not _is_spare_whole(root):
+        root.renew_spare()
+        done.append(Repair("spare of the tables", "was another than the tables; it was written anew"))
     for name in read_entries(root.group):
         if not _layer_is_whole(root, name):
             remove_layer(root.group, name)
@@ -272,6 +280,33 @@ def _layer_is_whole(root: Root, name: str) -> bool:
 def is_whole_table(root: Root, name: str) -> bool:
     """Return whether all of a table can be read."""
     return _find_unreadable_rows([array for _, array in _open_group(root.group, name).arrays()]) is None
+
+
+def read_spare_rows(root: Root, name: str) -> list[Row] | None:
+    """Return the rows of a damaged table as its spare has them; None: it has none, or is damaged, too."""
+    try:
+        return root.read_spare(name) if name in SPARED else None
+    except _UNREADABLE:
+        return None
+
+
+def read_ledger(root: Root) -> list[FileEntry] | None:
+    """Return the ledger of files, or what its spare says where it is damaged; None: so is the spare."""
+    try:
+        return root.files()
+    except _UNREADABLE:
+        rows = read_spare_rows(root, "files")
+        return None if rows is None else [FileEntry(*row) for row in rows]
+
+
+def _is_spare_whole(root: Root) -> bool:
+    """Return whether the spare says what the tables do that can be read; one that an older program left is so."""
+    if SPARE not in root.stored_tables:
+        return True
+    if not is_whole_table(root, SPARE):
+        return False
+    whole = (name for name in SPARED if is_whole_table(root, name))
+    return all(root.read_spare(name) in (None, root.read_rows(name)) for name in whole)
 
 
 def _find_unreadable_rows(columns: Sequence[zarr.Array[Any]]) -> NDArray[np.bool_] | None:

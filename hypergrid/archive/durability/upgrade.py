@@ -26,19 +26,19 @@ import numpy as np
 import zarr
 from zarr.core.metadata import ArrayV3Metadata
 
-from hypergrid.archive.archive import BRANCH, LOCK, Archive, open_sums
+from hypergrid.archive.archive import LOCK, Archive, open_sums
 from hypergrid.archive.arrays.attributes import Json
 from hypergrid.archive.arrays.cells import RUN_CHUNKS, split_consecutive
 from hypergrid.archive.arrays.layer_store import GROUP as LAYERS
 from hypergrid.archive.arrays.table import CODECS
 from hypergrid.archive.arrays.variable_group import GROUP as VARIABLES
-from hypergrid.archive.disk.checksums import commit_session
 from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chunks, name_damaged_chunks
 from hypergrid.archive.disk.folder import VERSION, Identity, read_identity, write_identity
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import MARKER as MAINTAINED
 from hypergrid.archive.disk.retention import UPGRADING
-from hypergrid.archive.disk.storage import open_storage
+from hypergrid.archive.disk.snapshot_checksums import commit_session
+from hypergrid.archive.disk.storage import BRANCH, open_storage
 from hypergrid.archive.integrity import ORPHANS, RESTORE, Defect, Progress
 from hypergrid.core.errors import ArchiveConflict, DamagedArchive
 
@@ -160,6 +160,8 @@ class _UpgradeRun:
         # What the last maintenance said carries no checksum; the next one says it anew.
         (self.folder / MAINTAINED).unlink(missing_ok=True)
         write_identity(self.folder, after)
+        if sums is not None:
+            sums.keep_spares()
         if is_left:
             self.repository.delete_branch(WORKING)
         return LayoutUpgrade(

@@ -18,6 +18,7 @@ from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.disk import checksums
 from hypergrid.archive.disk.checksums import compute_sum, read_checked, read_sums, write_checked, write_sums
 from hypergrid.archive.disk.folder import MARKER
+from hypergrid.archive.disk.snapshot_checksums import PENDING
 from hypergrid.archive.durability import salvage
 from hypergrid.archive.integrity import check_files
 from hypergrid.core.errors import DamagedArchive, HyperGridError
@@ -267,7 +268,7 @@ def test_checksums_come_back_and_a_list_of_them_is_checked_itself(tmp_path: Path
 def test_what_an_expiry_that_was_killed_left_is_taken_over(archive: Archive, readings: Build) -> None:
     sums = archive.sums
     assert sums is not None
-    (sums.folder / checksums.PENDING).touch()
+    (sums.folder / PENDING).touch()
     # Icechunk writes the oldest snapshot that it leaves anew.
     archive.storage.open().expire_snapshots(datetime.now(UTC))
     assert [one.id for one in Archive.open(archive.path).snapshots][:1] == [archive.snapshot]

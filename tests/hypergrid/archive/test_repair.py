@@ -167,7 +167,10 @@ def test_a_damaged_tag_cites_its_snapshot_again(archive: Archive) -> None:
 
 
 @pytest.mark.parametrize("kind", ["snapshots", "manifests"])
-def test_what_leads_to_the_newest_snapshot_is_lost_with_it(archive: Archive, kind: str) -> None:
+@pytest.mark.parametrize("spare", ["whole", "damaged"])
+def test_what_leads_to_the_newest_snapshot_comes_back_or_is_lost_with_it(
+    archive: Archive, kind: str, spare: str
+) -> None:
     sums = archive.sums
     assert sums is not None
     before = {one.name for one in sums.read_snapshot_sums(archive.snapshots[1].id)}
@@ -177,9 +180,16 @@ def test_what_leads_to_the_newest_snapshot_is_lost_with_it(archive: Archive, kin
         if one.name.startswith(kind) and one.name not in before
     )
     flip(archive.path / "store" / new)
+    if spare == "damaged":
+        flip(archive.path / "spares" / new)
     with pytest.raises(DamagedArchive):
         batches(Archive.open(archive.path))
     done = repair_files(archive.path)
+    if spare == "whole":
+        assert [(one.where, one.lost) for one in done] == [(f"store/{new}", False)]
+        assert Archive.open(archive.path).snapshot == archive.snapshot
+        assert (batches(Archive.open(archive.path)), wrong(Archive.open(archive.path))) == (4, [])
+        return
     assert any(one.lost and archive.snapshots[1].id in one.what for one in done)
     mended = Archive.open(archive.path)
     assert mended.snapshot == archive.snapshots[1].id
@@ -259,6 +269,7 @@ def test_what_cannot_be_mended_is_refused(archive: Archive, tmp_path: Path) -> N
 def test_an_archive_without_a_whole_snapshot_says_so(archive: Archive) -> None:
     for path in (archive.path / "store" / "snapshots").iterdir():
         path.write_bytes(b"")
+    shutil.rmtree(archive.path / "spares")
     with pytest.raises(DamagedArchive, match="has no snapshot that is whole; restore a backup"):
         repair_files(archive.path)
 
@@ -281,7 +292,8 @@ def test_a_chunk_that_is_gone_costs_no_more_than_it_held(archive: Archive, readi
 
 
 @pytest.mark.parametrize(
-    "ends", ["icechunk.Repository.garbage_collect", "hypergrid.archive.disk.checksums.SnapshotChecksums.settle"]
+    "ends",
+    ["icechunk.Repository.garbage_collect", "hypergrid.archive.disk.snapshot_checksums.SnapshotChecksums.settle"],
 )
 def test_what_a_maintenance_that_was_killed_left_is_whole(
     ends: str, archive: Archive, monkeypatch: pytest.MonkeyPatch

@@ -223,7 +223,7 @@ def test_a_folder_moves_there_by_copying_its_objects(s3: S3Server, tmp_path: Pat
     here = commit(create(tmp_path / "here", None), 0, readings)
     expected = all_of(here)
     s3.take(here.path)
-    assert sorted(os.listdir(here.path)) == ["checksums", MARKER, "lock"]
+    assert sorted(os.listdir(here.path)) == ["checksums", MARKER, "lock", "spares"]
     assert all_of(Archive.open(here.path)) == expected
     assert len(commit(Archive.open(here.path), 1, readings).read(AIR)) > 243
 

@@ -204,7 +204,7 @@ def test_an_upgrade_that_ends_between_two_steps_is_gone_on_with(
         if step == 0:
             patched.setattr("hypergrid.archive.durability.upgrade._UpgradeRun._examine", end)
         elif step == 1:
-            patched.setattr("hypergrid.archive.disk.checksums.SnapshotChecksums.adopt", end)
+            patched.setattr("hypergrid.archive.disk.snapshot_checksums.SnapshotChecksums.adopt", end)
         elif step == 2:
             patched.setattr("hypergrid.archive.durability.upgrade.write_identity", end)
         else:

@@ -4,6 +4,7 @@ import csv
 import json
 import random
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import numpy as np
 import pytest
 
 from hypergrid.archive import Archive, RetentionPolicy
-from hypergrid.archive.arrays.root import TABLES
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.disk.checksums import is_whole_chunk, write_twice
 from hypergrid.archive.disk.lock import wait_for_lock
@@ -29,6 +29,7 @@ from ingest.repair.verify_values import verify
 from ingest.sources.raw_files import copy_path
 from ingest.streaming.restart import begin_anew, replayed
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, STREAM
+from tests.hypergrid.cli.test_archive_commands import run
 from tests.ingest.stream_loop import Loop, end
 from tests.ingest.stream_loop import made as made_for_stream
 from tests.ingest.streamed import everything, messages, write_deployment, write_spool
@@ -85,15 +86,20 @@ def _columns(some: Readings) -> tuple[Any, ...]:
     return some.index, some.time_ns, value, some.flag, some.arrival_ns, some.tests
 
 
+def keep_newest(archive: Path) -> None:
+    """Let all snapshots but the newest expire."""
+    Archive.open(archive).maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
+
+
 def wrong(archive: Path) -> list[str]:
     """Return what is wrong once older snapshots, which hold the damaged chunks still, have expired."""
-    Archive.open(archive).maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
+    keep_newest(archive)
     return [f"{one.where} {one.what}" for one in Archive.open(archive).check(deep=True) if one.kind not in ORPHANS]
 
 
 def chunks_of(archive: Path) -> list[Path]:
     """Return the files of chunks of the newest snapshot, the largest first."""
-    Archive.open(archive).maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
+    keep_newest(archive)
     return sorted((archive / "store" / "chunks").iterdir(), key=lambda one: -one.stat().st_size)
 
 
@@ -103,7 +109,7 @@ def chunks_of_readings(archive: Path) -> list[Path]:
     for path in chunks_of(archive):
         path.rename(aside := archive / "aside")
         root = Archive.open(archive).root
-        is_of_readings = all(salvage.is_whole_table(root, name) for name in TABLES)
+        is_of_readings = all(salvage.is_whole_table(root, name) for name in root.stored_tables)
         aside.rename(chunks / path.name)
         if is_of_readings:
             found.append(path)
@@ -258,9 +264,56 @@ def later(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "archive"
 
 
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of one ingest, no snapshot before, and so many files that their table has chunks of its own."""
+    folder = tmp_path_factory.mktemp("single")
+    source = folder / "files"
+    source.mkdir()
+    for path in (
+        SAMPLE / "deployment.toml",
+        SAMPLE / "arrivals.csv",
+        *(SAMPLE / "sensorscope").glob("*.txt"),
+    ):
+        shutil.copy(path, source)
+    ingest([source], folder / "archive", now_ns=NOW_NS, engine="inprocess")
+    keep_newest(folder / "archive")
+    return folder / "archive"
+
+
+def test_a_bit_flipped_in_any_file_but_a_chunk_of_readings_costs_nothing(single: Path, tmp_path: Path) -> None:
+    """Each kind of file: snapshots, manifests, their checksums and spares, references, and chunks of tables."""
+    archive = Archive.open(single)
+    readings = set(chunks_of_readings(Path(shutil.copytree(single, tmp_path / "aside"))))
+    expected = (values(archive), archive.files(), archive.described_by, archive.stations)
+    logs, raw = single / "store" / "transactions", single / "raw"
+    kinds = Counter[str]()
+    for number, path in enumerate(sorted(single.rglob("*"))):
+        where = path.relative_to(single)
+        passed = path.is_dir() or not path.stat().st_size or tmp_path / "aside" / where in readings
+        if passed or {logs, raw} & set(path.parents):
+            continue
+        kinds[where.parent.as_posix()] += 1
+        if kinds[where.parent.as_posix()] > 4 and where.parent.name == "manifests":
+            continue
+        copy = Path(shutil.copytree(single, tmp_path / f"{number}"))
+        flip_bit(copy / where, random.Random(number))
+        status, told, _ = run("check", copy, "--json")
+        assert (status, path.name in told or "table" in told) == (1, True), (where, told)
+        report = repair(copy, now_ns=NOW_NS + 9)
+        assert report.mended, where
+        assert not any(one.lost for one in report.mended), (where, report.mended)
+        mended = Archive.open(copy)
+        assert (values(mended), mended.files(), mended.described_by, mended.stations) == expected, where
+        assert wrong(copy) == [], where
+        shutil.rmtree(copy)
+    assert {"", "checksums", "spares/manifests", "spares/snapshots", "store/chunks", "store/manifests",
+            "store/snapshots"} <= {"" if kind == "." else kind for kind in kinds}  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["manifests", "snapshots", "checksums"])
 def test_commits_that_cannot_be_told_any_more_are_done_again(later: Path, tmp_path: Path, kind: str) -> None:
-    """What leads to the chunks of the newest snapshot is damaged: main goes back, raw copies bring the rest."""
+    """What leads to the newest chunks is damaged, as are spares: main goes back, and raw copies bring the rest."""
     expected = values(Archive.open(later))
     lost = [path for path in sums_of_newest(Archive.open(later)) if path.parent.name == kind]
     assert lost
@@ -268,6 +321,7 @@ def test_commits_that_cannot_be_told_any_more_are_done_again(later: Path, tmp_pa
     for number, path in enumerate(lost[:4]):
         copy = tmp_path / f"{number}"
         shutil.copytree(later, copy)
+        shutil.rmtree(copy / "spares")
         flip_bit(copy / path.relative_to(later), random.Random(number))
         report = repair(copy, now_ns=NOW_NS + 9)
         if any("what 1 raw copies are" in one for one in report.warnings):
@@ -369,6 +423,7 @@ def test_a_later_file_still_amends_what_a_stream_brought_before(tmp_path: Path, 
     for number, path in enumerate(newest):
         copy = Path(shutil.copytree(archive, tmp_path / f"copy-{number}"))
         (copy / path.relative_to(archive)).write_bytes(b"")
+        shutil.rmtree(copy / "spares")
         report = repair(copy, now_ns=NOW_NS)
         if any("raw copies are" in one for one in report.warnings) or not report.restored:
             continue
@@ -393,6 +448,7 @@ def test_a_stream_whose_commits_are_gone_begins_anew(tmp_path: Path) -> None:
     (archive / STREAM / CHECKPOINT / "metadata").write_text('{"id": "id"}')
     expected = everything(archive)
     (archive / "store" / "snapshots" / Archive.open(archive).snapshot).write_bytes(b"")
+    shutil.rmtree(archive / "spares")
     with wait_for_lock(archive / STREAM / "lock"), pytest.raises(ArchiveConflict, match="end it, then repair"):
         repair(archive, now_ns=NOW_NS)
     report = repair(archive, now_ns=NOW_NS)
@@ -418,6 +474,7 @@ def test_a_repair_that_is_killed_is_gone_on_with(later: Path, tmp_path: Path, mo
         shutil.rmtree(copy)
         shutil.copytree(later, copy)
         (copy / path.relative_to(later)).write_bytes(b"")
+        shutil.rmtree(copy / "spares")
         with monkeypatch.context() as patched:
             patched.setattr("ingest.repair.restore_values.commit_again", killed)
             with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,384 @@
+"""Checksums of the files that lead to a snapshot's chunks, and the commit that writes them.
+
+A snapshot and its manifests are Icechunk's and carry no checksums, so each commit writes down theirs in a file of its
+own, before the branch moves to it; who opens a snapshot compares them once. What lies in an S3-compatible store is not
+compared again, as the store itself does so; chunks are, wherever they lie.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import icechunk
+import pyarrow as pa
+
+from hypergrid.archive.disk.checksums import (
+    FOLDER,
+    FileChecksum,
+    checksum,
+    compute_sum,
+    damage_error,
+    is_whole_chunk,
+    read_sums,
+    write_sums,
+)
+from hypergrid.archive.disk.spare_files import SpareFiles
+from hypergrid.archive.disk.storage import BRANCH, STAGED
+from hypergrid.core.errors import DamagedArchive
+
+PENDING: Final = "maintaining"
+"""File among them while snapshots expire: Icechunk writes the oldest that is left anew, which changes its checksum."""
+REFERENCE: Final = "ref.json"
+"""File of a branch or a tag."""
+HEAD: Final = f"refs/branch.{BRANCH}"
+"""Folder in the repository with the file that names the newest snapshot."""
+_SNAPSHOT: Final = "snapshots/"
+_LOG: Final = "transactions/"
+"""Folders of the repository. Of a log of what a commit touched nothing is read, so that it may be missing."""
+_BARE: Final = "chunks-of-layout-"
+"""File with the checksums of chunks that carry none; the number of their layout follows."""
+_REMEMBERED: Final = 100_000
+"""Files of which an object remembers at most that they were compared."""
+_LETTERS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_ID_BITS: Final = 96
+_HEAD_BYTES: Final = 39
+"""Of Icechunk's files: letters and bits of an object's id, and what stands before the compressed content [byte]."""
+
+
+def _parse_id(name: str) -> bytes:
+    """Return the id of an object that Icechunk names: 96 bits, in Crockford's base 32."""
+    number = 0
+    for letter in name:
+        number = number * 32 + _LETTERS.index(letter)
+    return (number >> (5 * len(name) - _ID_BITS)).to_bytes(_ID_BITS // 8, "big")
+
+
+def _read_object(data: bytes) -> bytes:
+    """Return the content of a snapshot or a manifest; in the latter each chunk stands with the bytes of its id."""
+    with pa.CompressedInputStream(pa.BufferReader(data[_HEAD_BYTES:]), "zstd") as packed:
+        content: bytes = packed.read()
+    return content
+
+
+def replace_in_object(data: bytes, before: bytes, after: bytes) -> bytes:
+    """Return a snapshot or a manifest with other bytes in the place of those that stand once in its content."""
+    content = _read_object(data)
+    assert content.count(before) == 1
+    assert len(after) == len(before)
+    packed: bytes = pa.Codec("zstd").compress(content.replace(before, after), asbytes=True)
+    return data[:_HEAD_BYTES] + packed
+
+
+class SnapshotChecksums:
+    """The checksums of an archive's snapshots, whose repository lies in its folder.
+
+    A file is read and compared once by each such object, which lives as long as an opened repository: Icechunk keeps
+    what it read as well.
+    """
+
+    def __init__(self, folder: Path, store: Path) -> None:
+        self.folder = folder / FOLDER
+        self.store = store
+        self.spares = SpareFiles(folder, store)
+        self._verified: set[FileChecksum] = set()
+
+    def write(
+        self, repository: icechunk.Repository, snapshot: str, known: Iterable[FileChecksum] = ()
+    ) -> list[FileChecksum]:
+        """Write down the checksums of a snapshot; those known, of files that never change, are kept."""
+        by_name = {file_sum.name: file_sum for file_sum in known}
+        names = _list_names(repository, snapshot)
+        sums = [by_name.get(name) or compute_sum(self.store, name) for name in names]
+        write_sums(self.folder / snapshot, sums)
+        return sums
+
+    def list_objects(self, kind: str) -> list[Path]:
+        """Return the files of a kind ("chunks", "snapshots"), but for what the driver was writing when it died."""
+        return sorted(path for path in (self.store / kind).glob("*") if STAGED not in path.name)
+
+    def leads_to(self, manifests: Iterable[str], chunk: str) -> bool:
+        """Return whether any of some manifests names a chunk; true where one cannot be looked into."""
+        if not chunk or not set(chunk) <= set(_LETTERS):
+            return False
+        wanted = _parse_id(chunk)
+        try:
+            return any(wanted in _read_object((self.store / name).read_bytes()) for name in manifests)
+        except (OSError, pa.ArrowException):
+            return True
+
+    def adopt(self, repository: icechunk.Repository, *, newest: str, of_layout: int) -> None:
+        """Write down the checksums of all snapshots, and of all chunks that carry none.
+
+        These are of an older layout: whoever opens a snapshot that may need them compares them once. All chunks of the
+        newest snapshot carry theirs.
+        """
+        self.folder.mkdir(exist_ok=True)
+        chunks = [path for path in self.list_objects("chunks") if not is_whole_chunk(path.read_bytes())]
+        bare = [compute_sum(self.store, f"chunks/{path.name}") for path in chunks]
+        write_sums(self.folder / f"{_BARE}{of_layout}", bare)
+        together = compute_sum(self.store, f"../{FOLDER}/{_BARE}{of_layout}")
+        for path in self.list_objects("snapshots"):
+            sums = [compute_sum(self.store, name) for name in _list_names(repository, path.name)]
+            write_sums(self.folder / path.name, sums if path.name == newest else [*sums, together])
+
+    def verify(self, snapshot: str) -> None:
+        """Return where the files that lead to a snapshot's chunks are what they were.
+
+        Raises
+        ------
+        DamagedArchive
+            One is not; the message names it.
+        """
+        self._verify(snapshot, maximum=None)
+
+    def verify_alone(self, snapshot: str) -> None:
+        """Return where the file of a snapshot, without its manifests, is what it was; errors as of `verify`."""
+        self._verify(snapshot, maximum=1)
+
+    def _verify(self, snapshot: str, *, maximum: int | None) -> None:
+        wrong = self._find_wrong(snapshot, maximum)
+        if wrong and self.is_pending:
+            # Snapshots are expiring, or their expiry was killed: the next commit writes down what it made of them.
+            wrong = [file_sum for file_sum in wrong if not file_sum.name.startswith(_SNAPSHOT)]
+        elif wrong:
+            # Once more, as an expiry may have ended meanwhile.
+            wrong = self._find_wrong(snapshot, maximum)
+        if wrong:
+            raise damage_error(self.store / wrong[0].name, "is another than it was")
+
+    def _find_wrong(self, snapshot: str, maximum: int | None) -> list[FileChecksum]:
+        if not (self.store / _SNAPSHOT / snapshot).exists():
+            # It expired, or is lost: Icechunk says so.
+            return []
+        sums = [
+            file_sum for file_sum in read_sums(self.folder / snapshot, maximum=maximum) if not self.is_log(file_sum)
+        ]
+        sums += [bare for file_sum in sums if _BARE in file_sum.name for bare in read_sums(self.store / file_sum.name)]
+        new = [file_sum for file_sum in sums if file_sum not in self._verified]
+        wrong = [file_sum for file_sum in new if not file_sum.fits(self.store)]
+        if len(self._verified) > _REMEMBERED:
+            self._verified.clear()
+        self._verified.update(file_sum for file_sum in new if file_sum not in wrong)
+        return wrong
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether snapshots are expiring, or their expiry was killed."""
+        return (self.folder / PENDING).exists()
+
+    def find_damaged(self) -> Iterator[Path]:
+        """Yield the files that are not what they were, those with the checksums among them; each once."""
+        seen: set[FileChecksum] = set()
+        for path in self.list_snapshot_files():
+            wrong: list[Path] = []
+            try:
+                sums = [file_sum for file_sum in read_sums(path) if file_sum not in seen]
+            except DamagedArchive:
+                sums, wrong = [], [path]
+            seen.update(sums)
+            wrong += [self.store / file_sum.name for file_sum in sums if not file_sum.fits(self.store)]
+            snapshot = self.store / _SNAPSHOT / path.name
+            if wrong and (not path.exists() or (self.is_pending and not snapshot.exists())):
+                # It expired meanwhile, or the maintenance that let it expire was killed.
+                continue
+            if self.is_pending:
+                wrong = [file_sum for file_sum in wrong if file_sum != snapshot]
+            elif snapshot in wrong and read_sums(path)[0].fits(self.store):
+                wrong.remove(snapshot)
+            yield from wrong
+
+    def find_damaged_spares(self) -> Iterator[Path]:
+        """Yield the spares of the newest snapshot's files that are not what these are."""
+        with suppress(DamagedArchive):
+            sums = self._read_newest_sums()
+            # While snapshots expire theirs change under their names.
+            chosen = (entry for entry in sums if not (self.is_pending and entry.name.startswith(_SNAPSHOT)))
+            yield from self.spares.find_damaged(chosen)
+
+    def keep_spares(self, *, compare: bool = False) -> None:
+        """Let the spares be those of the newest snapshot; with `compare` each is read, too."""
+        with suppress(DamagedArchive):
+            sums = self._read_newest_sums()
+            self.spares.add(sums, compare=compare)
+            self.spares.prune(sums)
+
+    def _read_newest_sums(self) -> list[FileChecksum]:
+        newest = self.find_named(self.store / HEAD / REFERENCE)
+        return [] if newest is None else read_sums(self.folder / newest)
+
+    def find_damaged_references(self) -> Iterator[Path]:
+        """Yield the files of branches and tags that do not name a snapshot that is there, as Icechunk writes it."""
+        for path in sorted((self.store / "refs").glob(f"*/{REFERENCE}")):
+            if path.with_name(f"{REFERENCE}.deleted").exists():
+                continue
+            snapshot = self.find_named(path)
+            if snapshot is None or path.read_bytes() != format_reference(snapshot):
+                yield path
+
+    def find_named(self, reference: Path) -> str | None:
+        """Return the snapshot that the file of a branch or a tag names; None where it names none that is there."""
+        try:
+            snapshot = str(json.loads(reference.read_text("ascii"))["snapshot"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return snapshot if (self.store / _SNAPSHOT / snapshot).is_file() else None
+
+    def verify_references(self) -> None:
+        """Return where every branch and tag names a snapshot that is there: Icechunk passes over those that do not.
+
+        Raises
+        ------
+        DamagedArchive
+            One does not; the message names its file.
+        """
+        for path in self.find_damaged_references():
+            raise damage_error(path, "does not name a snapshot that is there")
+
+    @staticmethod
+    def is_log(file_sum: FileChecksum) -> bool:
+        """Return whether a file is a log of what a commit touched, which nothing reads."""
+        return file_sum.name.startswith(_LOG)
+
+    def iterate_known(self) -> Iterator[FileChecksum]:
+        """Yield the checksums of all snapshots, as far as these can be read."""
+        for path in self.list_snapshot_files():
+            with suppress(DamagedArchive):
+                yield from read_sums(path)
+
+    def read_snapshot_sums(self, snapshot: str) -> list[FileChecksum]:
+        """Return the checksums of the files that lead to a snapshot's chunks; errors as of `verify`."""
+        return read_sums(self.folder / snapshot)
+
+    def find_bare_lists(self) -> list[Path]:
+        """Return the files with the checksums of chunks that carry none."""
+        return sorted(self.folder.glob(f"{_BARE}*"))
+
+    def is_whole(self, chunk: Path) -> bool:
+        """Return whether the file of a chunk is what it was."""
+        return self.holds(f"chunks/{chunk.name}", chunk.read_bytes())
+
+    def holds(self, name: str, data: bytes) -> bool:
+        """Return whether a file of the repository that never changes is to hold these bytes."""
+        known = self._bare_sums.get(name) if name.startswith("chunks/") else self._referenced_sums.get(name)
+        if known is None:
+            return name.startswith("chunks/") and is_whole_chunk(data)
+        return (known.crc, known.size) == (checksum(data), len(data))
+
+    @cached_property
+    def _referenced_sums(self) -> dict[str, FileChecksum]:
+        """Checksums of the files that lead to the chunks of all snapshots, by name."""
+        return {file_sum.name: file_sum for path in self.list_snapshot_files() for file_sum in read_sums(path)}
+
+    @cached_property
+    def _bare_sums(self) -> dict[str, FileChecksum]:
+        """Checksums of chunks that carry none, by name."""
+        return {file_sum.name: file_sum for path in self.find_bare_lists() for file_sum in read_sums(path)}
+
+    @contextmanager
+    def track_expiry(self) -> Iterator[None]:
+        """Let snapshots expire inside the context, under the lock; what becomes of those that stay is written down.
+
+        Raises
+        ------
+        DamagedArchive
+            One is another than it was; nothing expires then.
+        """
+        self.verify_references()
+        if not self.is_pending:
+            for path in self.list_snapshot_files():
+                self.verify_alone(path.name)
+        self.mark_pending()
+        yield
+        self.settle()
+
+    def mark_pending(self) -> None:
+        """Say that snapshots are about to change, until `settle`."""
+        (self.folder / PENDING).touch()
+
+    def settle(self) -> None:
+        """Write down what an expiry made of the snapshots that it left, also one that was killed; under the lock."""
+        if not self.is_pending:
+            return
+        for path in self.list_snapshot_files():
+            if not (self.store / _SNAPSHOT / path.name).exists():
+                path.unlink()
+                continue
+            try:
+                first, *others = read_sums(path)
+            except DamagedArchive:
+                # Told by whoever opens the snapshot.
+                continue
+            if not first.fits(self.store):
+                write_sums(path, [compute_sum(self.store, first.name), *others])
+        for path in self.find_bare_lists():
+            self._forget_removed(path)
+        self.keep_spares()
+        (self.folder / PENDING).unlink()
+
+    def _forget_removed(self, bare: Path) -> None:
+        """Take chunks that no snapshot needs any more out of those that carry no checksum."""
+        before = read_sums(bare)
+        left = [file_sum for file_sum in before if (self.store / file_sum.name).exists()]
+        if len(left) == len(before):
+            return
+        old = compute_sum(self.store, f"../{FOLDER}/{bare.name}")
+        write_sums(bare, left)
+        new = compute_sum(self.store, old.name)
+        for path in self.list_snapshot_files():
+            sums = read_sums(path)
+            if old in sums:
+                write_sums(path, [new if file_sum == old else file_sum for file_sum in sums])
+
+    def list_snapshot_files(self) -> list[Path]:
+        """Return the files with the checksums of each snapshot."""
+        return sorted(path for path in self.folder.iterdir() if path.name.isalnum() and path.name.isupper())
+
+
+def commit_session(
+    sums: SnapshotChecksums | None,
+    repository: icechunk.Repository,
+    session: icechunk.Session,
+    branch: str,
+    message: str,
+    metadata: dict[str, object],
+) -> str:
+    """Commit what a session holds to a branch; return the snapshot.
+
+    Where the archive has checksums they are written first, as are spares of the archive's own branch, so that no branch
+    shows a snapshot without.
+    """
+    if sums is None:
+        return session.commit(message, metadata=metadata)
+    parent = session.snapshot_id
+    snapshot = session.flush(message, metadata=metadata)
+    sums.folder.mkdir(exist_ok=True)
+    if not (sums.folder / parent).exists():
+        # Icechunk's own first snapshot.
+        sums.write(repository, parent)
+    try:
+        known = sums.read_snapshot_sums(parent)
+    except DamagedArchive:
+        known = []
+    written = sums.write(repository, snapshot, known)
+    if branch == BRANCH:
+        sums.spares.add(written)
+    repository.reset_branch(branch, snapshot, from_snapshot_id=parent)
+    if branch == BRANCH:
+        sums.spares.prune(written)
+    return snapshot
+
+
+def format_reference(snapshot: str) -> bytes:
+    """Return what Icechunk writes into the file of a branch or a tag."""
+    return json.dumps({"snapshot": snapshot}, separators=(",", ":")).encode()
+
+
+def _list_names(repository: icechunk.Repository, snapshot: str) -> list[str]:
+    """Return the files that lead to the chunks of a snapshot, its own first."""
+    content = json.loads(repository.inspect_snapshot(snapshot))
+    manifests = sorted(f"manifests/{manifest['id']}" for manifest in content["manifests"])
+    logs = [f"{_LOG}{snapshot}"] if content.get("parent_id") else []
+    return [f"{_SNAPSHOT}{snapshot}", *manifests, *logs]
