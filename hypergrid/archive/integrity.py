@@ -30,8 +30,8 @@ from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chun
 from hypergrid.archive.disk.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.archive.disk.folder import SPARE, is_spare_whole
 from hypergrid.archive.disk.lock import is_free
-from hypergrid.archive.disk.retention import MARKER, read_failure
-from hypergrid.archive.disk.snapshot_checksums import SnapshotChecksums
+from hypergrid.archive.disk.retention import MARKER, parse_tag, read_failure
+from hypergrid.archive.disk.snapshot_checksums import REFERENCE, SnapshotChecksums
 from hypergrid.archive.disk.storage import STORE
 from hypergrid.core.errors import DamagedArchive
 from hypergrid.core.flags import MEANINGS, MISSING
@@ -44,8 +44,7 @@ STAGING: Final = "staging"
 _CHUNKS_AT_ONCE: Final = 4
 _BLOCK: Final = 4 << 20
 RESTORE: Final = "restore the archive from a copy, or ingest its raw files into a new one"
-_REPAIR: Final = "'hypergrid check ARCHIVE --repair' brings back what raw copies hold"
-_OLDER: Final = "one that only older snapshots hold goes when they expire"
+_REPAIR: Final = "'hypergrid check --repair' brings back what raw copies hold"
 _AGAIN: Final = "ingest the raw files into a new archive"
 
 ORPHANS: Final = ("orphan", "lost", "care", "state")
@@ -391,9 +390,7 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
     try:
         read_checked(folder / ARCHIVE_MARKER, by_hand=True)
     except (OSError, DamagedArchive) as error:
-        yield Defect(
-            "damaged", ARCHIVE_MARKER, _shorten(error), f"'hypergrid check ARCHIVE --repair' takes {SPARE} for it"
-        )
+        yield Defect("damaged", ARCHIVE_MARKER, _shorten(error), f"'hypergrid check --repair' takes {SPARE} for it")
     else:
         if not is_spare_whole(folder):
             yield Defect("damaged", SPARE, "is another than the marker of the archive", _REPAIR)
@@ -412,10 +409,24 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
     chunks = sums.list_objects("chunks")
     for index, path in enumerate(chunks):
         if not sums.is_whole(path):
-            yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", f"{_REPAIR}; {_OLDER}")
+            remedy = _REPAIR if sums.is_of_newest(path.name) else describe_older_chunk(sums, path.name, folder)
+            yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", remedy)
         if index % 64 == 0:
             progress("chunks", index / len(chunks))
     progress("chunks", 1.0)
+
+
+def describe_older_chunk(sums: SnapshotChecksums, chunk: str, folder: Path) -> str:
+    """Return what to do about a damaged chunk that older snapshots alone hold."""
+    tags = (path.parent.name.removeprefix("tag.") for path in (sums.store / "refs").glob(f"tag.*/{REFERENCE}"))
+    cited = sorted({snapshot for snapshot in map(parse_tag, tags) if snapshot is not None})
+    commands = [
+        f"'hypergrid snapshots {folder} --release {name}'" for name in cited if sums.is_of_snapshot(name, chunk)
+    ]
+    expire = f"'hypergrid maintain {folder} --keep 1s'"
+    if commands:
+        return f"the newest snapshot does without it; let go of what cites it by {', '.join(commands)}, then {expire}"
+    return f"the newest snapshot does without it; it goes when older ones expire, or at once by {expire}"
 
 
 def check_left(folder: Path) -> Iterator[Defect]:

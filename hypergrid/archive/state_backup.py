@@ -190,19 +190,29 @@ def prune_state(target: Path, kept: str | None) -> int:
     return removed
 
 
-def iterate_state_files(backup: Path, state_entry: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+def iterate_state_files(
+    backup: Path, state_entry: Mapping[str, Any], notes: list[str] | None = None
+) -> Iterator[tuple[str, Path]]:
     """Yield the files of the state in a backup, by their paths in an archive, each once it was compared.
+
+    Where there are `notes`, these name what is damaged, which is left out.
 
     Raises
     ------
     DamagedArchive
-        One is missing, or another than it was.
+        There are none, and a file is missing, or another than it was.
     """
     for name, (crc, size) in state_entry["files"].items():
         path = backup / state_entry["folder"] / name
         if not _is_whole(path, crc, size):
-            message = f"{path} is another than it was; nothing was restored; back up once more"
-            raise DamagedArchive(message)
+            if notes is None:
+                message = (
+                    f"{path} is another than it was; nothing was restored; back up once more, or restore without it, "
+                    "by --damaged"
+                )
+                raise DamagedArchive(message)
+            notes.append(f"{path} is another than it was, and was not restored")
+            continue
         yield name, path
 
 

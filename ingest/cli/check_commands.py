@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from ingest.repair.restore_values import RepairReport
     from ingest.repair.verified_upgrade import UpgradeReport
     from ingest.repair.verify_values import RawComparisonReport as Comparison
+
+
+_NAMED: Final = 3
+"""Places of what is alike that people are told of; all are in the JSON."""
 
 
 def check(
@@ -57,7 +62,7 @@ def check(
     if verified is not None:
         _show_verified(verified)
     if defects:
-        rows = [(defect.kind, defect.where, defect.what, defect.remedy) for defect in defects]
+        rows = _group_alike(defects)
         show_table(f"Defects of {folder}", ("kind", "where", "what is wrong", "what to do"), rows)
     else:
         rest = "" if verified is None or verified.is_complete else "; not all values were compared, as was said above"
@@ -115,6 +120,18 @@ def _show_compared(report: "UpgradeReport") -> None:
         "flags and the tests that set them are in no raw copy, so that nothing tells whether a bit of them was "
         "flipped before: 'hypergrid reprocess' judges all readings anew"
     )
+
+
+def _group_alike(defects: Sequence[Defect]) -> list[tuple[str, str, str, str]]:
+    """Return rows for people: of what is alike in many places the first ones are named, and the rest is counted."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for defect in defects:
+        places.setdefault((defect.kind, defect.what, defect.remedy), []).append(defect.where)
+    rows = []
+    for (kind, what, remedy), where in places.items():
+        rest = f", and {len(where) - _NAMED:,} more" if len(where) > _NAMED else ""
+        rows.append((kind, ", ".join(where[:_NAMED]) + rest, what, remedy))
+    return rows
 
 
 def _run_repair(folder: Path, notify: OnProgress, *, deep: bool) -> "RepairReport":
@@ -205,7 +222,10 @@ def _show_repair(report: "RepairReport") -> None:
             f"{report.lost:,} of damaged chunks are lost, and {report.superseded_lost:,} that others had replaced"
         )
     if any(outcome.lost for outcome in report.mended) and not report.lost:
-        show_message("what is named as lost above did not come back; nothing tells how many readings it held")
+        show_message(
+            "whether commits that are named as lost above held more than came back, nothing tells: amendments and what "
+            "was committed from Python are in no raw copy"
+        )
 
 
 COMMANDS: Final = (check, upgrade)

@@ -54,6 +54,9 @@ def restore(
     source: Annotated[Path, typer.Argument(metavar="BACKUP", help="Folder that 'hypergrid backup' wrote.")],
     target: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive; nothing may be there.")],
     *,
+    damaged: Annotated[
+        bool, typer.Option("--damaged", help="Restore though files of the backup are damaged; name them.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make an archive of a backup; every file is compared with its checksum. Keys come back revoked."""
@@ -61,7 +64,7 @@ def restore(
     from queries.backup.restored_state import secure_state  # noqa: PLC0415
 
     with show_stages(quiet=as_json) as on_progress:
-        done = run(source, target, secure=secure_state, progress=on_progress)
+        done = run(source, target, secure=secure_state, damaged=damaged, progress=on_progress)
     if as_json:
         show_json(asdict(done))
         return

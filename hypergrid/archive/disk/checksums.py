@@ -25,7 +25,6 @@ DEPLOYMENTS: Final = "stream/deployments"
 CHUNK_TAIL: Final = 4
 """Bytes at the end of a chunk that are the checksum of those before, little-endian."""
 _KEY: Final = "checksum"
-_MEND: Final = "'hypergrid check ARCHIVE --repair' mends what can be mended"
 _BY_HAND: Final = f" (whoever changed it by hand leaves the line '{_KEY}' away)"
 _BLOCK: Final = 4 << 20
 
@@ -198,4 +197,5 @@ def _swap_file(path: Path, text: str, *, durable: bool = False) -> None:
 
 def damage_error(path: Path, what: str) -> DamagedArchive:
     """Return the error that a file of an archive is damaged."""
-    return DamagedArchive(f"{path} {what}; {_MEND}")
+    archive = next((folder for folder in path.parents if (folder / FOLDER).is_dir()), path.parent)
+    return DamagedArchive(f"{path} {what}; 'hypergrid check {archive} --repair' mends what can be mended")

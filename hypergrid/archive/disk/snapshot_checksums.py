@@ -36,6 +36,7 @@ REFERENCE: Final = "ref.json"
 HEAD: Final = f"refs/branch.{BRANCH}"
 """Folder in the repository with the file that names the newest snapshot."""
 _SNAPSHOT: Final = "snapshots/"
+_MANIFEST: Final = "manifests/"
 _LOG: Final = "transactions/"
 """Folders of the repository. Of a log of what a commit touched nothing is read, so that it may be missing."""
 _BARE: Final = "chunks-of-layout-"
@@ -108,6 +109,19 @@ class SnapshotChecksums:
             return any(wanted in _read_object((self.store / name).read_bytes()) for name in manifests)
         except (OSError, pa.ArrowException):
             return True
+
+    def is_of_newest(self, chunk: str) -> bool:
+        """Return whether the newest snapshot names a chunk; true where that cannot be told."""
+        newest = self.find_named(self.store / HEAD / REFERENCE)
+        return newest is None or self.is_of_snapshot(newest, chunk)
+
+    def is_of_snapshot(self, snapshot: str, chunk: str) -> bool:
+        """Return whether a snapshot names a chunk; true where that cannot be told."""
+        try:
+            names = [file_sum.name for file_sum in read_sums(self.folder / snapshot)]
+        except DamagedArchive:
+            return True
+        return self.leads_to([name for name in names if name.startswith(_MANIFEST)], chunk)
 
     def adopt(self, repository: icechunk.Repository, *, newest: str, of_layout: int) -> None:
         """Write down the checksums of all snapshots, and of all chunks that carry none.

@@ -24,7 +24,14 @@ from uuid import uuid4
 import icechunk
 
 from hypergrid.archive.archive import LOCK, Archive
-from hypergrid.archive.disk.checksums import DEPLOYMENTS, checksum, checksum_of_file, read_checked, write_checked
+from hypergrid.archive.disk.checksums import (
+    DEPLOYMENTS,
+    checksum,
+    checksum_of_file,
+    read_either,
+    spare_path,
+    write_twice,
+)
 from hypergrid.archive.disk.checksums import FOLDER as CHECKSUMS
 from hypergrid.archive.disk.folder import BACKUP as MARKER
 from hypergrid.archive.disk.folder import MARKER as ARCHIVE_MARKER
@@ -41,7 +48,7 @@ from hypergrid.archive.disk.retention import BACKING_UP, BACKUP_LOCK
 from hypergrid.archive.disk.snapshot_checksums import PENDING, REFERENCE, SnapshotChecksums, format_reference
 from hypergrid.archive.disk.spare_files import FOLDER as SPARES
 from hypergrid.archive.disk.storage import BRANCH, STORE
-from hypergrid.archive.integrity import RAW, check_files, find_content_problem
+from hypergrid.archive.integrity import RAW, check_files, describe_older_chunk, find_content_problem
 from hypergrid.archive.state_backup import (
     ACCESS_KEY,
     SCRATCH,
@@ -103,7 +110,7 @@ class BackupReport:
     state_made: str | None = None
     """Instant of the state that the backup holds, perhaps from an earlier run; None: it holds none."""
     notes: tuple[str, ...] = ()
-    """What else to know of the state: rows that are damaged; what was revoked, paused or ended."""
+    """What else to know: what is damaged and was left out, or restored as it is; what was revoked, paused or ended."""
 
 
 @dataclass
@@ -171,7 +178,12 @@ def back_up(
 
 
 def restore(
-    backup: Path, target: Path, *, secure: Secure | None = None, progress: Progress = lambda _what, _done: None
+    backup: Path,
+    target: Path,
+    *,
+    secure: Secure | None = None,
+    damaged: bool = False,
+    progress: Progress = lambda _what, _done: None,
 ) -> BackupReport:
     """Make an archive of a backup, where there is nothing yet; it is there whole or not at all.
 
@@ -182,6 +194,9 @@ def restore(
     secure
         Makes the server's state safe before anybody can use it: `queries.backup.restored_state.secure_state`. Needed
         where the backup holds such state.
+    damaged
+        Restore also a backup of which files are damaged, as they are: notes name them, and a repair of the archive
+        (`ingest.repair.restore_values.repair`) mends what can be mended. Damaged files of the state stay out.
     progress
         Called with what is done, and the fraction of it.
 
@@ -192,7 +207,7 @@ def restore(
     ArchiveConflict, NotAnArchive
         Something is where the archive should be.
     DamagedArchive
-        A file of the backup is not what it was; nothing is restored.
+        A file of the backup is not what it was, and this is not asked for; nothing is restored.
     """
     started_s = time.monotonic()
     source, folder = Path(backup).resolve(), Path(target).resolve()
@@ -209,17 +224,32 @@ def restore(
         raise CannotBackUp(message)
     copied, notes = _CopyCounts(), list[str]()
 
+    def refuse_or_note(what: str) -> None:
+        if not damaged:
+            message = (
+                f"{what}; nothing was restored; back up once more, or, where the archive is gone, restore what is "
+                f"there: hypergrid restore {source} {folder} --damaged"
+            )
+            raise DamagedArchive(message)
+        notes.append(f"{what}, and was restored as it is")
+
     def build(building: Path) -> None:
         files = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_content(path, source)]
+        # The spares of an archive are made of its files, but for one whose files are damaged.
+        files = [path for path in files if damaged or path.relative_to(source).parts[0] != SPARES]
         for number, path in enumerate(files):
             _copy_file(path, building / path.relative_to(source), copied)
             progress("copy", (number + 1) / len(files))
-        for name, path in iterate_state_files(source, state) if state else ():
+        for name, path in iterate_state_files(source, state, notes if damaged else None) if state else ():
             _copy_file(path, building / name, copied, private=True)
         (building / LOCK).touch()
         _verify_copies(building, copied, progress)
-        _verify_restored(building, source, progress)
-        SnapshotChecksums(building, building / STORE).keep_spares()
+        for what in _find_damage(building, source, progress):
+            refuse_or_note(what)
+        if damaged and notes:
+            notes.append(f"mend what can be mended: hypergrid check {folder} --repair")
+        else:
+            SnapshotChecksums(building, building / STORE).keep_spares()
         if content.get(ACCESS_KEY):
             keep_access_control(building / "server")
         if state is not None and secure is not None:
@@ -231,19 +261,19 @@ def restore(
     with _translate_errors(folder):
         create_folder(folder, identity, build=build)
     return BackupReport(
-        str(folder), str(source), Archive.open(folder).snapshot, copied.files, copied.size, 0, 0, 0, (),
+        str(folder), str(source), content["snapshot"], copied.files, copied.size, 0, 0, 0, (),
         round(time.monotonic() - started_s, 3), tuple(state["files"]) if state else (), state["made"] if state else
         None, tuple(notes),
     )  # fmt: skip
 
 
-def _verify_restored(building: Path, source: Path, progress: Progress) -> None:
+def _find_damage(building: Path, source: Path, progress: Progress) -> Iterator[str]:
+    """Yield what of a copied backup is damaged, by its place there."""
     for defect in check_files(building, progress):
-        raise _damage_error(source, Path(defect.where))
+        yield f"{source / defect.where} is another than it was"
     for path in sorted((building / RAW).glob("*/*.zst")):
         if problem := find_content_problem(path, path.stem):
-            message = f"{source / path.relative_to(building)} {problem}; nothing was restored; back up once more"
-            raise DamagedArchive(message)
+            yield f"{source / path.relative_to(building)} {problem}"
 
 
 def read_backup(folder: Path) -> tuple[Identity, dict[str, Any]]:
@@ -254,11 +284,14 @@ def read_backup(folder: Path) -> tuple[Identity, dict[str, Any]]:
     CannotBackUp
         The folder is no backup.
     """
-    try:
-        content = read_checked(folder / MARKER)
-    except OSError as error:
+    if not ((folder / MARKER).is_file() or spare_path(folder / MARKER).is_file()):
         message = f"{folder} is no backup: it has no {MARKER}; give the folder that 'hypergrid backup' wrote"
-        raise CannotBackUp(message) from error
+        raise CannotBackUp(message)
+    try:
+        content = read_either(folder / MARKER)
+    except DamagedArchive as error:
+        message = f"{folder / MARKER} and its spare are others than they were; back up once more"
+        raise DamagedArchive(message) from error
     return identity_of(folder, content["archive"]), content
 
 
@@ -275,6 +308,7 @@ class _BackupRun:
     state: StateCopy | None = None
     _referenced: Sequence[str] = ()
     """The manifests of the snapshots that are copied."""
+    notes: list[str] = field(default_factory=list)
 
     def run(self, stack: ExitStack, now_ns: int) -> BackupReport:
         source = self.archive.path
@@ -294,6 +328,7 @@ class _BackupRun:
             self._copy_store_file(name)
             if number % 16 == 0:
                 self.progress("copy", number / len(names))
+        self.progress("copy", 1.0)
         self._copy_raw()
         changed = self._copy_new_and_changed(snapshots)
         _verify_copies(self.target, self.copied, self.progress)
@@ -304,7 +339,8 @@ class _BackupRun:
         return BackupReport(
             str(source), str(self.target), head, copied.files, copied.size, copied.files_there, copied.size_there,
             copied.removed, self._list_left_out(), 0.0, tuple(state.files if state else ()),
-            None if former_state is None else former_state["made"], tuple(state.warnings if state else ()),
+            None if former_state is None else former_state["made"],
+            (*self.notes, *(state.warnings if state else ())),
         )  # fmt: skip
 
     def _list_left_out(self) -> tuple[str, ...]:
@@ -354,6 +390,10 @@ class _BackupRun:
         if not self._sums.holds(name, data):
             if name.startswith("chunks/") and not self._sums.leads_to(self._referenced, path.name):
                 # Half of it was written when a commit died; maintenance removes it.
+                return
+            if name.startswith("chunks/") and not self._sums.is_of_newest(path.name):
+                remedy = describe_older_chunk(self._sums, path.name, self.archive.path)
+                self.notes.append(f"{path} is another than it was, and is not in the backup; {remedy}")
                 return
             raise _damage_error(self.archive.path, path.relative_to(self.archive.path))
         _write_file(data, copy, self.copied)
@@ -434,6 +474,7 @@ class _BackupRun:
         for path in sorted(folder.iterdir()):
             if path.name not in references:
                 shutil.rmtree(path)
+        SnapshotChecksums(self.target, self.target / STORE).keep_spares(compare=True)
         pending.unlink()
         if (self.target / _NEW_SPOOL).is_dir():
             shutil.rmtree(self.target / _SPOOL, ignore_errors=True)
@@ -450,7 +491,7 @@ class _BackupRun:
         state = self._former_state
         if self.state is not None:
             state = {"folder": self.state.folder, "made": format_instant(now_ns), "files": self.state.files}
-        write_checked(self.target / MARKER, content if state is None else {**content, STATE_KEY: state})
+        write_twice(self.target / MARKER, content if state is None else {**content, STATE_KEY: state})
         synchronise(self.target)
         self.copied.removed += prune_state(self.target, None if state is None else state["folder"])
 
@@ -510,7 +551,7 @@ def _iterate_folder(folder: Path) -> Iterator[Path]:
 
 def _is_ours(path: Path, target: Path) -> bool:
     """Return whether a folder is what a first backup that was killed had begun."""
-    is_known = path.name in {STORE, CHECKSUMS, RAW, _SPOOL, _NEW_SPOOL, "stream"} or is_state_copy(path.name)
+    is_known = path.name in {STORE, CHECKSUMS, SPARES, RAW, _SPOOL, _NEW_SPOOL, "stream"} or is_state_copy(path.name)
     return is_known and (target / _LOCK).exists()
 
 
@@ -609,6 +650,7 @@ def _verify_copies(target: Path, copied: _CopyCounts, progress: Progress) -> Non
             raise DamagedArchive(message)
         if number % 64 == 0:
             progress("compare", number / len(copied.written))
+    progress("compare", 1.0)
     copied.written.clear()
 
 
@@ -623,7 +665,7 @@ def _translate_errors(target: Path) -> Iterator[None]:
         message = "snapshots of the archive cannot all be read; the former backup stays; 'hypergrid check' names them"
         raise DamagedArchive(message) from error
     except OSError as error:
-        if error.filename is not None and target not in (Path(error.filename), *Path(error.filename).parents):
+        if error.filename is not None and not _is_nested(Path(error.filename), target):
             raise
         reason = error.strerror or str(error)
         message = f"{target} cannot be written: {reason}; what was there stays; make room, or give another folder"
@@ -639,4 +681,8 @@ def _damage_error(folder: Path, where: Path) -> DamagedArchive:
 
 def _is_content(path: Path, backup: Path) -> bool:
     top = path.relative_to(backup).parts[0]
-    return top not in (MARKER, _LOCK, _NEW_SPOOL) and not is_state_copy(top) and not path.name.endswith(_PARTIAL)
+    return (
+        top not in (MARKER, spare_path(Path(MARKER)).name, _LOCK, _NEW_SPOOL)
+        and not is_state_copy(top)
+        and not path.name.endswith(_PARTIAL)
+    )

@@ -57,7 +57,7 @@ from hypergrid.archive.disk.snapshot_checksums import (
     format_reference,
     replace_in_object,
 )
-from hypergrid.archive.disk.storage import BRANCH, LocalStorage
+from hypergrid.archive.disk.storage import BRANCH, STORE, LocalStorage
 from hypergrid.archive.durability.salvage import find_damage, is_whole_table, read_ledger, read_spare_rows
 from hypergrid.archive.durability.upgrade import COPIED
 from hypergrid.archive.integrity import RAW
@@ -92,6 +92,9 @@ def repair_files(folder: Path, gone: LostRecords | None = None) -> list[Repair]:
     identity.require_newest(folder)
     if identity.store is not None:
         return done
+    if not (folder / STORE).is_dir():
+        message = f"{folder} has lost {STORE}/, which held its values; restore a backup, or ingest its raw files anew"
+        raise DamagedArchive(message)
     with wait_for_lock(folder / LOCK):
         run = _RepairRun(
             folder,
@@ -217,6 +220,7 @@ class _RepairRun:
         known = self._read_sums(_FIRST)
         if known and known[0].fits(self.sums.store):
             return
+        (self.sums.store / name).parent.mkdir(exist_ok=True)
         (self.sums.store / name).write_bytes(_make_first_snapshot())
         write_sums(self.sums.folder / _FIRST, [compute_sum(self.sums.store, name)])
         self._record(f"store/{name}", "Icechunk's own first snapshot was written anew")

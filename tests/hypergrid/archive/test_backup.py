@@ -16,6 +16,7 @@ import pytest
 from hypergrid.archive import Archive, Branch, RetentionPolicy, S3Store
 from hypergrid.archive.disk.retention import BACKING_UP
 from hypergrid.archive.durability.backup import MARKER, back_up, restore
+from hypergrid.archive.durability.repair import repair_files
 from hypergrid.core.errors import (
     ArchiveConflict,
     CannotBackUp,
@@ -26,6 +27,7 @@ from hypergrid.core.errors import (
 )
 from hypergrid.core.readings import Readings
 from hypergrid.core.units import Variable
+from tests.hypergrid.archive.test_repair import flip
 from tests.hypergrid.archive.test_upgrade import fixture_of
 
 Build = Callable[..., Readings]
@@ -198,9 +200,57 @@ def test_a_damaged_backup_is_not_restored(kind: str, archive: Archive, tmp_path:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DamagedArchive, match="is another than it was"):
+    with pytest.raises(DamagedArchive, match="is another than it was; nothing was restored; .* --damaged"):
         restore(tmp_path / "backup", tmp_path / "restored")
     assert not (tmp_path / "restored").exists()
+    done = restore(tmp_path / "backup", tmp_path / "restored", damaged=True)
+    assert [f"{kind}/{path.name} is another" in note for note in done.notes] == [True, False]
+    assert f"hypergrid check {tmp_path / 'restored'} --repair" in done.notes[-1]
+    repair_files(tmp_path / "restored")
+    assert Archive.open(tmp_path / "restored").snapshot == archive.snapshot
+
+
+@pytest.mark.parametrize("name", ["backup.json", "backup.spare"])
+def test_a_backup_of_which_the_marker_lost_a_bit_is_restored(archive: Archive, tmp_path: Path, name: str) -> None:
+    back_up(archive.path, tmp_path / "backup", now_ns=1)
+    (tmp_path / "backup" / name).write_bytes(b"")
+    restore(tmp_path / "backup", tmp_path / "restored")
+    assert not list((tmp_path / "restored").glob("backup.*"))
+    assert back_up(archive.path, tmp_path / "backup", now_ns=2).snapshot == archive.snapshot
+    (tmp_path / "backup" / "backup.json").write_bytes(b"")
+    (tmp_path / "backup" / "backup.spare").write_bytes(b"")
+    with pytest.raises(DamagedArchive, match="and its spare are others than they were; back up once more"):
+        restore(tmp_path / "backup", tmp_path / "again")
+
+
+def test_a_damaged_chunk_that_cited_snapshots_alone_hold_is_left_out_and_told(
+    archive: Archive, tmp_path: Path, readings: Build
+) -> None:
+    before = {path.name for path in (archive.path / "store" / "chunks").iterdir()}
+    _commit(archive, 3, readings, rows=2000)
+    cited = archive.latest()
+    cited.cite()
+    new = [path for path in (archive.path / "store" / "chunks").iterdir() if path.name not in before]
+    for number in range(4, 6):
+        _commit(archive, number, readings, rows=2000)
+    sums = archive.latest().sums
+    assert sums is not None
+    held = next(path for path in new if not sums.is_of_newest(path.name))
+    assert any(sums.is_of_newest(path.name) for path in (archive.path / "store" / "chunks").iterdir())
+    flip(held)
+    (defect,) = [one for one in archive.latest().check() if one.kind == "damaged"]
+    release = f"hypergrid snapshots {archive.path} --release {cited.snapshot}"
+    assert release in defect.remedy
+    done = back_up(archive.path, tmp_path / "backup", now_ns=1)
+    (note,) = done.notes
+    assert held.name in note
+    assert release in note
+    restore(tmp_path / "backup", tmp_path / "restored")
+    restored = Archive.open(tmp_path / "restored")
+    np.testing.assert_array_equal(restored.read("v").value, archive.latest().read("v").value)
+    archive.release(cited.snapshot)
+    archive.maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
+    assert list(archive.latest().check()) == []
 
 
 def test_targets_that_cannot_be_are_refused_and_left_alone(archive: Archive, tmp_path: Path) -> None:
@@ -294,10 +344,6 @@ def test_what_is_no_backup_is_not_restored_and_nothing_is_written_over(archive: 
         restore(tmp_path / "backup", full)
     with pytest.raises(NotAnArchive):
         Archive.open(tmp_path / "backup")
-    (tmp_path / "backup" / MARKER).write_bytes(b"")
-    with pytest.raises(DamagedArchive):
-        restore(tmp_path / "backup", tmp_path / "restored")
-    assert not (tmp_path / "restored").exists()
 
 
 def test_state_of_other_rooms_is_left_out_and_told(archive: Archive, tmp_path: Path) -> None:
@@ -371,7 +417,7 @@ def test_a_backup_that_ends_while_references_move_restores(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("hypergrid.archive.durability.backup.write_checked", end)
+        patched.setattr("hypergrid.archive.durability.backup.write_twice", end)
         with pytest.raises(KeyboardInterrupt):
             back_up(archive.path, tmp_path / "backup", now_ns=2)
     restore(tmp_path / "backup", tmp_path / "restored")
