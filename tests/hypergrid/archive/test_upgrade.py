@@ -18,14 +18,17 @@ from hypergrid.archive.disk.folder import MARKER, READABLE, read_identity
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.durability.upgrade import WORKING, WRITERS, upgrade
 from hypergrid.core.errors import ArchiveConflict, DamagedArchive, OldLayout
+from ingest.repair.verified_upgrade import upgrade_compared
 from tests.archives.make import HERE, answers
 
 OLDER = [version for version in READABLE if version != LAYOUT]
 NOW_NS = 1_800_000_000_000_000_000
 RUN = (
-    "import sys, pathlib, hypergrid.archive.durability.upgrade as u; print('begun', flush=True); "
-    "u.upgrade(pathlib.Path(sys.argv[1]), now_ns=5)"
+    "import sys, pathlib, ingest.repair.verified_upgrade as u, ingest.repair.verify_values\n"
+    "print('begun', flush=True)\n"
+    "u.upgrade_compared(pathlib.Path(sys.argv[1]), now_ns=5)"
 )
+"""As the command does it: with the comparison of values with raw copies, which is killed as well."""
 
 
 def fixture_of(layout: int, folder: Path) -> Path:
@@ -148,7 +151,7 @@ def prove_kills(folder: Path, layout: int, kills: int, *, seed: int) -> None:
             assert without_ids(answers(archive)) == expected
         if killed == kills:
             break
-    upgrade(archive, now_ns=NOW_NS)
+    assert upgrade_compared(archive, now_ns=NOW_NS).upgraded.layout == LAYOUT
     assert without_ids(answers(archive)) == expected
     assert WORKING not in Archive.open(archive).storage.open().list_branches()
     assert list(Archive.open(archive).check(deep=True)) == []
