@@ -31,7 +31,7 @@ from hypergrid.archive.disk.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.archive.disk.folder import SPARE, is_spare_whole
 from hypergrid.archive.disk.lock import is_free
 from hypergrid.archive.disk.retention import MARKER, parse_tag, read_failure
-from hypergrid.archive.disk.snapshot_checksums import REFERENCE, SnapshotChecksums
+from hypergrid.archive.disk.snapshot_checksums import HEAD, REFERENCE, SnapshotChecksums
 from hypergrid.archive.disk.storage import STORE
 from hypergrid.core.errors import DamagedArchive
 from hypergrid.core.flags import MEANINGS, MISSING
@@ -314,7 +314,7 @@ def check_tables(root: Root) -> Iterator[Defect]:
             yield Defect("table", "spare of the tables", f"cannot be read: {_shorten(error)}", _REPAIR)
             return
         with suppress(Exception):  # a table that cannot be read was told above
-            if spare is not None and spare != root.read_rows(name):
+            if root.is_spare_complete() and spare != root.read_rows(name):
                 yield Defect("table", "spare of the tables", f"has other rows of {name} than their table", _REPAIR)
 
 
@@ -400,9 +400,14 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
     for path in sums.find_damaged():
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
-    for path in sums.find_damaged_spares():
-        what = "is another than the file of which it is a copy"
-        yield Defect("damaged", str(path.relative_to(folder)), what, "the repair writes it anew, as does a commit")
+    newest = sums.find_named(sums.store / HEAD / REFERENCE)
+    spares = list(sums.find_damaged_spares())
+    # A commit meanwhile has its own.
+    for path in spares if newest == sums.find_named(sums.store / HEAD / REFERENCE) else ():
+        what = "is gone, or another than the newest snapshot's file of which it is a copy"
+        yield Defect("damaged", str(path.relative_to(folder)), what, "'hypergrid check --repair' writes it anew")
+    if newest is None and not (sums.store / HEAD / REFERENCE).exists():
+        yield Defect("damaged", f"{STORE}/{HEAD}/{REFERENCE}", "is gone", _REPAIR)
     for path in sums.find_damaged_references():
         what = "does not name a snapshot that is there"
         yield Defect("damaged", str(path.relative_to(folder)), what, _REPAIR)
@@ -457,7 +462,7 @@ def _unreadable_defect(where: str, error: Exception) -> Defect:
     if isinstance(error, DamagedChunks):
         names = ", ".join(dict.fromkeys(chunk.array.rpartition("/")[2] for chunk in error.chunks))
         return Defect("damaged", where, f"the checksums of {names} differ", _REPAIR)
-    return Defect("unreadable", where, f"cannot be read: {_shorten(error)}", RESTORE)
+    return Defect("unreadable", where, f"cannot be read: {_shorten(error)}", f"{_REPAIR}; else {RESTORE}")
 
 
 def _shorten(error: Exception) -> str:

@@ -129,7 +129,7 @@ def _group_alike(defects: Sequence[Defect]) -> list[tuple[str, str, str, str]]:
         places.setdefault((defect.kind, defect.what, defect.remedy), []).append(defect.where)
     rows = []
     for (kind, what, remedy), where in places.items():
-        rest = f", and {len(where) - _NAMED:,} more" if len(where) > _NAMED else ""
+        rest = f", and {len(where) - _NAMED:,} more (--json names all)" if len(where) > _NAMED else ""
         rows.append((kind, ", ".join(where[:_NAMED]) + rest, what, remedy))
     return rows
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
 from typing import Any, Final
 
+import icechunk
 import zarr
 
 from hypergrid.archive.arrays.attributes import Json
@@ -117,7 +118,7 @@ class Root:
 
     def add_commit(self, batch: str, files: Sequence[FileEntry]) -> None:
         """Remember a commit's batch id and files; of the id 16 bytes of its hash, 8 MB a year of one each minute."""
-        if not self._is_spare_complete():
+        if not (self.is_spare_complete() and self._can_append_to_spare()):
             self.renew_spare()
         rows: dict[str, list[Row]] = {_BATCHES: [_batch_key(batch)]}
         if files:
@@ -161,13 +162,13 @@ class Root:
         """Names of the tables that are stored, the spare among them."""
         return (*TABLES, SPARE) if SPARE in self._tables or SPARE in self.group else TABLES
 
-    def read_spare(self, name: str) -> list[Row] | None:
-        """Return the rows of a table as the spare has them; None: it lacks some, as after a commit of an older program.
+    def read_spare(self, name: str) -> list[Row]:
+        """Return the rows of a table as the spare has them, which lacks those of commits of an older program.
 
         The caller catches what a damaged chunk raises.
         """
-        if not self._is_spare_complete():
-            return None
+        if SPARE not in self.stored_tables:
+            return []
         lines = (json.loads(line) for (line,) in self.read_rows(SPARE))
         return [tuple(row) for table, *row in lines if table == name]
 
@@ -187,9 +188,19 @@ class Root:
         table = self._open_table(name)
         return table, dict(zip(table.columns, zip(*rows, strict=True), strict=True))
 
-    def _is_spare_complete(self) -> bool:
+    def is_spare_complete(self) -> bool:
         """Return whether the spare is there, with as many rows as the tables have."""
         return SPARE in self.stored_tables and self.count_rows(SPARE) == sum(map(self.count_rows, SPARED))
+
+    def _can_append_to_spare(self) -> bool:
+        """Return whether its last chunks can be read, which an appended row writes anew; a commit does not need it."""
+        last = self.count_rows(SPARE) - 1
+        try:
+            ends = self._open_table(SPARE).read(f"{_LINE}_end", rows=slice(last, None))[0]
+            self._open_table(SPARE).read(_LINE, rows=slice(int(ends[-1]) - 1, None))
+        except (ValueError, RuntimeError, IndexError, icechunk.IcechunkError):
+            return last < 0
+        return True
 
     def _open_table(self, name: str) -> ColumnTable:
         if name not in self._tables:
@@ -205,4 +216,5 @@ def _batch_key(batch: str) -> tuple[int, int]:
 
 
 def _format_line(name: str, row: Row) -> str:
-    return json.dumps([name, *row], separators=(",", ":"))
+    # Who commits from Python may give numbers of NumPy.
+    return json.dumps([name, *row], separators=(",", ":"), default=int)

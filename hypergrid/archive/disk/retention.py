@@ -130,7 +130,7 @@ def maintain(
         if is_left or name.startswith(UPGRADING):
             repository.delete_branch(name)
     others = tuple(sorted(repository.list_branches() - {branch}))
-    with nullcontext() if sums is None else sums.track_expiry(), _translate_panics(folder):
+    with nullcontext() if sums is None else sums.track_expiry(repository), _translate_panics(folder):
         expired = 0 if others else len(repository.expire_snapshots(cutoff))
         # What is older and in no snapshot belongs to a commit that died, or to a snapshot that expired.
         before = max(cutoff, now - timedelta(seconds=care.keep_s))

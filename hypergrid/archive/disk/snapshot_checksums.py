@@ -22,7 +22,9 @@ from hypergrid.archive.disk.checksums import (
     compute_sum,
     damage_error,
     is_whole_chunk,
+    read_checked,
     read_sums,
+    write_checked,
     write_sums,
 )
 from hypergrid.archive.disk.spare_files import SpareFiles
@@ -30,7 +32,9 @@ from hypergrid.archive.disk.storage import BRANCH, STAGED
 from hypergrid.core.errors import DamagedArchive
 
 PENDING: Final = "maintaining"
-"""File among them while snapshots expire: Icechunk writes the oldest that is left anew, which changes its checksum."""
+"""File among them while snapshots expire: Icechunk writes the oldest that is left anew, with another parent, which
+changes its checksum. By snapshot it has where the parent stands in the content, and the checksum of all else there. An
+older program left it empty."""
 REFERENCE: Final = "ref.json"
 """File of a branch or a tag."""
 HEAD: Final = f"refs/branch.{BRANCH}"
@@ -62,6 +66,10 @@ def _read_object(data: bytes) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(data[_HEAD_BYTES:]), "zstd") as packed:
         content: bytes = packed.read()
     return content
+
+
+def _without_parent(content: bytes, offset: int) -> bytes:
+    return content[:offset] + content[offset + _ID_BITS // 8 :]
 
 
 def replace_in_object(data: bytes, before: bytes, after: bytes) -> bytes:
@@ -156,7 +164,7 @@ class SnapshotChecksums:
         wrong = self._find_wrong(snapshot, maximum)
         if wrong and self.is_pending:
             # Snapshots are expiring, or their expiry was killed: the next commit writes down what it made of them.
-            wrong = [file_sum for file_sum in wrong if not file_sum.name.startswith(_SNAPSHOT)]
+            wrong = [file_sum for file_sum in wrong if not self._is_expiring(file_sum)]
         elif wrong:
             # Once more, as an expiry may have ended meanwhile.
             wrong = self._find_wrong(snapshot, maximum)
@@ -193,35 +201,46 @@ class SnapshotChecksums:
             except DamagedArchive:
                 sums, wrong = [], [path]
             seen.update(sums)
-            wrong += [self.store / file_sum.name for file_sum in sums if not file_sum.fits(self.store)]
+            wrong += [
+                self.store / file_sum.name
+                for file_sum in sums
+                if not (file_sum.fits(self.store) or self._is_expiring(file_sum))
+            ]
             snapshot = self.store / _SNAPSHOT / path.name
             if wrong and (not path.exists() or (self.is_pending and not snapshot.exists())):
                 # It expired meanwhile, or the maintenance that let it expire was killed.
                 continue
-            if self.is_pending:
-                wrong = [file_sum for file_sum in wrong if file_sum != snapshot]
-            elif snapshot in wrong and read_sums(path)[0].fits(self.store):
+            if snapshot in wrong and read_sums(path)[0].fits(self.store):
                 wrong.remove(snapshot)
             yield from wrong
+        for snapshot in self.list_objects("snapshots"):
+            if not (self.folder / snapshot.name).exists() and snapshot.exists():
+                yield self.folder / snapshot.name
 
     def find_damaged_spares(self) -> Iterator[Path]:
-        """Yield the spares of the newest snapshot's files that are not what these are."""
+        """Yield the spares of the newest snapshot's files that are gone, or not what these are."""
+        if not self.spares.folder.is_dir():
+            # Of an older program.
+            return
         with suppress(DamagedArchive):
-            sums = self._read_newest_sums()
-            # While snapshots expire theirs change under their names.
-            chosen = (entry for entry in sums if not (self.is_pending and entry.name.startswith(_SNAPSHOT)))
-            yield from self.spares.find_damaged(chosen)
+            yield from self.spares.find_damaged(file_sum for file_sum in self._read_newest_sums() or [])
 
     def keep_spares(self, *, compare: bool = False) -> None:
-        """Let the spares be those of the newest snapshot; with `compare` each is read, too."""
+        """Let the spares be those of the newest snapshot, where that is known; with `compare` each is read, too."""
         with suppress(DamagedArchive):
             sums = self._read_newest_sums()
-            self.spares.add(sums, compare=compare)
-            self.spares.prune(sums)
+            if sums is not None:
+                self.spares.add(sums, compare=compare)
+                self.spares.prune(sums)
 
-    def _read_newest_sums(self) -> list[FileChecksum]:
+    def restore_spares(self) -> Iterator[str]:
+        """Put spares in the place of files that are damaged or gone; yield the names of these."""
+        names = (file_sum for file_sum in self.iterate_known() if not self._is_expiring(file_sum))
+        yield from self.spares.restore(names)
+
+    def _read_newest_sums(self) -> list[FileChecksum] | None:
         newest = self.find_named(self.store / HEAD / REFERENCE)
-        return [] if newest is None else read_sums(self.folder / newest)
+        return None if newest is None else read_sums(self.folder / newest)
 
     def find_damaged_references(self) -> Iterator[Path]:
         """Yield the files of branches and tags that do not name a snapshot that is there, as Icechunk writes it."""
@@ -292,7 +311,7 @@ class SnapshotChecksums:
         return {file_sum.name: file_sum for path in self.find_bare_lists() for file_sum in read_sums(path)}
 
     @contextmanager
-    def track_expiry(self) -> Iterator[None]:
+    def track_expiry(self, repository: icechunk.Repository) -> Iterator[None]:
         """Let snapshots expire inside the context, under the lock; what becomes of those that stay is written down.
 
         Raises
@@ -300,17 +319,45 @@ class SnapshotChecksums:
         DamagedArchive
             One is another than it was; nothing expires then.
         """
+        self.settle()
         self.verify_references()
-        if not self.is_pending:
-            for path in self.list_snapshot_files():
-                self.verify_alone(path.name)
-        self.mark_pending()
+        for path in self.list_snapshot_files():
+            self.verify_alone(path.name)
+        self.mark_pending(repository)
         yield
         self.settle()
 
-    def mark_pending(self) -> None:
-        """Say that snapshots are about to change, until `settle`."""
-        (self.folder / PENDING).touch()
+    def mark_pending(self, repository: icechunk.Repository) -> None:
+        """Say that snapshots are about to get other parents, and what else they hold, until `settle`."""
+        expected = {}
+        for path in self.list_snapshot_files():
+            snapshot = self.store / _SNAPSHOT / path.name
+            parent = repository.lookup_snapshot(path.name).parent_id if snapshot.exists() else None
+            if parent is not None:
+                content = _read_object(snapshot.read_bytes())
+                offset = content.find(_parse_id(parent))
+                expected[path.name] = [offset, checksum(_without_parent(content, offset))]
+        write_checked(self.folder / PENDING, expected)
+
+    def _is_expiring(self, file_sum: FileChecksum) -> bool:
+        """Return whether a file is a snapshot that is as an expiry, which did not end yet, leaves it."""
+        if not (self.is_pending and file_sum.name.startswith(_SNAPSHOT)):
+            return False
+        snapshot = file_sum.name.removeprefix(_SNAPSHOT)
+        try:
+            content = _read_object((self.store / file_sum.name).read_bytes())
+            offset, expected = read_checked(self.folder / PENDING).get(snapshot, (0, ""))
+        except (OSError, pa.ArrowException):
+            return False
+        except DamagedArchive:
+            # An older program, or a backup, did not tell; then it must lead to the manifests that it led to.
+            names = [entry.name for entry in read_sums(self.folder / snapshot) if entry.name.startswith(_MANIFEST)]
+            return all(_parse_id(name.removeprefix(_MANIFEST)) in content for name in names)
+        parents = {_parse_id(path.name) for path in self.list_objects("snapshots")}
+        return (
+            content[offset : offset + _ID_BITS // 8] in parents
+            and checksum(_without_parent(content, offset)) == expected
+        )
 
     def settle(self) -> None:
         """Write down what an expiry made of the snapshots that it left, also one that was killed; under the lock."""
@@ -325,7 +372,7 @@ class SnapshotChecksums:
             except DamagedArchive:
                 # Told by whoever opens the snapshot.
                 continue
-            if not first.fits(self.store):
+            if not first.fits(self.store) and self._is_expiring(first):
                 write_sums(path, [compute_sum(self.store, first.name), *others])
         for path in self.find_bare_lists():
             self._forget_removed(path)

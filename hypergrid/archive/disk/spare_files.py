@@ -45,15 +45,15 @@ class SpareFiles:
         """Remove the spares of other files."""
         for name in set(self._list_names()) - {file_sum.name for file_sum in sums}:
             (self.folder / name).unlink(missing_ok=True)
+        for half_written in self.folder.glob("*/.*"):
+            half_written.unlink(missing_ok=True)
 
     def find_damaged(self, sums: Iterable[FileChecksum]) -> Iterator[Path]:
-        """Yield the spares that are others than the files of which they are copies."""
-        there = set(self._list_names())
+        """Yield the spares that are gone, or others than the files of which they are copies."""
         for file_sum in self._select(sums):
-            path = self.folder / file_sum.name
-            # A commit may have removed it meanwhile.
-            if file_sum.name in there and not file_sum.fits(self.folder) and path.exists():
-                yield path
+            # Who commits meanwhile removes them; then the files themselves are no longer the newest.
+            if not file_sum.fits(self.folder) and file_sum.fits(self._store):
+                yield self.folder / file_sum.name
 
     def restore(self, sums: Iterable[FileChecksum]) -> Iterator[str]:
         """Put spares in the place of files that are damaged or gone; yield the names of these."""

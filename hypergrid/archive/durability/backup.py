@@ -22,8 +22,10 @@ from typing import Any, Final
 from uuid import uuid4
 
 import icechunk
+import zarr
 
 from hypergrid.archive.archive import LOCK, Archive
+from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.disk.checksums import (
     DEPLOYMENTS,
     checksum,
@@ -47,7 +49,8 @@ from hypergrid.archive.disk.lock import try_lock, wait_for_lock
 from hypergrid.archive.disk.retention import BACKING_UP, BACKUP_LOCK
 from hypergrid.archive.disk.snapshot_checksums import PENDING, REFERENCE, SnapshotChecksums, format_reference
 from hypergrid.archive.disk.spare_files import FOLDER as SPARES
-from hypergrid.archive.disk.storage import BRANCH, STORE
+from hypergrid.archive.disk.storage import BRANCH, STORE, LocalStorage
+from hypergrid.archive.durability.salvage import has_all_chunks, read_ledger
 from hypergrid.archive.integrity import RAW, check_files, describe_older_chunk, find_content_problem
 from hypergrid.archive.state_backup import (
     ACCESS_KEY,
@@ -222,7 +225,7 @@ def restore(
             "queries.backup.restored_state.secure_state as 'secure'"
         )
         raise CannotBackUp(message)
-    copied, notes = _CopyCounts(), list[str]()
+    copied, notes, brought = _CopyCounts(), list[str](), list[str]()
 
     def refuse_or_note(what: str) -> None:
         if not damaged:
@@ -242,6 +245,7 @@ def restore(
             progress("copy", (number + 1) / len(files))
         for name, path in iterate_state_files(source, state, notes if damaged else None) if state else ():
             _copy_file(path, building / name, copied, private=True)
+            brought.append(name)
         (building / LOCK).touch()
         _verify_copies(building, copied, progress)
         for what in _find_damage(building, source, progress):
@@ -262,18 +266,35 @@ def restore(
         create_folder(folder, identity, build=build)
     return BackupReport(
         str(folder), str(source), content["snapshot"], copied.files, copied.size, 0, 0, 0, (),
-        round(time.monotonic() - started_s, 3), tuple(state["files"]) if state else (), state["made"] if state else
-        None, tuple(notes),
+        round(time.monotonic() - started_s, 3), tuple(brought), state["made"] if state else None,
+        tuple(notes),
     )  # fmt: skip
 
 
 def _find_damage(building: Path, source: Path, progress: Progress) -> Iterator[str]:
-    """Yield what of a copied backup is damaged, by its place there."""
+    """Yield what of a copied backup is damaged or gone, by its place there."""
+    is_damaged = False
     for defect in check_files(building, progress):
-        yield f"{source / defect.where} is another than it was"
+        is_damaged = True
+        yield f"{source / defect.where} is another than it was, or gone"
     for path in sorted((building / RAW).glob("*/*.zst")):
         if problem := find_content_problem(path, path.stem):
             yield f"{source / path.relative_to(building)} {problem}"
+    if is_damaged:
+        return
+    try:
+        repository = LocalStorage(building).open()
+        newest = repository.lookup_branch(BRANCH)
+        is_whole = has_all_chunks(repository, newest)
+    except icechunk.IcechunkError as error:
+        yield f"{source / STORE} cannot be opened: {' '.join(str(error).split())[:200]}"
+        return
+    if not is_whole:
+        yield f"{source / STORE / 'chunks'} lacks chunks of the newest snapshot"
+    root = Root(zarr.open_group(repository.readonly_session(snapshot_id=newest).store, mode="r"))
+    for entry in read_ledger(root) or ():
+        if not (path := building / RAW / entry.sha256[:2] / f"{entry.sha256}.zst").exists():
+            yield f"{source / path.relative_to(building)}, the raw copy of {entry.name}, is gone"
 
 
 def read_backup(folder: Path) -> tuple[Identity, dict[str, Any]]:
@@ -324,6 +345,12 @@ class _BackupRun:
         for snapshot in snapshots:
             self._sums.verify_alone(snapshot)
         names = self._list_names(snapshots)
+        if not has_all_chunks(repository, head):
+            message = (
+                f"chunks of the newest snapshot of {source} are gone; the former backup stays; "
+                f"'hypergrid check {source} --repair' brings back what raw copies hold"
+            )
+            raise DamagedArchive(message)
         for number, name in enumerate(names):
             self._copy_store_file(name)
             if number % 16 == 0:
@@ -391,7 +418,7 @@ class _BackupRun:
             if name.startswith("chunks/") and not self._sums.leads_to(self._referenced, path.name):
                 # Half of it was written when a commit died; maintenance removes it.
                 return
-            if name.startswith("chunks/") and not self._sums.is_of_newest(path.name):
+            if name.startswith("chunks/") and not self._sums.is_of_snapshot(self.archive.snapshot, path.name):
                 remedy = describe_older_chunk(self._sums, path.name, self.archive.path)
                 self.notes.append(f"{path} is another than it was, and is not in the backup; {remedy}")
                 return
@@ -500,7 +527,9 @@ class _BackupRun:
         store = self.target / STORE
         for kind in _KINDS:
             for path in sorted((store / kind).glob("*")):
-                if f"{kind}/{path.name}" not in names:
+                # What the archive lost meanwhile may be needed by a cited snapshot, and be here alone.
+                needed = kind == "chunks" and self._sums.leads_to(self._referenced, path.name)
+                if f"{kind}/{path.name}" not in names and not needed:
                     path.unlink()
                     self.copied.removed += 1
         kept = {*snapshots, *(path.name for path in self._sums.find_bare_lists())}

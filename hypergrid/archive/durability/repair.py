@@ -17,9 +17,6 @@ from typing import Any, Final, TypeVar
 
 import icechunk
 import zarr
-from zarr.abc.store import RangeByteRequest
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
 from hypergrid.archive.archive import LOCK
 from hypergrid.archive.arrays.records import FileEntry, LostRecords, Repair
@@ -58,17 +55,23 @@ from hypergrid.archive.disk.snapshot_checksums import (
     replace_in_object,
 )
 from hypergrid.archive.disk.storage import BRANCH, STORE, LocalStorage
-from hypergrid.archive.durability.salvage import find_damage, is_whole_table, read_ledger, read_spare_rows
+from hypergrid.archive.durability.salvage import (
+    find_damage,
+    has_all_chunks,
+    is_whole_table,
+    read_ledger,
+    read_spare_rows,
+)
 from hypergrid.archive.durability.upgrade import COPIED
 from hypergrid.archive.integrity import RAW
 from hypergrid.core.errors import DamagedArchive, NotAnArchive
 
 Answer = TypeVar("Answer")
 _HEAD: Final = f"refs/branch.{BRANCH}"
-GONE: Final = "repair.json"
-"""File of an archive while a repair brings back commits that main went back behind."""
 _FIRST: Final = "1CECHNKREP0F1RSTCMT0"
 """Icechunk's own first snapshot, of every repository."""
+GONE: Final = "repair.json"
+"""File of an archive while a repair brings back commits that main went back behind."""
 
 
 def repair_files(folder: Path, gone: LostRecords | None = None) -> list[Repair]:
@@ -164,17 +167,12 @@ class _RepairRun:
     def run(self) -> None:
         """Mend what leads to chunks: the newest snapshot first, then what is cited, then what came before."""
         self.sums.folder.mkdir(exist_ok=True)
+        self._mend_first_snapshot()
+        for name in self.sums.restore_spares():
+            self._record(f"store/{name}", "was another than it was; its spare took its place")
         with suppress(DamagedArchive):
             self.sums.settle()
-        self._mend_first_snapshot()
-        for name in self.sums.spares.restore(self.sums.iterate_known()):
-            self._record(f"store/{name}", "was another than it was; its spare took its place")
-        before = self._find_named(_HEAD)
-        newest = self.sums.spares.find_snapshot()
-        if before is None and newest is not None and (self.sums.store / "snapshots" / newest).exists():
-            before = newest
-            self._point_reference(_HEAD, newest)
-            self._record(f"store/{_HEAD}", f"does not name a snapshot; it names {newest} again, of which spares are")
+        before = self._find_named(_HEAD) or self._name_newest_by_spares()
         repository = self._open_repository()
         head = self._find_head(repository, before)
         if before is not None and head != before:
@@ -194,9 +192,20 @@ class _RepairRun:
         for path in self.sums.find_damaged_spares():
             what = "was another than the file of which it is a copy; it was written anew"
             self._record(str(path.relative_to(self.folder)), what)
-        self.sums.mark_pending()
+        self.sums.mark_pending(repository)
         self.sums.settle()
         self.sums.keep_spares(compare=True)
+
+    def _name_newest_by_spares(self) -> str | None:
+        """Let main name the snapshot again of which spares are; None where a later one may have been its newest."""
+        newest = self.sums.spares.find_snapshot()
+        if newest is None or not self._leads(newest):
+            return None
+        self._point_reference(_HEAD, newest)
+        if self._list_candidates(LocalStorage(self.folder).open())[:1] != [newest]:
+            return None
+        self._record(f"store/{_HEAD}", f"does not name a snapshot; it names {newest} again, of which spares are")
+        return newest
 
     def _record(self, where: str, what: str, *, lost: bool = False) -> None:
         self.done.append(Repair(where, what, lost))
@@ -289,7 +298,7 @@ class _RepairRun:
 
     def _has_chunks(self, repository: icechunk.Repository, snapshot: str) -> bool:
         if snapshot not in self._known:
-            self._known[snapshot] = bool(_try_call(partial(_has_all_chunks, repository, snapshot)))
+            self._known[snapshot] = bool(_try_call(partial(has_all_chunks, repository, snapshot)))
         return self._known[snapshot]
 
     def _read_sums(self, snapshot: str) -> list[FileChecksum] | None:
@@ -408,12 +417,13 @@ def _count_lost(root: Root, older: Root, raw: Path) -> int:
     """
     groups = (VariableGroup.load(root.group, name) for name in root.variables)
     readings = sum(min(group.readings, find_damage(group).readings_at_most) for group in groups)
-    cut = (name for name in TABLES if not is_whole_table(root, name))
-    damaged = [name for name in cut if _try_call(partial(read_spare_rows, root, name)) is None]
+    cut = [name for name in TABLES if not is_whole_table(root, name)]
+    spared = {name: len(_try_call(partial(read_spare_rows, root, name)) or []) for name in cut}
+    damaged = [name for name in cut if spared[name] < root.count_rows(name)]
     kept = older if "files" in damaged else root
     files = _try_call(partial(read_ledger, kept)) or []
     copied = sum(entry.readings for entry in files if _is_there(raw, entry.sha256))
-    rows = sum(max(0, root.count_rows(name) - older.count_rows(name)) for name in damaged)
+    rows = sum(max(0, root.count_rows(name) - max(older.count_rows(name), spared[name])) for name in damaged)
     return min(readings, max(0, _count_readings(root) - copied)) + rows
 
 
@@ -422,20 +432,3 @@ def _is_there(raw: Path, sha256: str) -> bool:
         return (raw / sha256[:2] / f"{sha256}.zst").stat().st_size > 0
     except OSError:
         return False
-
-
-def _has_all_chunks(repository: icechunk.Repository, snapshot: str) -> bool:
-    store = repository.readonly_session(snapshot_id=snapshot).store
-    return bool(sync(_are_all_there(store, zarr.open_group(store, mode="r"))))
-
-
-async def _are_all_there(store: icechunk.IcechunkStore, root: zarr.Group) -> bool:
-    """Return whether the first byte of every chunk can be read."""
-    prototype = default_buffer_prototype()
-    async for path, node in root._async_group.members(max_depth=None):
-        if isinstance(node, zarr.AsyncArray):
-            async for coordinate in store.session.chunk_coordinates(f"/{path}"):
-                key = "/".join([path, "c", *map(str, coordinate)])
-                if await store.get(key, prototype, RangeByteRequest(0, 1)) is None:
-                    return False
-    return True

@@ -11,6 +11,8 @@ import icechunk
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from hypergrid.archive.archive import Archive
@@ -250,17 +252,16 @@ def mend_root(root: Root, archive: Archive, done: list[Repair]) -> bool:
     for name in TABLES:
         if is_whole_table(root, name):
             continue
-        if (rows := read_spare_rows(root, name)) is not None:
-            root.replace_table(name, rows)
-            done.append(Repair(f"table of {name}", f"was damaged; its {len(rows):,} rows are those of its spare"))
-            continue
-        all_of = root.count_rows(name)
-        older = archive.find_whole_root(lambda root, name=name: is_whole_table(root, name))  # type: ignore[misc]
-        snapshot, kept = ("", []) if older is None else (older[0], older[1].read_rows(name))
-        root.replace_table(name, kept)
-        source = f"is that of snapshot {snapshot}" if snapshot else "begins anew"
-        what = f"{source}: of {all_of:,} rows {all_of - len(kept):,} are lost"
-        done.append(Repair(f"table of {name}", what, lost=True))
+        all_of, rows, source = root.count_rows(name), read_spare_rows(root, name), "its spare"
+        if len(rows) < all_of:
+            older = archive.find_whole_root(lambda root, name=name: is_whole_table(root, name))  # type: ignore[misc]
+            kept = [] if older is None else older[1].read_rows(name)
+            if older is not None and len(kept) > len(rows):
+                rows, source = kept, f"snapshot {older[0]}"
+        root.replace_table(name, rows)
+        what = f"its rows are those of {source}" if rows else "begins anew"
+        lost = max(0, all_of - len(rows))
+        done.append(Repair(f"table of {name}", f"was damaged; {what}: of {all_of:,} {lost:,} are lost", lost=lost > 0))
     if not _is_spare_whole(root):
         root.renew_spare()
         done.append(Repair("spare of the tables", "was another than the tables; it was written anew"))
@@ -282,12 +283,12 @@ def is_whole_table(root: Root, name: str) -> bool:
     return _find_unreadable_rows([array for _, array in _open_group(root.group, name).arrays()]) is None
 
 
-def read_spare_rows(root: Root, name: str) -> list[Row] | None:
-    """Return the rows of a damaged table as its spare has them; None: it has none, or is damaged, too."""
+def read_spare_rows(root: Root, name: str) -> list[Row]:
+    """Return the rows of a damaged table as its spare has them; none where that is damaged, too."""
     try:
-        return root.read_spare(name) if name in SPARED else None
+        return root.read_spare(name) if name in SPARED else []
     except _UNREADABLE:
-        return None
+        return []
 
 
 def read_ledger(root: Root) -> list[FileEntry] | None:
@@ -295,8 +296,7 @@ def read_ledger(root: Root) -> list[FileEntry] | None:
     try:
         return root.files()
     except _UNREADABLE:
-        rows = read_spare_rows(root, "files")
-        return None if rows is None else [FileEntry(*row) for row in rows]
+        return [FileEntry(*row) for row in read_spare_rows(root, "files")] or None
 
 
 def _is_spare_whole(root: Root) -> bool:
@@ -306,7 +306,7 @@ def _is_spare_whole(root: Root) -> bool:
     if not is_whole_table(root, SPARE):
         return False
     whole = (name for name in SPARED if is_whole_table(root, name))
-    return all(root.read_spare(name) in (None, root.read_rows(name)) for name in whole)
+    return not root.is_spare_complete() or all(root.read_spare(name) == root.read_rows(name) for name in whole)
 
 
 def _find_unreadable_rows(columns: Sequence[zarr.Array[Any]]) -> NDArray[np.bool_] | None:
@@ -341,3 +341,28 @@ def _open_group(group: zarr.Group, name: str) -> zarr.Group:
     below = group[name]
     assert isinstance(below, zarr.Group)
     return below
+
+
+def has_all_chunks(repository: icechunk.Repository, snapshot: str) -> bool:
+    """Return whether every chunk that a snapshot names is there; it may be damaged.
+
+    Where the snapshot itself cannot be read, Icechunk raises, or panics.
+    """
+    store = repository.readonly_session(snapshot_id=snapshot).store
+    return bool(sync(_are_all_there(store, zarr.open_group(store, mode="r"))))
+
+
+async def _are_all_there(store: icechunk.IcechunkStore, root: zarr.Group) -> bool:
+    """Return whether the first byte of every chunk can be read."""
+    prototype = default_buffer_prototype()
+    async for path, node in root._async_group.members(max_depth=None):
+        if isinstance(node, zarr.AsyncArray):
+            async for coordinate in store.session.chunk_coordinates(f"/{path}"):
+                key = "/".join([path, "c", *map(str, coordinate)])
+                try:
+                    is_there = await store.get(key, prototype, RangeByteRequest(0, 1)) is not None
+                except icechunk.IcechunkError:
+                    is_there = False
+                if not is_there:
+                    return False
+    return True

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hypergrid.archive import Archive, Branch, RetentionPolicy, S3Store
+from hypergrid.archive import Archive, Branch, FileEntry, RetentionPolicy, S3Store
 from hypergrid.archive.disk.retention import BACKING_UP
 from hypergrid.archive.durability.backup import MARKER, back_up, restore
 from hypergrid.archive.durability.repair import repair_files
@@ -202,7 +202,7 @@ def test_a_damaged_backup_is_not_restored(kind: str, archive: Archive, tmp_path:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DamagedArchive, match="is another than it was; nothing was restored; .* --damaged"):
+    with pytest.raises(DamagedArchive, match="is another than it was, or gone; nothing was restored; .* --damaged"):
         restore(tmp_path / "backup", tmp_path / "restored")
     assert not (tmp_path / "restored").exists()
     done = restore(tmp_path / "backup", tmp_path / "restored", damaged=True)
@@ -346,6 +346,50 @@ def test_what_is_no_backup_is_not_restored_and_nothing_is_written_over(archive: 
         restore(tmp_path / "backup", full)
     with pytest.raises(NotAnArchive):
         Archive.open(tmp_path / "backup")
+
+
+@pytest.mark.parametrize("lacking", ["store/chunks", "store/manifests", "store/refs/branch.main", "checksums", "raw"])
+def test_a_backup_that_lacks_a_file_is_not_restored_but_as_a_damaged_one(
+    archive: Archive, tmp_path: Path, lacking: str, readings: Build
+) -> None:
+    content = b"time,value"
+    digest = hashlib.sha256(content).hexdigest()
+    raw = Path("raw") / digest[:2] / f"{digest}.zst"
+    (archive.path / raw).parent.mkdir(parents=True)
+    with pa.CompressedOutputStream(str(archive.path / raw), "zstd") as packed:
+        packed.write(content)
+    with archive.commit(batch="file", message="", now_ns=9) as writer:
+        writer.files([FileEntry("a.csv", digest, len(content), 1, 1, 0, 9, "")])
+    _commit(archive, 3, readings, rows=2000)
+    sums = archive.latest().sums
+    assert sums is not None
+    back_up(archive.path, tmp_path / "backup", now_ns=1)
+    files = (tmp_path / "backup" / lacking).iterdir()
+    if lacking == "raw":
+        gone = tmp_path / "backup" / raw
+    else:
+        gone = next(path for path in files if lacking != "store/chunks" or sums.is_of_newest(path.name))
+    gone.unlink()
+    with pytest.raises(DamagedArchive, match="nothing was restored; .* --damaged"):
+        restore(tmp_path / "backup", tmp_path / "restored")
+    done = restore(tmp_path / "backup", tmp_path / "restored", damaged=True)
+    assert "was restored as it is" in done.notes[0]
+    assert "--repair" in done.notes[-1]
+
+
+def test_a_chunk_that_the_archive_lost_stays_in_the_former_backup(
+    archive: Archive, tmp_path: Path, readings: Build
+) -> None:
+    _commit(archive, 3, readings, rows=2000)
+    back_up(archive.path, tmp_path / "backup", now_ns=1)
+    sums = archive.latest().sums
+    assert sums is not None
+    gone = next(path for path in (archive.path / "store" / "chunks").iterdir() if sums.is_of_newest(path.name))
+    gone.unlink()
+    with pytest.raises(DamagedArchive, match="chunks of the newest snapshot .* are gone; the former backup stays"):
+        back_up(archive.path, tmp_path / "backup", now_ns=2)
+    restore(tmp_path / "backup", tmp_path / "restored")
+    assert len(Archive.open(tmp_path / "restored").read("v")) == 3 * ROWS + 2000
 
 
 def test_state_of_other_rooms_is_left_out_and_told(archive: Archive, tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypergrid.archive import Archive, RetentionPolicy
+from hypergrid.archive import Archive, FileEntry, RetentionPolicy
 from hypergrid.archive.arrays.records import Repair
 from hypergrid.archive.disk.folder import MARKER
 from hypergrid.archive.durability.repair import repair_files
+from hypergrid.archive.durability.salvage import is_whole_table
 from hypergrid.archive.integrity import ORPHANS
 from hypergrid.core.errors import DamagedArchive, HyperGridError, NotAnArchive, OldLayout
 from hypergrid.core.readings import Readings
@@ -309,3 +310,103 @@ def test_what_a_maintenance_that_was_killed_left_is_whole(
     assert [one for one in repair_files(archive.path) if one.lost] == []
     assert batches(Archive.open(archive.path)) == 4
     assert wrong(Archive.open(archive.path)) == []
+
+
+def die_in_maintenance(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all snapshots but the newest expire, and the process end before what became of that is written down."""
+
+    def die(*_some: object, **_more: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("icechunk.Repository.garbage_collect", die)
+        with pytest.raises(KeyboardInterrupt):
+            archive.maintain(RetentionPolicy(keep_s=0.0, every=1, max_snapshots=1, least_s=0.0))
+    assert (archive.path / "checksums" / "maintaining").exists()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_bit_flipped_after_a_maintenance_that_was_killed_is_named_and_mended(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    archive.release(archive.cited[0])
+    die_in_maintenance(archive, monkeypatch)
+    assert wrong(Archive.open(archive.path)) == []
+    path = archive.path / "store" / "snapshots" / archive.snapshot
+    data = bytearray(path.read_bytes())
+    data[random.Random(seed).randrange(len(data))] ^= 1 << (seed % 8)
+    path.write_bytes(data)
+    with pytest.raises(DamagedArchive, match=f"{path.name} is another than it was"):
+        Archive.open(archive.path).read("v")
+    repair_files(archive.path)
+    assert (batches(Archive.open(archive.path)), wrong(Archive.open(archive.path))) == (4, [])
+
+
+@pytest.mark.parametrize("damage", ["snapshot gone", "reference emptied"])
+def test_spares_stay_though_the_newest_snapshot_cannot_be_told(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    die_in_maintenance(archive, monkeypatch)
+    if damage == "snapshot gone":
+        (archive.path / "store" / "snapshots" / archive.snapshot).unlink()
+    else:
+        (archive.path / "store" / "refs" / "branch.main" / "ref.json").write_bytes(b"")
+    done = repair_files(archive.path)
+    assert [one for one in done if one.lost and "branch" in one.where] == []
+    assert (batches(Archive.open(archive.path)), wrong(Archive.open(archive.path))) == (4, [])
+
+
+def test_spares_of_an_older_snapshot_do_not_take_main_back(archive: Archive, readings: Build) -> None:
+    """As after a commit of an older program, which keeps none."""
+    spares = archive.path / "spares"
+    shutil.copytree(spares, archive.path / "aside")
+    with archive.commit(batch="more", message="", now_ns=9) as writer:
+        writer.readings(readings([("s", 10**17, 9.0, 2, 1)], variable="v"))
+    shutil.rmtree(spares)
+    (archive.path / "aside").rename(spares)
+    assert any(one.where.startswith("spares/") for one in archive.latest().check())
+    (archive.path / "store" / "refs" / "branch.main" / "ref.json").write_bytes(b"")
+    done = repair_files(archive.path)
+    assert any("does not name a snapshot" in one.what for one in done)
+    assert len(Archive.open(archive.path).read("v")) == 4 * ROWS + 1
+    assert wrong(Archive.open(archive.path)) == []
+
+
+@pytest.mark.parametrize("damage", ["emptied", "gone"])
+def test_a_spare_that_is_damaged_is_named_and_written_anew(archive: Archive, damage: str) -> None:
+    path = next((archive.path / "spares" / "manifests").iterdir())
+    path.write_bytes(b"") if damage == "emptied" else path.unlink()
+    assert [one.where for one in archive.check()] == [f"spares/manifests/{path.name}"]
+    assert [one.where for one in repair_files(archive.path)] == [f"spares/manifests/{path.name}"]
+    assert list(archive.check()) == []
+
+
+@pytest.mark.parametrize("damage", ["flipped", "emptied", "gone"])
+def test_a_table_of_spare_rows_that_is_damaged_stops_no_commit(archive: Archive, damage: str) -> None:
+    entries = [FileEntry(f"f{k}.csv", f"{random.Random(k).getrandbits(256):064x}", np.int64(1), 1, 1, 0, 9, "")
+               for k in range(30)]  # fmt: skip
+    before = {path.name for path in (archive.path / "store" / "chunks").iterdir()}
+    with archive.commit(batch="files", message="", now_ns=9) as writer:
+        writer.files(entries)
+    chunks = archive.path / "store" / "chunks"
+    found = 0
+    for path in [path for path in chunks.iterdir() if path.name not in before]:
+        content = path.read_bytes()
+        path.unlink()
+        if is_whole_table(Archive.open(archive.path).root, "spare"):
+            path.write_bytes(content)
+            continue
+        found += 1
+        if damage != "gone":
+            path.write_bytes(content)
+        if damage == "flipped":
+            flip(path)
+        elif damage == "emptied":
+            path.write_bytes(b"")
+        break
+    assert found
+    with Archive.open(archive.path).commit(batch="more", message="", now_ns=9) as writer:
+        writer.files([FileEntry("g.csv", "0" * 64, 1, 1, 1, 0, 9, "")])
+    root = Archive.open(archive.path).root
+    assert root.read_spare("files") == root.read_rows("files")
+    assert len(root.files()) == 31
