@@ -354,10 +354,8 @@ class SnapshotChecksums:
             names = [entry.name for entry in read_sums(self.folder / snapshot) if entry.name.startswith(_MANIFEST)]
             return all(_parse_id(name.removeprefix(_MANIFEST)) in content for name in names)
         parents = {_parse_id(path.name) for path in self.list_objects("snapshots")}
-        return (
-            content[offset : offset + _ID_BITS // 8] in parents
-            and checksum(_without_parent(content, offset)) == expected
-        )
+        has_parent = content[offset : offset + _ID_BITS // 8] in parents
+        return has_parent and checksum(_without_parent(content, offset)) == expected
 
     def settle(self) -> None:
         """Write down what an expiry made of the snapshots that it left, also one that was killed; under the lock."""

@@ -33,8 +33,6 @@ class SpareFiles:
         compare
             Read the spares that are there, and replace those that are others than they were.
         """
-        for kind in _KINDS:
-            (self.folder / kind).mkdir(parents=True, exist_ok=True)
         there = set(self._list_names())
         for file_sum in self._select(sums):
             changes = compare or file_sum.name.startswith(_KINDS[0])
@@ -85,6 +83,7 @@ class SpareFiles:
         if (checksum(data), len(data)) != (file_sum.crc, file_sum.size):
             return False
         path = target / file_sum.name
+        path.parent.mkdir(parents=True, exist_ok=True)
         scratch = path.with_name(f".{path.name}")
         scratch.write_bytes(data)
         scratch.replace(path)
