@@ -24,7 +24,7 @@ from queries.standing.service import StandingQueries
 from queries.web.app import create_app
 from queries.web.auth.access import Access
 from queries.web.commands import access_of, audit_of, state_folder, written_folders
-from queries.web.freed_memory import return_freed_memory
+from queries.web.freed_memory import return_freed_memory, share_heaps
 from queries.web.middleware.logs import RequestLog
 from queries.web.server import is_loopback, serve
 
@@ -64,6 +64,7 @@ def serve_archive(
     HyperGridError
         What cannot be read: archive, settings, keys; where the server's state cannot be written.
     """
+    share_heaps()
     # The first who asks need not wait until compiled code is loaded, nor share a processor with that.
     warming = threading.Thread(target=warm, name="warm", daemon=True)
     warming.start()
