@@ -8,7 +8,8 @@ A fall of a counter is no rain. Which kind of fall it is decides what the counte
   gauge is left with a charge of any size, so that a fall in hard rain to more than the noise is an emptying;
 * a **dropout** is a fall that the next readings take back at once: it is passed over. But where a logger restarts
   daily, hard rain may take back a restart at once: falls to near zero that last, at its time of day on the days around
-  it, show that it is none;
+  it, show that it is none. So they do where the reading at the restart is missing, and rain has taken the counter
+  beyond what it showed before;
 * everything else is **noise** or evaporation, and is balanced with what rises around it, so that it cannot accumulate.
 
 The last rule is that of the neutral aggregating filters of weighing gauges (Ross, Smith and Barr, 2020, Atmospheric
@@ -72,6 +73,8 @@ LONE_CHANGE: Final = 0.05
 LIKELY_STEPS, POSSIBLE_STEPS, STEPS_IN_S = 20, 250, 600.0
 """Steps of the resolution that a counter may grow by within so many seconds, whatever it did around, where it rolls
 over: one that lands near zero, as after a reset, and any other."""
+LACKING: Final = 1.5
+"""Steps of so many times the length of those beside lack a reading."""
 LOST_STEPS, LOST_S = 10, 7200.0
 """A counter of so many steps that shows near zero, and within so many seconds what it showed before, was not reset."""
 AROUND: Final = 3
@@ -304,9 +307,9 @@ class _CounterSegment:
         explained = step.copy()
         if turn is not None:
             explained[step > 0.9 * turn] -= turn
+        near = max(NEAR_STEPS * self.resolution, NEAR_NOISES * self.noise)
         for i in np.flatnonzero(falls).tolist():
-            fall, near = -step[i], max(NEAR_STEPS * self.resolution, NEAR_NOISES * self.noise)
-            length_s = self._seconds[i + 1] - self._seconds[i]
+            fall, length_s = -step[i], self._seconds[i + 1] - self._seconds[i]
             raining = max(near, NEAR_RATES * self._rate_around(i, step) * length_s)
             # A noisy gauge may have been emptied to a charge in hard rain.
             landed = near if self.is_noisy else raining
@@ -328,8 +331,29 @@ class _CounterSegment:
             self.kind[i + 1] = kind
             rolled = 0.0 if turn is None else turn - fall
             explained[i] = {RESET: max(value[i + 1], 0.0), ROLLOVER: rolled, EMPTIED: np.nan}[kind]
+        for i in np.flatnonzero(self._find_scheduled() & (step > self._rounding)).tolist():
+            # It restarted, and rain took it beyond what it had shown before the next reading came.
+            length_s = self._seconds[i + 1] - self._seconds[i]
+            if value[i + 1] <= max(near, NEAR_RATES * self._rate_around(i, step) * length_s):
+                self.kind[i + 1], explained[i] = RESET, value[i + 1]
         explained[self._gap] = np.nan
         return np.asarray(explained)
+
+    def _find_scheduled(self) -> NDArray[np.bool_]:
+        """Return the steps without a reading at the time at which a counter without noise restarts on a day beside.
+
+        On the day beyond it restarts, too, or shows zero already, so that nothing is to be seen.
+        """
+        begins, ends, restarts = self._seconds[:-1], self._seconds[1:], self.kind[1:] == RESET
+        is_like = restarts | (self.value[:-1] <= NEAR_STEPS * self.resolution)
+        scheduled = np.zeros(len(begins), dtype=bool)
+        for i in np.flatnonzero(restarts & (not self.is_noisy)).tolist():
+            for day_s in (-DAY_S, DAY_S):
+                beyond = (begins < ends[i] + 2 * day_s) & (ends > begins[i] + 2 * day_s)
+                if beyond.any() and is_like[beyond].all():
+                    lacks = ends - begins > LACKING * (ends[i] - begins[i])
+                    scheduled |= lacks & (begins <= begins[i] + day_s) & (ends >= ends[i] + day_s)
+        return np.asarray(scheduled & (self.kind[1:] == GROWN))
 
     def _rate_around(self, i: int, step: Floats) -> float:
         """Return the greatest rate of the steps around one [a second]."""

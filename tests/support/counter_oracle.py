@@ -197,9 +197,37 @@ def _told_apart(  # noqa: PLR0913 - what is known of the readings
                 grown[i] = rollover - fall
             elif kinds[i] == "emptied":
                 grown[i] = math.nan
+    for i in [] if noisy else _unread_restarts(value, part, kinds, quantum):
+        if step[i] > tiny[i]:
+            rates = [0.0]
+            for j in range(max(i - 3, 0), min(i + 4, len(step))):
+                if j != i and step[j] > 0 and (rollover is None or step[j] <= 0.9 * rollover):
+                    rates.append(step[j] / ((part[j + 1][0] - part[0][0]) / 1e9 - (part[j][0] - part[0][0]) / 1e9))
+            length = (part[i + 1][0] - part[0][0]) / 1e9 - (part[i][0] - part[0][0]) / 1e9
+            if value[i + 1] <= max(near, 4 * max(rates) * length):
+                kinds[i], grown[i] = "reset", value[i + 1]
+    for i in range(len(step)):
         if gap[i]:
             grown[i] = math.nan
     return grown, kinds
+
+
+def _unread_restarts(
+    value: list[float], part: tuple[tuple[int, float], ...], kinds: list[str], quantum: float
+) -> list[int]:  # fmt: skip
+    """Return the steps that lack a reading and hold the time of a restart on a day beside, if the day beyond fits."""
+    ends = [(before[0], after[0]) for before, after in zip(part, part[1:], strict=False)]
+    found = []
+    for i, (begin, end) in enumerate(ends):
+        for j, (earlier, later) in enumerate(ends):
+            for day in (-DAY_NS, DAY_NS):
+                if kinds[j] != "reset" or kinds[i] or 2 * (end - begin) <= 3 * (later - earlier):
+                    continue
+                holds = begin <= earlier + day and end >= later + day
+                beyond = [k for k, (a, b) in enumerate(ends) if a < later + 2 * day and b > earlier + 2 * day]
+                if holds and beyond and all(kinds[k] == "reset" or value[k] <= 2 * quantum for k in beyond):
+                    found.append(i)
+    return sorted(set(found))
 
 
 def _level(value: list[float], breaks: list[bool], i: int, noise: float) -> float:

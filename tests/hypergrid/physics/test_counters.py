@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hypergrid.execution.diagnostics.counter_notes import counter_note
-from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, Increments, increments
+from hypergrid.physics.counters import EMPTIED, FELL, GROWN, HELD, RESET, ROLLOVER, Increments, increments
 from tests.support import counter_oracle
 
 Floats = NDArray[np.float64]
@@ -283,3 +283,35 @@ def test_what_is_no_counter_is_named(shown: Floats, is_named: bool) -> None:  # 
     held = (shown, at_ns, np.zeros(len(shown), np.int64), np.full(len(shown), 10 * MINUTE_NS))
     note = counter_note(held, grown(shown), np.ones(len(shown), dtype=bool), {"max_gap": "3h"}, ["s7"])
     assert ("may be no counters: s7" in note) == is_named
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "landed", "kind"),
+    [
+        # It restarts on the day before and on the day after; or shows zero already on one of them.
+        ("restart", "restart", 25.0, RESET),
+        ("zero", "restart", 25.0, RESET),
+        ("restart", "zero", 25.0, RESET),
+        # It goes on counting on one of them, or shows zero on both: nothing tells of a daily restart.
+        ("none", "restart", 25.0, GROWN),
+        ("restart", "none", 25.0, GROWN),
+        ("zero", "zero", 25.0, GROWN),
+        # More than it can have rained meanwhile.
+        ("restart", "restart", 400.0, GROWN),
+    ],
+)
+def test_a_restart_whose_reading_is_missing_is_one_where_the_counter_restarts_daily(
+    before: str, after: str, landed: float, kind: int
+) -> None:
+    """Rain of 10 an hour took the counter beyond what it showed before noon, when it restarts."""
+    shown = {"restart": [20.0] * 12 + [0.0] * 12, "zero": [0.0] * 24, "none": [5.0] * 24}[before]
+    shown += [shown[-1]] * 10 + [10.0, 20.0, np.nan, landed, *[landed + 10.0] * 6]
+    shown += [0.0 if after == "zero" else shown[-1]] * 4
+    shown += [shown[-1]] * 12 + [0.0 if after == "restart" else shown[-1]] * 12
+    keep = ~np.isnan(shown)
+    at_ns, value = START_NS + np.flatnonzero(keep) * HOUR_NS, np.asarray(shown)[keep]
+    found = increments(value, at_ns, np.zeros(len(value)), 3 * HOUR_NS, resolution=1.0)
+    assert (found.kind[36], found.growth[36]) == (kind, landed if kind == RESET else landed - 20.0)
+    slow = counter_oracle.increments(list(zip(at_ns.tolist(), value.tolist(), strict=True)), 3 * HOUR_NS, 1.0)
+    expected = np.array([slow.get(i, np.nan) for i in range(len(value))])
+    np.testing.assert_allclose(found.growth, expected, rtol=0, atol=1e-9)
