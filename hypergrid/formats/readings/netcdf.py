@@ -57,13 +57,12 @@ class _NetCdf:
 
     def add(self, piece: ReadingsPiece) -> None:
         readings = piece.readings
-        for stamps in (readings.time_ns, readings.arrival_ns):
-            if (stamps % _MICROSECOND_NS).any():
-                message = (
-                    f"NetCDF keeps whole microseconds, as its readers do; {piece.kind.label!r} has finer stamps: "
-                    "export it as .parquet or .csv"
-                )
-                raise InvalidQuery(message)
+        if (readings.time_ns % _MICROSECOND_NS).any():
+            message = (
+                f"NetCDF keeps whole microseconds, as its readers do; {piece.kind.label!r} has finer stamps: "
+                "export it as .parquet or .csv"
+            )
+            raise InvalidQuery(message)
         start, stop = self._rows, self._rows + len(readings)
         self._file.resize_dimension("obs", stop)
         time_us = readings.time_ns // _MICROSECOND_NS
@@ -72,6 +71,7 @@ class _NetCdf:
             self._name: readings.value,
             f"{self._name}_flag": readings.flag.astype(np.int8),
             f"{self._name}_failed_tests": readings.tests_or_none_set(),
+            # Where files tell none, arrivals are those of the machine's clock, whose nanoseconds mean nothing.
             "arrival": readings.arrival_ns // _MICROSECOND_NS,
             "station_index": piece.station.astype(np.int32),
         }

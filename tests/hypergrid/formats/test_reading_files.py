@@ -186,6 +186,19 @@ def test_netcdf_refuses_finer_stamps_than_it_keeps(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 
+def test_arrivals_of_the_clock_are_whole_microseconds_in_netcdf(tmp_path: Path) -> None:
+    """So are those of each archive whose files tell no arrivals."""
+    (tmp_path / "a.csv").write_text("station,time,air_temperature\nA,2024-01-01T00:00:00Z,1.5\n")
+    now_ns = 1_700_000_000_123_456_789
+    ingest([tmp_path / "a.csv"], tmp_path / "archive", engine="inprocess", now_ns=now_ns)
+    export_readings(Archive.open(tmp_path / "archive"), tmp_path / "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as data:
+        assert data["arrival"].values.astype("int64").tolist() == [now_ns // 1000 * 1000]
+    ingest([tmp_path / "out.nc"], tmp_path / "again", engine="inprocess", now_ns=now_ns + 1)
+    (name,) = Archive.open(tmp_path / "again").variables
+    assert Archive.open(tmp_path / "again").read(name).value.tolist() == [1.5]
+
+
 def test_smet_is_read_back_but_for_rounding(archive: Archive, tmp_path: Path) -> None:
     whole = Selection(variables=(AIR, GUST), flags=(1, 2, 3, 4, 9))
     done = export_readings(archive, tmp_path / "out.smet", whole)
