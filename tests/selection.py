@@ -149,11 +149,14 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_what_was_committed_is_forced_to_the_disk",
             "test_care_that_fails_is_told_and_tried_again_later",
         ),
+        "hypergrid/archive/test_backup.py": ("test_backups_during_commits_restore_whole",),
         "hypergrid/archive/test_flags.py": ("test_flags_are_those_of_a_dictionary",),
         "hypergrid/archive/test_processes.py": ("test_nothing_is_printed",),
         "hypergrid/archive/test_properties.py": ("test_the_archive_holds_what_a_dictionary_holds",),
+        "hypergrid/archive/test_repair.py": ("test_plain_copies_made_during_commits_are_brought_to_a_whole_snapshot",),
         "hypergrid/archive/test_side_table.py": ("test_a_window_reads_what_lies_in_it",),
         "hypergrid/archive/test_threads.py": ("test_threads_store_what_one_after_the_other_does",),
+        "hypergrid/archive/test_upgrade.py": ("test_an_upgrade_that_is_killed_is_gone_on_with",),
         "hypergrid/wo_join/test_bad_input.py": ("test_keys_that_never_grow_are_told",),
         "hypergrid/wo_join/test_generator.py": ("test_settings_of_table_5_4",),
         "hypergrid/wo_join/test_join.py": (
@@ -293,6 +296,10 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "ingest/batch/test_telling.py": (
             "test_the_example_for_knmi_says_that_stamps_are_ends",
             "test_a_station_that_files_tell_elsewhere_has_moved",
+        ),
+        "ingest/repair/test_restoring.py": (
+            "test_a_bit_flipped_in_any_file_but_a_chunk_of_readings_costs_nothing",
+            "test_a_stream_whose_commits_are_gone_begins_anew",
         ),
         "queries/standing/test_commands.py": ("test_a_test_alert_and_those_that_do_not_arrive_are_shown",),
         "queries/standing/test_delivery.py": (

@@ -88,6 +88,10 @@ class Gate:
     def let(self, blocks: int) -> None:
         self._turns.release(blocks)
 
+    def is_used(self) -> bool:
+        """Return whether all blocks that may pass have."""
+        return not self._turns._value
+
     def open(self) -> None:
         self._is_open = True
         self._turns.release()
