@@ -223,7 +223,7 @@ class SnapshotChecksums:
             # Of an older program.
             return
         with suppress(DamagedArchive):
-            yield from self.spares.find_damaged(file_sum for file_sum in self._read_newest_sums() or [])
+            yield from self.spares.find_damaged(self._read_newest_sums() or [])
 
     def keep_spares(self, *, compare: bool = False) -> None:
         """Let the spares be those of the newest snapshot, where that is known; with `compare` each is read, too."""

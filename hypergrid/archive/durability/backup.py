@@ -527,11 +527,13 @@ class _BackupRun:
         store = self.target / STORE
         for kind in _KINDS:
             for path in sorted((store / kind).glob("*")):
+                if f"{kind}/{path.name}" in names:
+                    continue
                 # What the archive lost meanwhile may be needed by a cited snapshot, and be here alone.
-                needed = kind == "chunks" and self._sums.leads_to(self._referenced, path.name)
-                if f"{kind}/{path.name}" not in names and not needed:
-                    path.unlink()
-                    self.copied.removed += 1
+                if kind == "chunks" and self._sums.leads_to(self._referenced, path.name):
+                    continue
+                path.unlink()
+                self.copied.removed += 1
         kept = {*snapshots, *(path.name for path in self._sums.find_bare_lists())}
         for path in sorted((self.target / CHECKSUMS).iterdir()):
             if path.name not in kept:
