@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hypergrid.archive import Archive, Reject
+from hypergrid.archive.disk.raw_copies import RAW, hash_of, keep, sweep
 from hypergrid.core.errors import HyperGridError, NotFound, Rejected
 from hypergrid.core.readings import Station
 from hypergrid.core.times import format_instant
@@ -37,7 +38,6 @@ from ingest.sources.folder import (
     find_deployment,
     has_changed,
 )
-from ingest.sources.raw_files import RAW, hash_of, keep, sweep
 
 Engine = Literal["auto", "spark", "inprocess"]
 SPARK_FROM_BYTES: Final = 32 << 20

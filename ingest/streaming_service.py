@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from hypergrid.archive import Archive, StoreError
 from hypergrid.archive.disk.lock import wait_for_lock
+from hypergrid.archive.disk.raw_copies import RAW, sweep
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, NotFound, StoreUnavailable
 from hypergrid.core.times import SECOND_NS
 from ingest.batch.archive_session import check_same, check_units, locked_archive, open_if_exists
 from ingest.deployment.deployment_file import Deployment, load
 from ingest.deployment.versions import deploy, read_versions, version_at
 from ingest.sources import receiver
-from ingest.sources.raw_files import RAW, sweep
 from ingest.sources.spool import END, Spool, SpoolRecord, durable
 from ingest.spark.streaming_query import QueryFailed, SparkLost, StreamingJob
 from ingest.streaming.assembler import StateUnusable

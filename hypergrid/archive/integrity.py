@@ -4,7 +4,6 @@ Readings are examined piece by piece, so that memory stays bounded. Files are co
 they hold with the rules below, which is all that finds a flipped byte in an archive of a layout without checksums.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -14,7 +13,6 @@ from typing import Any, Final
 
 import icechunk
 import numpy as np
-import pyarrow as pa
 import zarr
 from numpy.typing import NDArray
 
@@ -30,6 +28,7 @@ from hypergrid.archive.disk.concurrent_io import DamagedChunks, list_stored_chun
 from hypergrid.archive.disk.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.archive.disk.folder import SPARE, is_spare_whole
 from hypergrid.archive.disk.lock import is_free
+from hypergrid.archive.disk.raw_copies import RAW, find_content_problem, list_copies, list_unfinished
 from hypergrid.archive.disk.retention import MARKER, parse_tag, read_failure
 from hypergrid.archive.disk.snapshot_checksums import HEAD, REFERENCE, SnapshotChecksums
 from hypergrid.archive.disk.storage import STORE
@@ -38,11 +37,9 @@ from hypergrid.core.flags import MEANINGS, MISSING
 from hypergrid.core.flags import TESTS as FLAG_TESTS
 from hypergrid.core.times import format_instant
 
-RAW: Final = "raw"
 STAGING: Final = "staging"
-"""Folders of an archive that ingest keeps: copies of files as they came, and what it is working on."""
+"""Folder of an archive in which ingest is working."""
 _CHUNKS_AT_ONCE: Final = 4
-_BLOCK: Final = 4 << 20
 RESTORE: Final = "restore the archive from a copy, or ingest its raw files into a new one"
 _REPAIR: Final = "'hypergrid check --repair' brings back what raw copies hold"
 _AGAIN: Final = "ingest the raw files into a new archive"
@@ -335,7 +332,7 @@ def check_layers(root: Root) -> Iterator[Defect]:
 def check_raw(folder: Path, root: Root, newest: Root, *, deep: bool, progress: Progress) -> Iterator[Defect]:
     """Compare raw copies with the ledger of files; with `deep`, read each and compare its content with its name."""
     raw = folder / RAW
-    there = {path.stem: path for path in sorted(raw.glob("*/*.zst"))}
+    there = {path.stem: path for path in list_copies(raw)}
     try:
         entries = root.files()
         known = {entry.sha256 for entry in newest.files()} | root.described_by.keys() | newest.described_by.keys()
@@ -359,18 +356,6 @@ def check_raw(folder: Path, root: Root, newest: Root, *, deep: bool, progress: P
         elif deep and (problem := find_content_problem(path, sha256)):
             yield Defect("unreadable", where, problem, "replace it by a copy of the file as it came")
         progress("raw copies", (index + 1) / len(there))
-
-
-def find_content_problem(path: Path, sha256: str) -> str:
-    """Return what is wrong with a raw copy, of which this is the hash; empty: nothing."""
-    digest = hashlib.sha256()
-    try:
-        with pa.CompressedInputStream(str(path), "zstd") as packed:
-            while block := packed.read(_BLOCK):
-                digest.update(block)
-    except OSError as error:
-        return f"cannot be read: {_shorten(error)}"
-    return "" if digest.hexdigest() == sha256 else "its content is another than when it was ingested"
 
 
 def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
@@ -439,7 +424,7 @@ def check_left(folder: Path) -> Iterator[Defect]:
     for path in sorted((folder / STAGING).glob("*/")):
         what = "a run that was killed left its staging"
         yield Defect("orphan", str(path.relative_to(folder)), what, "the next ingest removes it; or remove it")
-    for path in sorted((folder / RAW).glob("*/.partial-*")):
+    for path in list_unfinished(folder / RAW):
         what = "a run that was killed left half a copy"
         yield Defect("orphan", str(path.relative_to(folder)), what, "the next ingest removes it; or remove it")
 

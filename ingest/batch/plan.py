@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from hypergrid.archive import FileEntry, Reject
+from hypergrid.archive.disk.raw_copies import hash_of
 from hypergrid.core.errors import InvalidDeployment, NotFound
 from hypergrid.core.times import SECOND_NS
 from ingest.deployment.deployment_file import DEFAULT_SLICE_S, UNKNOWN_UNIT, Deployment, Feed
 from ingest.formats import FORMATS, DocumentFormat, Format, Layout, Parsed, Unreadable
 from ingest.sources.folder import HEAD_BYTES, Chunk, Discovery, SourceFile, cut, decompress_to, first_bytes, layout_of
-from ingest.sources.raw_files import hash_of
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from hypergrid.archive import Archive, FileEntry
 from hypergrid.archive.arrays.records import LostRecords
+from hypergrid.archive.disk.raw_copies import RAW, read_back
 from hypergrid.core.errors import HyperGridError
 from ingest.deployment.deployment_file import FILE_NAME
 from ingest.deployment.to_readings import stations_of
@@ -16,7 +17,6 @@ from ingest.job import ingest
 from ingest.quality.flagging import QualityFlagger
 from ingest.repair.stream_history import ALL_TIME, StreamHistory, read_streams, stored_upto
 from ingest.reprocess.remap import descriptions_by_mapping, kept_descriptions, unpack, unpack_tables
-from ingest.sources.raw_files import RAW, read_back
 from ingest.sources.spool import durable
 from ingest.streaming.restart import forget_checkpoint, note_replay
 from ingest.streaming.stream_commit import DEPLOYMENTS, SPOOL, STREAM, is_segment

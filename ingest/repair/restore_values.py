@@ -25,6 +25,7 @@ from hypergrid.archive.arrays.cells import Slices
 from hypergrid.archive.arrays.records import Repair
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.disk.lock import wait_for_lock
+from hypergrid.archive.disk.raw_copies import RAW, list_copies
 from hypergrid.archive.durability import salvage
 from hypergrid.archive.durability.repair import GONE, read_gone, repair_files
 from hypergrid.archive.durability.salvage import Damage, LostReadings
@@ -40,7 +41,6 @@ from ingest.repair.stream_history import StreamHistory, committed_upto, read_str
 from ingest.repair.verify_values import verify
 from ingest.reprocess.reading_diff import ParsedAs, counted, find_readings
 from ingest.reprocess.remap import versions_of
-from ingest.sources.raw_files import RAW
 from ingest.streaming.stream_commit import STREAM
 
 Versions = Sequence[tuple[ParsedAs, int]]
@@ -204,7 +204,7 @@ def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntr
 def _warn_of_unknown(archive: Archive, files: Sequence[FileEntry], warn: Callable[[str], None]) -> None:
     """Say how many raw copies nothing tells of any more."""
     known = {entry.sha256 for entry in files} | archive.described_by.keys()
-    left = sum(1 for path in (archive.path / RAW).glob("*/*.zst") if path.stem not in known)
+    left = sum(path.stem not in known for path in list_copies(archive.path / RAW))
     if left:
         warn(
             f"nothing tells any more what {left:,} raw copies are, so that nothing of them comes back: ingest these "

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, FileEntry
+from hypergrid.archive.disk.raw_copies import RAW, read_back
 from hypergrid.core.errors import DamagedArchive, HyperGridError
 from hypergrid.core.readings import Readings, Series, concatenate, renumber_series
 from hypergrid.core.times import Window
 from ingest.batch.staging import Span
 from ingest.deployment.versions import DeploymentVersion, read_versions
-from ingest.sources.raw_files import RAW, read_back
 from ingest.sources.spool import durable, reach, segment_name, segments
 from ingest.streaming.assembler import SentMessages
 from ingest.streaming.deployment_history import parse

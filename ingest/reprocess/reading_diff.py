@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Conservation, FileEntry, Writer
+from hypergrid.archive.disk.raw_copies import RAW, hash_of, keep
 from hypergrid.core.flags import MISSING
 from hypergrid.core.readings import Readings, Series, concatenate, equal_values, renumber_series
 from hypergrid.core.times import SECOND_NS, Window
@@ -18,7 +19,6 @@ from ingest.batch.write_staged import VALUES_AT_ONCE, StagedBatch, rows_within
 from ingest.deployment.deployment_file import Deployment
 from ingest.deployment.to_readings import ParsedRows, assemble_readings, stations_of
 from ingest.quality.flagging import QualityFlagger
-from ingest.sources.raw_files import RAW, hash_of, keep
 
 
 @dataclass

@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from hypergrid.archive import Archive, FileEntry
+from hypergrid.archive.disk.raw_copies import RAW, copy_path, read_back
 from hypergrid.core.errors import HyperGridError, InvalidDeployment, NotFound
 from ingest.batch.archive_session import STAGING, locked_archive
 from ingest.batch.metadata_merge import columns_of, is_placed, with_file_metadata
@@ -32,7 +33,6 @@ from ingest.formats import FORMATS, DocumentFormat
 from ingest.job import SPARK_FROM_BYTES
 from ingest.reprocess.reading_diff import ParsedAs, ReadingDiff, RemapReport
 from ingest.sources.folder import CHUNK_BYTES, Chunk, Discovery, SourceFile, discover
-from ingest.sources.raw_files import RAW, copy_path, read_back
 from ingest.streaming.stream_commit import is_segment
 
 _PACKED: Final = re.compile(r"(\.gz)?( \(\d+\))?$", re.IGNORECASE)

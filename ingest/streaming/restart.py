@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from hypergrid.archive import Archive
 from hypergrid.archive.disk.checksums import read_checked, write_checked
+from hypergrid.archive.disk.raw_copies import RAW, read_back
 from hypergrid.core.errors import DamagedArchive
-from ingest.sources.raw_files import RAW, read_back
 from ingest.sources.spool import bring_back, durable, last_record, put_segment, segments
 from ingest.streaming.stream_commit import (
     CHECKPOINT,

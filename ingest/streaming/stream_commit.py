@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive, Conservation, FileEntry, Reject, Writer
+from hypergrid.archive.disk.raw_copies import RAW, hash_of, keep
 from hypergrid.core.errors import HyperGridError, InvalidUnit
 from hypergrid.core.flags import MISSING
 from hypergrid.core.readings import Readings, Series, has_version, renumber_series
@@ -20,7 +21,6 @@ from ingest.deployment.deployment_file import Deployment
 from ingest.deployment.to_readings import series_of, stations_of
 from ingest.formats.file_metadata import FileMetadata
 from ingest.quality.flagging import QualityFlagger
-from ingest.sources.raw_files import RAW, hash_of, keep
 from ingest.sources.spool import retire, segment_first, segments
 from ingest.streaming.micro_batch import MicroBatch, Tally
 from ingest.streaming.row_batch import RowBatch

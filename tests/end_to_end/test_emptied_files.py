@@ -13,13 +13,13 @@ import pytest
 
 from hypergrid.archive import Archive, RetentionPolicy
 from hypergrid.archive.disk.checksums import read_checked, write_checked
+from hypergrid.archive.disk.raw_copies import read_back
 from hypergrid.core.errors import HyperGridError
 from hypergrid.execution import Outcome
 from hypergrid.formats.partitioned import load_piece, save_piece
 from hypergrid.layers.layer import Layer
 from ingest.deployment.versions import deploy, read_versions
 from ingest.job import ingest
-from ingest.sources.raw_files import read_back
 from ingest.sources.spool import durable, frames, segments
 from ingest.streaming.restart import RESTART_FILE
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, STREAM

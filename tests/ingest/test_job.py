@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hypergrid.archive import Archive
+from hypergrid.archive.disk.raw_copies import read_back
 from hypergrid.core.errors import (
     ArchiveConflict,
     HyperGridError,
@@ -22,7 +23,6 @@ from hypergrid.core.flags import MISSING, NOT_EVALUATED
 from hypergrid.core.times import parse_instant
 from ingest.batch.report import check_conservation
 from ingest.job import ingest
-from ingest.sources.raw_files import read_back
 
 Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]
 

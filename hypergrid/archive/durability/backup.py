@@ -46,12 +46,13 @@ from hypergrid.archive.disk.folder import (
     synchronise,
 )
 from hypergrid.archive.disk.lock import try_lock, wait_for_lock
+from hypergrid.archive.disk.raw_copies import RAW, copy_path, find_content_problem, list_copies
 from hypergrid.archive.disk.retention import BACKING_UP, BACKUP_LOCK
 from hypergrid.archive.disk.snapshot_checksums import PENDING, REFERENCE, SnapshotChecksums, format_reference
 from hypergrid.archive.disk.spare_files import FOLDER as SPARES
 from hypergrid.archive.disk.storage import BRANCH, STORE, LocalStorage
 from hypergrid.archive.durability.salvage import has_all_chunks, read_ledger
-from hypergrid.archive.integrity import RAW, check_files, describe_older_chunk, find_content_problem
+from hypergrid.archive.integrity import check_files, describe_older_chunk
 from hypergrid.archive.state_backup import (
     ACCESS_KEY,
     SCRATCH,
@@ -277,7 +278,7 @@ def _find_damage(building: Path, source: Path, progress: Progress) -> Iterator[s
     for defect in check_files(building, progress):
         is_damaged = True
         yield f"{source / defect.where} is another than it was, or gone"
-    for path in sorted((building / RAW).glob("*/*.zst")):
+    for path in list_copies(building / RAW):
         if problem := find_content_problem(path, path.stem):
             yield f"{source / path.relative_to(building)} {problem}"
     if is_damaged:
@@ -293,7 +294,7 @@ def _find_damage(building: Path, source: Path, progress: Progress) -> Iterator[s
         yield f"{source / STORE / 'chunks'} lacks chunks of the newest snapshot"
     root = Root(zarr.open_group(repository.readonly_session(snapshot_id=newest).store, mode="r"))
     for entry in read_ledger(root) or ():
-        if not (path := building / RAW / entry.sha256[:2] / f"{entry.sha256}.zst").exists():
+        if not (path := copy_path(building / RAW, entry.sha256)).exists():
             yield f"{source / path.relative_to(building)}, the raw copy of {entry.name}, is gone"
 
 
@@ -461,7 +462,7 @@ class _BackupRun:
 
     def _copy_raw(self) -> None:
         raw = self.archive.path / RAW
-        paths = sorted(raw.glob("*/*.zst"))
+        paths = list_copies(raw)
         for number, path in enumerate(paths):
             copy = self.target / RAW / path.relative_to(raw)
             # Of a copy that lost a bit the size is the same, and no later backup would bring it back.

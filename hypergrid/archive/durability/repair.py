@@ -46,6 +46,7 @@ from hypergrid.archive.disk.folder import (
     write_identity,
 )
 from hypergrid.archive.disk.lock import wait_for_lock
+from hypergrid.archive.disk.raw_copies import RAW, copy_path
 from hypergrid.archive.disk.retention import MARKER as MAINTAINED
 from hypergrid.archive.disk.retention import parse_tag
 from hypergrid.archive.disk.snapshot_checksums import (
@@ -63,7 +64,6 @@ from hypergrid.archive.durability.salvage import (
     read_spare_rows,
 )
 from hypergrid.archive.durability.upgrade import COPIED
-from hypergrid.archive.integrity import RAW
 from hypergrid.core.errors import DamagedArchive, NotAnArchive
 
 Answer = TypeVar("Answer")
@@ -429,6 +429,6 @@ def _count_lost(root: Root, older: Root, raw: Path) -> int:
 
 def _is_there(raw: Path, sha256: str) -> bool:
     try:
-        return (raw / sha256[:2] / f"{sha256}.zst").stat().st_size > 0
+        return copy_path(raw, sha256).stat().st_size > 0
     except OSError:
         return False

@@ -5,23 +5,23 @@ With a ledger each batch is that of a file, as ingest brings it: first its raw c
 
 import hashlib
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from hypergrid.archive import Archive, FileEntry
+from hypergrid.archive.disk.raw_copies import RAW, keep
 from hypergrid.core.readings import Readings, Series
 
 
 def copy_raw(archive: Archive, name: str, rows: int) -> FileEntry:
     content = f"{name} {rows}".encode()
     digest = hashlib.sha256(content).hexdigest()
-    path = archive.path / "raw" / digest[:2] / f"{digest}.zst"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".partial-{path.name}")
-    with pa.CompressedOutputStream(str(partial), "zstd") as packed:
-        packed.write(content)
-    partial.replace(path)
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        keep(Path(file.name), archive.path / RAW, sha256=digest, size_bytes=len(content))
     return FileEntry(name, digest, len(content), rows, rows, 0, 0, "")
 
 

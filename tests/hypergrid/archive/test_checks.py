@@ -7,12 +7,12 @@ from pathlib import Path
 
 import icechunk
 import numpy as np
-import pyarrow as pa
 import pytest
 import zarr
 
 from hypergrid.archive import Archive, FileEntry, Reject
 from hypergrid.archive.disk.lock import wait_for_lock
+from hypergrid.archive.disk.raw_copies import RAW, keep
 from hypergrid.archive.disk.snapshot_checksums import commit_session
 from hypergrid.archive.integrity import Defect
 from hypergrid.core.errors import NotAnArchive
@@ -64,10 +64,8 @@ def _fill(archive: Archive, readings: Build) -> None:
     values = np.arange(12.0).reshape(3, 4)
     archive.add_layer(Layer("slope", np.arange(4.0), np.arange(3.0), values, "degree"), now_ns=1)
     for sha in (SHA, "cd" * 32):
-        place = archive.path / "raw" / sha[:2] / f"{sha}.zst"
-        place.parent.mkdir(parents=True)
-        with pa.CompressedOutputStream(str(place), "zstd") as packed:
-            packed.write(b"abc")
+        (archive.path.parent / "abc").write_bytes(b"abc")
+        keep(archive.path.parent / "abc", archive.path / RAW, sha256=sha, size_bytes=3)
 
 
 def _defects(archive: Archive, **how: object) -> list[Defect]:

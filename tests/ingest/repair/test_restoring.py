@@ -16,6 +16,7 @@ from hypergrid.archive import Archive, RetentionPolicy
 from hypergrid.archive.arrays.variable_group import VariableGroup
 from hypergrid.archive.disk.checksums import is_whole_chunk, write_twice
 from hypergrid.archive.disk.lock import wait_for_lock
+from hypergrid.archive.disk.raw_copies import copy_path
 from hypergrid.archive.durability import salvage
 from hypergrid.archive.integrity import ORPHANS
 from hypergrid.core.errors import ArchiveConflict, DamagedArchive
@@ -26,7 +27,6 @@ from ingest.deployment.versions import deploy, read_versions
 from ingest.job import ingest
 from ingest.repair.restore_values import RepairReport, repair
 from ingest.repair.verify_values import verify
-from ingest.sources.raw_files import copy_path
 from ingest.streaming.restart import begin_anew, replayed
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, STREAM
 from tests.hypergrid.cli.test_archive_commands import run

@@ -16,6 +16,7 @@ import pytest
 from hypergrid.archive import Archive
 from hypergrid.archive.arrays.cells import Slices, Tile
 from hypergrid.archive.arrays.variable_group import VariableGroup
+from hypergrid.archive.disk.raw_copies import copy_path
 from hypergrid.cli.main import main
 from hypergrid.core.errors import DamagedArchive
 from hypergrid.core.flags import ABSENT
@@ -27,7 +28,6 @@ from ingest.repair.restore_values import repair
 from ingest.repair.verify_values import RawComparisonReport, verify
 from ingest.reprocess.reading_diff import RemapReport, find_readings
 from ingest.reprocess.remap import remap
-from ingest.sources.raw_files import copy_path
 from ingest.streaming.stream_commit import DEPLOYMENTS, STREAM
 from tests.ingest.stream_loop import Loop, end
 from tests.ingest.stream_loop import made as made_for_stream

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hypergrid.archive.disk.raw_copies import copy_path, hash_of, keep, read_back, sweep
 from hypergrid.core.errors import NotFound
 from ingest.deployment.deployment_file import Deployment, from_mapping, load
 from ingest.formats import FORMATS, Layout, ReadOptions, Unreadable
 from ingest.sources.folder import SourceFile, cut, discover, find_deployment, has_changed, layout_of, parse, read
-from ingest.sources.raw_files import copy_path, hash_of, keep, read_back, sweep
 
 LAYOUT = Layout(("time", "a"), ("a",), (), ReadOptions(), "s", 0, 0)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from hypergrid.archive import Archive
+from hypergrid.archive.disk.raw_copies import copy_path
 from ingest.batch.archive_session import locked_archive as opened_for
 from ingest.deployment.deployment_file import load
 from ingest.job import ingest
-from ingest.sources.raw_files import copy_path
 from ingest.sources.spool import Spool, SpoolRecord, durable, segments
 from ingest.streaming.assembler import MAGIC, Assembler, StateUnusable
 from ingest.streaming.restart import RESTART_FILE, begin_anew, forget_checkpoint, has_checkpoint, replayed

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from threading import get_ident
 from typing import BinaryIO, Final
@@ -12,7 +13,7 @@ import pyarrow as pa
 from hypergrid.core.errors import DamagedArchive
 
 RAW: Final = "raw"
-"""Folder of an archive that holds the files as they came."""
+"""Folder of an archive that holds the files as they came, and of its backups."""
 
 _BLOCK: Final = 4 << 20
 _PARTIAL: Final = ".partial-"
@@ -27,7 +28,7 @@ def hash_of(path: Path, size_bytes: int) -> str:
     return digest.hexdigest()
 
 
-def _blocks(stream: BinaryIO, size_bytes: int):  # noqa: ANN202 - a generator of bytes
+def _blocks(stream: BinaryIO, size_bytes: int) -> Iterator[bytes]:
     left = size_bytes
     while left > 0 and (block := stream.read(min(left, _BLOCK))):
         left -= len(block)
@@ -39,6 +40,16 @@ def copy_path(raw: Path, sha256: str) -> Path:
     return raw / sha256[:2] / f"{sha256}.zst"
 
 
+def list_copies(raw: Path) -> list[Path]:
+    """Return the copies that are complete, in the order of their hashes; the stem of each name is the hash."""
+    return sorted(raw.glob("*/*.zst"))
+
+
+def list_unfinished(raw: Path) -> list[Path]:
+    """Return what runs that were killed left half copied, and what runs that are at work copy."""
+    return sorted(raw.glob(f"*/{_PARTIAL}*"))
+
+
 def keep(path: Path, raw: Path, *, sha256: str, size_bytes: int) -> Path:
     """Copy the first bytes of a file into the folder `raw`, once a content; complete or not there at all.
 
@@ -48,6 +59,7 @@ def keep(path: Path, raw: Path, *, sha256: str, size_bytes: int) -> Path:
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Without the suffix: half a copy is not listed among copies.
     partial = target.with_name(f"{_PARTIAL}{os.getpid()}-{get_ident()}-{sha256}")
     with path.open("rb") as stream, pa.CompressedOutputStream(str(partial), "zstd") as packed:
         for block in _blocks(stream, size_bytes):
@@ -83,7 +95,19 @@ def read_back(raw: Path, sha256: str) -> bytes:
     return content
 
 
+def find_content_problem(path: Path, sha256: str) -> str:
+    """Return what is wrong with a copy, of which this is the hash; empty: nothing."""
+    digest = hashlib.sha256()
+    try:
+        with pa.CompressedInputStream(str(path), "zstd") as packed:
+            while block := packed.read(_BLOCK):
+                digest.update(block)
+    except OSError as error:
+        return f"cannot be read: {' '.join(str(error).split())[:200]}"
+    return "" if digest.hexdigest() == sha256 else "its content is another than when it was ingested"
+
+
 def sweep(raw: Path) -> None:
     """Remove what a killed run left half copied."""
-    for partial in raw.glob(f"*/{_PARTIAL}*"):
+    for partial in list_unfinished(raw):
         partial.unlink(missing_ok=True)
