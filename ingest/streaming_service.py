@@ -5,13 +5,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from hypergrid.archive import Archive, StoreError
+from hypergrid.archive.arrays import stream_log
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.raw_copies import RAW, sweep
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, NotFound, StoreUnavailable
@@ -25,7 +26,6 @@ from ingest.spark.streaming_query import QueryFailed, SparkLost, StreamingJob
 from ingest.streaming.assembler import StateUnusable
 from ingest.streaming.join_status import JoinStatus
 from ingest.streaming.micro_batch import MicroBatch
-from ingest.streaming.progress_log import ProgressLog
 from ingest.streaming.restart import begin_anew, has_checkpoint, replayed
 from ingest.streaming.status import StreamStatus
 from ingest.streaming.stream_commit import (
@@ -520,3 +520,58 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size
+
+
+EVERY_S: Final = 5.0
+"""How often it is told [s]."""
+
+
+class ProgressLog:
+    """Writes how a stream stands, now and then.
+
+    Parameters
+    ----------
+    folder
+        The archive's.
+    now_ns
+        Gives the present [ns since 1970 UTC].
+    """
+
+    def __init__(self, folder: Path, now_ns: Callable[[], int]) -> None:
+        self._folder, self._now_ns = folder, now_ns
+        self._written_ns: int | None = None
+        self._last: Mapping[str, Any] = {}
+
+    def update(self, status: StreamStatus) -> None:
+        """Note how the stream stands, if that was not done a moment ago."""
+        now_ns = self._now_ns()
+        self._last = _record(status)
+        # A clock that was set back must not keep it silent.
+        if self._written_ns is None or not 0 <= now_ns - self._written_ns < EVERY_S * SECOND_NS:
+            self._write(now_ns, {})
+
+    def end(self) -> None:
+        """Note that the stream ended."""
+        if self._written_ns is not None:
+            self._write(self._now_ns(), {"ended": True})
+
+    def _write(self, now_ns: int, more: Mapping[str, Any]) -> None:
+        self._written_ns = now_ns
+        # A full disk is told by whoever commits; what is lost here is one point of a line.
+        with suppress(OSError):
+            stream_log.append_record(self._folder, {"at_ns": now_ns, **self._last, **more})
+
+
+def _record(status: StreamStatus) -> dict[str, Any]:
+    ledger = status.ledger
+    return {
+        "readings_per_s": status.readings_per_s,
+        "behind": status.behind,
+        "batches": status.batches,
+        "came": ledger.came,
+        "held": ledger.held,
+        "late": ledger.late,
+        "slices": ledger.slices,
+        "last_slice_ns": status.last_slice_ns,
+        "joins": {group: asdict(join_status) for group, join_status in status.joins.items()},
+    }

@@ -42,6 +42,11 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
     "process": {
         "end_to_end/test_command_line.py": ("test_a_process_of_its_own_ends_with_the_same_status",),
         "end_to_end/test_readme.py": ("test_commands_of_the_command_line_work",),
+        "end_to_end/test_wheel.py": (
+            "test_the_command_says_that_benchmarks_need_a_checkout",
+            "test_the_demo_its_query_and_its_files_are_made_without_the_checkout",
+            "test_the_server_and_its_client_work_without_the_checkout",
+        ),
         "hypergrid/archive/test_care.py": (
             "test_maintenance_that_is_killed_harms_nothing",
             "test_readers_read_while_an_archive_is_maintained",

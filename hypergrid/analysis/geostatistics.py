@@ -20,7 +20,7 @@ from hypergrid.interpolation.variograms.empirical import Binning
 from hypergrid.interpolation.variograms.fit import VariogramFit
 from hypergrid.interpolation.variograms.fit import fit_variogram as fit
 from hypergrid.interpolation.variograms.fit import fit_variogram_by_group as fit_groups
-from hypergrid.interpolation.variograms.structure import Anisotropy
+from hypergrid.interpolation.variograms.variogram import Anisotropy
 from hypergrid.perspective import Base
 from hypergrid.perspective.build.uncertainty_spec import parse_memory
 from hypergrid.query import Query, base
@@ -183,7 +183,7 @@ def _fit_options(given: Mapping[str, object]) -> dict[str, Any]:
     ellipse = of_bins.get("anisotropy")
     if ellipse is not None and not isinstance(ellipse, Anisotropy):
         message = (
-            f"anisotropy of fit_variogram needs a hypergrid.interpolation.variograms.structure.Anisotropy; got "
+            f"anisotropy of fit_variogram needs a hypergrid.interpolation.variograms.variogram.Anisotropy; got "
             f"{ellipse!r}"
         )
         raise InvalidQuery(message)

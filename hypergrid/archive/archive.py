@@ -15,13 +15,20 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from hypergrid.archive.arrays.as_of import count_as_of, find_extent, split_known
 from hypergrid.archive.arrays.attributes import decode_station
 from hypergrid.archive.arrays.cells import Slices
-from hypergrid.archive.arrays.commit_metadata import commit_metadata, read_snapshot
-from hypergrid.archive.arrays.damaged_chunks import name_damaged_chunks
+from hypergrid.archive.arrays.change_set import commit_metadata, read_snapshot
 from hypergrid.archive.arrays.layer_store import LayerChange, LayerEntry, Layers
-from hypergrid.archive.arrays.reader import count_cells, count_slices, iterate_bands, read
+from hypergrid.archive.arrays.reader import (
+    count_as_of,
+    count_cells,
+    count_slices,
+    find_extent,
+    iterate_bands,
+    name_damaged_chunks,
+    read,
+    split_known,
+)
 from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import Extent, VariableGroup
@@ -231,7 +238,7 @@ class Archive:
 
         Readings, what they replaced, counts and extents are those of an archive that got nothing else. What is not
         stored with its arrival is that of the snapshot: flags that tests gave later, stations, layers, series, files
-        and rejects (`hypergrid.archive.arrays.as_of`).
+        and rejects (`hypergrid.archive.arrays.reader`).
         """
         if time_ns == self.as_of_ns:
             return self
@@ -553,13 +560,17 @@ class Archive:
                 writer.snapshot = commit_session(
                     self.sums, self._repository, session, BRANCH, message, snapshot_metadata
                 )
-                # What was committed is committed: that care fails is told by `check`, and it is tried again later.
-                with suppress(OSError):
-                    if is_due(self.path, self.storage, self._care):
-                        try:
-                            self._maintain(self._care)
-                        except (icechunk.IcechunkError, OSError, HyperGridError) as error:
-                            note_failure(self.path, self.storage, error)
+                self._maintain_if_due()
+
+    def _maintain_if_due(self) -> None:
+        # What was committed is committed: that care fails is told by `check`, and it is tried again later.
+        with suppress(OSError):
+            if not is_due(self.path, self.storage, self._care):
+                return
+            try:
+                self._maintain(self._care)
+            except (icechunk.IcechunkError, OSError, HyperGridError) as error:
+                note_failure(self.path, self.storage, error)
 
     @property
     def root(self) -> Root:
@@ -730,15 +741,8 @@ class Archive:
         return self._reopen(snapshot, self.as_of_ns)
 
     def _reopen(self, snapshot: str, as_of_ns: int | None) -> "Archive":
-        return Archive(
-            self.path,
-            self._identity,
-            self._repository,
-            snapshot,
-            as_of_ns=as_of_ns,
-            care=self._care,
-            sums=self.sums,
-        )
+        opened = (self.path, self._identity, self._repository, snapshot)
+        return Archive(*opened, as_of_ns=as_of_ns, care=self._care, sums=self.sums)
 
     def _iterate_ancestry(self, repository: icechunk.Repository, snapshot: str) -> Iterator[icechunk.SnapshotInfo]:
         """Yield what is known of snapshots, newest first, as far as they have not expired."""

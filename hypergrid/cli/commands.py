@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 import xarray as xr
 
+import station_data as sample_network
 from hypergrid.analysis.geostatistics import compare_methods as compare
 from hypergrid.analysis.reproduce import again as compute_again
 from hypergrid.cli.archive_commands import COMMANDS
@@ -55,11 +56,11 @@ from queries.standing.commands import standing_app
 from queries.web.commands import keys_app
 
 PROJECT = Path(__file__).resolve().parents[2]
-"""Where the sample network and the benchmarks lie, in a checkout."""
+"""Where the benchmarks lie, in a checkout."""
 
 DEMO_FOLDER = Path("build/demo")
 
-SAVED_QUERIES = PROJECT / "station_data" / "queries"
+SAVED_QUERIES = Path(sample_network.__file__).parent / "queries"
 """The reference queries."""
 
 Engine = Literal["auto", "spark", "inprocess"]
@@ -533,7 +534,7 @@ def demo(
         return read_raster(write_terrain(out), name="elevation")
 
     target = folder if seed == 2007 else folder.with_name(f"{folder.name}-{seed}")
-    rooms = DemoSteps(make, bring, terrain, truth_mean, PROJECT / "station_data" / "queries")
+    rooms = DemoSteps(make, bring, terrain, truth_mean, SAVED_QUERIES)
     with show_stages(quiet=as_json) as notify:
         summary = run_demo(target, rooms, notify)
     if as_json:

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 MOVED: Final[Mapping[str, str]] = {
     "hypergrid.errors": "hypergrid.core.errors",
@@ -59,3 +59,27 @@ def install() -> None:
     if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
         # First, as folders that an older checkout left behind would be found as packages.
         sys.meta_path.insert(0, MovedModules())
+
+
+class FormerNames:
+    """Gives attributes also by the names that they had before."""
+
+    former_names: ClassVar[Mapping[str, str]] = {}
+    """The names that attributes have now, by those that they had."""
+
+    # Seen by type checkers, it would hide every misspelt attribute from them.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as of the attribute
+            """Return what a former name stands for; called where there is no attribute of that name."""
+            kind = type(self)
+            if name not in kind.former_names:
+                # Raises what was raised, also within a property.
+                return object.__getattribute__(self, name)
+            present = kind.former_names[name]
+            warnings.warn(
+                f"{kind.__name__}.{name} is {present} now; the former name ends with the next release",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return getattr(self, present)

@@ -6,7 +6,7 @@ from typing import Final
 
 def _read_version() -> str:
     try:
-        return version("hypergrid")
+        return version("hypergrid-stations")
     except PackageNotFoundError:
         return "0+unknown"
 

@@ -15,8 +15,7 @@ from hypergrid.perspective.tree.operators import (
     Recur,
     Source,
 )
-from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.perspective.tree.surface import Clip, Surface
+from hypergrid.perspective.tree.perspective import Clip, Perspective, Surface
 
 __all__ = [
     "Aggregate", "Base", "Call", "Clip", "Convert", "Interpolate", "InterpolateInTime", "Merge", "Operator",

@@ -18,8 +18,7 @@ from hypergrid.core.times import format_instant, parse_instant
 from hypergrid.interpolation import Comparison, Variogram
 from hypergrid.layers.layer import Layer
 from hypergrid.perspective import Base
-from hypergrid.plots.kinds import FIELD_COLOURS, HALO
-from hypergrid.plots.picture import Picture
+from hypergrid.plots.kinds import FIELD_COLOURS, HALO, Picture
 from hypergrid.plots.variogram import describe_model
 from hypergrid.query import Query, base
 from hypergrid.topology import Grid, grid

@@ -3,12 +3,14 @@
 matplotlib's object interface only: no global state, so that a server's threads can draw.
 """
 
+import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -18,7 +20,23 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.readings import Station
 from hypergrid.core.registry import Registry
 from hypergrid.plots.labels import count_levels, describe_level, is_map, place_names
-from hypergrid.plots.picture import Picture
+
+
+class Picture(Figure):
+    """Drawn in memory: it opens no window, and no list of open figures keeps it."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - those of a figure
+        super().__init__(**options)
+        FigureCanvasAgg(self)
+
+    def png(self) -> bytes:
+        """Return it as a file."""
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+    _repr_png_ = png
+
 
 Draw = Callable[[Figure, Axes, xr.Dataset, Sequence[Station]], str]
 

@@ -10,8 +10,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from hypergrid.interpolation.variograms.fit import VariogramFit
 from hypergrid.interpolation.variograms.variogram import Variogram
-from hypergrid.plots.kinds import HALO
-from hypergrid.plots.picture import Picture
+from hypergrid.plots.kinds import HALO, Picture
 
 MODEL_COLOUR, BINS_COLOUR, DOUBT_COLOUR = "#0072B2", "0.25", "#A03C00"
 """Okabe and Ito's blue, a grey, and a dark vermilion: told apart without colour vision."""

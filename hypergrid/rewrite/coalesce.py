@@ -6,8 +6,7 @@ Exact always: the functions run on the same values in the same order.
 from dataclasses import replace
 
 from hypergrid.perspective.tree.operators import Convert
-from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.perspective.tree.surface import Surface
+from hypergrid.perspective.tree.perspective import Perspective, Surface
 
 
 def coalesce(surface: Surface) -> tuple[Surface, str]:

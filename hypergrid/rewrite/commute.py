@@ -9,8 +9,7 @@ only means commute.
 from dataclasses import replace
 
 from hypergrid.perspective.tree.operators import Aggregate, Interpolate
-from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.perspective.tree.surface import Surface
+from hypergrid.perspective.tree.perspective import Perspective, Surface
 
 
 def commute(surface: Surface) -> tuple[Surface, str]:

@@ -6,8 +6,7 @@ Exact always: a factor of one without an offset returns each value as it is, mis
 from dataclasses import replace
 
 from hypergrid.perspective.tree.operators import Call, Convert
-from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.perspective.tree.surface import Surface
+from hypergrid.perspective.tree.perspective import Perspective, Surface
 
 
 def drop_idle(surface: Surface) -> tuple[Surface, str]:

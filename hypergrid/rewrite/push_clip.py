@@ -16,8 +16,7 @@ from hypergrid.perspective.build.build import select_ranges
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.perspective.sources.interval_spans import has_intervals
 from hypergrid.perspective.tree.operators import Aggregate, Base, Convert
-from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.perspective.tree.surface import Surface
+from hypergrid.perspective.tree.perspective import Perspective, Surface
 from hypergrid.topology import Instants, blocks_of
 
 

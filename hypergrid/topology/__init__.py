@@ -1,10 +1,9 @@
 """Topologies: axes and their products; which cells exist, which cells cover which."""
 
-from hypergrid.topology.axes import PER_UNIT, Instants, Regular, align_axis
+from hypergrid.topology.axes import PER_UNIT, Instants, Regular, align_axis, quanta, usual_spacing_ns
 from hypergrid.topology.bands import Bands
 from hypergrid.topology.bins import Bins, make_bins
 from hypergrid.topology.civil import Calendar, LocalClock, Unit, check_zone
-from hypergrid.topology.coordinates import quanta
 from hypergrid.topology.cover import Cover, cells_inside, cover, is_location_consistent
 from hypergrid.topology.levels import Levels, describe_levels, levels, levels_json
 from hypergrid.topology.periodic import CYCLES, HOUR_OF_DAY, Cycle, Periodic, periodic
@@ -12,7 +11,6 @@ from hypergrid.topology.points import Points, cells_from_json, cells_json, point
 from hypergrid.topology.projection import DISTANCES, Distance, Metres
 from hypergrid.topology.recurring import find_normal_cells
 from hypergrid.topology.space import Grid, SeriesAxis, grid, grid_json
-from hypergrid.topology.spacing import usual_spacing_ns
 from hypergrid.topology.time_axes import (
     TimeAxis,
     TimeCells,

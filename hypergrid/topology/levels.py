@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.topology.axes import Regular, align_axis
+from hypergrid.topology.axes import Regular, align_axis, axis_of, is_count, quanta
 from hypergrid.topology.bins import Bins
-from hypergrid.topology.coordinates import axis_of, is_count, quanta
 
 Levels = Regular | Bins
 """An axis of heights; cells hold their lower edge, not their upper one, and touch but around uneven heights."""

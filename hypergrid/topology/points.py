@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.core.former_names import FormerNames
+from hypergrid.core.moved_modules import FormerNames
 from hypergrid.core.tokens import token
-from hypergrid.topology.axes import PER_UNIT, Quantum, Regular
-from hypergrid.topology.coordinates import quanta
+from hypergrid.topology.axes import PER_UNIT, Quantum, Regular, quanta
 from hypergrid.topology.levels import Levels, levels, levels_json
 from hypergrid.topology.space import Grid, System, grid, grid_json, side_of
 

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.core.former_names import FormerNames
+from hypergrid.core.moved_modules import FormerNames
 from hypergrid.core.readings import Series
 from hypergrid.core.tokens import token
-from hypergrid.topology.axes import PER_UNIT, Quantum, Regular
-from hypergrid.topology.coordinates import axis_of, is_count, quanta
+from hypergrid.topology.axes import PER_UNIT, Quantum, Regular, axis_of, is_count, quanta
 from hypergrid.topology.levels import Levels, levels, levels_json
 
 System = Literal["lonlat", "metres"]

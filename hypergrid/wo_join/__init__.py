@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hypergrid.wo_join.config import KnownParameters
-    from hypergrid.wo_join.faults import BufferFull, KeysDoNotGrow, SpillFailed
     from hypergrid.wo_join.join import WoJoin
     from hypergrid.wo_join.memory.shares import SharedMemory
     from hypergrid.wo_join.monitors import DependentMonitor, Monitors
     from hypergrid.wo_join.pipeline import Pipeline, Stage
-    from hypergrid.wo_join.results import LateTuples, Matches
+    from hypergrid.wo_join.results import BufferFull, KeysDoNotGrow, LateTuples, Matches, SpillFailed
     from hypergrid.wo_join.statistics import JoinStatistics, StreamStatistics
 
 __all__ = [
@@ -31,16 +30,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BufferFull": "faults",
+    "BufferFull": "results",
     "DependentMonitor": "monitors",
-    "KeysDoNotGrow": "faults",
+    "KeysDoNotGrow": "results",
     "KnownParameters": "config",
     "LateTuples": "results",
     "Matches": "results",
     "Monitors": "monitors",
     "Pipeline": "pipeline",
     "SharedMemory": "memory.shares",
-    "SpillFailed": "faults",
+    "SpillFailed": "results",
     "Stage": "pipeline",
     "JoinStatistics": "statistics",
     "StreamStatistics": "statistics",

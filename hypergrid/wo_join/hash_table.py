@@ -6,8 +6,7 @@ meets each entry once; `SHIFT` is how many low bits of a key a bucket spans. Els
 
 import numpy as np
 
-from hypergrid.wo_join.compiled import jit, jit_inline, jit_maker
-from hypergrid.wo_join.hints import index
+from hypergrid.wo_join.compiled import index, jit, jit_inline, jit_maker
 from hypergrid.wo_join.state_layout import (
     AFTER,
     CREATED,

@@ -12,14 +12,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
-from hypergrid.core.former_names import FormerNames
+from hypergrid.core.moved_modules import FormerNames
 from hypergrid.wo_join import kernel, state
 from hypergrid.wo_join.batches import echo_keys, make_batch, make_empty_batch, make_ticks, parse_integers
 from hypergrid.wo_join.config import RARE, SLOT_BYTES, SPILLING, Form, JoinConfig, KnownParameters, Policy, Strategy
-from hypergrid.wo_join.faults import BufferFull, KeysDoNotGrow, SpillFailed
 from hypergrid.wo_join.hash_table import gather_slots, number_rows
 from hypergrid.wo_join.memory.cost import admit, buffer_bounds
-from hypergrid.wo_join.results import LATE_ROWS, Matches, enlarge_output, join_matches, make_output, matches_of
+from hypergrid.wo_join.results import (
+    LATE_ROWS,
+    BufferFull,
+    KeysDoNotGrow,
+    Matches,
+    SpillFailed,
+    enlarge_output,
+    join_matches,
+    make_output,
+    matches_of,
+)
 from hypergrid.wo_join.spilling.reorder_buffer import PIECE, ReorderBuffer, write_join_settings
 from hypergrid.wo_join.state_layout import (
     ALLOWED,

@@ -8,8 +8,7 @@ less the tuple's own.
 
 import numpy as np
 
-from hypergrid.wo_join.compiled import jit, jit_inline
-from hypergrid.wo_join.hints import index, unlikely
+from hypergrid.wo_join.compiled import index, jit, jit_inline, unlikely
 from hypergrid.wo_join.state_layout import (
     ABOVE,
     BUCKETS,

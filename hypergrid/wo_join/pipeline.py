@@ -10,17 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.core.former_names import FormerNames
+from hypergrid.core.moved_modules import FormerNames
 from hypergrid.wo_join import state
 from hypergrid.wo_join.batches import make_batch, make_ticks, parse_keys
 from hypergrid.wo_join.config import KnownParameters, Policy
-from hypergrid.wo_join.faults import BufferFull, KeysDoNotGrow
 from hypergrid.wo_join.hash_table import number_rows
 from hypergrid.wo_join.join import WoJoin
 from hypergrid.wo_join.memory.cost import StreamParameters, admit, combine_parameters, convert_to_key
 from hypergrid.wo_join.memory.shares import MemoryShares, SharedMemory
 from hypergrid.wo_join.monitors import DependentMonitor
-from hypergrid.wo_join.results import LateTuples, Matches
+from hypergrid.wo_join.results import BufferFull, KeysDoNotGrow, LateTuples, Matches
 
 MAGIC = b"HyperGrid pipeline\x00"
 Ints = NDArray[np.int64]

@@ -22,7 +22,7 @@ from ingest.formats.csv_sniffer import Dialect, read_head
 from ingest.formats.encoding import UTF8, to_utf8
 from ingest.formats.file_metadata import FileMetadata, column_of, unit_of, variable_name
 from ingest.formats.strptime import EPOCHS, ISO
-from ingest.formats.time_detection import SHARE, AmbiguousDates, fits
+from ingest.formats.timestamps import SHARE, AmbiguousDates, fits
 
 QARTOD: Final = (("1", 1), ("2", 2), ("3", 3), ("4", 4), ("9", 9))
 """What a column of flags holds where the deployment does not say: the flags themselves."""

@@ -18,7 +18,7 @@ from ingest.formats.column_names import (
     time_columns_among,
 )
 from ingest.formats.encoding import BYTE_ORDER_MARK, UTF8, encoding_of, to_utf8
-from ingest.formats.time_detection import SHARE, recognise_form
+from ingest.formats.timestamps import SHARE, recognise_form
 
 DELIMITERS: Final = (",", ";", "\t", "|", BLANKS)
 """What is tried, in this order."""

@@ -21,9 +21,9 @@ from ingest.batch.staging import Span
 from ingest.deployment.versions import DeploymentVersion, read_versions
 from ingest.sources.spool import durable, reach, segment_name, segments
 from ingest.streaming.assembler import SentMessages
-from ingest.streaming.deployment_history import parse
 from ingest.streaming.restart import first_needed
 from ingest.streaming.row_batch import Dictionary, RowBatch
+from ingest.streaming.spool_decoder import parse_by_version
 from ingest.streaming.stream_commit import (
     DEPLOYMENTS,
     SPOOL,
@@ -188,7 +188,7 @@ class _HistoryReader:
         """Take the records of a spool with after < seq <= upto."""
         while after < upto:
             stop = min(upto, reach(folder, after, most_bytes=BYTES_AT_ONCE))
-            for pieces in parse(folder, after, stop, described):
+            for pieces in parse_by_version(folder, after, stop, described):
                 for piece in pieces:
                     # Who sends a message again gives it the stamp of the first.
                     rows = self._names.setdefault(piece.group, Dictionary()).encode(piece.rows)

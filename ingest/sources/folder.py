@@ -230,14 +230,14 @@ def walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, Pa
             message = f"no file or folder {root}; check the path"
             raise NotFound(message)
         else:
-            for folder, folders, names in os.walk(root):
-                folder_path = Path(folder)
-                folders[:] = sorted(
-                    f for f in folders if not f.startswith(".") and (folder_path / f).resolve() != excluded
-                )
-                for name in sorted(names):
-                    if not name.startswith("."):
-                        yield root, folder_path / name
+            yield from ((root, path) for path in _walk_folder(root, excluded))
+
+
+def _walk_folder(root: Path, excluded: Path | None) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root):
+        folder_path = Path(folder)
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and (folder_path / f).resolve() != excluded)
+        yield from (folder_path / name for name in sorted(names) if not name.startswith("."))
 
 
 def find_deployment(paths: Sequence[Path]) -> Path | None:

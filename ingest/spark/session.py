@@ -27,6 +27,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
+import hypergrid
 from hypergrid.core.errors import NotFound
 from ingest.spark.java import find_java, make_home, start_options
 
@@ -35,7 +36,8 @@ DRIVER_MEMORY = "1g"
 
 LOOPBACK = "127.0.0.1"
 
-_PROJECT = str(Path(__file__).resolve().parents[2])
+_IMPORTED_FROM = str(Path(hypergrid.__file__).resolve().parents[1])
+"""A checkout, or where a wheel was installed."""
 _PATIENCE_S = 10.0
 GONE = (Py4JError, OSError)
 """What asking a JVM that died raises."""
@@ -108,7 +110,7 @@ def session(
         settings |= {
             # Executors import what the driver imports, wherever that lies; one thread a task, as tasks share the cores.
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(
-                path for path in (_PROJECT, os.environ.get("PYTHONPATH")) if path
+                path for path in (_IMPORTED_FROM, os.environ.get("PYTHONPATH")) if path
             ),
             "spark.executorEnv.NUMBA_NUM_THREADS": "1",
             "spark.executor.memory": DRIVER_MEMORY,

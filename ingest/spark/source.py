@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from ingest.deployment.versions import read_versions
 from ingest.sources.spool import durable, reach, segments, spans
-from ingest.streaming.deployment_history import parse
+from ingest.streaming.spool_decoder import parse_by_version
 
 SCHEMA = "grp string, content binary"
 """A group of stations, and a `Piece` or a `MicroBatch` of it as bytes."""
@@ -62,7 +62,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: D102
         assert isinstance(partition, SpoolSpan)
         pa.set_cpu_count(1)
-        for pieces in parse(self._spool, partition.after, partition.upto, read_versions(self._deployed)):
+        for pieces in parse_by_version(self._spool, partition.after, partition.upto, read_versions(self._deployed)):
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array([piece.group for piece in pieces], pa.string()),

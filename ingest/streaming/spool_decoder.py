@@ -19,6 +19,7 @@ from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import Variable
 from ingest.batch.metadata_merge import column_of
 from ingest.deployment.deployment_file import Column, Deployment, Feed
+from ingest.deployment.versions import DeploymentVersion, split_by_version
 from ingest.formats import FORMATS, DocumentFormat, Layout, Parsed, Unreadable
 from ingest.formats.base import TEXT_MOST, VALUE, ReadOptions
 from ingest.formats.messages import parse_texts
@@ -106,6 +107,24 @@ def parse_span(folder: Path, after: int, upto: int, deployment: Deployment) -> l
     """Parse the records of a spool with after < seq <= upto into a piece for each group."""
     pieces = parse_records(frames(folder, after, upto), deployment)
     return [replace(piece, after=after, upto=upto) for piece in pieces]
+
+
+def parse_by_version(
+    spool: Path, after: int, upto: int, versions: list[DeploymentVersion]
+) -> Iterator[list[DecodedPiece]]:
+    """Parse the records of a spool with after < seq <= upto, each by its deployment, into pieces for each group.
+
+    So a replay reads as before. Groups of a deployment before, which nothing comes of any more, get pieces that close
+    what they hold.
+    """
+    for start, stop, deployment in split_by_version(versions, after, upto):
+        pieces = parse_span(spool, start, stop, deployment)
+        before = [name for version in versions if version.first <= stop for name in groups_of(version.deployment)]
+        gone = dict.fromkeys(name for name in before if name not in groups_of(deployment))
+        clock = pieces[0].clock
+        # Until the first tick nothing tells when they are closed.
+        closing = ClockTicks(clock.seq[:1], clock.clock_ns[:1], np.ones(min(1, len(clock.seq)), np.bool_))
+        yield [*pieces, *(DecodedPiece(name, RowBatch.empty(), closing, start, stop) for name in gone)]
 
 
 def parse_records(batches: Iterable[pa.RecordBatch], deployment: Deployment) -> list[DecodedPiece]:

@@ -12,13 +12,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import xarray as xr
 
 from hypergrid.analysis.geostatistics import at_stations
-from hypergrid.core.errors import Cancelled
+from hypergrid.core.errors import Cancelled, InvalidQuery
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import Part, Plan, free_bytes
 from hypergrid.execution.planning.explain import projected_s
@@ -39,9 +39,7 @@ from queries.jobs.records import (
     RunnerStatistics,
     unknown_job,
 )
-from queries.jobs.result_cache import ResultCache
 from queries.jobs.run import Event, Listener, QueryRun
-from queries.jobs.worker import answer
 
 _LOG: Final = logging.getLogger(__name__)
 _PASSING_BYTES: Final = 256 << 20
@@ -624,3 +622,101 @@ def _not_ready_message(job: Job) -> str:
         "cancelled": "it was stopped; post it again",
     }
     return f"query {job.id} is {job.state} and has nothing to show; {remedy.get(job.state, 'ask again')}"
+
+
+@dataclass(frozen=True)
+class ResultCacheStatistics:
+    """What a shelf holds."""
+
+    results: int
+    held_bytes: int
+    limit_bytes: int
+    evicted: int
+    """Results dropped since the start."""
+
+
+class ResultCache:
+    """Keeps results by key within a count and a size; not locked, its owner does that.
+
+    Parameters
+    ----------
+    limit
+        Most results to keep.
+    limit_bytes
+        Most memory for all of them [bytes]. A larger one is kept until the next comes: its reader is waiting.
+    """
+
+    def __init__(self, *, limit: int, limit_bytes: int) -> None:
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._kept: OrderedDict[str, xr.Dataset] = OrderedDict()
+        self._evicted = 0
+
+    def put(self, key: str, dataset: xr.Dataset) -> list[str]:
+        """Keep a result; return the keys of those that left for it, oldest first."""
+        self._kept[key] = dataset
+        left = []
+        while len(self._kept) > 1 and (len(self._kept) > self._limit or self._bytes() > self._limit_bytes):
+            oldest, _ = self._kept.popitem(last=False)
+            left.append(oldest)
+        self._evicted += len(left)
+        return left
+
+    def get(self, key: str) -> xr.Dataset | None:
+        """Return a result, None where it is not kept."""
+        return self._kept.get(key)
+
+    def drop(self, key: str) -> None:
+        """Forget a result that nobody can ask for any more."""
+        self._kept.pop(key, None)
+
+    def statistics(self) -> ResultCacheStatistics:
+        """Return what is held now."""
+        return ResultCacheStatistics(len(self._kept), self._bytes(), self._limit_bytes, self._evicted)
+
+    def _bytes(self) -> int:
+        return sum(dataset.nbytes for dataset in self._kept.values())
+
+
+def answer(
+    query: Query,
+    stop: threading.Event,
+    *,
+    order: Order = "coarse_to_fine",
+    allowed_bytes: int | None,
+    on_refinement: Callable[[Refinement], None],
+) -> xr.Dataset:
+    """Compute the surface of a query.
+
+    Parameters
+    ----------
+    query
+        What `archive.query` returns.
+    stop
+        Looked at before each block; once set, no further block is computed.
+    order
+        Which cells come first.
+    allowed_bytes
+        Most memory that the run may hold [bytes]; None: half of what is free.
+    on_refinement
+        Called with each refinement, after its block.
+
+    Raises
+    ------
+    Cancelled
+        `stop` was set.
+    HyperGridError
+        What the engine raises.
+    """
+    latest = None
+    for latest in query.refine(order=order, allowed_bytes=allowed_bytes):
+        if stop.is_set():
+            break
+        on_refinement(latest)
+    if stop.is_set():
+        message = "the query was stopped between two blocks"
+        raise Cancelled(message)
+    if latest is None:
+        message = "the surface of the query has no cells; widen its clip or its grid"
+        raise InvalidQuery(message)
+    return latest.dataset()

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from queries.scheduling.fragmentation import Rule
-from queries.scheduling.job_tree import JobTree
+from queries.scheduling.job_tree import JobTree, Rule
 from queries.scheduling.strategy import NEVER_S, StrategyStatistics, Work
 
 ROUNDING_S = 1e-9

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from queries.scheduling.fragmentation import Cut, Fragment
-from queries.scheduling.job_tree import JobTree
+from queries.scheduling.job_tree import Cut, Fragment, JobTree
 
 NEVER_S = float("inf")
 

@@ -1,14 +1,16 @@
 """What one snapshot asks of the standing queries: found once for all that stand on one surface."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import xarray as xr
 
 from hypergrid.archive import Change, diff_from_log
-from hypergrid.core.errors import HyperGridError, NotFound
+from hypergrid.core.errors import HyperGridError, NotFound, TooLarge
 from hypergrid.core.tokens import token
+from hypergrid.execution.planning.plan import free_bytes
+from hypergrid.perspective import Perspective
 from hypergrid.perspective.build.plan_memo import PlanMemo
 from hypergrid.query import OpenArchive
 from queries.jobs.records import NotReady
@@ -194,3 +196,32 @@ def _collect_needs(standing: Mapping[str, StandingState]) -> dict[str, Condition
             max(own.memory_ns, others.memory_ns), min(own.since_ns, others.since_ns), min(behind) if behind else None
         )
     return needs
+
+
+SMALL_BYTES: Final = 1 << 26
+"""Below it nobody looks what is free [bytes]."""
+CELL_BYTES: Final = 16
+"""A value and a count."""
+REMEDY: Final = "give it a window or a clip in time, a coarser step or a smaller grid"
+
+
+def refuse_large(name: str, parts: Iterable[Perspective]) -> None:
+    """Refuse surfaces, computed at once, that need more than half of the memory that is free.
+
+    Raises
+    ------
+    TooLarge
+        Their steps, all held at once, project more; both numbers are told.
+    """
+    projected = sum(projected_bytes(part) for part in parts)
+    if projected <= SMALL_BYTES:
+        return
+    allowed = free_bytes() // 2
+    if projected > allowed:
+        label = f"standing query {name!r}"
+        raise TooLarge(label, "bytes of memory", projected, allowed, REMEDY)
+
+
+def projected_bytes(node: Perspective) -> int:
+    """Return what the cells of a chain take, all steps held at once [bytes]."""
+    return sum(CELL_BYTES * item.topology.count for item in node.list_chain() if not item.holds_readings)

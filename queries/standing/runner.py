@@ -34,13 +34,19 @@ from queries.standing import results
 from queries.standing.alert_evaluation import evaluate_condition, evaluate_liveness
 from queries.standing.conditions import Listening, Silent
 from queries.standing.incremental_tasks import RowCache
-from queries.standing.memory_limits import refuse_large
-from queries.standing.pinned_evaluation import PinnedEvaluation, pin_interrupted, pin_query
-from queries.standing.planning import FIRST_PAUSE_S, Planner, StandingState
+from queries.standing.planning import FIRST_PAUSE_S, Planner, StandingState, refuse_large
 from queries.standing.repository import Alert, EvaluationResult, StandingStore
-from queries.standing.runner_metrics import EWMA_WEIGHT, FAIRNESS_SHARE, RunnerMetrics
+from queries.standing.results import PinnedEvaluation, pin_interrupted, pin_query
 from queries.standing.shared_steps import EvaluationStep, SnapshotEvaluation, make_datasets, take_latest
-from queries.standing.statistics import Listeners, StandingStatistics, StandingStatus, StandingUpdate
+from queries.standing.statistics import (
+    EWMA_WEIGHT,
+    FAIRNESS_SHARE,
+    Listeners,
+    RunnerMetrics,
+    StandingStatistics,
+    StandingStatus,
+    StandingUpdate,
+)
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from hypergrid.query import OpenArchive
 from queries.jobs.records import NotReady
 from queries.standing import incremental_tasks
 from queries.standing.definition import Definition, definition_from_json
-from queries.standing.memory_limits import refuse_large
 from queries.standing.notifications import NotificationWorkers, make_senders, webhook_secret
+from queries.standing.planning import refuse_large
 from queries.standing.repository import (
     FILE,
     FOLDER,

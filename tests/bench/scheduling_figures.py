@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from queries.scheduling.batching import Batching, FixedInterval, FixedLength, Intelligent, Single
-from queries.scheduling.fragmentation import Rule
+from queries.scheduling.job_tree import Rule
 from queries.scheduling.ordered import Ordered
 from queries.scheduling.strategies import make_deadline_dominant, make_profit_dominant, make_strategy
 from tests.bench.kriging_figures import Tell

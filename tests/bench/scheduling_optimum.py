@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from queries.scheduling.fragmentation import find_horn_fragments, find_printed_fragments
+from queries.scheduling.job_tree import find_horn_fragments, find_printed_fragments
 from tests.bench.kriging_figures import Tell
 from tests.bench.scheduling_cases import Sizes
 from tests.queries.scheduling.trees import best_by_programme, earned_by, random_tree

@@ -13,8 +13,7 @@ import pytest
 import viz
 from hypergrid.query import Query
 from queries.jobs.run import QueryRun
-from queries.jobs.runner import Runner
-from queries.jobs.worker import answer
+from queries.jobs.runner import Runner, answer
 from tests.bench.bench_orders import CASES, NAMES, PICTURES, SHARES, Curve, measure, served, tables, told, whole
 from tests.bench.hypergrid_cases import Sample, Sizes, sample
 from tests.bench.orders_pictures import table, write

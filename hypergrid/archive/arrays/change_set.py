@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
+import icechunk
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive.arrays.attributes import Json
 from hypergrid.archive.arrays.cells import Slices, split_consecutive, unique_numbers
+from hypergrid.archive.arrays.records import Snapshot
 
 KINDS: Final = ("new", "replaced", "flags")
 """How readings change: they are new, replace others, or have another flag."""
@@ -66,3 +69,21 @@ def _join_runs(runs: Runs) -> Runs:
     kept = np.sort(np.argsort(-gaps, kind="stable")[: MAX_RUNS - 1])
     edges = [0, *(kept + 1).tolist(), len(runs)]
     return [(runs[first][0], runs[stop - 1][1]) for first, stop in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def read_snapshot(info: icechunk.SnapshotInfo) -> Snapshot | None:
+    """Return the record of a commit; None for Icechunk's own first snapshot, before the archive had its tables."""
+    metadata = _sort_content(info.metadata)
+    if "time_ns" not in metadata:
+        return None
+    return Snapshot(info.id, int(metadata.pop("time_ns")), info.message, MappingProxyType(metadata))
+
+
+def _sort_content(content: Any) -> Any:  # noqa: ANN401 - as of JSON
+    """Return metadata sorted by key: Icechunk gives them in an order that differs from process to process."""
+    return {key: _sort_content(content[key]) for key in sorted(content)} if isinstance(content, Mapping) else content
+
+
+def commit_metadata(now_ns: int, content: dict[str, object]) -> dict[str, object]:
+    """Return what a commit says of itself, with the time of the committer's clock."""
+    return {"time_ns": int(now_ns), **content}

@@ -14,7 +14,7 @@ Each layout is a step of its own: one from 3 to 4 would follow here.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -114,14 +114,20 @@ def upgrade(
         before = read_identity(folder)
         repository = open_storage(folder, before.store).open()
         if before.version != VERSION:
-            with ExitStack() as stack:
-                for name, writer in WRITERS.items():
-                    if (folder / name).exists():
-                        stack.enter_context(wait_for_lock(folder / name, on_wait=partial(_refuse, folder, writer)))
+            with _keep_writers_out(folder):
                 return _UpgradeRun(folder, before, repository, now_ns, compare, progress).run()
         if is_left := WORKING in repository.list_branches():
             repository.delete_branch(WORKING)
         return LayoutUpgrade(str(folder), VERSION, VERSION, repository.lookup_branch(BRANCH), 0, resumed=is_left)
+
+
+@contextmanager
+def _keep_writers_out(folder: Path) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, writer in WRITERS.items():
+            if (folder / name).exists():
+                stack.enter_context(wait_for_lock(folder / name, on_wait=partial(_refuse, folder, writer)))
+        yield
 
 
 def _refuse(folder: Path, label: str) -> None:

@@ -11,7 +11,7 @@ from hypergrid.interpolation.solvers.trend import ELEVATION
 from hypergrid.perspective import Base, Convert, Merge, Perspective
 from hypergrid.perspective.functions.rows import CellPlaces
 from hypergrid.perspective.functions.user_function_calls import Fault
-from hypergrid.perspective.sources.station_matching import find_columns
+from hypergrid.perspective.sources.series_selection import find_columns
 from hypergrid.topology import Bins, Grid, Points, Regular, SeriesAxis
 
 Floats = NDArray[np.float64]

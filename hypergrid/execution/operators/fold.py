@@ -6,9 +6,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.perspective.functions.aggregate_formulas import States
+from hypergrid.perspective.functions.aggregate_formulas import Listing, RaggedCells, States, ValueInstants, split_pieces
 from hypergrid.perspective.functions.aggregates import AggregateRow, FoldedNumber
-from hypergrid.perspective.functions.ragged import Listing, RaggedCells, ValueInstants, split_pieces
 from hypergrid.perspective.functions.user_function_calls import Fault
 
 Number = TypeVar("Number", np.float64, np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.tokens import token
-from hypergrid.execution.diagnostics.space_cover import SpaceCover
+from hypergrid.execution.diagnostics.missing_values import SpaceCover
 from hypergrid.execution.operators.cells import Cells, mask_uncovered
 from hypergrid.execution.operators.counters import instants_of_cells, prepare_cells
 from hypergrid.execution.operators.fold import (
@@ -23,9 +23,8 @@ from hypergrid.execution.operators.fold import (
     point_hashes,
 )
 from hypergrid.execution.operators.stations import series_keys
-from hypergrid.perspective.functions.aggregate_formulas import States
+from hypergrid.perspective.functions.aggregate_formulas import Listing, States, split_pieces
 from hypergrid.perspective.functions.aggregates import AggregateRow
-from hypergrid.perspective.functions.ragged import Listing, split_pieces
 from hypergrid.perspective.tree.operators import Aggregate
 from hypergrid.topology import (
     PER_UNIT,

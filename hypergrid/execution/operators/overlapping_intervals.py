@@ -19,9 +19,8 @@ from hypergrid.core.medians import medians_by_group
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS, format_duration
 from hypergrid.topology import TimeCells, blocks_of
-from hypergrid.topology.axes import Regular
+from hypergrid.topology.axes import AGREEING, AGREEMENT, Regular
 from hypergrid.topology.bins import civil_day_ns
-from hypergrid.topology.spacing import AGREEING, AGREEMENT
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

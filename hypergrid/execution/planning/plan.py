@@ -1,6 +1,7 @@
 """A plan: what a run will compute, in how many blocks, and what that costs, known before it starts."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Final
@@ -8,16 +9,15 @@ from typing import Final
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
-from hypergrid.execution.operators.pieces import estimate_readings, is_read_in_pieces
+from hypergrid.execution.operators.pieces import all_in_pieces, estimate_readings, is_read_in_pieces
 from hypergrid.execution.operators.pieces import projected_bytes as reading_bytes
-from hypergrid.execution.planning import remedies
 from hypergrid.execution.planning.cost_trials import reading_ns
 from hypergrid.execution.planning.dependencies import find_all_needed
-from hypergrid.execution.planning.hybrid_k import StepCost, list_candidates, mean_response_s, sort_candidates
 from hypergrid.execution.planning.measured import MEASUREMENTS
 from hypergrid.execution.planning.strategy import (
     Strategy,
     StrategyOption,
+    commutes,
     count_at_stations,
     list_materialised,
     parse_strategy,
@@ -32,10 +32,10 @@ from hypergrid.interpolation.methods.in_time import CELLS_AT_ONCE
 from hypergrid.interpolation.solvers.field import PIECE_PAIRS
 from hypergrid.perspective import Aggregate, Interpolate, InterpolateInTime, Perspective, Recur, Surface
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates
+from hypergrid.perspective.functions.aggregate_formulas import LISTED_AT_ONCE
 from hypergrid.perspective.functions.aggregates import AggregateRow
-from hypergrid.perspective.functions.ragged import LISTED_AT_ONCE
 from hypergrid.rewrite import RULES, RewriteResult, Rule, rewrite
-from hypergrid.topology import Bands, Grid, Periodic, SeriesAxis, ZoneCells
+from hypergrid.topology import Bands, Grid, Periodic, Points, SeriesAxis, ZoneCells
 
 BLOCK_BYTES: Final = 32 * 2**20
 """What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
@@ -122,8 +122,8 @@ class Plan:
         beside = self.projected_bytes - sum(sizes)
         number = int(np.argmax(sizes))
         if beside > sizes[number]:
-            return remedies.advise_on_result(self.surface, beside)
-        return remedies.advise_on_step(self.surface, number, self.steps[number].what, sizes[number])
+            return advise_on_result(self.surface, beside)
+        return advise_on_step(self.surface, number, self.steps[number].what, sizes[number])
 
 
 def _check_allowed(allowed_bytes: object) -> None:
@@ -562,3 +562,124 @@ def _listed_bytes(node: Perspective, row: AggregateRow, block: int, rows: _TimeC
 
 def _count_values(node: Perspective, block: int, rows: int) -> int:
     return rows * (node.topology.space.count if _is_at_stations(node) else block)
+
+
+def advise_on_result(final: Perspective, held: int) -> str:
+    """Return what to do about a result, and what is put together for it, that take so many bytes."""
+    coarser = {Grid: "a coarser or smaller grid", Points: "fewer points"}.get(
+        type(final.topology.space), "longer time cells"
+    )
+    return (
+        f"the result itself takes {held:,} of them: write it block by block (.to_zarr, -o out.zarr), or ask for "
+        f"{coarser} or a shorter time"
+    )
+
+
+def advise_on_step(final: Perspective, number: int, what: str, held: int) -> str:
+    """Return what to do about a step of a chain that takes so many bytes.
+
+    Parameters
+    ----------
+    number, what
+        The step as `explain()` counts it, and in its words.
+    """
+    return f"step {number}, {what}, takes {held:,} of them: {_advise_on_operator(final, final.list_chain()[number])}"
+
+
+def _advise_on_operator(final: Perspective, node: Perspective) -> str:
+    operator = node.operator
+    if node.holds_readings:
+        if all_in_pieces(final, node):
+            return (
+                "it holds the readings of cells that are not complete; ask for shorter time cells, a shorter time "
+                "(.clip), or fewer series (.select)"
+            )
+        return (
+            "it holds all readings at once; ask for a shorter time (.clip) or fewer series (.select), or let "
+            "`hypergrid reprocess ARCHIVE --queries FILE -o OUT` answer it in parts of the time"
+        )
+    if isinstance(operator, Interpolate):
+        stations = node.source.topology.space.count
+        if 2 * system_bytes(node) > 8 * node.topology.count:
+            by_slice = getattr(operator.arguments.get("variogram"), "by", "all") == "slice"
+            if not by_slice and not operator.is_linear(stations):
+                return "ask for fewer neighbours, a smaller radius, fewer stations (.select) or fewer cells"
+            once = "fit the variogram once for all slices (variogram='fit'), " if by_slice else ""
+            return (
+                f"the system of its {stations:,} stations does not depend on the grid; {once}krige from the nearest "
+                "stations (neighbours=20), or use fewer of them (.select, ignore_beyond_m)"
+            )
+        return "ask for fewer cells (a coarser step, a smaller grid, a shorter time), or write it to a store (.to_zarr)"
+    if isinstance(operator, Aggregate) and not operator.row.decomposable:
+        return "it holds all values of a cell at once; ask for a shorter time, shorter time cells or a smaller grid"
+    return "ask for fewer cells (a coarser step, a smaller grid, a shorter time)"
+
+
+# Mean response times of hybrid-k, as far as they are known before a run (thesis 5.7.2.2, equations 5.8 and 5.9).
+#
+# What is materialised is waited for by every cell: its cost, times its density where holes are skipped. What is pulled
+# comes with the boxes: a cell waits for half of it, with boxes of one cell (n + 1) / 2n of it. Two things that the
+# thesis leaves out are counted: boxes of many cells (one box is waited for as a whole), and perspectives below an
+# interpolation, of which the first places need every station: all is done after the first pass over time.
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Of one perspective."""
+
+    seconds: float
+    """Of all its cells [s]."""
+    density: float = 1.0
+    """Share of its cells that hold a value."""
+
+
+def mean_response_s(surface: Perspective, costs: Mapping[str, StepCost], k: int, *, blocks: int, boxes: int) -> float:
+    """Return the mean time until a cell of the surface is there [s].
+
+    Parameters
+    ----------
+    surface
+        What is computed.
+    costs
+        By token.
+    k
+        Perspectives of the path that are materialised.
+    blocks, boxes
+        Blocks of places, and boxes in time of each.
+    """
+    whole = sum(costs[item.token].density * costs[item.token].seconds for item in list_materialised(surface, k))
+    drawn = pulled(surface, k)
+    few = {item.source.token: item for item in drawn if commutes(item)}
+    total = blocks * boxes
+    spread = 0.0
+    for item in drawn:
+        seconds = costs[item.token].seconds
+        if item.token in few:
+            # Interpolated once an aggregated cell, and not once a slice.
+            seconds *= few[item.token].topology.time.count / item.topology.time.count
+        if isinstance(item.topology.space, SeriesAxis):
+            share = ((boxes + 1) / 2 + (blocks - 1) * boxes) / total
+        else:
+            share = (total + 1) / (2 * total)
+        spread += seconds * share
+    return whole + spread
+
+
+def sort_candidates(surface: Perspective, response_s: Mapping[int, float]) -> list[int]:
+    """Return the candidates, the least response first; alike ones as near as may be to all that lies at stations.
+
+    What is at stations is small and every block of places needs it; a map held as a whole only takes memory.
+    """
+    usual = count_at_stations(surface)
+    return sorted(response_s, key=lambda k: (float(f"{response_s[k]:.9g}"), abs(k - usual), k))
+
+
+def list_candidates(surface: Perspective) -> list[int]:
+    """Return every k that is worth a comparison.
+
+    Where an aggregate is taken at the stations, the slices below it are never made; to materialise them would be to
+    make them all, ten times the work, which an earlier first block does not outweigh.
+    """
+    never_made = {item.source.token for item in surface.list_chain() if commutes(item)}
+    every = range(len(path(surface)) + 1)
+    return [k for k in every if not never_made & {item.token for item in list_materialised(surface, k)}]

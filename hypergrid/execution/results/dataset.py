@@ -14,16 +14,17 @@ from hypergrid.core.geodesy import RADIUS_M
 from hypergrid.core.times import format_instant
 from hypergrid.core.units import to_cf
 from hypergrid.core.version import VERSION
-from hypergrid.execution.diagnostics.coverage_notes import note_all_missing
 from hypergrid.execution.diagnostics.missing_values import coverage_of
+from hypergrid.execution.diagnostics.run_notes import note_all_missing
 from hypergrid.execution.planning.time_coordinates import describe_time_cells, format_cell_methods, time_coords
 from hypergrid.execution.planning.value_names import format_functions, format_parameters, value_names
-from hypergrid.execution.results.variance_attributes import variance_attributes
 from hypergrid.execution.running.run import Outcome
+from hypergrid.interpolation import Variogram
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, QuerySpec, Recur
 from hypergrid.perspective.build.aggregate_checks import describe_odd_cells, explain_unknown_coverage
-from hypergrid.perspective.build.overlapping_values import describe_overlap
+from hypergrid.perspective.build.data_sources import describe_overlap
 from hypergrid.perspective.build.station_projection import place_stations
+from hypergrid.perspective.build.uncertainty_spec import split_aggregates
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.topology import Bands, Bins, Grid, Points, SeriesAxis, Space, ZoneCells, changes_cells
 
@@ -358,4 +359,36 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
         notes.append(f"{share:.1%} of the cells lie outside the stations' range of elevation (extrapolated)")
     if notes:
         attributes["comment"] = "; ".join(notes)
+    return attributes
+
+
+def variance_attributes(surface: Perspective, correlation: str) -> dict[str, str]:
+    """Return the attributes of a surface's variance: of what value, over what, and by which correlation in time.
+
+    Parameters
+    ----------
+    surface
+        What was computed.
+    correlation
+        Which correlation between slices was used; empty where none was needed.
+    """
+    below, aggregates = split_aggregates(surface)
+    operator = below.operator
+    given = operator.arguments if isinstance(operator, Interpolate) else {}
+    model = given.get("variogram")
+    is_block = given.get("support") == "block"
+    is_noise = isinstance(model, Variogram) and model.nugget_is == "measurement error" and model.nugget > 0
+    noise_free = is_noise and (is_block or given.get("variance_of") == "noise-free")
+    value = "noise-free value" if noise_free else "observable value"
+    steps = [item.operator for item in aggregates if isinstance(item.operator, Aggregate)]
+    over = [f"{step.function} over {', '.join(step.dimensions)}" for step in steps]
+    of = f"the {', then '.join(over)}, of the {value}" if over else f"the {value}"
+    attributes = {
+        "long_name": f"kriging variance of {of}",
+        "units": f"({to_cf(surface.unit)})2",
+        "variance_of": value,
+        "support": "mean of a cell" if is_block else "point at a cell's centre",
+    }
+    if correlation:
+        attributes["temporal_correlation"] = correlation
     return attributes

@@ -16,30 +16,28 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.pacing import give_way
 from hypergrid.core.readings import Readings
 from hypergrid.core.tokens import token
-from hypergrid.execution.diagnostics.coverage_notes import note_unlike_bands
 from hypergrid.execution.diagnostics.missing_values import replace_infinite
-from hypergrid.execution.diagnostics.run_notes import RunDiagnostics
+from hypergrid.execution.diagnostics.run_notes import RunDiagnostics, note_unlike_bands
 from hypergrid.execution.operators.array_readings import count_by_interval, readings_of
 from hypergrid.execution.operators.cells import Cells, select_times
 from hypergrid.execution.operators.counters import note_of_cells, prepare_readings
 from hypergrid.execution.operators.elementwise import convert_values, locate_values, merge_sources, select_places
-from hypergrid.execution.operators.field_cache import FieldCache, FieldNetwork
 from hypergrid.execution.operators.grids import aggregate_cells, cover_space, space_keys
 from hypergrid.execution.operators.instants import interpolate_at_instants, order_cells, order_readings
-from hypergrid.execution.operators.interpolation_inputs import (
-    covariates_of,
-    prepare_interpolation,
-    stations_of,
-    targets_of,
-)
 from hypergrid.execution.operators.interpolations import (
+    FieldCache,
+    FieldNetwork,
     count_stations_used,
+    covariates_of,
     field_key,
     get_grid,
     is_by_slice,
     make_layer_lookup,
     mask_reach,
     note_prefix,
+    prepare_interpolation,
+    stations_of,
+    targets_of,
 )
 from hypergrid.execution.operators.intervals import IntervalNotes, note_intervals
 from hypergrid.execution.operators.pieces import PiecewiseAggregate, is_read_in_pieces
@@ -55,8 +53,8 @@ from hypergrid.interpolation import Field, Targets
 from hypergrid.interpolation.local.field import LocalField
 from hypergrid.interpolation.methods.detrended import DetrendedField, DetrendedKriging
 from hypergrid.interpolation.methods.extrapolation import relative_leverage
-from hypergrid.interpolation.methods.field_subset import field_of
 from hypergrid.interpolation.methods.in_time import KnownReadings
+from hypergrid.interpolation.methods.station_selection import field_of
 from hypergrid.interpolation.solvers.field import KrigingField
 from hypergrid.interpolation.solvers.trend import ELEVATION
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective, Recur

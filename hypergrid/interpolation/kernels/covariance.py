@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from hypergrid.interpolation.points.distance import separations
 from hypergrid.interpolation.variograms.models import matern_factor
-from hypergrid.interpolation.variograms.structure import Structure
-from hypergrid.interpolation.variograms.variogram import Variogram
+from hypergrid.interpolation.variograms.variogram import Structure, Variogram
 
 Floats = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ numba takes half a second to import. Only what is worth it imports this module, 
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -110,18 +110,22 @@ def share(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     helpers = Helpers() if is_paced() else None
     try:
         with one_thread():
-            pool = _threads.get_pool()
-            futures = [
-                pool.submit(work, piece) if helpers is None else pool.submit(helpers.run, work, piece)
-                for piece in listed
-            ]
-            try:
-                for future in futures:
-                    future.result() if helpers is None else helpers.wait_for(future)
-            finally:
-                # After an error nobody wants the rest; what runs already ends before the caller's arrays go.
-                for future in futures:
-                    if not future.cancel():
-                        future.exception()
+            _run_on_pool(_threads.get_pool(), work, listed, helpers)
     finally:
         turn.release()
+
+
+def _run_on_pool(
+    pool: ThreadPoolExecutor, work: Callable[[Piece], None], pieces: Sequence[Piece], helpers: Helpers | None
+) -> None:
+    futures = [
+        pool.submit(work, piece) if helpers is None else pool.submit(helpers.run, work, piece) for piece in pieces
+    ]
+    try:
+        for future in futures:
+            future.result() if helpers is None else helpers.wait_for(future)
+    finally:
+        # After an error nobody wants the rest; what runs already ends before the caller's arrays go.
+        for future in futures:
+            if not future.cancel():
+                future.exception()

@@ -16,8 +16,7 @@ from hypergrid.interpolation.local.neighbourhood import Neighbourhood
 from hypergrid.interpolation.local.numpy_backend import choose
 from hypergrid.interpolation.points.points import Targets
 from hypergrid.interpolation.solvers.field import KrigingField
-from hypergrid.interpolation.variograms.validity import is_valid_on_sphere
-from hypergrid.interpolation.variograms.variogram import Variogram
+from hypergrid.interpolation.variograms.variogram import Variogram, is_valid_on_sphere
 
 Floats = NDArray[np.float64]
 

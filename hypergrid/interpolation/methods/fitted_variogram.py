@@ -23,8 +23,7 @@ from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.trend import ROUNDING, subtract_trend
 from hypergrid.interpolation.variograms.fit import fit_variogram
 from hypergrid.interpolation.variograms.models import MODELS
-from hypergrid.interpolation.variograms.validity import check_validity
-from hypergrid.interpolation.variograms.variogram import NuggetIs, Variogram, parse_variogram
+from hypergrid.interpolation.variograms.variogram import NuggetIs, Variogram, check_validity, parse_variogram
 from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 
 Floats = NDArray[np.float64]

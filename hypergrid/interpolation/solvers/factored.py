@@ -26,11 +26,11 @@ from hypergrid.interpolation.kernels.covariance import negative_semivariance
 from hypergrid.interpolation.kernels.tiled_cholesky import (
     decompose,
     invert,
+    multiply,
     norm_of_inverse,
     solve,
     solve_lower,
 )
-from hypergrid.interpolation.kernels.tiles import multiply
 from hypergrid.interpolation.solvers.system import MAX_ROUNDING, KrigingSystem
 
 Floats = NDArray[np.float64]

@@ -19,8 +19,7 @@ from hypergrid.core.blas import threads_for
 from hypergrid.core.errors import SingularSystem
 from hypergrid.core.pacing import give_way, ranges
 from hypergrid.interpolation.kernels.covariance import FEW_COLUMNS, WORTH_COMPILED
-from hypergrid.interpolation.kernels.tiled_cholesky import decompose, solve
-from hypergrid.interpolation.kernels.tiles import TILE, multiply
+from hypergrid.interpolation.kernels.tiled_cholesky import TILE, decompose, multiply, solve
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.drift import Drift
 from hypergrid.interpolation.solvers.factored import FactoredSystem

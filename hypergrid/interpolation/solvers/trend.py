@@ -70,7 +70,7 @@ class Trend:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether the values of all slices together decide which trend it is, or none (`trend_choice.py`)."""
+        """Whether the values of all slices together decide which trend it is, or none (`detrended.py`)."""
         return self.kind == "auto"
 
     def __str__(self) -> str:

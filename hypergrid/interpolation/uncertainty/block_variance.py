@@ -15,7 +15,7 @@ import scipy  # its parts load when they are used: most queries need none of the
 from numpy.typing import NDArray
 
 from hypergrid.core.pacing import give_way
-from hypergrid.interpolation.kernels.tiles import multiply
+from hypergrid.interpolation.kernels.tiled_cholesky import multiply
 from hypergrid.interpolation.points.distance import separations
 from hypergrid.interpolation.points.points import Targets
 from hypergrid.interpolation.solvers.field import KrigingField

@@ -17,19 +17,155 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.parameters import bind
+from hypergrid.interpolation.methods.detrended import keeps_variance
 from hypergrid.interpolation.methods.registry import METHODS
+from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.points.samples import Samples
-from hypergrid.interpolation.validation.folds import spatial_folds, time_folds
-from hypergrid.interpolation.validation.leave_one_out import (
-    Estimates,
-    has_closed_form,
-    leave_out,
-    leave_out_in_closed_form,
-)
+from hypergrid.interpolation.solvers.field import KrigingField
+from hypergrid.interpolation.solvers.masks import group_masks
+from hypergrid.interpolation.solvers.system import invert
+from hypergrid.interpolation.solvers.trend import trend_of
 from hypergrid.interpolation.validation.scores import Score, by_elevation, by_station, score
 from hypergrid.interpolation.variograms.variogram import Variogram
 
 Floats = NDArray[np.float64]
+
+
+# Estimates of what was left out: by leaving it out, and for kriging on all stations in closed form.
+#
+# With P the inverse of the bordered matrix of the stations present and z their values, the errors of a group G that is
+# estimated from all others are `inv(P_GG) (P z)_G`, value minus estimate, with the covariance `inv(P_GG)`; for one
+# station `(P z)_i / P_ii` and `1 / P_ii` (Dubrule 1983). One inverse a set of stations replaces a system a station.
+
+Estimates = tuple[Floats, Floats | None]
+"""Estimates and, where the method has them, variances; shape (slices, stations), NaN where there is none."""
+
+LeaveOut = Callable[[str, Mapping[str, Any], Stations, Floats, NDArray[np.intp]], Estimates]
+
+
+def has_closed_form(method: str, given: Mapping[str, Any], stations: int) -> bool:
+    """Return whether leaving out is known without doing it: kriging on all stations, and nothing else."""
+    neighbours = given.get("neighbours")
+    known = ("variogram", "neighbours", "mean", "degree", "drift")
+    plain = all(value is None for name, value in given.items() if name not in known)
+    model = given.get("variogram")
+    return (
+        METHODS[method].has_variance
+        and plain
+        and isinstance(model, Variogram)
+        and (neighbours is None or neighbours >= stations)
+    )
+
+
+def leave_out(
+    method: str,
+    given: Mapping[str, Any],
+    stations: Stations,
+    values: Floats,
+    parts: NDArray[np.intp],
+) -> Estimates:
+    """Estimate each part of the stations from the others, one field a part.
+
+    Parameters
+    ----------
+    method, given
+        Name of the method, and its parameters as `prepare` takes them.
+    stations
+        Where the values were read, with the covariates that the method needs.
+    values
+        Shape (slices, stations), NaN where missing; there is no estimate of what is missing.
+    parts
+        Which part a station is left out with, shape (stations,).
+    """
+    row = METHODS[method]
+    estimate = np.full(values.shape, np.nan)
+    known = row.has_variance and keeps_variance(trend_of(given))
+    variance = np.full(values.shape, np.nan) if known else None
+    for part in np.unique(parts):
+        out, kept = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
+        field = row.prepare(stations.take_stations(kept), values[:, kept], given)
+        taken = stations.take_stations(out)
+        targets = Targets(taken.positions_m, taken.covariates)
+        estimate[:, out] = field.estimate(targets)
+        if variance is not None:
+            variance[:, out] = field.variance(targets)
+    missing = ~np.isfinite(values)
+    estimate[missing] = np.nan
+    if variance is not None:
+        variance[missing] = np.nan
+    return estimate, variance
+
+
+def leave_out_in_closed_form(
+    method: str,
+    given: Mapping[str, Any],
+    stations: Stations,
+    values: Floats,
+    parts: NDArray[np.intp],
+) -> Estimates:
+    """Return what `leave_out` returns, for ordinary kriging on all stations, from one inverse a set of stations.
+
+    Raises
+    ------
+    SingularSystem
+        As for the method itself.
+    """
+    if not has_closed_form(method, given, stations.count):
+        message = f"{method} with these parameters has no closed form of leaving out"
+        raise ValueError(message)
+    estimate, variance = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+    if not stations.count:
+        return estimate, variance
+    field = METHODS[method].prepare(stations, values, given)
+    if not isinstance(field, KrigingField):
+        message = f"{method} has a closed form of leaving out, but no field of all stations"
+        raise TypeError(message)
+    matrix, drift = field.system.matrix(), field.system.drift
+    columns, functions = drift.columns(stations), np.arange(stations.count, field.system.size)
+    for mask, slices in group_masks(np.isfinite(values)):
+        present = np.flatnonzero(mask)
+        inner = parts[present]
+        known = _mask_left_over(inner, columns[present], field)
+        if not known.any():
+            continue
+        rows = np.concatenate([present, functions])
+        solved = invert(matrix[np.ix_(rows, rows)], label=method, functions=len(functions))
+        solved = solved[: len(present), : len(present)]
+        line = values[np.ix_(slices, present)] - field.mean
+        errors, grown = _leave_out_parts(solved, line @ solved, inner, known)
+        estimate[np.ix_(slices, present)] = line - errors + field.mean
+        variance[np.ix_(slices, present)] = grown
+    return estimate, variance
+
+
+def _mask_left_over(parts: NDArray[np.intp], columns: Floats, field: KrigingField) -> NDArray[np.bool_]:
+    """Return for each station whether those outside its part determine an estimate, shape (stations,)."""
+    if not len(parts):
+        return np.zeros(0, dtype=bool)
+    labels, part_index = np.unique(parts, return_inverse=True)
+    drift, others = field.system.drift, parts != labels[:, None]
+    enough = others.sum(axis=1) >= drift.drift.min_stations()
+    return np.asarray((enough & drift.is_determined(columns * others[:, :, None]))[part_index])
+
+
+def _leave_out_parts(
+    solved: Floats, carried: Floats, parts: NDArray[np.intp], known: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """Return errors (slices, stations) and variances (stations,) of parts, each left out as a whole; NaN if unknown."""
+    errors, variance = np.full(carried.shape, np.nan), np.full(len(parts), np.nan)
+    labels = np.unique(parts[known])
+    if len(np.unique(parts)) == len(parts):
+        diagonal = np.diagonal(solved)[known]
+        errors[:, known], variance[known] = carried[:, known] / diagonal, 1.0 / diagonal
+        return errors, variance
+    for label in labels:
+        out = np.flatnonzero(parts == label)
+        covariance = np.linalg.inv(solved[np.ix_(out, out)])
+        errors[:, out] = carried[:, out] @ covariance
+        variance[out] = np.diagonal(covariance)
+    return errors, variance
+
+
 By = Literal["station", "region", "time_block"]
 WAYS: tuple[By, ...] = ("station", "region", "time_block")
 
@@ -233,3 +369,86 @@ def _to_plain(given: Mapping[str, Any]) -> dict[str, Any]:
 def _to_records(table: pd.DataFrame) -> list[dict[str, Any]]:
     rows = table.to_dict("records")
     return [{str(name): None if pd.isna(value) else value for name, value in row.items()} for row in rows]
+
+
+PARTS = 4
+"""Regions, or blocks of time, where none are given."""
+
+
+def spatial_folds(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.intp]:
+    """Return the region of each usable station, shape (usable stations,).
+
+    Parameters
+    ----------
+    samples
+        Values at stations.
+    parts
+        Region of each station, shape (stations,); four of about as many stations where absent.
+
+    Raises
+    ------
+    InvalidQuery
+        The shape does not fit, or there is one region only.
+    """
+    usable = samples.usable_mask
+    if parts is None:
+        return bisect(samples.positions_m[usable], min(PARTS, int(usable.sum())))
+    _refuse_shape(parts, len(samples.names), "region", "station")
+    regions = np.asarray(parts)[usable]
+    _refuse_single(regions, "region")
+    return regions
+
+
+def time_folds(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.intp]:
+    """Return the block of time of each slice, shape (slices,).
+
+    Parameters
+    ----------
+    samples
+        Values at stations.
+    parts
+        Block of each slice, shape (slices,); four of as many consecutive slices where absent.
+
+    Raises
+    ------
+    InvalidQuery
+        The shape does not fit, or there is one block only.
+    """
+    slices = len(samples.values)
+    if parts is not None:
+        _refuse_shape(parts, slices, "block of time", "slice")
+    blocks = np.arange(slices) * min(PARTS, slices) // max(slices, 1) if parts is None else np.asarray(parts)
+    _refuse_single(blocks, "block of time")
+    return blocks
+
+
+def bisect(positions_m: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    """Return a region of each station, shape (stations,): the largest is halved across its longer side, repeatedly.
+
+    Parameters
+    ----------
+    positions_m
+        Shape (stations, 2) [m].
+    count
+        How many regions, at most the number of stations.
+    """
+    labels = np.zeros(len(positions_m), dtype=np.intp)
+    for label in range(1, count):
+        largest = int(np.argmax(np.bincount(labels)))
+        inside = np.flatnonzero(labels == largest)
+        axis = int(np.argmax(np.ptp(positions_m[inside], axis=0)))
+        order = inside[np.argsort(positions_m[inside, axis], kind="stable")]
+        labels[order[len(order) // 2 :]] = label
+    return labels
+
+
+def _refuse_shape(parts: NDArray[np.intp], count: int, what: str, each: str) -> None:
+    if np.shape(parts) != (count,):
+        message = f"parts needs the {what} of each {each}, shape ({count},); got shape {np.shape(parts)}"
+        raise InvalidQuery(message)
+
+
+def _refuse_single(parts: NDArray[np.intp], what: str) -> None:
+    if len(np.unique(parts)) < 2:
+        message = f"leaving out a {what} needs another one to learn from; got {len(np.unique(parts))} in all"
+        raise InvalidQuery(message)

@@ -15,7 +15,7 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.pacing import give_way
 from hypergrid.interpolation.points.distance import COINCIDENT_M, refuse_sphere, separations
 from hypergrid.interpolation.variograms.models import Floats
-from hypergrid.interpolation.variograms.structure import Anisotropy
+from hypergrid.interpolation.variograms.variogram import Anisotropy
 
 ROWS_AT_ONCE = 1024
 """Stations whose pairs with all others are held together, at most."""

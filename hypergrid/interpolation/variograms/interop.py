@@ -35,8 +35,7 @@ from typing import Any, NoReturn, Protocol
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.interpolation.variograms.models import Floats, matern_factor
-from hypergrid.interpolation.variograms.structure import Anisotropy, Structure
-from hypergrid.interpolation.variograms.variogram import NuggetIs, Variogram
+from hypergrid.interpolation.variograms.variogram import Anisotropy, NuggetIs, Structure, Variogram
 
 GAUSSIAN_FACTOR = 7.0 / 4.0
 """Effective range over the scale of the Gaussian model."""

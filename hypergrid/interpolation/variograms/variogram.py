@@ -16,8 +16,106 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.units import parse_number
-from hypergrid.interpolation.variograms.models import MODELS
-from hypergrid.interpolation.variograms.structure import Anisotropy, Structure
+from hypergrid.interpolation.points.distance import are_on_sphere, separations
+from hypergrid.interpolation.variograms.models import MODELS, Floats, Model
+
+
+@dataclass(frozen=True)
+class Anisotropy:
+    """Geometric anisotropy: the range depends on the direction, as an ellipse (PyKrige's convention).
+
+    Raises
+    ------
+    InvalidQuery
+        An angle that is no number, or a ratio below one.
+    """
+
+    token_name: ClassVar[str] = "Anisotropy"
+
+    angle_degree: float
+    """Direction of the longest range, counterclockwise from x (east) [degree]; `range_m` is meant along it."""
+    ratio: float
+    """The longest range over the shortest, one or more."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.angle_degree) and 1 <= self.ratio < math.inf):
+            message = (
+                "anisotropy needs an angle in degrees and a ratio of one or more (longest range over shortest); got "
+                f"angle {self.angle_degree} and ratio {self.ratio}; for a ratio below one turn the angle by 90 "
+                "degrees, and give the inverse ratio and the range along the new angle"
+            )
+            raise InvalidQuery(message)
+
+    def isotropic(self, points_m: Floats) -> Floats:
+        """Return positions (x, y) [m], shape (..., 2), moved to where plain distances count as `range_m` does."""
+        angle = math.radians(self.angle_degree)
+        along = np.array([math.cos(angle), math.sin(angle)])
+        across = np.array([-math.sin(angle), math.cos(angle)]) * self.ratio
+        return np.asarray(points_m @ np.stack([along, across], axis=1), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """One term of a nested sum: a model with its partial sill and its range.
+
+    Raises
+    ------
+    NotFound
+        No such model.
+    InvalidQuery
+        A parameter that does not fit the model.
+    """
+
+    token_name: ClassVar[str] = "Structure"
+
+    model: str
+    psill: float
+    range_m: float
+    smoothness: float | None = None
+    exponent: float | None = None
+
+    def __post_init__(self) -> None:
+        row = MODELS[self.model]
+        # Written so that NaN is refused as well.
+        if not 0 <= self.psill < math.inf:
+            message = f"a variogram needs psill and nugget of zero or more, and one above zero; got psill {self.psill}"
+            raise InvalidQuery(message)
+        if not 0 < self.range_m < math.inf:
+            message = f"a variogram needs a range above zero metres; got {self.range_m}"
+            raise InvalidQuery(message)
+        if self.model == "nugget" and self.psill > 0:
+            message = f"the nugget model takes its level as nugget, not as psill; got psill {self.psill}"
+            raise InvalidQuery(message)
+        for name in ("smoothness", "exponent"):
+            _check_parameter(self.model, row, name, getattr(self, name))
+
+    @property
+    def parameter(self) -> float:
+        """The model's own parameter; 0 where it has none."""
+        name = MODELS[self.model].parameter
+        return float(getattr(self, name)) if name else 0.0
+
+    @property
+    def effective_range_m(self) -> float:
+        """Where 95 % of the partial sill are reached [m]; infinite without a sill, zero where nothing is gained."""
+        if not self.psill:
+            return 0.0
+        return self.range_m if MODELS[self.model].is_bounded else math.inf
+
+    def semivariance(self, distance_m: Floats) -> Floats:
+        """Return this term's part of the semivariance at distances [m], same shape."""
+        return self.psill * MODELS[self.model](distance_m / self.range_m, self.parameter)
+
+
+def _check_parameter(model: str, row: Model, name: str, value: float | None) -> None:
+    low, high = row.bounds
+    if row.parameter != name and value is not None:
+        message = f"the {model} model takes no {name}; got {value}"
+        raise InvalidQuery(message)
+    if row.parameter == name and (value is None or not low <= value <= high):
+        message = f"the {model} model needs its {name} from {low:g} to {high:g}; got {value}"
+        raise InvalidQuery(message)
+
 
 __all__ = ["MODELS", "Anisotropy", "NuggetIs", "Structure", "Variogram", "parse_variogram", "variogram"]
 
@@ -221,3 +319,88 @@ def _parse_anisotropy(value: object) -> Anisotropy | None:
         raise InvalidQuery(message)
     angle = parse_number(value["angle_degree"], "degree", label="angle_degree of a variogram")
     return Anisotropy(angle, parse_number(value["ratio"], "", label="ratio of a variogram"))
+
+
+# Which variograms are variograms of great-circle distances: not all that are of distances on a plane.
+#
+# Gneiting (2013), "Strictly and non-strictly positive definite functions on spheres", table 1: on the sphere the
+# exponential and the spherical model and Matern models of a smoothness up to 1/2 are valid for stations anywhere, and
+# so are the linear model and powers up to 1 of the distance. The Gaussian model and smoother Matern models are not:
+# stations exist to which they give a negative variance. Where the range is short against the earth, or with a nugget,
+# that may not happen at the stations at hand, which is therefore looked at.
+
+ROUNDING = 1e-10
+"""Variances below zero by less than this share of the largest semivariance are rounding."""
+
+MAX_CHECKED = 5_000
+"""Stations above which a model that may be invalid is refused unseen: the check takes the time of a kriging system."""
+
+
+def is_valid_on_sphere(model: Variogram) -> bool:
+    """Return whether a variogram is valid for great-circle distances between any stations."""
+    return all(_is_valid(term) for term in model.structures if term.psill)
+
+
+def check_validity(label: str, model: Variogram, stations_m: Floats) -> tuple[str, ...]:
+    """Return a note where a variogram is valid for these stations but not for any, and nothing where it is for any.
+
+    Parameters
+    ----------
+    who
+        The step's method, for messages.
+    stations_m
+        Positions [m], shape (stations, 2), where nothing is to be checked, or (stations, 3) on the sphere.
+
+    Raises
+    ------
+    InvalidQuery
+        Weights of these stations exist under which the variance of a contrast is negative, or there are too many
+        stations to tell.
+    """
+    if not are_on_sphere(stations_m) or is_valid_on_sphere(model) or len(stations_m) < 2:
+        return ()
+    remedy = "use the exponential or the spherical model, raise the nugget, or ask for distance='plane'"
+    if len(stations_m) > MAX_CHECKED:
+        message = (
+            f"{label} cannot check the {model.model} model on a sphere for more than {MAX_CHECKED:,} stations, "
+            f"where it "
+            f"is not valid in general; got {len(stations_m):,}; {remedy}"
+        )
+        raise InvalidQuery(message)
+    lowest = _find_lowest_variance(model, stations_m)
+    if lowest < 0:
+        message = (
+            f"{label} cannot use the {model.model} model with great-circle distances between these {len(stations_m)} "
+            f"stations: it is no valid variogram on a sphere, and gives a contrast of them the variance {lowest:.2g} "
+            f"(below 0); {remedy}"
+        )
+        raise InvalidQuery(message)
+    return (
+        f"the {model.model} model is no valid variogram of great-circle distances in general; between these stations "
+        "no variance is negative",
+    )
+
+
+def _is_valid(term: Structure) -> bool:
+    if term.model == "matern":
+        return term.smoothness is not None and term.smoothness <= 0.5
+    if term.model == "power":
+        return term.exponent is not None and term.exponent <= 1.0
+    return term.model != "gaussian"
+
+
+def _find_lowest_variance(model: Variogram, stations_m: Floats) -> float:
+    """Return the least variance of a contrast of stations (weights of sum 0 and length 1); 0 where it is above 0."""
+    gamma = model.semivariance(separations(stations_m, stations_m))
+    np.fill_diagonal(gamma, 0.0)
+    largest = float(gamma.max())
+    means = gamma.mean(axis=0)
+    contrasts = means + means[:, None] - gamma - means.mean()
+    # The mean of all stations is no contrast: give it a variance of its own.
+    contrasts += largest / len(contrasts)
+    contrasts[np.diag_indices(len(contrasts))] += ROUNDING * largest * len(contrasts)
+    try:
+        np.linalg.cholesky(contrasts)
+    except np.linalg.LinAlgError:
+        return float(np.linalg.eigvalsh(contrasts)[0])
+    return 0.0

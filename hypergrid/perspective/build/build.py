@@ -38,13 +38,13 @@ from hypergrid.perspective.build.plan_memo import PlanMemo, make_base_key, forma
 from hypergrid.perspective.functions.merges import MERGES
 from hypergrid.perspective.build.merge_step import check_sources, merge
 from hypergrid.perspective.tree.operators import Aggregate, Base, Call, Convert, Interpolate, Source
-from hypergrid.perspective.build.overlapping_values import refuse_overlapping
+from hypergrid.perspective.build.data_sources import refuse_overlapping
 from hypergrid.perspective.tree.perspective import Perspective
 from hypergrid.perspective.build.station_projection import GridDistance, place_stations, measure_grid_distance
 from hypergrid.perspective.build.recipes import expand_recipes
 from hypergrid.perspective.build.restrict import narrow_source, widen_readings
 from hypergrid.perspective.spec.query_spec import GRID_KEYS, QuerySpec, Step
-from hypergrid.perspective.tree.surface import Clip, Surface
+from hypergrid.perspective.tree.perspective import Clip, Surface
 from hypergrid.perspective.spec.time_specs import has_same_cells, is_periodic
 from hypergrid.perspective.build.uncertainty_spec import Memory, check_variance, parse_memory
 from hypergrid.core.times import SECOND_NS, Window, format_duration, format_instant, parse_instant

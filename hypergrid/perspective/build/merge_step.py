@@ -1,5 +1,11 @@
 """The step that merges: the cells that all sources have, and a refusal that names the cells where there are none."""
 
+import numpy as np
+from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.times import format_instant
+from hypergrid.core.tokens import token
+from hypergrid.topology import Bins, Periodic
+
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, Final
@@ -7,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.perspective.build.common_time import find_common_bins, find_common_cycle
-from hypergrid.perspective.sources.station_matching import find_common_stations
+from hypergrid.perspective.sources.series_selection import find_common_stations
 from hypergrid.perspective.functions.merges import MERGES, MergeRow
 from hypergrid.perspective.tree.operators import Base, Merge, Recur
 from hypergrid.perspective.tree.perspective import Perspective
@@ -206,3 +211,43 @@ def describe_space(node: Perspective) -> str:
     else:
         names, kind = [series.station for series in space.series], "series"
     return f"{len(names)} {kind} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+
+
+def find_common_bins(first: Bins, second: Bins) -> Bins:
+    """Return the cells that both have.
+
+    Raises
+    ------
+    InvalidQuery
+        There is none, or where both have cells these are not the same.
+    """
+    start, stop = max(first.origin, second.origin), min(first.stop, second.stop)
+    if start >= stop:
+        message = "its sources have no time cell in common"
+        raise InvalidQuery(message)
+    first_part, other = (axis.part(*np.searchsorted(axis.starts, (start, stop)).tolist()) for axis in (first, second))
+    if not np.array_equal(first_part.starts, other.starts) or not np.array_equal(first_part.ends, other.ends):
+        message = (
+            f"its sources have different time cells: {first.describe()} and {second.describe()}; aggregate both to the "
+            "same first"
+        )
+        raise InvalidQuery(message)
+    return first_part
+
+
+def find_common_cycle(first: Periodic, second: Periodic) -> Periodic:
+    """Return cells that come again, which must be of the same blocks.
+
+    Raises
+    ------
+    InvalidQuery
+        They are over different times.
+    """
+    if token(first) == token(second):
+        return first
+    spans = [f"{format_instant(axis.origin)} to {format_instant(axis.stop)}" for axis in (first, second)]
+    message = (
+        f"its sources are by {first.describe()} over different times, {spans[0]} and {spans[1]}; clip the time so that "
+        "both are over the same"
+    )
+    raise InvalidQuery(message)

@@ -24,8 +24,7 @@ from hypergrid.core.registry import Registry
 from hypergrid.core.times import DAY_NS, format_duration, parse_duration
 from hypergrid.core.units import DIMENSIONLESS_TEXT, convert, counter_fault
 from hypergrid.perspective.functions import aggregate_formulas as formulas
-from hypergrid.perspective.functions.aggregate_formulas import Counts, Given, States
-from hypergrid.perspective.functions.ragged import Floats, Listing, RaggedCells
+from hypergrid.perspective.functions.aggregate_formulas import Counts, Floats, Given, Listing, RaggedCells, States
 from hypergrid.physics.counters import Increments, increments, span_ns
 
 Hashes = NDArray[np.uint64]

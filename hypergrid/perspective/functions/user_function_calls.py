@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import HyperGridError, InvalidFunction
-from hypergrid.perspective.functions.ragged import RaggedCells
+from hypergrid.perspective.functions.aggregate_formulas import RaggedCells
 
 Floats = NDArray[np.float64]
 Function = Callable[..., Any]

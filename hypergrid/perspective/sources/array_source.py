@@ -4,20 +4,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, get_args
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from hypergrid.core.errors import InvalidQuery, NotFound
-from hypergrid.core.times import FIRST_YEAR, LAST_YEAR, Window
+from hypergrid.core.errors import InvalidQuery, InvalidUnit, NotFound
+from hypergrid.core.readings import Series, Stamp, Statistic
+from hypergrid.core.times import FIRST_YEAR, LAST_YEAR, SECOND_NS, Window
 from hypergrid.core.tokens import token
-from hypergrid.core.units import KNOWN_VARIABLES, Variable, check_unit, counter_fault
-from hypergrid.layers.layer import Layer
-from hypergrid.perspective.sources.array_intervals import make_array_series
-from hypergrid.perspective.sources.array_layers import UNIT_OF, make_array_layers, read_coordinate
+from hypergrid.core.units import KNOWN_VARIABLES, Variable, check_unit, convert, counter_fault
+from hypergrid.layers.layer import Layer, make_layer
 from hypergrid.perspective.sources.interval_spans import find_before_ns, find_span
 from hypergrid.perspective.sources.series_selection import Select, select_series
 from hypergrid.topology import Instants, SeriesAxis, usual_spacing_ns
@@ -133,7 +132,7 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
         Dimensions time and station (or series); coordinates lon and lat [degree], or x and y [m], of the stations,
         perhaps elevation [m]; where these have `attrs["units"]`, they are converted. Each station is there once.
         Perhaps `statistic`, `interval_s` [s] and `stamp` of each, as of a series of an archive; an interval that is
-        not given, 0, or shorter than the array's steps, is that of the values that are there (`array_intervals.py`).
+        not given, 0, or shorter than the array's steps, is that of the values that are there.
         `attrs["units"]`, its name is the variable; of a counter perhaps `attrs["resolution"]` and
         `attrs["rollover"]` [its unit]. Times without a zone are UTC.
     layers
@@ -284,3 +283,205 @@ def _read_elevation(array: xr.DataArray, joint: str) -> NDArray[np.float64]:
         if _is_along(array, name, joint):
             return read_coordinate(array.coords.variables[name], name, "m")
     return np.full(array.sizes[joint], np.nan)
+
+
+UNIT_OF: Final[Mapping[System, str]] = {"lonlat": "degree", "metres": "m"}
+"""Unit of the coordinates of each system."""
+
+
+def make_array_layers(given: Mapping[str, object], system: System) -> dict[str, Layer]:
+    """Return layers by name.
+
+    Parameters
+    ----------
+    given
+        By name a `Layer`, or an `xarray.DataArray` of the dimensions (lat, lon) or (y, x) in any order, with both as
+        evenly spaced coordinates, NaN where nothing is known; `attrs["units"]`.
+    system
+        Coordinates of the readings; those of the layers must be the same.
+
+    Raises
+    ------
+    InvalidQuery
+        Something else than a layer or an array, other dimensions, or coordinates of the other kind.
+    InvalidLayer, InvalidUnit
+        The cells cannot be a layer, or the unit not be used.
+    """
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        message = f"layers needs a mapping, such as {{'elevation': dataarray}}; got {type(given).__name__}"
+        raise InvalidQuery(message)
+    return {name: _make_layer(name, field, system) for name, field in given.items()}
+
+
+def read_coordinate(values: xr.Variable, name: str, unit: str) -> NDArray[np.float64]:
+    """Return a coordinate [unit], by the unit in its attributes where there is one; shape (cells,).
+
+    Raises
+    ------
+    InvalidQuery
+        It holds no numbers.
+    InvalidUnit
+        Its unit is unknown, or measures something else.
+    """
+    try:
+        numbers, given = values.to_numpy().astype(np.float64), str(values.attrs.get("units", unit))
+    except (TypeError, ValueError) as error:
+        message = f"coordinate {name!r} needs numbers in {unit!r}; got {values.dtype}: {error}; convert it"
+        raise InvalidQuery(message) from error
+    # CF says by the unit which of the two it is: degrees_east, degree_N, ….
+    if unit == "degree" and given.startswith("degree"):
+        return numbers
+    try:
+        return convert(numbers, given, unit)
+    except InvalidUnit as error:
+        message = f"coordinate {name!r} needs values in {unit!r}: {error}; set its attrs['units'] to what they are in"
+        raise InvalidUnit(message) from error
+
+
+def _make_layer(name: str, field: object, system: System) -> Layer:
+    row, column = ("lat", "lon") if system == "lonlat" else ("y", "x")
+    if isinstance(field, Layer):
+        if field.system != system:
+            message = f"layer {name!r} is in {field.system}, the stations are in {system}; reproject one of them"
+            raise InvalidQuery(message)
+        return field
+    if not isinstance(field, xr.DataArray):
+        message = f"layer {name!r} needs an xarray.DataArray or a hypergrid Layer; got {type(field).__name__}"
+        raise InvalidQuery(message)
+    if set(field.dims) != {row, column} or any(axis not in field.coords for axis in (row, column)):
+        message = (
+            f"layer {name!r} needs the dimensions and coordinates ({row}, {column}), as the stations have; got "
+            f"{tuple(map(str, field.dims))} with {sorted(map(str, field.coords))}; rename, squeeze or reproject it"
+        )
+        raise InvalidQuery(message)
+    try:
+        return make_layer(
+            name,
+            x=read_coordinate(field[column].variable, column, UNIT_OF[system]),
+            y=read_coordinate(field[row].variable, row, UNIT_OF[system]),
+            values=field.transpose(row, column).to_numpy().astype(np.float64),
+            unit=str(field.attrs["units"]) if "units" in field.attrs else None,
+            system=system,
+            description="array",
+        )
+    except InvalidUnit as error:
+        remedy = ", or give the layer another name: 'elevation' is kept in metres" if name == "elevation" else ""
+        advice = "" if "coordinate" in str(error) else f"; set its attrs['units'] to the unit of its values{remedy}"
+        message = f"layer {name!r}: {error}{advice}"
+        raise InvalidUnit(message) from error
+
+
+MIN_OWN_SPACINGS: Final = 4
+"""A series that leaves instants out has an interval of its own where so many spacings, at least, agree on it."""
+_SHORTER: Final = 0.9
+"""A declared interval below this share of the spacing is that of the instrument, not of the array."""
+
+
+def make_array_series(  # noqa: PLR0913 - what an array says of its series
+    array: xr.DataArray,
+    joint: str,
+    labels: list[str],
+    variable: str,
+    times_ns: NDArray[np.int64],
+    values: NDArray[np.float64],
+) -> tuple[Series, ...]:
+    """Return the series of an array.
+
+    The interval of a series is the median spacing of the instants at which it has values where 90 % of the spacings
+    agree within 10 %, else that of all instants; 0 where neither agrees. Fewer than three instants tell none. A
+    statistic and a stamp that are given without an interval are those of such values.
+
+    Parameters
+    ----------
+    array, joint
+        The array, and its dimension of stations or series.
+    labels
+        Names of the stations.
+    variable
+        Name of the variable.
+    times_ns
+        Its instants, in increasing order [ns since 1970 UTC], shape (instants,).
+    values
+        Shape (instants, series), NaN where missing.
+
+    Raises
+    ------
+    InvalidQuery
+        An interval that is negative or no number, or 0 with a statistic of intervals; a statistic or stamp that does
+        not exist.
+    """
+    declared_s = _read_intervals_s(array, joint)
+    statistics = _read_words(array, joint, "statistic", "sample", get_args(Statistic), len(labels))
+    stamps = _read_words(array, joint, "stamp", "instant", get_args(Stamp), len(labels))
+    _refuse_no_interval(labels, statistics, declared_s)
+    spacing_ns = _find_spacings_ns(times_ns, values)
+    sensor_series = []
+    for number, label in enumerate(labels):
+        interval_s = spacing_ns[number] / SECOND_NS
+        own: dict[str, Any] = {"interval_s": interval_s}
+        statistic_fields = {"statistic": statistics[number], "stamp": stamps[number]}
+        if statistics[number] != "sample" and declared_s is None:
+            own |= statistic_fields
+        # A result that is taken as an array again has the statistic of its instruments, which is not that of its cells.
+        elif statistics[number] != "sample" and declared_s is not None and declared_s[number] > _SHORTER * interval_s:
+            own = {"interval_s": float(declared_s[number]), **statistic_fields}
+        sensor_series.append(Series(variable, label, source="array", **own))
+    return tuple(sensor_series)
+
+
+def _find_spacings_ns(times_ns: NDArray[np.int64], values: NDArray[np.float64]) -> list[int]:
+    whole = usual_spacing_ns(times_ns)
+    present = np.isfinite(values)
+    complete = np.asarray(present.all(axis=0))
+    return [
+        whole if complete[number] else usual_spacing_ns(times_ns[present[:, number]], minimum=MIN_OWN_SPACINGS) or whole
+        for number in range(values.shape[1])
+    ]
+
+
+def _read_along(array: xr.DataArray, joint: str, name: str) -> NDArray[Any] | None:
+    known = array.coords.variables
+    return known[name].to_numpy() if name in known and known[name].dims == (joint,) else None
+
+
+def _refuse_no_interval(labels: list[str], statistics: list[Any], declared_s: NDArray[np.float64] | None) -> None:
+    """Refuse values that stand for intervals of no length."""
+    wrong = (
+        [] if declared_s is None else np.flatnonzero((declared_s == 0) & (np.array(statistics) != "sample")).tolist()
+    )
+    if wrong:
+        message = (
+            f"hg.base needs an 'interval_s' above 0 of values that stand for intervals; got 0 for {len(wrong)} of "
+            f"{len(labels)} series ({labels[wrong[0]]}: {statistics[wrong[0]]}); give their seconds, or drop the "
+            "coordinate 'interval_s', so that the interval is that of the values"
+        )
+        raise InvalidQuery(message)
+
+
+def _read_intervals_s(array: xr.DataArray, joint: str) -> NDArray[np.float64] | None:
+    given = _read_along(array, joint, "interval_s")
+    if given is None:
+        return None
+    if given.dtype.kind not in "iuf" or not (np.isfinite(given) & (given >= 0)).all():
+        wrong = next(
+            (str(interval) for interval in given if not (isinstance(interval, int | float) and interval >= 0)),
+            str(given[0]),
+        )
+        message = (
+            f"the coordinate 'interval_s' of hg.base needs seconds above 0, or 0 where the interval is not known; got "
+            f"{wrong}"
+        )
+        raise InvalidQuery(message)
+    return given.astype(np.float64)
+
+
+def _read_words(
+    array: xr.DataArray, joint: str, name: str, otherwise: str, known: tuple[str, ...], count: int
+) -> list[Any]:
+    given = _read_along(array, joint, name)
+    words = [otherwise] * count if given is None else [str(word) for word in given]
+    wrong = [word for word in words if word not in known]
+    if wrong:
+        message = f"the coordinate {name!r} of hg.base needs {', '.join(known)}; got {wrong[0]!r}"
+        raise InvalidQuery(message)
+    return words

@@ -3,8 +3,8 @@
 import asyncio
 import math
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ from queries.jobs.records import Job
 from queries.jobs.runner import Runner
 from queries.web.responses.etags import entity_tag, etag_headers
 from queries.web.responses.files import surface_response
-from queries.web.responses.threadsafe_event import threadsafe_event
 
 LONGEST_S: Final = 60.0
 """Longest that a request waits for a query [s]."""
@@ -131,3 +130,27 @@ async def compute_dataset(runner: Runner, document: Mapping[str, Any], request: 
     finally:
         with suppress(NotFound):
             runner.forget(job.id)
+
+
+@contextmanager
+def threadsafe_event(listen: Callable[[Callable[..., None]], Callable[[], None]]) -> Iterator[asyncio.Event]:
+    """Give an event that is set at each change; who waits for it clears it before each look.
+
+    Parameters
+    ----------
+    listen
+        Has what it is given called at each change, from any thread, with whatever; returns what ends that.
+    """
+    loop = asyncio.get_running_loop()
+    changed = asyncio.Event()
+
+    def wake(*_: object) -> None:
+        # A change may come while the server's loop is closing.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(changed.set)
+
+    leave = listen(wake)
+    try:
+        yield changed
+    finally:
+        leave()

@@ -11,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from hypergrid.archive.arrays import stream_log
 from hypergrid.core.times import SECOND_NS, format_timestamp, parse_instant
-from hypergrid.execution.planning.plan_graph import make_plan_graph
+from hypergrid.execution.planning.explain import make_plan_graph
 from hypergrid.execution.running.result_cache import RESULT_CACHE
 from hypergrid.interpolation.weight_cache import WEIGHTS
 from hypergrid.query import OpenArchive

@@ -12,7 +12,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from queries.jobs.job_history import Past
 from queries.jobs.runner import Runner
 from queries.web.responses.orphan_jobs import OrphanJobCanceller
-from queries.web.responses.threadsafe_event import threadsafe_event
+from queries.web.responses.waiting import threadsafe_event
 from queries.web.routes.jobs import root_of
 from queries.web.schemas.records import event_body, record_body
 

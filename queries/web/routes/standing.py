@@ -23,7 +23,7 @@ from queries.web.responses.etags import entity_tag, etag_headers, not_modified_r
 from queries.web.responses.files import PARTS, RESULT_MEDIA, surface_response
 from queries.web.responses.negotiation import form_of
 from queries.web.responses.problems import NoSuchPage, strip_paths
-from queries.web.responses.threadsafe_event import threadsafe_event
+from queries.web.responses.waiting import threadsafe_event
 from queries.web.routes.events import FAREWELL_S, PING_S
 from queries.web.routes.jobs import root_of
 from queries.web.schemas.openapi import answer_of, body_of

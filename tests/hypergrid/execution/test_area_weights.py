@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.core.errors import HyperGridError, InvalidQuery
-from hypergrid.execution.running.weight_shares import find_cells_below, find_space_shares
+from hypergrid.execution.running.mean_errors import find_cells_below, find_space_shares
 from hypergrid.formats.results import to_bytes
 from hypergrid.perspective import question_from_json
 from hypergrid.perspective.build.uncertainty_spec import split_aggregates

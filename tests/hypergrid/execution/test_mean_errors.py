@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import hypergrid as hg
 from hypergrid.core.errors import InvalidQuery, InvalidTime
 from hypergrid.execution.running import mean_errors
-from hypergrid.execution.running.weight_shares import (
+from hypergrid.execution.running.mean_errors import (
     find_cells_below,
     find_space_shares,
     find_time_shares,

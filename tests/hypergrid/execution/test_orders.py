@@ -20,7 +20,7 @@ from hypergrid.execution.orders.lattice import Lattice, make_lattice
 from hypergrid.execution.orders.orders import make_order
 from hypergrid.execution.orders.walk import WalkSettings
 from hypergrid.execution.running.evaluate import Evaluator
-from hypergrid.execution.running.some_times import TimeCellEvaluator
+from hypergrid.execution.running.progressive import TimeCellEvaluator
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.query import OpenArchive, Query
 from tests.support.networks import random_archive

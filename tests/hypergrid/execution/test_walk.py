@@ -8,8 +8,14 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.execution.orders.sampling_history import TIMES_COMPARED, SamplingHistory
-from hypergrid.execution.orders.walk import Walk, WalkSettings, reflect_positions, sample_stratified
+from hypergrid.execution.orders.walk import (
+    TIMES_COMPARED,
+    SamplingHistory,
+    Walk,
+    WalkSettings,
+    reflect_positions,
+    sample_stratified,
+)
 
 Floats = NDArray[np.float64]
 

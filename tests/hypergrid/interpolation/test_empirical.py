@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.interpolation.variograms.empirical import ROWS_AT_ONCE, Binning, empirical_variogram
-from hypergrid.interpolation.variograms.structure import Anisotropy
+from hypergrid.interpolation.variograms.variogram import Anisotropy
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import SingularSystem
 from hypergrid.interpolation import METHODS, Stations, variogram
-from hypergrid.interpolation.validation.leave_one_out import (
+from hypergrid.interpolation.validation.cross_validate import (
     has_closed_form,
     leave_out,
     leave_out_in_closed_form,

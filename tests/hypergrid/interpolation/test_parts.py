@@ -5,7 +5,7 @@ import pytest
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.interpolation.points.samples import Samples
-from hypergrid.interpolation.validation.folds import bisect, spatial_folds, time_folds
+from hypergrid.interpolation.validation.cross_validate import bisect, spatial_folds, time_folds
 
 
 def samples(stations: int = 10, slices: int = 8) -> Samples:

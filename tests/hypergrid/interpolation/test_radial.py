@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import RBFInterpolator
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
-from hypergrid.interpolation.methods.radial import DEGREES, SCALED, RadialField
+from hypergrid.interpolation.methods.deterministic_methods import DEGREES, SCALED, RadialField
 from hypergrid.interpolation.points.points import Targets
 
 Floats = NDArray[np.float64]

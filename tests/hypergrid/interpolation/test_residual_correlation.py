@@ -15,7 +15,7 @@ from hypergrid.interpolation.uncertainty.residual_correlation import (
     standardise_residuals,
 )
 from hypergrid.interpolation.uncertainty.simulate import Simulator
-from hypergrid.interpolation.validation.leave_one_out import leave_out
+from hypergrid.interpolation.validation.cross_validate import leave_out
 
 Floats = NDArray[np.float64]
 MODEL = variogram("exponential", psill=1.0, range_m=2000.0)

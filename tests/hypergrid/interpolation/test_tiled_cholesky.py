@@ -12,15 +12,19 @@ from scipy.linalg import lapack
 
 from hypergrid.core.errors import Cancelled
 from hypergrid.core.pacing import pace_work
-from hypergrid.interpolation.kernels import blas_in_place, tiles
+from hypergrid.interpolation.kernels import blas_in_place, tiled_cholesky
 from hypergrid.interpolation.kernels.tiled_cholesky import (
+    MOST_OPERATIONS,
+    SPAN,
+    TILE,
+    WORTH_THREADS,
     decompose,
     invert,
+    multiply,
     norm_of_inverse,
     solve,
     solve_lower,
 )
-from hypergrid.interpolation.kernels.tiles import MOST_OPERATIONS, SPAN, TILE, WORTH_THREADS, multiply
 
 Floats = NDArray[np.float64]
 
@@ -114,7 +118,7 @@ class Watch:
         self.greatest = 0.0
         for name in ("add_product", "add_square", "divide_by", "multiply_by", "decompose", "invert", "square"):
             monkeypatch.setattr(blas_in_place, name, self._counted(getattr(blas_in_place, name)))
-        monkeypatch.setattr(tiles, "add_product", blas_in_place.add_product)
+        monkeypatch.setattr(tiled_cholesky, "add_product", blas_in_place.add_product)
 
     def _counted(self, routine: Callable[..., None]) -> Callable[..., None]:
         def counted(*arrays: Floats, **options: Any) -> None:  # noqa: ANN401

@@ -7,7 +7,7 @@ from scipy.interpolate import LinearNDInterpolator
 from scipy.spatial import Delaunay
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
-from hypergrid.interpolation.methods.triangles import TriangleField, _triangulate
+from hypergrid.interpolation.methods.deterministic_methods import TriangleField, _triangulate
 from hypergrid.interpolation.points.points import Targets
 
 Floats = NDArray[np.float64]

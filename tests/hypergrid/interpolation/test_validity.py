@@ -10,7 +10,7 @@ from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.geodesy import places_m
 from hypergrid.interpolation import Variogram, variogram
 from hypergrid.interpolation.points.distance import separations
-from hypergrid.interpolation.variograms.validity import check_validity, is_valid_on_sphere
+from hypergrid.interpolation.variograms.variogram import check_validity, is_valid_on_sphere
 
 ALWAYS: list[dict[str, Any]] = [
     {"model": "exponential", "psill": 1, "range_m": 2e7},

@@ -18,8 +18,7 @@ from hypergrid.interpolation.variograms.models import (
     matern_correlation,
     matern_factor,
 )
-from hypergrid.interpolation.variograms.structure import Anisotropy, Structure
-from hypergrid.interpolation.variograms.variogram import Variogram, parse_variogram, variogram
+from hypergrid.interpolation.variograms.variogram import Anisotropy, Structure, Variogram, parse_variogram, variogram
 
 DISTANCES = np.linspace(0.0, 3000.0, 301)
 

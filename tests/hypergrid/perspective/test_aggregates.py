@@ -20,9 +20,9 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, InvalidTime, Inv
 from hypergrid.core.readings import Position, Series, Station
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution.operators.fold import fold_again, fold_values
-from hypergrid.perspective.functions import ragged
+from hypergrid.perspective.functions import aggregate_formulas
+from hypergrid.perspective.functions.aggregate_formulas import RaggedCells, ValueInstants
 from hypergrid.perspective.functions.aggregates import AGGREGATES
-from hypergrid.perspective.functions.ragged import RaggedCells, ValueInstants
 from hypergrid.query import OpenArchive, Query
 from tests.support.feeds import Row
 from tests.support.networks import START_NS, table, write_archive
@@ -179,7 +179,7 @@ def test_cells_that_are_listed_in_parts_hold_the_same(function: str, monkeypatch
     slices = hg.base(array(random_values(8, (12, 5)))).interpolate("ordinary_kriging", grid=GRID, **MODEL)
     query = slices.aggregate(function, time="30min", lat="4arcsec", lon="all", min_coverage=0, **given_)
     whole = query.compute()["value"].to_numpy()
-    monkeypatch.setattr(ragged, "LISTED_AT_ONCE", 5)
+    monkeypatch.setattr(aggregate_formulas, "LISTED_AT_ONCE", 5)
     np.testing.assert_array_equal(query.compute()["value"].to_numpy(), whole)
     # Blocks of one place after the other, as well.
     blocks = list(query.refine())

@@ -240,7 +240,7 @@ class TestAggregate:
         queries = [maps.aggregate("spread", time="40min", x="200 m"), maps.aggregate("spread", time="all")]
         whole = [found(query) for query in queries]
         monkeypatch.setattr("hypergrid.perspective.functions.user_function_calls.LARGEST", held)
-        monkeypatch.setattr("hypergrid.perspective.functions.ragged.LISTED_AT_ONCE", held)
+        monkeypatch.setattr("hypergrid.perspective.functions.aggregate_formulas.LISTED_AT_ONCE", held)
         for query, expected in zip(queries, whole, strict=True):
             np.testing.assert_array_equal(found(query), expected)
 

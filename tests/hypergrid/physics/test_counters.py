@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hypergrid.execution.diagnostics.counter_notes import counter_note
+from hypergrid.execution.operators.counters import counter_note
 from hypergrid.physics.counters import EMPTIED, FELL, GROWN, HELD, RESET, ROLLOVER, Increments, increments
 from tests.support import counter_oracle
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from hypergrid.interpolation.variograms.empirical import Binning
 from hypergrid.interpolation.variograms.fit import VariogramFit, fit_variogram
-from hypergrid.interpolation.variograms.structure import Anisotropy
+from hypergrid.interpolation.variograms.variogram import Anisotropy
 from hypergrid.plots.variogram import MAX_LABELLED, plot_variogram
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hypergrid.core.errors import InvalidDeployment
-from ingest.deployment.text_form import text_form
+from ingest.deployment.deployment_file import text_form
 from ingest.deployment.toml_table import TomlTable
 from ingest.formats.base import BLANKS
 

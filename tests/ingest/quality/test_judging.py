@@ -11,7 +11,7 @@ from hypergrid.archive import Archive
 from hypergrid.core.flags import GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
 from hypergrid.core.readings import Position, Readings, Series, Station
 from hypergrid.core.units import KNOWN_VARIABLES
-from ingest.deployment.quality_defaults import DEFAULTS
+from ingest.deployment.quality_kinds import DEFAULTS
 from ingest.deployment.quality_overrides import QualityOverrides
 from ingest.deployment.quality_settings import BuddyCheck, FlatLine
 from ingest.quality.flagging import QualityFlagger

@@ -8,16 +8,16 @@ import pytest
 from hypergrid.archive.arrays.stream_log import FILE, read_records
 from hypergrid.core.times import SECOND_NS
 from hypergrid.wo_join.monitors import Monitors
+from ingest import streaming_service
 from ingest.deployment.deployment_file import Column
-from ingest.streaming import progress_log
 from ingest.streaming.assembler import Assembler
 from ingest.streaming.join_status import JoinStatus
 from ingest.streaming.micro_batch import assemble_batch
-from ingest.streaming.progress_log import ProgressLog
 from ingest.streaming.row_batch import ClockTicks, RowBatch
 from ingest.streaming.spool_decoder import DecodedPiece
 from ingest.streaming.status import StreamStatus
 from ingest.streaming.stream_commit import Ledger
+from ingest.streaming_service import ProgressLog
 
 SLICE_S = 10.0
 NO_CLOCK = ClockTicks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
@@ -119,6 +119,6 @@ def test_a_full_disk_does_not_end_a_stream(tmp_path: Path, monkeypatch: pytest.M
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(progress_log.stream_log, "append_record", full)
+    monkeypatch.setattr(streaming_service.stream_log, "append_record", full)
     ProgressLog(tmp_path, lambda: 1).update(StreamStatus(Ledger(), 0.0, None, 0, 0))
     assert read_records(tmp_path) == []

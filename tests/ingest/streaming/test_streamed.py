@@ -15,8 +15,8 @@ from ingest.deployment.deployment_file import load
 from ingest.deployment.versions import deploy, read_versions
 from ingest.sources.spool import END, HEADER, REFUSED, TICK, Spool, SpoolRecord, durable, segments
 from ingest.streaming.assembler import Assembler
-from ingest.streaming.deployment_history import parse
 from ingest.streaming.micro_batch import assemble_batch
+from ingest.streaming.spool_decoder import parse_by_version
 from ingest.streaming.stream_commit import Ledger, commit, ledger_of
 from tests.ingest.stream_loop import Loop, end, expected, made
 from tests.ingest.streamed import Message, everything, messages, write_spool
@@ -194,7 +194,9 @@ def test_groups_that_a_deployment_no_longer_has_are_closed_and_stay_accounted_fo
     states, ledgers = dict[str, Assembler](), list[Ledger]()
     for number, (after, upto) in enumerate([(0, middle), (middle, durable(archive / "spool"))]):
         found = []
-        for piece in (one for part in parse(archive / "spool", after, upto, read_versions(journal)) for one in part):
+        for piece in (
+            one for part in parse_by_version(archive / "spool", after, upto, read_versions(journal)) for one in part
+        ):
             assembler = states.setdefault(piece.group, Assembler(deployment.slice_s))
             found.append(assemble_batch(assembler, piece, [1]))
         opened = Archive.open(archive)

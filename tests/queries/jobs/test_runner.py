@@ -18,8 +18,7 @@ from queries.jobs import runner as runner_module
 from queries.jobs.admission import Asker, Limits, act_as
 from queries.jobs.block_queue import PROJECTED_S
 from queries.jobs.records import NotReady, QueueFull, ResultGone
-from queries.jobs.runner import LARGE_NICE, Runner
-from queries.jobs.worker import answer
+from queries.jobs.runner import LARGE_NICE, Runner, answer
 
 Make = Callable[..., Runner]
 Document = dict[str, Any]

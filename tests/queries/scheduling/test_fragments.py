@@ -5,14 +5,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from queries.scheduling.fragmentation import (
+from queries.scheduling.job_tree import (
+    InvalidWork,
+    JobTree,
+    Shape,
     cut_as_printed,
     cut_into_fragments,
     cut_into_jobs,
     find_horn_fragments,
     find_printed_fragments,
 )
-from queries.scheduling.job_tree import InvalidWork, JobTree, Shape
 from tests.queries.scheduling.trees import best_by_programme, best_by_trying, earned_by, random_tree
 
 OPS = ("J1", "J2", "J3", "J4", "J5", "J6", "J7", "J8")

@@ -8,9 +8,9 @@ import pytest
 
 from hypergrid.core.errors import TooLarge
 from queries.scheduling.step_graph import GraphStep, StepGraph
-from queries.standing import memory_limits, shared_steps
-from queries.standing.runner_metrics import FAIRNESS_SHARE
+from queries.standing import planning, shared_steps
 from queries.standing.service import StandingQueries
+from queries.standing.statistics import FAIRNESS_SHARE
 from tests.queries.standing.live import STATIONS, Live
 from tests.queries.standing.test_runner import HOT, MAP, MEAN, query
 
@@ -157,8 +157,8 @@ def test_a_query_that_needs_too_much_memory_fails_alone(
 ) -> None:
     standing.add(query("small", MEAN))
     standing.add(query("large", MEAN, MAP))
-    monkeypatch.setattr(memory_limits, "SMALL_BYTES", 0)
-    monkeypatch.setattr(memory_limits, "free_bytes", lambda: 2 * 16 * 4 * 6)
+    monkeypatch.setattr(planning, "SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "free_bytes", lambda: 2 * 16 * 4 * 6)
     live.everywhere(10, 5.0)
     standing.runner.settle()
     assert standing.runner.status("small").evaluations == 1

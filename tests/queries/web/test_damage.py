@@ -21,7 +21,6 @@ from hypergrid.core.settings import Settings
 from queries.jobs.job_history import Journal
 from queries.standing import repository as standing_store
 from queries.standing.repository import CatalogueDamaged, StandingStore
-from queries.web import readiness
 from queries.web.auth.keys import KeysDamaged, KeyStore
 from queries.web.middleware.logs import stderr_handler
 from queries.web.routes import health
@@ -136,7 +135,7 @@ def place(archive: hg.OpenArchive, tmp_path: Path) -> tuple[Path, str]:
 
 @pytest.fixture
 def serve(place: tuple[Path, str], shared: SharedServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
-    monkeypatch.setattr(readiness, "KEPT_S", 0.0)
+    monkeypatch.setattr(health, "KEPT_S", 0.0)
 
     @contextmanager
     def served() -> Iterator[Served]:

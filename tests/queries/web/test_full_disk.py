@@ -18,10 +18,10 @@ from hypergrid.archive import Archive
 from hypergrid.archive.disk.row_checksums import find_damage
 from hypergrid.cli.main import main
 from hypergrid.core.settings import Settings
-from queries.web import readiness
 from queries.web.auth.audit import Audit
 from queries.web.auth.keys import KeyStore
 from queries.web.middleware.logs import stderr_handler
+from queries.web.routes import health
 from queries.web.routes.health import LEAST_FREE_BYTES
 from queries.web.serving import application
 from tests.queries.conftest import MAP, SERIES
@@ -83,7 +83,7 @@ def test_a_disk_without_a_free_byte(
     archive: hg.OpenArchive, disk: Path, shared: SharedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], wait_until: Callable[..., None],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(readiness, "KEPT_S", 0.0)
+    monkeypatch.setattr(health, "KEPT_S", 0.0)
     path, more = disk / "archive", tmp_path / "more.csv"
     shutil.copytree(archive.path, path, ignore=shutil.ignore_patterns("server", "standing"))
     rows = "".join(f"9,2007-10-01T{minute // 60:02}:{minute % 60:02}Z,{minute / 7}\n" for minute in range(600))

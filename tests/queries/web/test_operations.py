@@ -23,7 +23,6 @@ from hypergrid.core.settings import Settings
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
-from queries.web import readiness
 from queries.web.app import create_app
 from queries.web.auth.access import Access
 from queries.web.commands import rules_of
@@ -96,7 +95,7 @@ def test_health_says_what_is_wrong_and_to_whom(
     assert client.get("/health/live").json() == {"status": "ok"}
     assert client.get("/health/ready").json() == {"status": "ready"}
     assert client.get("/health").json()["troubles"] == {}
-    monkeypatch.setattr(readiness, "KEPT_S", 0.0)
+    monkeypatch.setattr(health, "KEPT_S", 0.0)
     monkeypatch.setattr(health, "LEAST_FREE_BYTES", 1 << 60)
     # Data can be served from a full disk.
     assert client.get("/health/ready").json() == {"status": "ready"}

@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 import hypergrid as hg
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
-from queries.web import readiness
 from queries.web.app import create_app
-from queries.web.readiness import LIMIT_S, NewestData, SharedExamination, Troubles
+from queries.web.routes import health
+from queries.web.routes.health import LIMIT_S, NewestData, SharedExamination, Troubles
 
 
 class Examined:
@@ -47,7 +47,7 @@ def test_all_that_ask_share_one_examination_and_it_is_kept(examined: Examined) -
         assert list(threads.map(lambda _: shared.troubles(), range(200))) == [{}] * 200
     assert examined.count == 1
     examined.troubles = {"archive": "gone"}
-    clock[0] += readiness.KEPT_S - 0.1
+    clock[0] += health.KEPT_S - 0.1
     assert shared.troubles() == {}
     clock[0] += 0.2
     assert shared.troubles() == {"archive": "gone"}
@@ -58,7 +58,7 @@ def test_a_disk_that_hangs_is_told_once_and_then_at_once(
     examined: Examined, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
     wait_until: Callable[..., None],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(readiness, "KEPT_S", 0.0)
+    monkeypatch.setattr(health, "KEPT_S", 0.0)
     shared = SharedExamination(examined)
     examined.passes.clear()
     begun = time.monotonic()
@@ -109,9 +109,9 @@ def test_a_large_archive_is_read_in_parts_and_what_is_damaged_again(
             message = "damaged"
             raise ValueError(message)
 
-    monkeypatch.setattr(readiness, "_read_newest", note)
-    monkeypatch.setattr(readiness, "CHUNK_SERIES", 2)
-    monkeypatch.setattr(readiness, "BUDGET_S", 0.0)
+    monkeypatch.setattr(health, "_read_newest", note)
+    monkeypatch.setattr(health, "CHUNK_SERIES", 2)
+    monkeypatch.setattr(health, "BUDGET_S", 0.0)
     newest = NewestData(archive)
     assert [newest.trouble() for _ in range(4)] == [""] * 4
     assert [first for _, first in read] == [0, 2, 4, 0]

@@ -29,7 +29,7 @@ from queries.web.auth.keys import SCOPES, KeyStore
 from queries.web.auth.keys import Scope as KeyScope
 from queries.web.auth.scopes import Undeclared, find_rule
 from queries.web.commands import rules_of
-from queries.web.middleware.rate_limit import RateLimiter
+from queries.web.middleware.authentication import RateLimiter
 from queries.web.middleware.request_limits import AccessLogEntry, client_address
 from queries.web.server import listen
 from tests.queries.web.conftest import Clock

@@ -1,0 +1,131 @@
+"""What a wheel installs works without the checkout, beside packages of others that are named as our rooms are."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+ROOMS: Final = ("ingest", "queries", "viz", "station_data")
+SERVER_S: Final = 60.0
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "--wheel-dir", folder, ROOT], check=True, cwd=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make an environment with the wheel, the locked libraries and others' packages; return its commands' folder."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    into = [sys.executable, "-m", "pip", "--python", folder, "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*into, wheel], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # Only paths: the editable installation of the checkout, which a .pth file of its own names, is not followed.
+    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for room in ROOMS:
+        (packages / f"{room}.py").write_text(f"raise ImportError('{room} is another project')\n")
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def demo(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("elsewhere")
+    ran = run(installed / "hypergrid", "demo", "--no-serve", "--folder", "demo", "--json", folder=folder)
+    assert json.loads(ran)["q1"]["rmse_K"] < 0.3
+    return folder / "demo"
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def address(installed: Path, demo: Path) -> Iterator[str]:
+    command = [installed / "hypergrid", "serve", demo / "archive", "--port", "0"]
+    with subprocess.Popen(command, cwd=demo, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            lines = iter(process.stderr.readline, "")
+            yield next(found[1] for line in lines if (found := re.search(r"at (http://[\d.:]+)", line)))
+        finally:
+            process.terminate()
+
+
+def test_a_wheel_has_one_package_under_a_name_of_its_own(wheel: Path) -> None:
+    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert tops == {"hypergrid", "hypergrid_stations-0.1.0.dist-info"}
+
+
+def test_a_wheel_has_every_file_of_the_rooms(wheel: Path) -> None:
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    tracked = [
+        path.relative_to(ROOT)
+        for room in ("hypergrid", *ROOMS)
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    assert len(tracked) > 500
+    names = {str(path if path.parts[0] == "hypergrid" else "hypergrid" / path) for path in tracked}
+    assert names <= inside
+    # Of nothing built for a checkout alone a wheel has more than the checkout.
+    assert {name for name in inside if ".dist-info/" not in name} == names
+
+
+def test_no_room_is_imported_by_the_name_that_it_has_in_a_checkout(wheel: Path) -> None:
+    pattern = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(ROOMS)})\b", re.MULTILINE)
+    packed = zipfile.ZipFile(wheel)
+    code = {name: packed.read(name).decode() for name in packed.namelist() if name.endswith(".py")}
+    assert sum("hypergrid.ingest." in text for text in code.values()) > 50
+    assert [name for name, text in code.items() if pattern.search(text)] == []
+
+
+def test_the_command_says_that_benchmarks_need_a_checkout(installed: Path, tmp_path: Path) -> None:
+    command = [installed / "hypergrid", "bench", "kriging"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "bench needs a checkout" in done.stderr
+
+
+def test_the_demo_its_query_and_its_files_are_made_without_the_checkout(installed: Path, demo: Path) -> None:
+    program = (
+        "import sys, hypergrid as hg; from importlib.resources import files; import json;"
+        "document = json.loads((files('hypergrid.station_data') / 'queries' / 'q1.json').read_text());"
+        "mean = float(hg.open(sys.argv[1]).query(document).compute()['value'].mean());"
+        "print(hg.__file__); print(mean)"
+    )
+    home, mean = run(installed / "python", "-c", program, demo / "archive", folder=demo).split()
+    assert Path(home).is_relative_to(installed.parent)
+    assert -10 < float(mean) < 15
+
+
+def test_the_server_and_its_client_work_without_the_checkout(installed: Path, demo: Path, address: str) -> None:
+    program = (
+        "import sys; from hypergrid.viz.client import Client; client = Client(sys.argv[1]);"
+        "print(len(client.stations['features'])); print(client.saved['q1'].compute().sizes['time'])"
+    )
+    stations, times = run(installed / "python", "-c", program, address, folder=demo).split()
+    assert int(stations) > 20
+    assert int(times) >= 1
+    page = "import httpx, sys; answer = httpx.get(sys.argv[1]); answer.raise_for_status(); print(answer.text)"
+    assert "<title>" in run(installed / "python", "-c", page, address, folder=demo)
