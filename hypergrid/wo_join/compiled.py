@@ -22,7 +22,7 @@ SOURCES = tuple(
                 "kernel",
                 "lags",
                 "observe",
-                "spilling/reorder_buffer",
+                "spilling/release_gate",
                 "state_layout",
                 "watermarks",
             )

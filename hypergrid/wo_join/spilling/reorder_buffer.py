@@ -20,45 +20,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypergrid.wo_join import state
-from hypergrid.wo_join.compiled import jit
 from hypergrid.wo_join.config import ROW_BYTES, JoinConfig
-from hypergrid.wo_join.observe import observe_tuple
 from hypergrid.wo_join.results import LateTuples, Matches
+from hypergrid.wo_join.spilling import release_gate
 from hypergrid.wo_join.spilling.runs import ROWS_ON_DISK, SortedRun, TupleColumns, TupleQueue, make_run, sort_columns
 from hypergrid.wo_join.state_layout import (
     ALLOWED,
     ASLEEP,
-    AWAY,
     CEILING,
     CLOCK,
     DEADLINE,
     END_RECORD,
     FIRST_RECORD,
-    FLOOR,
     GREATEST,
-    GREATEST_ALL,
     IDLE,
     JUMP,
     KNOWN_DISORDER,
     LAST,
     LAST_STREAM,
-    LATE,
     LEAST_LINE,
     LINE,
     NEXT_LINE,
     POLICY,
     PROGRESS,
     QUARANTINED,
-    RARE,
-    REACH,
-    SHORT,
     TAKEN,
     Batch,
-    Floats,
     Ints,
-    MonitorState,
 )
-from hypergrid.wo_join.watermarks import find_lowest_lines, is_clock_jump, line_of, mark_idle, note_greatest
+from hypergrid.wo_join.watermarks import mark_idle
 
 if TYPE_CHECKING:
     from hypergrid.wo_join.spilling.segments import Segments
@@ -134,7 +124,7 @@ class ReorderBuffer:
         known = self._about.known
         if self._is_sorting or self._about.policy != "progress" or (known is not None and known.disorder is not None):
             return
-        write_disorder(self.arrival_state.monitors, self.arrival_state.join_state, stream_state)
+        release_gate.write_disorder(self.arrival_state.monitors, self.arrival_state.join_state, stream_state)
 
     def start_idle_clock(self, arrival: int) -> None:
         """Streams that have brought nothing yet are waited for from the first arrival on."""
@@ -223,7 +213,7 @@ class ReorderBuffer:
         passed = np.empty((5, len(piece.stream)), np.int64)
         start = 0
         while True:
-            start = observe_arrivals(
+            start = release_gate.observe_arrivals(
                 arrival_state.monitors,
                 arrival_state.join_state,
                 arrival_state.steps,
@@ -447,77 +437,3 @@ def write_join_settings(about: JoinConfig, join_state: Ints, stream_state: Ints)
     given = known is not None and (known.disorder if about.policy == "progress" else known.scrambling_factor)
     join_state[POLICY] = PROGRESS
     stream_state[:, KNOWN_DISORDER] = 0 if given else -1
-
-
-NOT_YET = 2**61
-"""A disorder below which nothing is dropped, far from overflowing."""
-
-
-@jit
-def observe_arrivals(
-    monitors: MonitorState, join_state: Ints, steps: Floats, batch: Batch, ordered: int, passed: Ints, start: int
-) -> int:
-    """Take note of the tuples of a batch from `start` on; return the first that needs room for more running maxima.
-
-    Parameters
-    ----------
-    ordered
-        Whether streams are sorted: a stream has come to its line then, else to its greatest key.
-    passed
-        Written: after each tuple the key that all streams have come to, that all but the last have, the last stream,
-        the key that the tuple's own stream has come to, and 1 where its clock must have jumped; shape (5, m).
-    """
-    stream_state, records, rates, spread = monitors[:4]
-    batch_stream, batch_row, batch_key, _, batch_arrival = batch
-    for t in range(start, len(batch_stream)):
-        stream, key, echo = int(batch_stream[t]), batch_key[t], batch_row[t] < 0
-        if stream_state[stream, SHORT]:
-            return t
-        clock = max(join_state[CLOCK], batch_arrival[t])
-        join_state[CLOCK] = clock
-        join_state[TAKEN] += 1
-        away = (
-            (
-                key > join_state[GREATEST_ALL] + join_state[REACH]
-                or key < stream_state[stream, GREATEST] - join_state[REACH]
-            )
-            and join_state[GREATEST_ALL] > FLOOR
-            and is_clock_jump(stream_state, join_state, stream, key, join_state[JUMP])
-        )
-        if away:
-            stream_state[stream, LATE] += 1
-        elif not echo:
-            stream_state[stream, AWAY] = FLOOR
-            if key > join_state[GREATEST_ALL]:
-                note_greatest(join_state, steps, key, join_state[JUMP])
-            observe_tuple(stream_state, records, rates, spread, stream, key, clock, join_state[RARE])
-            woken = stream_state[stream, ASLEEP] != 0
-            if woken:
-                stream_state[stream, ASLEEP] = 0
-                join_state[DEADLINE] = min(join_state[DEADLINE], clock + join_state[IDLE])
-            line = (
-                line_of(stream_state, join_state, records, stream, clock) if ordered else stream_state[stream, GREATEST]
-            )
-            before = stream_state[stream, LINE]
-            if woken or line != before:
-                stream_state[stream, LINE] = line
-                if woken or min(line, before) <= join_state[NEXT_LINE] or stream == join_state[LAST_STREAM]:
-                    find_lowest_lines(stream_state, join_state)
-            if clock > join_state[DEADLINE]:
-                mark_idle(stream_state, join_state, join_state[IDLE], clock)
-        passed[0, t], passed[1, t], passed[2, t] = (
-            join_state[LEAST_LINE],
-            join_state[NEXT_LINE],
-            join_state[LAST_STREAM],
-        )
-        passed[3, t], passed[4, t] = stream_state[stream, LINE], away
-    return len(batch_stream)
-
-
-@jit
-def write_disorder(monitors: MonitorState, join_state: Ints, stream_state: Ints) -> None:
-    """Write into the fields of a join how far arrivals of each stream lie behind; a bound while that is not known."""
-    stream_rows, records = monitors.per, monitors.records
-    for stream in range(len(stream_rows)):
-        line = line_of(stream_rows, join_state, records, stream, join_state[CLOCK])
-        stream_state[stream, KNOWN_DISORDER] = stream_rows[stream, GREATEST] - line if line > FLOOR else NOT_YET
