@@ -1,4 +1,4 @@
-"""HyperGrid: readings of station networks, asked on grids in space and time.
+"""HyperGrid: query readings of station networks on grids in space and time.
 
 ::
 
@@ -46,6 +46,7 @@ __all__ = [
     "simulate", "variogram", "zones",
 ]  # fmt: skip
 
+# Lazy imports: a process that needs one module, such as a Spark worker, does not wait for the others.
 _MODULES: Final = {
     "analysis.geostatistics": (
         "compare_methods",
@@ -69,22 +70,18 @@ _MODULES: Final = {
     "refinement": ("Refinement",),
     "topology": ("Grid", "Points", "Zones", "grid", "points", "zones"),
 }
-"""What each module has of the names above.
-
-They are imported when they are first used: a process that needs one module of this package, as each worker of Spark
-does, waits for that module alone.
-"""
+"""Public names by module, imported on first use."""
 moved_modules.install()
 _HOME: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - of a module
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any attribute of a module
     attribute = "open_archive" if name == "open" else name
     if attribute in _HOME and name in __all__:
         value = getattr(importlib.import_module(f"{__name__}.{_HOME[attribute]}"), attribute)
         globals()[name] = value
         return value
-    # Importing the package imported its modules once: `hypergrid.topology` is still there for who asks for it.
+    # When the package imported its modules eagerly, `hypergrid.topology` was an attribute; it still is.
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
         return importlib.import_module(f"{__name__}.{name}")
     message = f"module {__name__!r} has no attribute {name!r}"

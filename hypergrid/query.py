@@ -1,4 +1,4 @@
-"""What a user holds: an opened archive, and a fluent, immutable query around a frozen question."""
+"""Public API: open an archive, and build immutable queries with a fluent interface."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ from hypergrid.topology.zones import inline_zone_files
 
 @dataclass(frozen=True, eq=False)
 class Query(Fluent):
-    """A question with the data that it is about. Every method returns a new query.
+    """A query specification with its data source. Every method returns a new query.
 
     Examples
     --------
@@ -58,20 +58,20 @@ class Query(Fluent):
     lookup: SourceLookup
 
     def __repr__(self) -> str:
-        """Return the variable and the steps in a line; `explain()` says more."""
+        """Return the variable and the steps in one line; `explain()` has the details."""
         return f"Query({self.question.summary})"
 
     def surface(self) -> Surface:
-        """Return the chain of perspectives; raises what is known to be wrong before anything is computed."""
+        """Build the chain of perspectives; raises every error that can be detected before computing."""
         return build(self.question, self.lookup, self.lookup.known)
 
     @property
     def token(self) -> str:
-        """Content token: equal questions about equal data have equal tokens."""
+        """Content token: equal queries of equal data have equal tokens."""
         return self.surface().token
 
     def archives(self) -> tuple[Archive, ...]:
-        """Return the archives that are read, one for each snapshot."""
+        """Return the archives that the query reads, one per snapshot."""
         sources = [
             item.operator.source for item in self.surface().perspective.list_bases() if isinstance(item.operator, Base)
         ]
@@ -79,26 +79,25 @@ class Query(Fluent):
         return tuple(read.values())
 
     def plan(self, *, refining: bool = False) -> Plan:
-        """Return what a run would compute, with its projected bytes."""
         return make_plan(self.surface(), refining=refining)
 
     def explain(
         self, *, strategy: StrategyOption = "auto", allowed_bytes: int | None = None, measured: bool = False
     ) -> str:
-        """Return the chain, the rewriting and the plan in words.
+        """Describe the chain, the rewriting and the plan as text.
 
         Parameters
         ----------
         strategy, allowed_bytes
-            As `compute` takes them; where the memory is absent, blocks are what is best where it does not matter.
+            As for `compute`; if the memory is absent, blocks are chosen as if it were unlimited.
         measured
-            Whether unit costs and densities are those that were measured where this process has computed a step before;
-            tabled costs, and a value in every cell, where absent.
+            Whether to use measured unit costs and densities for steps that this process has computed before;
+            otherwise tabled costs, and a value in every cell.
 
         Raises
         ------
         HyperGridError
-            The query cannot be answered, or there is no such strategy.
+            The query cannot be answered, or the strategy does not exist.
         """
         return explain(make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed_bytes), measured=measured)
 
@@ -116,25 +115,25 @@ class Query(Fluent):
         ----------
         strategy
             "top_down" (every step as a whole), "bottom_up" (every step box by box), the number of steps above the
-            readings that are computed as a whole, or "auto"; the surface is the same.
+            readings to compute as a whole, or "auto"; the result is the same.
         allowed_bytes
-            Memory that the run may take; half of what is free where absent. Where it is short the surface is computed
-            in smaller boxes.
+            Memory budget of the run [bytes]; half of the free memory if absent. A small budget makes smaller boxes.
         progress
             Called with the fraction computed after every block.
         reuse
-            Whether a result may be one that this process has kept, and is kept for the next who asks the same. Its
-            arrays are read-only: copy what is to be changed.
+            Whether to return a cached result of this process, and to cache a new one. Its arrays are read-only: copy
+            what you want to change.
 
         Raises
         ------
         HyperGridError
             The query cannot be answered; nothing was computed.
         TooLarge
-            It projects more memory than is allowed.
+            The run projects more memory than allowed.
         """
         if not reuse:
             return self._compute_surface(strategy, allowed_bytes, progress)
+        # Equal tokens are not enough: a result also contains the query as it was written.
         key = token(self.token, self.to_json())
         dataset = RESULT_CACHE.get(key)
         if dataset is None:
@@ -166,33 +165,37 @@ class Query(Fluent):
         progress: Callable[[float], None] | None = None,
         history: str | None = None,
     ) -> int:
-        """Compute the whole surface into a Zarr store, block by block; `xarray.open_zarr` gives what `compute` does.
+        """Compute the whole surface into a Zarr store, block by block.
+
+        `xarray.open_zarr` reads what `compute` returns.
 
         Parameters
         ----------
         path
-            Folder of the store. An earlier result of HyperGrid there is replaced.
+            Folder of the store. An existing result of HyperGrid is replaced.
         allowed_bytes
-            Memory that the run may take [bytes], whatever the surface's size; half of what is free where absent.
+            Memory budget of the run [bytes], independent of the surface's size; half of the free memory if absent.
         progress
             Called with the fraction computed after every block.
         history
-            What the attribute of this name says, by the CF conventions when and by what the store was made.
+            Text of the `history` attribute; by the CF conventions, when and by what the store was made.
 
         Returns
         -------
-        How many cells are missing. A run that is killed leaves a store whose attribute `hypergrid_incomplete` says so.
+        The number of missing cells. A killed run leaves a store with the attribute `hypergrid_incomplete`.
 
         Raises
         ------
         NotFound, InvalidQuery
-            The path cannot be used: its folder does not exist, or something else is there, which stays.
+            The path cannot be used: its parent folder does not exist, or it holds something else, which is kept.
         HyperGridError
             The query cannot be answered; nothing was written.
         TooLarge
+            Not even the smallest block fits into the memory budget.
             Not even the smallest block fits in the memory that is allowed.
         """
         target = as_path(path, label="to_zarr", what="the folder of the store")
+        # Before planning, so that an unusable path fails at once.
         check_store(target)
         plan, chunks = make_streamed_plan(self.surface(), allowed_bytes)
         outcome = start_store(target, self.question, plan, chunks)
@@ -211,16 +214,16 @@ class Query(Fluent):
         fraction: float = 0.15,
         allowed_bytes: int | None = None,
     ) -> Iterator[Refinement]:
-        """Compute the surface block by block; each refinement can be looked at.
+        """Compute the surface block by block, and yield a refinement after each.
 
         Parameters
         ----------
         order
-            "coarse_to_fine", "raster", or "walk": the directed random walk, which goes where values change. Cells are
-            those of a map (all its time cells at once) or, for one station's regular time cells, of days.
+            "coarse_to_fine", "raster", or "walk": the directed random walk, which moves to where values change. Cells
+            are those of a map (all its time cells at once) or, for one station's regular time cells, of days.
         walkers, seed, fraction
-            Of a walk: how many walk at once (by the number of cells where absent), what chance begins with, and the
-            share of the cells that is walked, at most 0.5; the rest follows coarse to fine.
+            Parameters of a walk: number of walkers (by the number of cells if absent), random seed, and the share of
+            the cells that is walked, at most 0.5; the rest follows coarse to fine.
         allowed_bytes
             As for `compute`.
 
@@ -231,7 +234,7 @@ class Query(Fluent):
         Raises
         ------
         HyperGridError
-            What is wrong, the order and its parameters included; before any block.
+            Any error of the query, the order or its parameters; before the first block.
         """
         walking = WalkSettings(fraction, walkers, seed)
         allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
@@ -248,26 +251,26 @@ class Query(Fluent):
 
 
 def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
-    """Return a query about an array in memory.
+    """Build a query of an array in memory.
 
     Parameters
     ----------
     array
-        Dimensions (time, station) or (time, series); coordinates lon and lat [degree], or x and y [m], and perhaps
-        elevation [m], of the stations, in other units where their attrs["units"] say so; NaN is missing;
+        Dimensions (time, station) or (time, series); coordinates lon and lat [degree], or x and y [m], and optionally
+        elevation [m], of the stations, in other units if their attrs["units"] say so; NaN is missing;
         `attrs["units"]`, its name is the variable. Times are UTC, or have a zone.
     layers
-        Fields that do not change with time, by name, for methods that use them: each a DataArray of the dimensions
-        (lat, lon), or (y, x), as the stations' coordinates, evenly spaced, NaN where unknown, with `attrs["units"]`;
-        or a `Layer`. "elevation" is in metres where no unit is given.
+        Fields that do not change with time, by name, for methods that use them: each a DataArray with the dimensions
+        (lat, lon), or (y, x), as the stations' coordinates, evenly spaced, NaN if unknown, with `attrs["units"]`;
+        or a `Layer`. The default unit of "elevation" is m.
 
     Raises
     ------
     InvalidQuery
-        Dimensions or coordinates are missing, times are missing or not increasing, there is no station or one twice,
-        or a layer has other coordinates.
+        Missing dimensions or coordinates, missing or unordered times, no station, a duplicate station, or a layer
+        with other coordinates.
     InvalidLayer
-        A layer's cells are not even, or hold no value.
+        A layer's cells are not evenly spaced, or it has no value.
     """
     if not isinstance(array, xr.DataArray):
         message = f"hg.base needs an xarray.DataArray with dimensions (time, station); got {type(array).__name__}"
@@ -278,25 +281,23 @@ def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
 
 
 class OpenArchive:
-    """An archive at one snapshot, ready to be asked."""
+    """An archive at one snapshot, ready for queries."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
 
     def __repr__(self) -> str:
-        """Return the network's name, how much there is of it, and the snapshot."""
+        """Return the network's name, the number of stations and variables, and the snapshot."""
         held = f"{len(self.stations)} stations, {len(self.variables)} variables ({', '.join(self.variables)})"
         as_of = "" if self.as_of is None else f" as of {self.as_of}"
         return f"OpenArchive({self.name}: {held}, snapshot {self.snapshot}{as_of})"
 
     @property
     def path(self) -> Path:
-        """Folder of the archive."""
         return self._archive.path
 
     @property
     def name(self) -> str:
-        """Name of the network."""
         return self._archive.name
 
     @property
@@ -306,12 +307,10 @@ class OpenArchive:
 
     @property
     def variables(self) -> Mapping[str, Variable]:
-        """Variables by name."""
         return self._archive.variables
 
     @property
     def stations(self) -> Mapping[str, Station]:
-        """Stations by id."""
         return self._archive.stations
 
     @property
@@ -326,40 +325,40 @@ class OpenArchive:
 
     @property
     def store(self) -> Archive:
-        """The archive itself, for those who read readings or tables."""
+        """The underlying archive, for direct access to readings and tables."""
         return self._archive
 
     @property
     def as_of(self) -> str | None:
-        """Instant by which readings must have arrived to be known; None: all are."""
+        """Instant by which readings must have arrived to be visible; None: all are."""
         return None if self._archive.as_of_ns is None else format_instant(self._archive.as_of_ns)
 
     def cite(self) -> None:
-        """Let the snapshot that queries read stay until it is released (`hypergrid snapshots --release`).
+        """Keep the snapshot that queries read until it is released (`hypergrid snapshots --release`).
 
-        Others expire an hour after another became the newest; `hg.again` then answers as of their commit.
+        Uncited snapshots expire an hour after they are superseded; `hg.again` then answers as of their commit.
 
         Raises
         ------
         NotFound
-            It expired.
+            The snapshot has expired.
         OSError
-            The archive cannot be written.
+            The archive is not writable.
         """
         self._archive.cite()
 
     def latest(self) -> "OpenArchive":
-        """Return the archive at its newest snapshot; itself where nothing was committed since."""
+        """Return the archive at its newest snapshot; itself if nothing was committed since."""
         newest = self._archive.latest()
         return self if newest is self._archive else OpenArchive(newest)
 
     def __getitem__(self, variable: str) -> Query:
-        """Return a query about a variable.
+        """Build a query of a variable.
 
         Raises
         ------
         NotFound
-            There is no such variable.
+            The variable does not exist.
         """
         self._archive.variable(variable)
         return Query(QuerySpec(variable, snapshot=self.snapshot, as_of=self.as_of), SourceLookup(self._archive))
@@ -368,19 +367,21 @@ class OpenArchive:
         return variable in self.variables
 
     def query(self, document: Mapping[str, Any], *, known: PlanMemo | None = None) -> Query:
-        """Return the query that a JSON form says, of the snapshot and the instant that it names, or of this one's.
+        """Parse the JSON form of a query.
+
+        The default snapshot and as-of instant are those of this archive.
 
         Parameters
         ----------
         document
             The JSON form.
         known
-            What it shares with others that are built in the same thread.
+            Plan memo, shared with other queries that are built in the same thread.
 
         Raises
         ------
         HyperGridError
-            A key, operator, function, method, variable or snapshot that does not exist.
+            A key, operator, function, method, variable or snapshot does not exist.
         """
         question = question_from_json(document)
         self._archive.variable(question.variable)
@@ -389,29 +390,28 @@ class OpenArchive:
 
 
 def open_archive(path: str | Path, *, snapshot: str | None = None, as_of: object = None) -> OpenArchive:
-    """Open an archive to ask it.
+    """Open an archive for queries.
 
     Parameters
     ----------
     path
         Folder of the archive.
     snapshot
-        Id of the snapshot to read; the newest where absent.
+        Id of the snapshot to read; the newest if absent.
     as_of
-        Instant, "2007-10-01T06:00Z" or a `datetime`: answers are as if only what had arrived by then were known, from
-        arrival times and readings that others replaced later. Flags that tests gave later, stations and layers are
-        those of the snapshot.
+        Instant, "2007-10-01T06:00Z" or a `datetime`: answers use only what had arrived by then, from arrival times and
+        superseded readings. Flags that tests set later, stations and layers are those of the snapshot.
 
     Raises
     ------
     InvalidQuery
-        `path` is no path.
+        `path` is not a path.
     NotAnArchive
-        The folder is none; it was not touched.
+        The folder is not an archive; it was left untouched.
     NotFound
-        There is no such snapshot.
+        The snapshot does not exist.
     InvalidTime
-        `as_of` is no instant.
+        `as_of` is not an instant.
     """
     folder = as_path(path, label="hg.open", what="the folder of an archive")
     return OpenArchive(
@@ -420,12 +420,12 @@ def open_archive(path: str | Path, *, snapshot: str | None = None, as_of: object
 
 
 def as_path(path: object, *, label: str, what: str) -> Path:
-    """Return a path.
+    """Convert text or a path to a path.
 
     Raises
     ------
     InvalidQuery
-        It is none.
+        It is neither.
     """
     if not isinstance(path, str | Path):
         message = f"{label} needs {what}, a text or a pathlib.Path; got {path!r}"
@@ -434,14 +434,16 @@ def as_path(path: object, *, label: str, what: str) -> Path:
 
 
 def read_document(file: Path) -> object:
-    """Return a query's JSON form from a file, with the zone files that it names, which lie beside it, read into it.
+    """Read a query's JSON form from a file, and inline the zone files it names.
+
+    Paths of zone files are relative to the file's folder.
 
     Raises
     ------
     NotFound
         The file cannot be read.
     InvalidQuery
-        It is no JSON, or what it names is no file of zones.
+        The file is not JSON, or a zone file is invalid.
     """
     try:
         document = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""An answer while it is computed: what `Query.refine` yields."""
+"""Partial answers yielded by `Query.refine`."""
 
 from dataclasses import dataclass
 
@@ -12,18 +12,18 @@ from hypergrid.perspective import QuerySpec
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """An answer as it stands after one block of a run; all refinements of a run share their arrays."""
+    """A partial answer after one block; all refinements of a run share their arrays."""
 
     question: QuerySpec
     picture: ProgressivePicture
 
     def __repr__(self) -> str:
-        """Return the query and how far it is computed."""
+        """Return the query and the number of computed cells."""
         return f"Refinement({self.question.summary}: {self.cells:,} of {self.total:,} cells)"
 
     @property
     def progress(self) -> RunProgress:
-        """The arrays that are being filled, by place."""
+        """Run state with the arrays being filled, by place."""
         return self.picture.progress
 
     @property
@@ -33,51 +33,52 @@ class Refinement:
 
     @property
     def cells(self) -> int:
-        """Cells that are computed."""
+        """Number of computed cells."""
         return self.picture.count * self.picture.slices
 
     @property
     def total(self) -> int:
-        """Cells in all."""
+        """Number of all cells."""
         return self.picture.lattice.cells * self.picture.slices
 
     @property
     def seconds(self) -> float:
-        """Since the run began [s]."""
+        """Time since the run began [s]."""
         return self.progress.seconds
 
     @property
     def complete(self) -> bool:
-        """Whether everything is computed."""
         return self.cells == self.total
 
     @property
     def error(self) -> float:
-        """Root mean square error of the estimates of what is not computed [the unit of the values].
+        """Root mean square error of the estimates of cells not computed yet [the unit of the values].
 
-        It is known from computed cells that are left out; 0 where all is computed, NaN where one cell is.
+        Estimated by leaving out computed cells; 0 once all are computed, NaN after a single cell.
         """
         return self.picture.error()
 
     @property
     def estimate(self) -> NDArray[np.float64]:
-        """The first time cell of a map, or a station's time cells, days as rows, the rest estimated.
+        """The first time cell of a map, or a station's time cells with days as rows.
 
-        Shape (rows, columns), those of one level after the other; NaN beyond the last time cell.
+        Cells not computed yet are estimated.
+
+        Shape (rows, columns), with the rows of all levels in sequence; NaN beyond the last time cell.
         """
         return self.picture.frame().estimate
 
     @property
     def frames(self) -> int:
-        """Time cells of the surface."""
+        """Number of time cells of the surface."""
         return self.progress.frames
 
     def frame(self, number: int, level: int = 0, part: Part = "value") -> Frame:
-        """Return one time cell of a map, on one level where there are several, as it stands now."""
+        """Return the current state of one time cell of a map, on one level."""
         return self.progress.frame(number, level, part)
 
     def dataset(self) -> xr.Dataset:
-        """Return the result, computed as far as it is; `hypergrid_fraction` says how far."""
+        """Return the result as computed so far; `hypergrid_fraction` is the computed share."""
         plan = self.progress.plan
         result = to_dataset(self.question, plan.surface, self.progress.outcome, token=plan.original.token)
         return result if self.complete else result.assign_attrs(hypergrid_fraction=self.fraction)

@@ -1,1 +1,1 @@
-"""From the files of stations to the archive. `ingest.job.ingest` is the way in."""
+"""Ingest station files and streams into the archive; the entry point is `ingest.job.ingest`."""

@@ -1,4 +1,4 @@
-"""Ingest: files to one commit of the archive. Plan, parse (here or on Spark), keep raw copies, store."""
+"""Ingest files in one commit: plan, parse (locally or on Spark), keep raw copies, store."""
 
 import os
 import shutil
@@ -41,17 +41,17 @@ from ingest.sources.folder import (
 
 Engine = Literal["auto", "spark", "inprocess"]
 SPARK_FROM_BYTES: Final = 32 << 20
-"""Input from which "auto" takes Spark [bytes]; below, starting it takes longer than parsing."""
+"""Input size from which "auto" uses Spark [bytes]; below, starting it takes longer than parsing."""
 DISTINGUISHING_KEYS: Final = ("height_m", "statistic", "replicate", "interval_s", "source")
-"""What two series of a station and a variable may differ in."""
+"""Attributes in which two series of a station and a variable may differ."""
 MAX_LISTED: Final = 5
-"""Second series that a warning names."""
+"""Maximum number of second series listed in a warning."""
 WAITING: Final = "another ingest of this archive is running; waiting"
 
 
 @dataclass
 class _IngestRun:
-    """What is the same for all steps of a run."""
+    """Context shared by all steps of a run."""
 
     folder: Path
     now_ns: int
@@ -77,42 +77,42 @@ def ingest(
     progress: Callable[[str, float], None] | None = None,
     on_warning: Callable[[str], None] | None = None,
 ) -> IngestReport:
-    """Bring files into an archive, which is created where there is none, in one commit.
+    """Ingest files into an archive in one commit, creating the archive if it is missing.
 
-    Files whose content the archive has are skipped; where none is new, nothing is committed. What cannot be read
-    becomes rejects, and the rest is ingested; a file that gave nothing is tried again when it is mapped otherwise. A
-    run that fails leaves no archive where there was none; one that is killed leaves the archive as it was, and the next
-    one does its work.
+    Files whose content is already in the archive are skipped; if none is new, nothing is committed. Rows that cannot be
+    read become rejects, and the rest is ingested; a file without any readings is retried when its mapping changes. A
+    run that fails leaves no new archive behind; one that is killed leaves the archive unchanged, and the next run does
+    its work.
 
     Parameters
     ----------
     paths
-        Files, and folders with all that is in them.
+        Files, and folders to search recursively.
     archive_path
         Folder of the archive.
     deployment
-        Deployment file; by default the `deployment.toml` of the first folder that has one, else what plain CSV needs.
+        Deployment file; by default the `deployment.toml` of the first folder that has one, else the plain CSV default.
     engine
-        Where to parse; "auto" takes Spark from 32 MB of new files on.
+        Where to parse; "auto" uses Spark from 32 MB of new files on.
     strict
-        Any reject fails the run.
+        Whether any reject fails the run.
     now_ns
-        The present [ns since 1970 UTC]: the arrival of readings whose arrival is not known.
+        Current time [ns since 1970 UTC], used as the arrival of readings without a known one.
     progress
-        Is told the stage and the fraction of it that is done.
+        Called with the stage and the fraction of it that is done.
     on_warning
-        Is told each warning at once; the report has them all.
+        Called with each warning as it occurs; all warnings are also in the report.
 
     Raises
     ------
     NotFound
-        A path does not exist, or no file is one that a feed reads.
+        A path does not exist, or no file matches a feed.
     InvalidDeployment
-        The deployment file cannot be used.
+        The deployment file is unusable.
     NotAnArchive
-        The folder holds something else; it stays as it is.
+        The folder contains something else; it is left unchanged.
     ArchiveConflict
-        The archive is of another network, or has slices of another length.
+        The archive belongs to another network, or has slices of another length.
     Rejected
         `strict`, and something could not be read; nothing was committed.
     """
@@ -207,10 +207,11 @@ def _ingest_new(
                     arrivals[feed.name] = read_arrivals(path)
                 hashes.append(_keep_aside(path, run.folder))
                 beside[hashes[-1]] = path.name
+    # Identifies the content and its description, so that the same batch is committed only once.
     batch = token(sorted(hashes), deployment.token())
     if run.strict and plan.unreadable:
         _refuse(plan.unreadable)
-    # A name of its own: workers of a run that was killed a moment ago may still write into theirs.
+    # A unique name, because workers of a run that was just killed may still write into its folder.
     staging = Path(tempfile.mkdtemp(prefix=f"{batch[:12]}-", dir=run.folder / STAGING))
     try:
         staged = _parse(plan.chunks, staging, engine, run.stages)
@@ -218,6 +219,7 @@ def _ingest_new(
         rejects = stock.rejects()
         if run.strict and rejects:
             _refuse(rejects)
+        # Before the commit, so that no snapshot refers to a missing copy.
         with run.stages.stage("keep raw"):
             _keep_raw(plan.files, run.folder / RAW)
         totals, snapshot = _commit(run, stock, archive, batch, rejects, beside)
@@ -239,12 +241,11 @@ def _ingest_new(
 
 
 def _keep_raw(files: Sequence[SourceFile], raw: Path) -> None:
-    """Keep copies of the files, several at once, as most of it is the compressor's work."""
-
     def copied(file: SourceFile) -> bool:
         keep(file.path, raw, sha256=file.sha256, size_bytes=file.size_bytes)
         return not has_changed(file)
 
+    # In threads, because most of the work is compression.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for file, is_same in zip(files, pool.map(copied, files), strict=True):
             if not is_same:
@@ -253,7 +254,7 @@ def _keep_raw(files: Sequence[SourceFile], raw: Path) -> None:
 
 
 def _keep_aside(path: Path, folder: Path) -> str:
-    """Keep a copy of a file that tells how the data are to be read; return its hash."""
+    """Keep a raw copy of a file that describes the data; return its hash."""
     size_bytes = path.stat().st_size
     sha256 = hash_of(path, size_bytes)
     keep(path, folder / RAW, sha256=sha256, size_bytes=size_bytes)
@@ -310,7 +311,7 @@ def _commit(
 
 
 def _second_series(before: Archive, after: Archive) -> str:
-    """Return which series were added to stations that had one of the variable; empty: none."""
+    """List series added to stations that already had one of the variable; empty if none."""
     descriptions = []
     for name in before.variables:
         known = {
@@ -342,7 +343,8 @@ def _refuse(rejects: Sequence[Reject]) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what a killed run left; the lock is ours, so no other run is alive."""
+    """Remove leftovers of killed runs."""
+    # This run holds the lock, so no other run is alive.
     for leftover in (folder / STAGING).iterdir():
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The stream of an archive: what arrives is received into the spool, and followed from there by Spark."""
+"""Stream of an archive: a receiver fills the spool, and Spark follows it with micro-batches."""
 
 import os
 import signal
@@ -41,58 +41,57 @@ from ingest.streaming.stream_commit import (
 )
 
 JVM: Final = "jvm"
-"""File that tells Spark's process."""
+"""File with the process id of Spark's JVM."""
 RESTARTS: Final = 3
-"""How often Spark is started again within `RESTARTS_S`."""
+"""Maximum number of restarts of Spark within `RESTARTS_S` [s]."""
 RESTARTS_S: Final = 600.0
 POLL_S: Final = 0.2
 ENDING_S: Final = 30.0
-"""So long is Spark's process of a run before waited for, which was killed."""
+"""Timeout for killing the Spark process of an earlier run [s]."""
 PAUSE_S: Final = 30.0
-"""What fails again and again is tried again after a pause that grows to this."""
+"""Maximum pause between retries [s]."""
 
 
 class _Leaving(HyperGridError):
-    """The query is being stopped: the batch comes again."""
+    """The query is being stopped; the batch will be replayed."""
 
 
 @dataclass
 class _Pauses:
-    """Pauses between attempts, each twice as long as the one before, until one goes well."""
+    """Exponential backoff between retries: each pause is twice the previous one."""
 
     failures: int = 0
 
     def next_s(self) -> float:
-        """Return how long to wait after one more failure [s]."""
+        """Return the pause after one more failure [s]."""
         self.failures += 1
         return float(min(PAUSE_S, 2.0 ** min(self.failures - 1, 10)))
 
 
 @dataclass(frozen=True)
 class StreamReport:
-    """What a run of a stream did."""
+    """Summary of a run of a stream."""
 
     archive: str
     batches: int
-    """Batches that were taken."""
+    """Batches processed in this run."""
     readings: int
-    """Readings that were let go."""
+    """Readings emitted in this run."""
     ledger: Ledger
-    """Of the stream since it began."""
+    """Ledger of the stream since it began."""
     snapshot: str | None
-    """The last snapshot that was committed."""
+    """Last committed snapshot."""
     seconds: float
     restarts: int
-    """How often Spark was started again."""
+    """Number of restarts of Spark."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return asdict(self)
 
 
 @dataclass
 class _StreamProgress:
-    """What batches did so far; told by Spark's thread, read by the main one."""
+    """Progress of the batches; written by Spark's thread, read by the main thread."""
 
     folder: Path
     now_ns: Callable[[], int]
@@ -104,15 +103,15 @@ class _StreamProgress:
     failure: BaseException | None = None
     busy: threading.Lock = field(default_factory=threading.Lock)
     leaving: threading.Event = field(default_factory=threading.Event)
-    """Set while the query is being stopped, which waits for `take`."""
+    """Set while the query is being stopped; `commit_batch` then refuses."""
     recent: list[tuple[float, int]] = field(default_factory=list)
     joins: dict[str, JoinStatus] = field(default_factory=dict)
     replayed: int = 0
-    """Up to this record of the spool a stream before this one had committed."""
+    """Last record of the spool that an earlier stream had committed."""
     on_warning: Callable[[str], None] = lambda _: None
 
     def commit_batch(self, stream: str, number: int, groups: list[MicroBatch]) -> None:
-        """Commit a batch; where the archive cannot be written, as on a full disk, it is tried again and again."""
+        """Commit a batch, retrying while the archive cannot be written, for example on a full disk."""
         pauses = _Pauses()
         while (trouble := self._try_commit(stream, number, groups)) is not None:
             if not pauses.failures:
@@ -122,7 +121,7 @@ class _StreamProgress:
             self.on_warning(f"{self.folder} can be written again")
 
     def _try_commit(self, stream: str, number: int, groups: list[MicroBatch]) -> OSError | StoreError | None:
-        """Commit a batch; return what of the disk, or of the store, kept it from that."""
+        """Commit a batch; return the disk or store error that prevented it."""
         with self.busy:
             if self.leaving.is_set():
                 message = f"the stream is being stopped; batch {number} comes again"
@@ -141,6 +140,7 @@ class _StreamProgress:
                     replayed=self.replayed,
                 )
             except BaseException as error:
+                # Only disk and store errors are retried; an error of this program would recur.
                 ours = isinstance(error, HyperGridError) and not isinstance(error, StoreUnavailable)
                 if isinstance(error, (OSError, StoreError)) and not ours:
                     return error
@@ -161,7 +161,7 @@ class _StreamProgress:
         self.recent = [*self.recent[-9:], (time.monotonic(), self.readings)]
 
     def status(self) -> StreamStatus:
-        """Return how the stream stands."""
+        """Return the current status of the stream."""
         rate = 0.0
         if len(self.recent) > 1:
             (start, before), (stop, now) = self.recent[0], self.recent[-1]
@@ -172,20 +172,20 @@ class _StreamProgress:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """How to stream."""
+    """Options of a stream."""
 
     deployment: Path | None = None
-    """Deployment file; None: the one that the stream has."""
+    """Deployment file; None: the stream's current deployment."""
     watch: Path | None = None
-    """Folder whose files are followed."""
+    """Folder to watch for files."""
     mqtt: str | None = None
-    """Address of the broker whose messages are received; None: that of the deployment, if it has one."""
+    """Address of the MQTT broker; None: that of the deployment, if it has one."""
     trigger_s: float = 10.0
-    """How often a batch begins [s]."""
+    """Interval between batches [s]."""
     until_idle: bool = False
-    """End when nothing more comes, and close all slices."""
+    """Stop when there is no more input, and close all slices."""
     batch_bytes: int = 64 << 20
-    """Of a batch at most [bytes]."""
+    """Maximum size of a batch [bytes]."""
 
 
 def stream(
@@ -197,27 +197,27 @@ def stream(
     on_warning: Callable[[str], None] = lambda _: None,
     stopping: threading.Event | None = None,
 ) -> StreamReport:
-    """Stream into an archive, which is made where there is none, until told to stop, or until nothing more comes.
+    """Stream into an archive, created if missing, until stopped or out of input.
 
-    What is held when it stops is held when it starts again. A process that is killed loses nothing.
+    Rows held at a stop are still held after the next start. Killing the process loses nothing.
 
     Parameters
     ----------
     now_ns
-        Gives the present [ns since 1970 UTC].
+        Returns the current time [ns since 1970 UTC].
     on_status
-        Is told how it stands, several times a second.
+        Called with the status several times a second.
     stopping
-        Set by whoever wants it to stop.
+        Set it to stop the stream.
 
     Raises
     ------
     ArchiveConflict
-        Another stream writes into the archive, or it is of another network.
+        Another stream writes into the archive, or it belongs to another network.
     InvalidDeployment, NotFound
-        There is no deployment that can be used.
+        There is no usable deployment.
     HyperGridError
-        Spark ended again and again, or a reading is lost.
+        Spark failed repeatedly, or a reading is lost.
     """
     started_s = time.monotonic()
     stopping = stopping or threading.Event()
@@ -246,6 +246,7 @@ def stream(
             run.follow(how.trigger_s)
         if how.until_idle and not stopping.is_set():
             with Spool.open(folder / SPOOL) as spool:
+                # Closes all slices at the end of the spool.
                 spool.append([SpoolRecord(now_ns(), kind=END)])
             run.follow(None)
     seconds = time.monotonic() - started_s
@@ -255,7 +256,7 @@ def stream(
 
 
 def _make(folder: Path, how: StreamOptions, now_ns: int) -> None:
-    """Make the archive where there is none."""
+    """Create the archive if it is missing, else check the deployment against it."""
     versions = read_versions(folder / STREAM / DEPLOYMENTS)
     if how.deployment is None and not versions:
         message = f"a stream into {folder} needs --deployment FILE, which says what comes and what it is"
@@ -275,7 +276,7 @@ def _check(archive: Archive, described: Deployment) -> None:
 
 @contextmanager
 def _exclusive_stream(folder: Path) -> Iterator[None]:
-    """Be the one stream of an archive; what is left of one that was killed is ended first."""
+    """Lock the archive for one stream, and kill what is left of an earlier one."""
     lock = folder / STREAM / "lock"
     lock.parent.mkdir(exist_ok=True)
 
@@ -290,10 +291,10 @@ def _exclusive_stream(folder: Path) -> Iterator[None]:
 
 
 def _start_time(pid: int) -> str | None:
-    """Return what tells a process from another of its number; None where there is none, or it is dead."""
+    """Return a process's start time, which distinguishes reused ids; None if absent or dead."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        # Whoever should may never ask what became of a dead one, as in containers.
+        # Zombies count as dead: in containers no parent may ever reap them.
         return None if fields[0] in "ZX" else fields[19]
     except (OSError, IndexError):
         return None
@@ -332,7 +333,7 @@ def _begin_anew(folder: Path, why: str, on_warning: Callable[[str], None]) -> No
 
 @dataclass
 class _StreamRun:
-    """A stream at work."""
+    """A running stream: its receiver and its Spark query."""
 
     folder: Path
     how: StreamOptions
@@ -344,32 +345,33 @@ class _StreamRun:
     _receiver: "subprocess.Popen[bytes] | None" = None
     _received_since: float = 0.0
     _receive_at: float | None = None
-    """When one that ended is started again; None: it has not ended, as far as is known."""
+    """When to restart a receiver that ended; None: it is not known to have ended."""
     _receiver_pauses: _Pauses = field(default_factory=_Pauses)
     _deployment_stamp: tuple[int, int] | None = None
     _job: StreamingJob = field(default_factory=StreamingJob)
 
     def deploy(self) -> bool:
-        """Take the deployment file as it is now; return whether it changed."""
+        """Deploy the current deployment file; return whether it changed."""
         if self.how.deployment is None:
             return False
         self._deployment_stamp = _stamp(self.how.deployment)
         journal = self.folder / STREAM / DEPLOYMENTS
         before = read_versions(journal)
+        # Records that are already in the spool keep their deployment, so that a replay reads them as before.
         changed = deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1, check=self._check)
         if before and before[-1].deployment.stream.idle_s != read_versions(journal)[-1].deployment.stream.idle_s:
             self.on_warning("idle_s changed: stations that are assembled already keep the one that they began with")
         return changed
 
     def _check(self, described: Deployment) -> None:
-        """Raise unless the archive, and the receiver where there is one, can use a deployment."""
+        """Raise unless the archive, and the receiver if there is one, can use a deployment."""
         _check(Archive.open(self.folder), described)
         how = self.how
         if how.watch is not None or how.mqtt is not None or described.broker is not None or self._receiver is not None:
             receiver.resolve_sources(described, watch=how.watch, mqtt=how.mqtt)
 
     def _is_changed(self) -> bool:
-        """Return whether the deployment file is another one, and can be used."""
+        """Return whether the deployment file has changed and is usable."""
         path = self.how.deployment
         if path is None or (stamp := _stamp(path)) == self._deployment_stamp:
             return False
@@ -377,23 +379,24 @@ class _StreamRun:
         try:
             self._check(load(path))
         except StoreUnavailable:
-            # The file may well be right: it is looked at again.
+            # The file may be valid: it is checked again later.
             self._deployment_stamp = before
             return False
         except HyperGridError as error:
             self.on_warning(f"the deployment changed and cannot be used; the one before it stays: {error}")
             return False
+        # A file that was only touched has not changed.
         return path.read_text(encoding="utf-8-sig") != read_versions(self.folder / STREAM / DEPLOYMENTS)[-1].text
 
     @property
     def receives(self) -> bool:
-        """Whether anything is received; else only the spool is followed."""
+        """Whether there is any input to receive; otherwise only the spool is followed."""
         broker = read_versions(self.folder / STREAM / DEPLOYMENTS)[-1].deployment.broker
         return self.how.watch is not None or self.how.mqtt is not None or broker is not None
 
     @contextmanager
     def receiving(self) -> Iterator[None]:
-        """Receive into the spool meanwhile."""
+        """Run the receiver in the background."""
         self._receive()
         try:
             yield
@@ -401,7 +404,8 @@ class _StreamRun:
             self._stop_receiving()
 
     def _receive(self) -> None:
-        # Not the deployment file: what is received is what the deployment that reads it says.
+        # The receiver reads the journal, not the deployment file, so that it uses the deployment that the rows are read
+        # by.
         how, journal = self.how, self.folder / STREAM / DEPLOYMENTS
         words = receiver.command(self.folder, journal, watch=how.watch, mqtt=how.mqtt, until_idle=how.until_idle)
         self._receiver = subprocess.Popen(words, stdin=subprocess.DEVNULL)
@@ -417,7 +421,7 @@ class _StreamRun:
                 self._receiver.wait()
 
     def _is_received(self) -> bool:
-        """Return whether the receiver is done; one that died is started again."""
+        """Return whether the receiver is done; restart it if it died."""
         if self._receiver is None or (code := self._receiver.poll()) is None:
             return False
         if code == 0 and self.how.until_idle:
@@ -427,6 +431,7 @@ class _StreamRun:
             raise HyperGridError(message)
         now = time.monotonic()
         if self._receive_at is None:
+            # A receiver that ran for a while starts again with short pauses.
             if now - self._received_since > 2 * PAUSE_S:
                 self._receiver_pauses = _Pauses()
             if not self._receiver_pauses.failures:
@@ -437,7 +442,7 @@ class _StreamRun:
         return False
 
     def follow(self, trigger_s: float | None) -> None:
-        """Follow the spool until told to stop, or until the receiver is done; without a trigger, to its end."""
+        """Follow the spool until stopped or received completely; without a trigger, to its end."""
         while not self.stopping.is_set():
             try:
                 if self._follow_query(trigger_s):
@@ -455,22 +460,23 @@ class _StreamRun:
                 self._receive()
 
     def _follow_query(self, trigger_s: float | None) -> bool:
-        """Follow with one query; return whether that is all, False where the deployment changed."""
+        """Run one query; return True if the stream is done, False if the deployment changed."""
         progress, follower = self.progress, self._job
         progress.leaving.clear()
         follower.start(self.folder, progress.commit_batch, trigger_s=trigger_s, batch_bytes=self.how.batch_bytes)
+        # Lets the next run kill this process, should it outlive its parent.
         (self.folder / STREAM / JVM).write_text(f"{follower.pid} {_start_time(follower.pid or 0)}")
         while True:
             if not self._is_active():
                 self.on_status(progress.status())
                 return True
-            # Ctrl-C ends the receiver too, which then needs no other.
+            # Ctrl-C also ends the receiver, which must not be restarted then.
             looks = trigger_s is not None and not self.stopping.is_set()
             changed = looks and self._is_changed()
             received = looks and self._is_received() and progress.status().behind == 0
             if changed or received or self.stopping.is_set():
-                # A commit that is under way is waited for; without this it would be done again. What asks for one
-                # later is refused: the query ends only when that was answered.
+                # Wait for a commit in progress, which would otherwise be repeated. Later commits are refused, because
+                # the query ends only after they have been answered.
                 with progress.busy:
                     progress.leaving.set()
                 follower.stop()
@@ -483,13 +489,14 @@ class _StreamRun:
         try:
             return self._job.is_active()
         except QueryFailed:
-            # What failed here says more than what Spark makes of it.
+            # The original error says more than Spark's report of it.
             if self.progress.failure is not None:
                 raise self.progress.failure from None
             raise
 
     def _note_loss(self, lost: SparkLost | QueryFailed) -> None:
-        """Prepare another start; a busy machine is no failure, as Spark waits but ten seconds for its workers."""
+        """Prepare a restart, unless there were too many."""
+        # Spark waits only ten seconds for its workers, so a loss on a busy machine is not a failure.
         now = time.monotonic()
         self.restarts.append(now)
         is_unusable = StateUnusable.__name__ in str(lost)
@@ -509,7 +516,7 @@ class _StreamRun:
         self.on_warning(f"{lost}; it is started again")
 
     def end(self) -> None:
-        """End Spark."""
+        """Stop Spark and remove its process id file."""
         self._job.end()
         (self.folder / STREAM / JVM).unlink(missing_ok=True)
 
@@ -523,18 +530,18 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 EVERY_S: Final = 5.0
-"""How often it is told [s]."""
+"""Interval between entries of the progress log [s]."""
 
 
 class ProgressLog:
-    """Writes how a stream stands, now and then.
+    """Appends the status of a stream to its log at intervals.
 
     Parameters
     ----------
     folder
-        The archive's.
+        Folder of the archive.
     now_ns
-        Gives the present [ns since 1970 UTC].
+        Returns the current time [ns since 1970 UTC].
     """
 
     def __init__(self, folder: Path, now_ns: Callable[[], int]) -> None:
@@ -543,21 +550,20 @@ class ProgressLog:
         self._last: Mapping[str, Any] = {}
 
     def update(self, status: StreamStatus) -> None:
-        """Note how the stream stands, if that was not done a moment ago."""
+        """Log the status, at most once per `EVERY_S`."""
         now_ns = self._now_ns()
         self._last = _record(status)
-        # A clock that was set back must not keep it silent.
+        # A clock that was set back must not silence the log.
         if self._written_ns is None or not 0 <= now_ns - self._written_ns < EVERY_S * SECOND_NS:
             self._write(now_ns, {})
 
     def end(self) -> None:
-        """Note that the stream ended."""
         if self._written_ns is not None:
             self._write(self._now_ns(), {"ended": True})
 
     def _write(self, now_ns: int, more: Mapping[str, Any]) -> None:
         self._written_ns = now_ns
-        # A full disk is told by whoever commits; what is lost here is one point of a line.
+        # A full disk is reported by the commit; only one point of the log is lost here.
         with suppress(OSError):
             stream_log.append_record(self._folder, {"at_ns": now_ns, **self._last, **more})
 

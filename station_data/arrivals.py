@@ -1,4 +1,4 @@
-"""When each reading reaches the base station: the lag of its station, random delay, retries and buffered uploads."""
+"""Arrival of readings at the base station: lag, random delay, retries and buffered uploads."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +11,7 @@ from station_data.clock import NOMINAL_S, draw, station_generator
 
 @dataclass(frozen=True)
 class Upload:
-    """A station that keeps its readings and sends them together."""
+    """A station that buffers its readings and sends them together."""
 
     period_s: int
     """Time between uploads [s]."""
@@ -24,30 +24,31 @@ UPLOADS: dict[str, Upload] = {
     "18": Upload(21_600, "oldest_first"),
     "21": Upload(1800, "newest_first"),
 }
-"""Stations with buffered upload; oldest first keeps order but not promptness, newest first loses both."""
+"""Stations with buffered upload; oldest first keeps order but not promptness, newest first neither."""
 SENDING_S = 0.05
 """Time between two readings of one upload [s]."""
 BASE_LAG_S = (1.0, 40.0)
-"""The constant lag of a station is drawn evenly from these [s]."""
+"""Range of a station's constant lag, drawn uniformly [s]."""
 RANDOM_DELAY_S = 2.0
 """Mean of the exponential part of the delay [s]."""
 RETRY_SHARE = {0: 0.0, 1: 0.02, 2: 0.10}
-"""Share of the readings that are sent again later, by the remainder of the station's number divided by 3."""
+"""Share of the readings that are sent again later, by the station's number modulo 3."""
+# More than a sampling interval, so that newer readings overtake it.
 RETRY_S = (150.0, 900.0)
-"""A retry comes this much later, evenly [s]: more than a sampling interval, so that newer readings overtake."""
+"""Delay of a retry, drawn uniformly [s]."""
 
 
 def arrival_times(
     seed: int, station: str, numbers: NDArray[np.int64], taken_s: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Arrival of each reading [s since 1970, UTC], to the millisecond, never before it was taken.
+    """Compute the arrival of each reading [s since 1970, UTC], to the millisecond, never before sampling.
 
     Parameters
     ----------
     seed, station, numbers
-        Which readings.
+        Identify the readings.
     taken_s
-        True instants of the readings [s since 1970].
+        True sampling times [s since 1970].
     """
     uniform = draw(seed, "arrival", station, numbers, 3)
     low, high = BASE_LAG_S
@@ -59,6 +60,7 @@ def arrival_times(
         delay = delay + retried * (RETRY_S[0] + (RETRY_S[1] - RETRY_S[0]) * uniform[:, 2])
         return np.round(taken_s + delay, 3)
     sent = (taken_s // upload.period_s + 1) * upload.period_s
-    # The place in the upload comes from the time within the period, not from the rows at hand: the same for any span.
+    # The position in the upload follows from the time within the period, not from the given rows, so it is independent
+    # of the generated span.
     age = taken_s % upload.period_s if upload.order == "oldest_first" else sent - taken_s
     return np.round(sent + lag + SENDING_S * age / NOMINAL_S, 3)

@@ -1,7 +1,7 @@
-"""Files that must not get through unnoticed, drawn from a table that says what must become of each.
+"""Defective input files, drawn from a table of their expected outcomes.
 
-``python -m station_data.bad_files OUT`` writes them all, with the deployment file that reads them. Those that are small
-lie in ``station_data/faults``; nothing about them is random.
+``python -m station_data.bad_files OUT`` writes them all, with their deployment file. Small ones are kept in
+``station_data/faults``; nothing about them is random.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SMALL_BYTES = 20_000
-"""Files up to this size lie in the folder of the project."""
+"""Size limit of the files kept in the repository [bytes]."""
 HEADER = b"station,time,air_temperature,relative_humidity\n"
 DEPLOYMENT = """# Written by station_data.bad_files.
 [network]
@@ -49,27 +49,27 @@ elevation_m = nan
 
 @dataclass(frozen=True)
 class BadFile:
-    """A file, and what becomes of it."""
+    """A defective file, with the expected outcome of its ingestion."""
 
     name: str
     content: Callable[[], bytes]
     rows: int
-    """Rows that are read."""
+    """Rows read."""
     rejects: Mapping[str, int] = field(default_factory=dict)
     """Rejects by kind of reason."""
     superseded: int = 0
     duplicates: int = 0
     stations: tuple[str, ...] = ("A",)
-    """Stations that the rows are of."""
+    """Stations of the rows."""
 
 
 def row(minute: int, temperature: str = "1.5", *, station: str = "A", humidity: str = "80") -> bytes:
-    """Return a sound row, or one with a cell that is none."""
+    """Make a valid row, or one with an invalid cell."""
     return f"{station},2007-10-01T00:{minute:02d}:00Z,{temperature},{humidity}\n".encode()
 
 
 def at(time: str) -> bytes:
-    """Return a row of another time."""
+    """Make a row with another time."""
     return f"A,{time},1.5,80\n".encode()
 
 
@@ -80,12 +80,13 @@ def _zip(members: Mapping[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, data in members.items():
+            # ZipInfo has a fixed date, so that the bytes are reproducible.
             packed.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     return out.getvalue()
 
 
 def _patched(data: bytes, local: tuple[int, bytes], central: tuple[int, bytes]) -> bytes:
-    """Return a zip file of one member with other bytes at a place of its local and of its central header."""
+    """Patch the local and the central header of a one-member zip file at given offsets."""
     changed, start = bytearray(data), data.index(b"PK\x01\x02")
     changed[local[0] : local[0] + len(local[1])] = local[1]
     changed[start + central[0] : start + central[0] + len(central[1])] = central[1]
@@ -93,7 +94,7 @@ def _patched(data: bytes, local: tuple[int, bytes], central: tuple[int, bytes]) 
 
 
 def _declaring(size: int) -> bytes:
-    """Return a zip file whose member is declared to be of another size."""
+    """Make a zip file whose member declares a wrong size."""
     return _patched(_zip({"x.csv": GOOD}), (22, struct.pack("<I", size)), (24, struct.pack("<I", size)))
 
 
@@ -106,12 +107,13 @@ def _bomb() -> bytes:
 
 
 def _gzip(data: bytes) -> bytes:
+    # Without a timestamp, so that the bytes are reproducible.
     return gzip.compress(data, mtime=0)
 
 
 def _columns(count: int) -> bytes:
     names = ",".join(f"sensor_number_{number:05d}" for number in range(count))
-    # A variable each costs the archive a folder each: most of them hold remarks.
+    # Most columns hold remarks, as each variable costs the archive a folder.
     cells = ",".join(str(number) if number % 1000 == 999 else "ok" for number in range(count))
     return f"time,{names}\n2007-10-01T00:00Z,{cells}\n2007-10-01T00:01Z,{cells}\n".encode()
 
@@ -126,17 +128,17 @@ SENSORSCOPE = b"4 2007 09 20 02 00 0%d 119024640%d 5.680 5.475 NaN 86.602 26.765
 
 
 def sensorscope(second: int) -> bytes:
-    """Return a sound row of that format."""
+    """Make a valid SensorScope row."""
     return SENSORSCOPE % (second, second)
 
 
 def message(station: bytes = b"A", time: bytes = b"2007-10-01T00:00:00Z", name: bytes = b"T") -> bytes:
-    """Return a sound message, or one with a text that is none."""
+    """Make a valid message, or one with an invalid text."""
     return b'{"station": "%s", "time": "%s", "%s": "1.5"}\n' % (station, time, name)
 
 
 HALVES = (rb"\ud800", rb"\uDFFF\u0041", b"\xed\xa0\x80")
-"""Texts that have half a character: a surrogate without its other half."""
+"""Texts with half a character: a surrogate without its other half."""
 
 
 def _b(data: bytes) -> Callable[[], bytes]:
@@ -144,7 +146,7 @@ def _b(data: bytes) -> Callable[[], bytes]:
 
 
 BAD_FILES: tuple[BadFile, ...] = (
-    # nothing, or no table
+    # empty, or not a table
     BadFile("empty.csv", _b(b""), 0, {"empty file": 1}, stations=()),
     BadFile("blank_lines.csv", _b(b"\n  \n\r\n"), 0, {"empty file": 1}, stations=()),
     BadFile("header_only.csv", _b(HEADER), 0, stations=()),
@@ -158,7 +160,7 @@ BAD_FILES: tuple[BadFile, ...] = (
     BadFile("duplicate_columns.csv", _b(GOOD.replace(b"relative_humidity", b"air_temperature")), 0,
             {"column named twice": 1}, stations=()),
     BadFile("ambiguous_dates.csv", _b(b"date,T\n01/02/2007,1\n03/04/2007,2\n"), 0, {"ambiguous dates": 1}, stations=()),
-    # cut off and put together
+    # truncated or concatenated
     BadFile("cut_row.csv", _b(GOOD + row(3)[:12]), 3, {"cut off": 1}),
     BadFile("cut_in_letter.csv", _b(GOOD + "Zürich,2007-10-01T00:05Z,1,2\nZü".encode()[:-1]), 4, {"invalid UTF-8": 1},
             stations=("A", "Zürich")),
@@ -181,7 +183,7 @@ BAD_FILES: tuple[BadFile, ...] = (
     BadFile("clock_back.csv", _b(GOOD + at("2007-09-30T23:59Z") + row(3)), 5),
     BadFile("reversed.csv", _b(HEADER + row(2) + row(1) + row(0)), 3),
     BadFile("mixed_times.csv", _b(GOOD + at("2007-10-01 02:03:00+02:00") + at("20071001T000400Z")), 4, {"bad time": 1}),
-    # rows that come again
+    # repeated rows
     BadFile("repeated_row.csv", _b(GOOD + row(2)), 4, duplicates=2),
     BadFile("repeated_time.csv", _b(GOOD + row(2, "9.5")), 4, superseded=1, duplicates=1),
     # numbers
@@ -225,7 +227,7 @@ BAD_FILES: tuple[BadFile, ...] = (
     # size
     BadFile("many_columns.csv", lambda: _columns(5000), 2, stations=("many_columns",)),
     BadFile("endless_line.csv", lambda: GOOD + b"x" * (50 << 20), 0, {"binary": 1}, stations=()),
-    # packed
+    # compressed
     BadFile("sound.csv.gz", lambda: _gzip(GOOD), 3),
     BadFile("bomb.csv.gz", lambda: _gzip(_bomb()), 0, {"packed too densely": 1}, stations=()),
     BadFile("cut.csv.gz", lambda: _gzip(b"".join(row(n) for n in range(60)))[:40], 0, {"damaged archive": 1},
@@ -251,17 +253,17 @@ BAD_FILES: tuple[BadFile, ...] = (
     # messages
     BadFile("half_characters.jsonl", lambda: message() + b"".join(
         message(**{part: half}) for part in ("station", "time", "name") for half in HALVES), 1, {"bad JSON": 9}),
-    # names of files
+    # file names
     BadFile("=1+1.csv", _b(GOOD), 3),
     BadFile("-rf.csv", _b(GOOD), 3),
     BadFile("it's \"quoted\" $(x).csv", _b(b"time,T\n2007-10-01T00:00Z,1\n"), 1, stations=("it's \"quoted\" $(x)",)),
     BadFile(f"{'n' * 200}.csv", _b(GOOD), 3),
 )  # fmt: skip
-"""Rows read and rejects of each, when it is ingested alone with `DEPLOYMENT`."""
+"""Rows read and rejects of each file, ingested alone with `DEPLOYMENT`."""
 
 
 def write_all(out: Path, *, most_bytes: int | None = None) -> list[Path]:
-    """Write the files, and the deployment file, into a folder; of files only those up to `most_bytes` [bytes]."""
+    """Write the deployment file and the files, optionally only those up to `most_bytes` [bytes]."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "deployment.toml").write_text(DEPLOYMENT, encoding="utf-8")
     written = []
@@ -274,7 +276,7 @@ def write_all(out: Path, *, most_bytes: int | None = None) -> list[Path]:
 
 
 def main() -> None:
-    """Write them where the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Write files that must not get through unnoticed.")
     parser.add_argument("out", type=Path)
     parser.add_argument("--small", action="store_true", help="only those that lie in station_data/faults")

@@ -1,4 +1,4 @@
-"""The deployment file that goes with generated station files."""
+"""The deployment file for generated station files."""
 
 from collections.abc import Iterable
 
@@ -45,7 +45,7 @@ HEIGHT_M = {
 
 
 def deployment_text(network: Iterable[Station], formats: Iterable[Format]) -> str:
-    """Text of the ``deployment.toml``: the network, one feed a format, and the stations."""
+    """Write the text of ``deployment.toml``: the network, one feed per format, and the stations."""
     parts = [_HEADER]
     for form in formats:
         parts.append(_FEED.format(format=form, files=_FILES[form], nodata=_NODATA[form]))

@@ -1,4 +1,4 @@
-"""The planted faults: what is broken, where and when, drawn once for each campaign of 28 days, and their ledger."""
+"""Planted faults, drawn once per campaign of 28 days, and their ledger."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,43 +15,45 @@ FaultKind = Literal["spike", "impossible", "stuck", "drift", "gap", "dead", "tim
 Floats = NDArray[np.float64]
 
 ALL = "*"
-"""In place of a variable: the fault concerns whole rows."""
+"""Instead of a variable: the fault affects whole rows."""
 ZONE_ERROR_S = 7200
-"""The station with the wrong time zone stamps its readings this much too late [s]."""
+"""Error of the station with the wrong time zone: its stamps are this much too late [s]."""
 CAMPAIGN_S = CAMPAIGN_DAYS * 86_400
 ANCHOR_S = int(ANCHOR.astype("datetime64[s]").astype(np.int64))
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One planted fault; in the ledger, a row."""
+    """One planted fault, a row of the ledger."""
 
     kind: FaultKind
     station: str
     variable: str
     """Variable, or ``ALL``."""
     start_s: int
-    """First stamp concerned [s since 1970, UTC, as in the files]."""
+    """First affected stamp [s since 1970, UTC, as in the files]."""
     end_s: int
     """End, excluded [s since 1970]."""
     magnitude: float
-    """spike: what is added; impossible, stuck: the value shown; drift: change a day; timezone: error [s]; else NaN."""
+    """spike: the added value; impossible, stuck: the reported value; drift: change per day; timezone: error [s]; else
+    NaN.
+    """
 
 
 @dataclass(frozen=True)
 class Role:
-    """A station's part in a campaign: the fault that it gets."""
+    """A station's role in a campaign: the faults that it gets."""
 
     slot: int
-    """Place of the station in the campaign's random order of the first 24 stations."""
+    """Position of the station in the campaign's random order of the first 24 stations."""
     kind: FaultKind
     variable: str
     low: float
-    """Magnitudes are drawn evenly between `low` and `high`."""
+    """Magnitudes are drawn uniformly between `low` and `high`."""
     high: float
     count: int = 1
     hours: tuple[float, float] = (0.0, 0.0)
-    """Duration is drawn evenly between these [h]; (0, 0) is a single reading, or up to the end of the campaign."""
+    """Duration is drawn uniformly between these [h]; (0, 0) is a single reading, or up to the end of the campaign."""
     signs: tuple[float, ...] = (1.0,)
     """Magnitudes are multiplied by one of these, at random."""
 
@@ -87,20 +89,20 @@ ROLES: tuple[Role, ...] = (
     Role(20, "gap", ALL, 0.0, 0.0, 1, (60.0, 84.0)),
     Role(21, "dead", ALL, 0.0, 0.0),
 )
-"""Slots 16 to 23 have whole rows wrong or absent and get nothing else; slot 22 has the wrong zone; slot 23 is sound."""
+"""Slots 16 to 23 have wrong or absent rows and no other faults; slot 22 has the wrong zone; slot 23 has no fault."""
 ZONE_SLOT = 22
 
 
 def wrong_zone_station(seed: int, count: int) -> str | None:
-    """Return the station with the wrong time zone, the same in every campaign; None in too small a network."""
+    """Return the station with the wrong zone in every campaign; None if too few stations."""
     order = _order(seed, count)
     return str(order[ZONE_SLOT]) if ZONE_SLOT < len(order) else None
 
 
 def plan(seed: int, network: tuple[Station, ...], start_s: int, stop_s: int) -> tuple[Fault, ...]:
-    """Faults that concern stamps in ``[start_s, stop_s)`` [s since 1970], ordered by start, station and variable.
+    """Plan the faults that affect stamps in ``[start_s, stop_s)`` [s since 1970].
 
-    A fault keeps its full extent where it reaches beyond the interval.
+    Ordered by start, station and variable. A fault keeps its full extent if it reaches beyond the interval.
     """
     faults: list[Fault] = []
     for campaign in range((start_s - ANCHOR_S) // CAMPAIGN_S, (stop_s - 1 - ANCHOR_S) // CAMPAIGN_S + 1):
@@ -110,7 +112,7 @@ def plan(seed: int, network: tuple[Station, ...], start_s: int, stop_s: int) -> 
 
 
 def apply(faults: tuple[Fault, ...], stamps_s: NDArray[np.int64], readings: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Put the faults of one station into its readings.
+    """Apply the faults of one station to its readings.
 
     Parameters
     ----------
@@ -124,7 +126,7 @@ def apply(faults: tuple[Fault, ...], stamps_s: NDArray[np.int64], readings: Floa
     Returns
     -------
     readings, absent
-        The faulty readings, and which rows do not exist.
+        The faulty readings, and a mask of the absent rows.
     """
     faulty, absent = readings.copy(), np.zeros(stamps_s.shape, dtype=np.bool_)
     columns = {variable: column for column, variable in enumerate(VARIABLES)}
@@ -151,7 +153,8 @@ def _order(seed: int, count: int) -> NDArray[np.int64]:
 
 
 def _campaign(seed: int, network: tuple[Station, ...], campaign: int) -> list[Fault]:
-    """All faults of one campaign. Each role has random numbers of its own, so that changing one leaves the others."""
+    """Draw all faults of one campaign."""
+    # Each role has its own random generator, so that changing one leaves the others unchanged.
     order = _order(seed, len(network))
     begin = ANCHOR_S + campaign * CAMPAIGN_S
     faults: list[Fault] = []
@@ -173,7 +176,7 @@ def _planted(role: Role, station: Station, begin: int, generator: np.random.Gene
     if role.kind == "drift":
         start = begin + int(generator.uniform(4, 12) * 86_400)
         return [Fault("drift", station.id, role.variable, start, end, round(generator.uniform(role.low, role.high), 4))]
-    # One fault in each equal part of the campaign: two of a role never overlap.
+    # One fault in each equal part of the campaign, so that two of a role never overlap.
     parts = (np.arange(role.count) * CAMPAIGN_S) // role.count
     share, sign = generator.random(role.count), generator.choice(role.signs, role.count)
     sizes = generator.uniform(role.low, role.high, role.count)
@@ -196,6 +199,7 @@ def _planted(role: Role, station: Station, begin: int, generator: np.random.Gene
 
 
 def _stamp(seed: int, station: str, number: int) -> int:
-    """Stamp of one reading: its block is drawn whole, so one number costs no more than a day of them."""
+    """Compute the stamp of one reading."""
+    # Its whole block is drawn, so a single stamp costs as much as a day of them.
     numbers = np.array([number], dtype=np.int64)
     return int(sample_times(seed, station, numbers)[0])

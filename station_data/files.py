@@ -1,4 +1,4 @@
-"""The formats of the station files: SensorScope's text, plain CSV, and the tables beside them."""
+"""File formats of the stations: SensorScope text, plain CSV, and the tables beside them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,13 +14,13 @@ from station_data.truth import VARIABLES
 Format = Literal["sensorscope", "csv"]
 FORMATS: tuple[Format, ...] = ("sensorscope", "csv")
 LOCAL_OFFSET_S = 7200
-"""The clock columns of the SensorScope text are local summer time [s ahead of UTC]."""
+"""The clock columns of the SensorScope text are in local summer time [s ahead of UTC]."""
 CHUNK_ROWS = 50_000
 _CLOCK_SEPARATORS = (4, 7, 10, 13, 16)
 
 
 def write_sensorscope(path: Path, station: str, stamps_s: NDArray[np.int64], readings: NDArray[np.float64]) -> None:
-    """Write the 17 blank-separated columns: station, local clock (six), epoch [s], nine values with three decimals."""
+    """Write 17 blank-separated columns: station, local clock (six), epoch [s], nine values with three decimals."""
     row = f"{station} %s %d" + " %.3f" * len(VARIABLES) + "\n"
     with path.open("w", encoding="ascii", newline="\n") as file:
         for part in _chunks(stamps_s):
@@ -32,7 +32,7 @@ def write_sensorscope(path: Path, station: str, stamps_s: NDArray[np.int64], rea
 
 
 def write_csv(path: Path, station: str, stamps_s: NDArray[np.int64], readings: NDArray[np.float64]) -> None:
-    """Write ``station,time,<nine variables>`` with a header, time in ISO 8601 with Z, and nothing where missing."""
+    """Write ``station,time,<nine variables>`` with a header, ISO 8601 time with Z, and empty missing values."""
     row = f"{station},%sZ" + ",%.3f" * len(VARIABLES) + "\n"
     with path.open("w", encoding="ascii", newline="\n") as file:
         file.write(",".join(("station", "time", *VARIABLES)) + "\n")
@@ -43,7 +43,7 @@ def write_csv(path: Path, station: str, stamps_s: NDArray[np.int64], readings: N
 def write_arrivals(
     path: Path, stations: NDArray[np.int64], stamps_s: NDArray[np.int64], arrivals_s: NDArray[np.float64]
 ) -> None:
-    """Write ``station,time,arrival`` [s since 1970] in order of arrival; equal arrivals by stamp, then station."""
+    """Write ``station,time,arrival`` [s since 1970], ordered by arrival, then stamp, then station."""
     order = np.lexsort((stations, stamps_s, arrivals_s))
     with path.open("w", encoding="ascii", newline="\n") as file:
         file.write("station,time,arrival\n")
@@ -54,7 +54,7 @@ def write_arrivals(
 
 
 def write_faults(path: Path, faults: Iterable[Fault]) -> None:
-    """Write the ledger: ``kind,station,variable,start,end,magnitude``, times in ISO 8601 with Z, end excluded."""
+    """Write the ledger: ``kind,station,variable,start,end,magnitude``, ISO 8601 times with Z, end excluded."""
     lines = ["kind,station,variable,start,end,magnitude"]
     for fault in faults:
         start, end = iso_seconds(np.array([fault.start_s, fault.end_s]))
@@ -70,12 +70,13 @@ def write_stations(path: Path, network: Iterable[Station]) -> None:
 
 
 def iso_seconds(seconds: NDArray[np.int64]) -> NDArray[np.str_]:
-    """ISO 8601 text to the second, without a zone, of seconds since 1970."""
+    """Format seconds since 1970 as ISO 8601 text to the second, without a zone."""
     return np.datetime_as_string(seconds.astype("datetime64[s]"), unit="s")
 
 
 def _chunks(rows: NDArray[np.int64]) -> Iterable[slice]:
-    """Slices of bounded length: years of readings must not become one list of Python numbers."""
+    """Split rows into slices of bounded length."""
+    # Years of readings must not become one list of Python numbers.
     return (slice(begin, begin + CHUNK_ROWS) for begin in range(0, rows.size, CHUNK_ROWS))
 
 
@@ -87,7 +88,7 @@ def _write_rows(
     *,
     missing: str,
 ) -> None:
-    """Format all rows in one operation (0.0 is added to lose the sign of -0)."""
+    # Formatted in one operation; adding 0.0 removes the sign of -0.
     table = np.empty((values.shape[0], len(keys) + values.shape[1]), dtype=object)
     for column, key in enumerate(keys):
         table[:, column] = key

@@ -46,7 +46,8 @@ def generate(
     Parameters
     ----------
     out
-        Folder to make; it may exist if it is empty. Files are written into a sibling folder that is renamed at the end.
+        Folder to create; it may exist if it is empty. Files are written into a sibling folder that is renamed at the
+        end.
     start
         First day (UTC midnight).
     days
@@ -58,19 +59,19 @@ def generate(
     formats
         Which of ``FORMATS`` to write.
     progress
-        Told after each station.
+        Called after each station.
 
     Returns
     -------
     Path
-        `out`, holding ``<format>/``, ``arrivals.csv``, ``faults.csv``, ``stations.csv`` and ``deployment.toml``.
+        `out`, with ``<format>/``, ``arrivals.csv``, ``faults.csv``, ``stations.csv`` and ``deployment.toml``.
 
     Raises
     ------
     FileExistsError
         If `out` exists and is not an empty folder.
     ValueError
-        If a number is out of its range, a format is unknown, or `start` is not a day.
+        If a number is out of range, a format is unknown, or `start` is not a day.
     """
     begin = _checked_start(start, days=days, seed=seed, formats=formats)
     network = pass_network.stations(stations)
@@ -79,6 +80,7 @@ def generate(
         message = f"generate needs a folder that does not exist or is empty; got {out}; name another or remove it"
         raise FileExistsError(message)
     out.parent.mkdir(parents=True, exist_ok=True)
+    # Renamed into place at the end, so that the folder appears complete or not at all.
     partial = out.parent / f".{out.name}.partial-{os.urandom(4).hex()}"
     try:
         _write(partial, network, begin, begin + days * 86_400, seed, formats, progress)
@@ -89,7 +91,7 @@ def generate(
 
 
 def _checked_start(start: str | np.datetime64, *, days: int, seed: int, formats: Sequence[files.Format]) -> int:
-    """Start of the period [s since 1970], after a look at the other arguments."""
+    """Validate the arguments and return the start of the period [s since 1970]."""
     unknown = [form for form in formats if form not in files.FORMATS]
     if days < 1 or seed < 0 or unknown or not formats:
         message = (
@@ -139,7 +141,7 @@ def _write(
 def _readings(
     seed: int, station: Station, station_faults: tuple[faults.Fault, ...], start_s: int, stop_s: int, late_s: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Stamps, values and arrivals of one station's rows whose stamps lie in ``[start_s, stop_s)``."""
+    """Generate stamps, values and arrivals of one station, for stamps in ``[start_s, stop_s)``."""
     numbers = numbers_between(seed, station.id, start_s - late_s, stop_s - late_s)
     taken_s = sample_times(seed, station.id, numbers)
     stamps_s = taken_s + late_s
@@ -147,7 +149,7 @@ def _readings(
     true_values = np.stack([truth(variable, instants, station.lon, station.lat) for variable in VARIABLES], axis=1)
     readings = measure(seed, station.id, numbers, true_values)
     lost, missing = dropouts(seed, station.id, numbers, len(VARIABLES))
-    # A planted fault of one reading must be there to be found.
+    # Planted faults of single readings must remain, so that they can be found.
     planted = np.isin(stamps_s, [fault.start_s for fault in station_faults if fault.kind in ("spike", "impossible")])
     readings[missing & ~planted[:, None]] = np.nan
     readings, absent = faults.apply(station_faults, stamps_s, readings)
@@ -156,7 +158,7 @@ def _readings(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; exit status 0 done, 1 failed, 2 used wrongly."""
+    """Run the command line; exit status 0 done, 1 failed, 2 wrong usage."""
     parser = argparse.ArgumentParser(prog="python -m station_data.generate", description=__doc__)
     parser.add_argument("out", type=Path, help="folder to make")
     parser.add_argument("--start", default=DEFAULT_START, help="first day, UTC (default: %(default)s)")

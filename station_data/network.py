@@ -1,4 +1,4 @@
-"""The stations: 20 spread over Q1's grid, four just outside it, and an even scatter of more for a larger network."""
+"""The stations: 20 across Q1's grid, four outside it, uniform scatter for larger networks."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from station_data.terrain import elevation
 
 @dataclass(frozen=True)
 class Station:
-    """One station of the network; it stands on the terrain."""
+    """One station of the network, located on the terrain."""
 
     id: str
     name: str
@@ -25,7 +25,7 @@ class Station:
 
 
 # Seconds east of 7:10:37 and north of 45:52:01; the grid of Q1 is 0 to 23 in both. Four columns by five rows, each
-# moved off its lattice point by one or two arc-seconds, so that distances differ; the last four lie outside.
+# moved off its lattice point by one or two arc-seconds so that distances differ; the last four are outside.
 _SITES: tuple[tuple[str, float, float], ...] = (
     ("Col", 8.1, 11.3),
     ("Lac", 14.6, 7.1),
@@ -59,7 +59,7 @@ _R2 = np.array([0.7548776662466927, 0.5698402909980532])
 
 
 def stations(count: int = 24) -> tuple[Station, ...]:
-    """Stations "1" to `count` of the network; a larger network begins with the stations of a smaller one.
+    """Make stations "1" to `count`; larger networks extend smaller ones.
 
     Parameters
     ----------

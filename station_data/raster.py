@@ -1,4 +1,4 @@
-"""The terrain of the pass as a GeoTIFF: an elevation model of a place that does not exist."""
+"""The terrain of the pass as a GeoTIFF."""
 
 from pathlib import Path
 
@@ -7,18 +7,18 @@ import numpy as np
 from station_data.terrain import CENTRE_LAT, CENTRE_LON, elevation
 
 REACH_ARCSEC = 60.0
-"""From the centre of the pass to each edge [arc-second]; the farthest station lies 27 away."""
+"""Distance from the centre of the pass to each edge [arc-second]; the farthest station is 27 away."""
 
 
 def write_terrain(path: Path, *, step_arcsec: float = 0.5) -> Path:
-    """Write the elevation at the centres of cells around the pass as a GeoTIFF in EPSG:4326.
+    """Write the elevation at cell centres around the pass as a GeoTIFF in EPSG:4326.
 
-    At half an arc-second the interpolation between the centres stays within 0.1 m of the terrain.
+    At half an arc-second, interpolation between the centres stays within 0.1 m of the terrain.
 
     Parameters
     ----------
     path
-        File to write; one that exists is replaced.
+        Output file; an existing one is replaced.
     step_arcsec
         Side of a cell [arc-second].
 
@@ -30,7 +30,7 @@ def write_terrain(path: Path, *, step_arcsec: float = 0.5) -> Path:
     Raises
     ------
     ValueError
-        If the step is not above zero, or leaves fewer than two cells a side.
+        If the step is not above zero, or leaves fewer than two cells per side.
     """
     import rasterio  # noqa: PLC0415 - GDAL is slow to load, and stations are drawn without it
 

@@ -1,4 +1,4 @@
-"""The sensors: noise, offset, range and resolution of each variable, before any fault."""
+"""The sensors: noise, offset, range and resolution of each variable, without faults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sensor:
-    """How a sensor departs from the truth; all in the variable's unit."""
+    """Deviation of a sensor from the truth; all in the variable's unit."""
 
     noise: float
     """Standard deviation of one reading."""
@@ -43,12 +43,12 @@ SENSORS: Mapping[str, Sensor] = {
 
 
 def measure(seed: int, station: str, numbers: NDArray[np.int64], true_values: Floats) -> Floats:
-    """Read true values as sensors in good order do.
+    """Simulate the readings of sensors without faults.
 
     Parameters
     ----------
     seed, station, numbers
-        Which readings.
+        Identify the readings.
     true_values
         Truth, shape ``(len(numbers), 9)``, columns as in ``VARIABLES``.
 
@@ -59,7 +59,7 @@ def measure(seed: int, station: str, numbers: NDArray[np.int64], true_values: Fl
     """
     width = len(VARIABLES)
     uniform = draw(seed, "noise", station, numbers, width)
-    # The least uniform number is 0, whose normal quantile is infinite.
+    # Uniform numbers can be 0, whose normal quantile is infinite.
     normal = ndtri(np.clip(uniform, 1e-12, 1.0 - 1e-12))
     offsets = station_generator(seed, "noise", station).standard_normal(width)
     readings = np.empty_like(true_values)

@@ -1,7 +1,7 @@
-"""What is over the pass at a time: the sun, the clouds, the three rain events and the front.
+"""The sky over the pass: sun, clouds, the three rain events and the front.
 
-Functions of time alone, except the front and the rain, which cross the pass at a finite speed.
-Times are days since ``ANCHOR`` as floats. Events and front belong to a campaign of 28 days and come again in each.
+All are functions of time alone, except the front and the rain, which cross the pass at a finite speed. Times are days
+since ``ANCHOR`` as floats. Events and front belong to a campaign of 28 days and repeat in each.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 ANCHOR = np.datetime64("2007-09-20T00:00:00", "ns")
-"""Start of the first campaign (UTC); the clocks and the faults are counted from here too."""
+"""Start of the first campaign (UTC), from which clocks and faults are counted too."""
 CAMPAIGN_DAYS = 28
 FRONT_DAY = 8.5
-"""The front reaches the centre of the pass at this day of a campaign: 2007-09-28T12:00Z."""
+"""Day of a campaign on which the front reaches the centre of the pass: 2007-09-28T12:00Z."""
 FRONT_SPEED_M_S = 3.0
 """Speed at which front and rain cross the pass from west to east [m s-1]."""
 PASS_LON, PASS_LAT = 7.18, 45.87
@@ -23,18 +23,18 @@ PASS_LON, PASS_LAT = 7.18, 45.87
 
 @dataclass(frozen=True)
 class RainEvent:
-    """Rain over the whole pass, with the clouds that bring it."""
+    """Rain over the whole pass, with its clouds."""
 
     name: str
     start_day: float
-    """Day of the campaign at which rain starts at the centre."""
+    """Day of the campaign on which rain starts at the centre."""
     hours: float
     total_mm: float
     """Rain at the reference elevation [mm]."""
 
     @property
     def end_day(self) -> float:
-        """Day of the campaign at which rain ends at the centre."""
+        """Day of the campaign on which rain ends at the centre."""
         return self.start_day + self.hours / 24.0
 
 
@@ -47,7 +47,7 @@ RAIN = (
 
 
 def days_since_anchor(time: ArrayLike) -> Floats:
-    """Days since ``ANCHOR`` of instants given as datetime64 or as int64 nanoseconds since 1970 (UTC).
+    """Convert instants, as datetime64 or int64 nanoseconds since 1970 (UTC), to days since ``ANCHOR``.
 
     Raises
     ------
@@ -66,12 +66,12 @@ def days_since_anchor(time: ArrayLike) -> Floats:
 
 
 def rising(argument: ArrayLike) -> Floats:
-    """Logistic step from 0 to 1."""
+    """Compute a logistic step from 0 to 1."""
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * np.asarray(argument, dtype=np.float64))))
 
 
 def solar_elevation(days: Floats) -> Floats:
-    """Elevation of the sun over the pass [degree], from declination and hour angle; equation of time left out."""
+    """Compute the sun's elevation over the pass [degree], ignoring the equation of time."""
     declination = np.radians(23.44) * np.sin(2.0 * np.pi * (days + 262.0 - 80.0) / 365.2422)
     hour_angle = 2.0 * np.pi * (days - np.floor(days) + PASS_LON / 360.0 - 0.5)
     latitude = np.radians(PASS_LAT)
@@ -80,12 +80,12 @@ def solar_elevation(days: Floats) -> Floats:
 
 
 def night(days: Floats) -> Floats:
-    """How far it is night: 0 with a high sun, 1 well after sunset, half at the horizon."""
+    """Compute the degree of night: 0 by day, 0.5 at the horizon, then 1."""
     return rising(-solar_elevation(days) / 4.0)
 
 
 def under_rain(days: Floats) -> Floats:
-    """How far the sky of a rain event covers the pass, 0 to 1: from an hour before its rain to an hour after."""
+    """Compute the rain events' cloud cover, 0 to 1, one hour of margin included."""
     day = np.mod(days, CAMPAIGN_DAYS)
     clear = np.ones_like(day)
     for event in RAIN:
@@ -96,27 +96,25 @@ def under_rain(days: Floats) -> Floats:
 
 
 def cloud(days: Floats) -> Floats:
-    """Share of the sky that is clouded, 0 to 1: fair-weather clouds, and nearly all of it under a rain event."""
+    """Compute cloud cover, 0 to 1: fair-weather clouds, nearly overcast during rain events."""
     fair = 0.2 + 0.12 * np.sin(1.9 * days) + 0.08 * np.sin(0.7 * days + 1.0)
     return 1.0 - (1.0 - fair) * (1.0 - 0.97 * under_rain(days))
 
 
 def crossing_day(days: Floats, east_m: Floats) -> Floats:
-    """Day of the campaign as it is felt at a place: what comes from the west reaches the east later."""
+    """Compute the campaign day as felt at a place: the east lags the west."""
     return np.mod(days - east_m / FRONT_SPEED_M_S / 86_400.0, CAMPAIGN_DAYS)
 
 
 def behind_front(day: Floats, recovery_days: float) -> Floats:
-    """Strength of the air behind the front, 0 to 1: passes within an hour, decays with `recovery_days`.
-
-    The front of the campaign before is summed in, so that the field has no jump between campaigns.
-    """
+    """Compute the front's strength, 0 to 1: rises within an hour, decays with `recovery_days`."""
     since = day - FRONT_DAY
     fresh = rising(since * 24.0 / 0.5) * np.exp(-np.maximum(since, 0.0) / recovery_days)
+    # The front of the previous campaign is added, so that the field has no jump between campaigns.
     return np.asarray(fresh + np.exp(-(since + CAMPAIGN_DAYS) / recovery_days))
 
 
 def fallen(day: Floats, event: RainEvent) -> Floats:
-    """Share of an event's rain fallen by a day of the campaign: 3 u**2 - 2 u**3, u the elapsed share of its time."""
+    """Compute the fallen share of an event's rain, 3 u**2 - 2 u**3 (u: elapsed share)."""
     elapsed = np.clip((day - event.start_day) * 24.0 / event.hours, 0.0, 1.0)
     return np.asarray(elapsed * elapsed * (3.0 - 2.0 * elapsed))

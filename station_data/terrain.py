@@ -1,4 +1,4 @@
-"""The terrain of the pass in closed form, and the local coordinates that everything else is written in."""
+"""The terrain of the pass in closed form, and local coordinates for all formulas."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +12,7 @@ METRES_PER_DEGREE = 2.0 * np.pi * 6_371_008.8 / 360.0
 REFERENCE_M = 2450.0
 """Elevation of the saddle, at which the reference temperature holds [m]."""
 AXIS_DEG = 60.0
-"""Bearing of the pass road: the direction along which the pass falls on both sides [degree, clockwise from north]."""
+"""Bearing of the pass road, along which the terrain falls on both sides [degree, clockwise from north]."""
 FLANK_M, FLANK_WIDTH_M = 165.0, 400.0
 FALL_M, FALL_LENGTH_M = 60.0, 420.0
 HOLLOW_M, HOLLOW_WIDTH_M = 60.0, 220.0
@@ -20,24 +20,24 @@ HOLLOW_EAST_M, HOLLOW_NORTH_M = -60.0, -220.0
 
 
 def local_metres(lon: ArrayLike, lat: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Offset from the centre of the pass, east and north [m], of positions in degrees; any shapes that broadcast."""
+    """Convert positions [degree] to offsets east and north of the pass's centre [m]; arrays broadcast."""
     east = (np.asarray(lon, dtype=np.float64) - CENTRE_LON) * METRES_PER_DEGREE * np.cos(np.radians(CENTRE_LAT))
     north = (np.asarray(lat, dtype=np.float64) - CENTRE_LAT) * METRES_PER_DEGREE
     return east, north
 
 
 def across_road(lon: ArrayLike, lat: ArrayLike) -> NDArray[np.float64]:
-    """Distance from the road over the pass [m], positive on its south-eastern side."""
+    """Compute the distance from the road over the pass [m], positive on its south-eastern side."""
     east, north = local_metres(lon, lat)
     bearing = np.radians(AXIS_DEG)
     return east * np.cos(bearing) - north * np.sin(bearing)
 
 
 def elevation(lon: ArrayLike, lat: ArrayLike) -> NDArray[np.float64]:
-    """Elevation of the terrain [m].
+    """Compute the elevation of the terrain [m].
 
-    A saddle (flanks rise on both sides of the road, the road falls away from the summit) with a round hollow beside
-    the road, in which cold air gathers.
+    A saddle (flanks rise on both sides of the road, the road falls away from the summit) with a round hollow beside the
+    road, in which cold air collects.
 
     Parameters
     ----------

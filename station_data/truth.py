@@ -1,4 +1,4 @@
-"""The truth fields: nine variables in closed form over time and place. README.md writes the formulas out."""
+"""The truth fields: nine variables in closed form; README.md has the formulas."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -28,12 +28,12 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 
 LAPSE_K_PER_M = 0.0065
 POOL_K, POOL_TOP_M, POOL_DEPTH_M = 4.5, 2430.0, 16.0
-"""The cold-air pool: how much colder at full strength [K], the elevation where it is half as strong, its fading [m]."""
+"""Cold-air pool: cooling at full strength [K], elevation of half strength [m], vertical decay [m]."""
 _BLOCK_VALUES = 2_000_000
 
 
 def pool(height_m: Floats) -> Floats:
-    """How deep a place lies in the cold-air pool, 0 (above it) to 1 (on its floor), from its elevation [m]."""
+    """Compute the depth in the cold-air pool, 0 (above) to 1 (floor), from elevation [m]."""
     return sky.rising((POOL_TOP_M - height_m) / POOL_DEPTH_M)
 
 
@@ -74,7 +74,7 @@ def _relative_humidity(days: Floats, lon: Floats, lat: Floats) -> Floats:
     day = sky.crossing_day(days, local_metres(lon, lat)[0])
     dew = _season(days) - 4.5 + 4.0 * sky.under_rain(days) - 4.5 * sky.behind_front(day, 3.0)
     dew = dew - 0.0018 * (elevation(lon, lat) - REFERENCE_M)
-    # Smooth saturation: the exact ratio of vapour pressures (Magnus) would need a kink at 100 %.
+    # Smooth saturation: the exact vapour pressure ratio (Magnus) would need a kink at 100 %.
     ratio = np.exp(17.62 * dew / (243.12 + dew) - 17.62 * air / (243.12 + air))
     return np.asarray(100.0 * ratio / (1.0 + ratio**6) ** (1.0 / 6.0))
 
@@ -103,7 +103,7 @@ def _watermark(days: Floats, lon: Floats, lat: Floats) -> Floats:
 def _rain_meter(days: Floats, lon: Floats, lat: Floats) -> Floats:
     east = local_metres(lon, lat)[0]
     now = sky.crossing_day(days, east)
-    # Counted back from `now`, and not wrapped into the campaign anew: on its first day midnight lies before it began.
+    # Counted back from `now` without wrapping again: on the campaign's first day, midnight lies before its start.
     reset = now - (days - np.floor(days))
     depth = np.zeros_like(now)
     for event in sky.RAIN:
@@ -139,7 +139,7 @@ _FIELDS: Mapping[str, Callable[[Floats, Floats, Floats], Floats]] = {
 
 
 def truth(variable: str, time: ArrayLike, lon: ArrayLike, lat: ArrayLike) -> Floats:
-    """Value of a variable without noise or faults.
+    """Compute the value of a variable without noise or faults.
 
     Parameters
     ----------
@@ -173,6 +173,7 @@ def truth(variable: str, time: ArrayLike, lon: ArrayLike, lat: ArrayLike) -> Flo
         raise KeyError(message)
     days, east, north = sky.days_since_anchor(time), np.asarray(lon, np.float64), np.asarray(lat, np.float64)
     shape = np.broadcast_shapes(days.shape, east.shape, north.shape)
+    # A field may not depend on all arguments, and broadcast_to returns a read-only view.
     return np.ascontiguousarray(np.broadcast_to(_FIELDS[variable](days, east, north), shape))
 
 
@@ -185,7 +186,7 @@ def truth_mean(
     *,
     step_s: float = 120.0,
 ) -> Floats:
-    """Mean of the truth over ``[start, stop)``, sampled in the middle of each step.
+    """Compute the mean of the truth over ``[start, stop)``, sampled at step midpoints.
 
     Parameters
     ----------
@@ -217,7 +218,7 @@ def truth_mean(
     middles, weights = edges[:-1] + np.diff(edges) // 2, np.diff(edges).astype(np.float64)
     east, north = np.broadcast_arrays(np.asarray(lon, np.float64), np.asarray(lat, np.float64))
     total = np.zeros(east.size)
-    # Blocks of time bound the memory: a fine grid over weeks would not fit at once.
+    # Blocks of time bound the memory: a fine grid over weeks would not fit as a whole.
     rows = max(1, _BLOCK_VALUES // max(1, east.size))
     for begin in range(0, middles.size, rows):
         part = slice(begin, begin + rows)

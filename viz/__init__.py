@@ -1,1 +1,1 @@
-"""Pages: figures, and the page that shows a query sharpening. Data come through the web API alone."""
+"""Web pages and their figures; all data come through the web API."""

@@ -1,4 +1,4 @@
-"""A server's archive as Python holds one: the same words make the same queries, and answers come as xarray.
+"""Python client of a server: builds queries like a local archive and returns xarray.
 
 ::
 
@@ -27,22 +27,22 @@ from hypergrid.perspective.spec.query_spec import QuerySpec, question_from_json
 PREFIX: Final = "/api/v1"
 _SHORTEST_S: Final = 0.02
 _LONGEST_S: Final = 1.0
-"""Between two looks at a query that runs [s]; each waits half as long again as the one before."""
+"""Bounds of the polling interval for a running query [s], which grows by half each time."""
 _PAUSE_S: Final = 1.0
-"""Before one that did not answer is looked for again [s]."""
+"""Pause before retrying a request that got no answer [s]."""
 _LONGEST_PAUSE_S: Final = 10.0
-"""Of what a server says, after which it may be asked again, at most so long is waited [s]."""
+"""Upper limit of the pause for `Retry-After` [s]."""
 _ENDED: Final = ("done", "failed", "cancelled")
 _RAISED: Final = {
     "not-found": errors.NotFound, "invalid-query": errors.InvalidQuery, "invalid-function": errors.InvalidFunction,
     "invalid-unit": errors.InvalidUnit, "invalid-time": errors.InvalidTime, "singular-system": errors.SingularSystem,
     "cancelled": errors.Cancelled, "store-unavailable": errors.StoreUnavailable,
 }  # fmt: skip
-"""By the last word of a problem's type, what a query in this process would raise."""
+"""Error classes of local queries, by the last part of a problem's type."""
 
 
 class ServerProblem(HyperGridError, RuntimeError):
-    """What a server said that it cannot do.
+    """The server cannot fulfil the request.
 
     Parameters
     ----------
@@ -62,20 +62,20 @@ class Client:
     Parameters
     ----------
     url
-        Address of the server, with the path that it is below, where there is one.
+        Address of the server, including any path prefix.
     key
-        An access key, where the server wants one.
+        An access key, if the server requires one.
     transport
-        What requests go through; the network where absent.
+        Transport of the requests; default: the network.
     timeout_s
-        How long a single answer may take [s]; queries are waited for beyond that.
+        Timeout of a single answer [s]; a query may take longer.
     tries
-        How often something is asked for, where the server says that it may be asked again, or a look finds no server.
+        Attempts per request, if the server allows a retry or a GET gets no answer.
 
     Raises
     ------
     NotFound, InvalidQuery, ServerProblem, …
-        What the server says; where a query in this process would raise an error of the same kind, that one.
+        The server's error, as the class that a local query would raise if there is one.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Client:
         self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, transport=transport, timeout=timeout_s)
 
     def __repr__(self) -> str:
-        """Return the address; never the key."""
+        """Show the address, but never the key."""
         return f"Client({str(self._http.base_url)!r})"
 
     def __enter__(self) -> Self:
@@ -102,11 +102,10 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def __getitem__(self, variable: str) -> "RemoteQuery":
-        """Return a query about a variable; raises `NotFound` where there is none of the name."""
+        """Start a query about a variable; raises `NotFound` if it does not exist."""
         if variable not in self.variables:
             raise NotFound.among(kind="variable", given=variable, existing=self.variables)
         return RemoteQuery(QuerySpec(variable), self)
@@ -116,7 +115,7 @@ class Client:
 
     @cached_property
     def variables(self) -> dict[str, dict[str, Any]]:
-        """Variables by name, with their units, as they were when they were first asked for."""
+        """Variables by name, with their units, cached at the first access."""
         return {row["name"]: row for row in self.get("variables").json()}
 
     @property
@@ -127,7 +126,7 @@ class Client:
 
     @property
     def snapshots(self) -> list[dict[str, Any]]:
-        """Versions of the archive, newest first."""
+        """Snapshots of the archive, newest first."""
         versions: list[dict[str, Any]] = self.get("snapshots").json()
         return versions
 
@@ -137,19 +136,20 @@ class Client:
         return {name: self.query(document) for name, document in self.get("saved").json().items()}
 
     def query(self, document: Mapping[str, Any]) -> "RemoteQuery":
-        """Return the query that a JSON form says."""
+        """Parse a query from its JSON form."""
         return RemoteQuery(question_from_json(document), self)
 
     def latest(self, *variables: str) -> pd.DataFrame:
-        """Return the newest reading of each series of some variables, of all where none is named."""
+        """Read the newest reading of each series of some variables; default: all variables."""
         params = {"f": "csv", **({"variable": ",".join(variables)} if variables else {})}
+        # Station ids may look like numbers.
         frame = pd.read_csv(io.BytesIO(self.get("latest", params=params).content), dtype={"station": str})
         return frame.assign(**{name: pd.to_datetime(frame[name], utc=True) for name in ("start", "end")})
 
     def series(self, **words: object) -> pd.DataFrame:
-        """Return readings, a row each, as `station`, `variable`, `start`, `stop`, `flags`, `snapshot`, `as_of` say.
+        """Read readings, one per row, filtered by `station`, `variable`, `start`, `stop`, `flags`, `snapshot`, `as_of`.
 
-        Several stations, variables or flags are lists.
+        Several stations, variables or flags are given as lists.
         """
         params: dict[str, Any] = {}
         for name, word in words.items():
@@ -158,22 +158,22 @@ class Client:
         return pd.read_parquet(io.BytesIO(self.get("series", params={**params, "f": "parquet"}).content))
 
     def get(self, what: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - those of httpx
-        """Return the answer to a GET below `/api/v1`."""
+        """Send a GET request below `/api/v1`."""
         return self.send("GET", what, **options)
 
     def send(self, method: str, what: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - those of httpx
-        """Return the answer to a request below `/api/v1`.
+        """Send a request below `/api/v1`, with retries.
 
         Raises
         ------
         HyperGridError
-            The server refuses, or does not answer.
+            The server refuses the request, or does not answer.
         """
         for left in reversed(range(self._tries)):
             try:
                 answer = self._http.request(method, f"{PREFIX}/{what}", **options)
             except httpx.TransportError as error:
-                # What changes something may have been done.
+                # Other methods may have taken effect and are not retried.
                 if left and method == "GET":
                     time.sleep(_PAUSE_S)
                     continue
@@ -192,41 +192,41 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class RemoteQuery(Fluent):
-    """A question that a server answers. Every word returns a new query, as for one in this process."""
+    """A query computed by a server; immutable and fluent like a local one."""
 
     question: QuerySpec
     client: Client = field(repr=False)
 
     def __repr__(self) -> str:
-        """Return the variable and the steps in a line."""
+        """Show the variable and the steps in a line."""
         return f"RemoteQuery({self.question.summary})"
 
     def explain(self) -> str:
-        """Return the chain, the rewriting and the plan in words."""
+        """Explain the chain, the rewriting and the plan in words."""
         return str(self.client.send("POST", "queries/explain", json=self.to_json()).json()["explanation"])
 
     def compute(self, *, progress: Callable[[float], None] | None = None, timeout_s: float | None = None) -> xr.Dataset:
-        """Have the server compute the surface, and return it.
+        """Compute the surface on the server and download it.
 
         Parameters
         ----------
         progress
-            Called with the fraction computed whenever it has grown.
+            Called with the computed fraction whenever it has grown.
         timeout_s
-            How long to wait [s]; the query is stopped then. None: until it ends.
+            Timeout [s], after which the query is cancelled. None: no timeout.
 
         Raises
         ------
         HyperGridError
             The query cannot be answered, or failed.
         Cancelled
-            Somebody stopped it, or time was up.
+            It was cancelled on the server, or the time was up.
         """
         job = self.client.send("POST", "queries", json=self.to_json()).json()
         try:
             job = self._wait_for_end(job, progress, timeout_s)
         except BaseException:
-            # Nobody waits any more: not after Ctrl-C either.
+            # Cancel it, also after Ctrl-C: its result would not be fetched.
             with suppress(HyperGridError):
                 self.client.send("DELETE", f"queries/{job['id']}")
             raise
@@ -253,6 +253,7 @@ class RemoteQuery(Fluent):
                 message = f"query {job['id']} took longer than {timeout_s:g} s; give it more time, or ask for less"
                 raise Cancelled(message)
             time.sleep(pause_s)
+            # Short queries are noticed early, long ones polled rarely.
             pause_s = min(1.5 * pause_s, _LONGEST_S)
             job = self.client.get(f"queries/{job['id']}").json()
 
@@ -279,6 +280,6 @@ def _problem(answer: httpx.Response) -> dict[str, Any]:
 
 
 def _error_of(problem: Mapping[str, Any]) -> HyperGridError:
-    """Return what a query in this process would raise, where there is such an error."""
+    """Make the error that a local query would raise, else a `ServerProblem`."""
     kind = _RAISED.get(str(problem.get("type", "")).rpartition(":")[2])
     return ServerProblem(problem) if kind is None else kind(str(problem.get("detail", "")))

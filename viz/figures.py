@@ -1,9 +1,9 @@
-"""Figures without data: axes, palettes, colour bars and named sources that the page fills from the web API.
+"""Empty Bokeh figures: axes, palettes, colour bars and named sources for the page to fill.
 
-Sources and models that the page looks up by name: `surface` (the image), `veil` (what is estimated only), `stations`,
-`picked` (the cell that was chosen), `box` (the chosen region), `lines`, `bands` around them, `points` on them, `bars`,
-`bins` and `models` of a variogram, `brush` (cells that are chosen, or that are not), `colours` (the colour mapper),
-`across` and `upwards` (ranges).
+Sources and models that the page looks up by name: `surface` (the image), `veil` (over estimated cells), `stations`,
+`picked` (the chosen cell), `box` (the chosen region), `lines`, `bands` around them, `points` on them, `bars`, `bins`
+and `models` of a variogram, `brush` (over cells that are not chosen), `colours` (the colour mapper), `across` and
+`upwards` (ranges).
 """
 
 import math
@@ -37,12 +37,13 @@ _LOWEST: Final = 160
 _REGION: Final = 260
 """Height of the map on which a region is chosen [px]."""
 _BESIDES: Final = 155
-"""What axis labels and the colour bar take of a map's width [px]."""
+"""Width of a map's axis labels and colour bar [px]."""
+# Stations at the edge must be visible.
 _MARGIN: Final = 0.08
-"""What a map shows around its cells, as a share of their extent, so that stations at the edge are seen."""
+"""Margin around a map's cells, as a share of their extent."""
 
-# Matplotlib's twilight (BSD): perceptually uniform there and back, so that 359 degrees look like 1; its ends, which are
-# nearly white, are told from the ground by the frame.
+# Matplotlib's twilight (BSD): perceptually uniform in both directions, so that 359 degrees look like 1; a frame
+# separates its nearly white ends from the background.
 _TWILIGHT: Final = (
     "#e2d9e2", "#c4ced4", "#95b5c7", "#7297c1", "#6276ba", "#5e51ad", "#592a8f", "#45135c", "#2f1436",
     "#4a1342", "#741e4f", "#983550", "#b25652", "#c27c63", "#cca389", "#d8c7be", "#e2d9e2",
@@ -50,11 +51,11 @@ _TWILIGHT: Final = (
 
 PALETTES: Final[dict[Scale, tuple[str, ...]]] = {
     "sequential": tuple(Viridis256),
-    # Blue is low and red is high; ColorBrewer's red and blue are told apart by colour-blind readers.
+    # Blue is low and red is high; colour-blind readers can distinguish ColorBrewer's red and blue.
     "diverging": tuple(interp_palette(RdBu11, 255)),
     "cyclic": tuple(interp_palette(_TWILIGHT, 256)),
 }
-"""Colours of a field by what it is: values, differences from nothing, directions."""
+"""Colours by kind of field: values, differences from zero, directions."""
 _DAYS: Final = tuple(Cividis256)
 _TOOLS: Final = "pan,wheel_zoom,box_zoom,reset"
 
@@ -68,7 +69,7 @@ class ThemeColours:
     ink: str
     grid: str
     veil: str
-    """Laid over cells that are estimated only."""
+    """Overlay of cells that are only estimated."""
 
 
 LOOKS: Final[dict[Theme, ThemeColours]] = {
@@ -79,24 +80,24 @@ LOOKS: Final[dict[Theme, ThemeColours]] = {
 
 @dataclass(frozen=True)
 class MapExtent:
-    """What a map covers: outer edges of its cells [degree or m]."""
+    """Extent of a map: outer edges of its cells [degree or m]."""
 
     west: float
     east: float
     south: float
     north: float
     geographic: bool
-    """Whether the numbers are degrees of longitude and latitude."""
+    """Whether the edges are degrees of longitude and latitude."""
 
     def __post_init__(self) -> None:
-        """Refuse edges that are no numbers, or out of order."""
+        """Reject edges that are not finite, or out of order."""
         edges = (self.west, self.east, self.south, self.north)
         if not all(map(math.isfinite, edges)) or self.east <= self.west or self.north <= self.south:
             message = f"a map needs finite edges, west < east and south < north; got {edges}"
             raise ValueError(message)
 
     def widen(self, ratio: float) -> "MapExtent":
-        """Return what a map of another height over width covers: as much, and more at two of its sides."""
+        """Extend the map on two sides to another ratio of height to width."""
         factor = self.height_by_width / ratio
         across, upwards = (max(factor, 1) - 1) / 2, (max(1 / factor, 1) - 1) / 2
         width, height = self.east - self.west, self.north - self.south
@@ -107,14 +108,15 @@ class MapExtent:
 
     @property
     def height_by_width(self) -> float:
-        """Height of the map over its width on the ground: a degree of longitude shrinks with the cosine of latitude."""
+        """Ratio of height to width on the ground, with longitudes scaled by cos(latitude)."""
         shrink = math.cos(math.radians((self.south + self.north) / 2)) if self.geographic else 1.0
+        # Bounded, as the cosine vanishes at the poles.
         return (self.north - self.south) / ((self.east - self.west) * max(shrink, 0.05))
 
 
 @dataclass(frozen=True)
 class Words:
-    """What a figure says."""
+    """Text of a figure."""
 
     title: str
     variable: str
@@ -129,22 +131,22 @@ class Words:
 def map_figure(
     extent: MapExtent, words: Words, *, theme: Theme, width: int, scale: Scale = "sequential"
 ) -> dict[str, Any]:
-    """Return a map as a Bokeh `json_item`: an image of cells with a graticule and stations on it.
+    """Draw a map of cells with a graticule and stations, as a Bokeh `json_item`.
 
     Parameters
     ----------
     extent, words
-        What it covers and says.
+        Extent and text.
     theme
         Light or dark.
     width
-        Room for the whole figure [px].
+        Available width of the whole figure [px].
     scale
-        What the colours are of.
+        Kind of field, for the palette.
     """
     look = LOOKS[theme]
     plot = _ground(extent, words, look, room=width - _BESIDES, tools=_TOOLS)
-    # The graticule lies over the cells.
+    # The graticule is drawn over the cells.
     plot.grid.level, plot.grid.grid_line_alpha = "overlay", 0.35
     bounds = {
         "x": [extent.west],
@@ -174,7 +176,7 @@ def map_figure(
 
 
 def region_figure(extent: MapExtent, words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
-    """Return the stations as a Bokeh `json_item`: dragging over them chooses a region."""
+    """Draw the stations as a Bokeh `json_item` in which dragging selects a region."""
     look = LOOKS[theme]
     drag = BoxSelectTool(description="Drag to choose a region")
     plot = _ground(extent.widen(_REGION / (width - 80)), words, look, room=width - 80, tools="pan,wheel_zoom,reset")
@@ -185,15 +187,15 @@ def region_figure(extent: MapExtent, words: Words, *, theme: Theme, width: int) 
         *box, source=ColumnDataSource(box, name="box"), fill_color="#3b8bba", fill_alpha=0.2, line_color="#3b8bba",
         line_width=2,
     )  # fmt: skip
-    # Those outside the region stay as they are.
+    # Keep stations outside the region unchanged.
     plot.add_tools(_station_hover(_stations(plot, extent, nonselection_fill_alpha=1.0, nonselection_line_alpha=1.0)))
     return _item(plot)
 
 
 def lines_figure(words: Words, *, theme: Theme, width: int, choosing: bool = False) -> dict[str, Any]:
-    """Return lines over time, one a series, with bands around and points on them, as a Bokeh `json_item`.
+    """Draw lines over time, one per series, with bands and points, as a Bokeh `json_item`.
 
-    `choosing` adds the tools that choose points of the lines.
+    `choosing` adds the tools that select points of the lines.
     """
     look = LOOKS[theme]
     plot = _plot(
@@ -206,7 +208,7 @@ def lines_figure(words: Words, *, theme: Theme, width: int, choosing: bool = Fal
         y_range=Range1d(name="upwards"),
     )
     plot.xaxis.axis_label, plot.yaxis.axis_label = "time [UTC]", words.label
-    # Bokeh's own types do not know the hover properties.
+    # Bokeh's type hints lack the hover properties.
     style: dict[str, Any] = {"line_color": "colour", "line_width": 1.5, "hover_line_width": 4}
     plot.patches(
         "times", "values", source=ColumnDataSource({"times": [], "values": [], "colour": []}, name="bands"),
@@ -247,7 +249,7 @@ def lines_figure(words: Words, *, theme: Theme, width: int, choosing: bool = Fal
 
 
 def histogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
-    """Return a histogram as a Bokeh `json_item`: how many cells have which value."""
+    """Draw a histogram of cell values as a Bokeh `json_item`."""
     look = LOOKS[theme]
     plot = _plot(
         words, look, width=width, height=360, x_range=Range1d(name="across"), y_range=Range1d(name="upwards")
@@ -266,9 +268,9 @@ def histogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any
 
 
 def variogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
-    """Return an empirical variogram with models through it, as a Bokeh `json_item`.
+    """Draw an empirical variogram with fitted models, as a Bokeh `json_item`.
 
-    Its sources are `bins` (x, y, size, pairs, label) and `models`, a line each; the y axis says what `words` do.
+    Its sources are `bins` (x, y, size, pairs, label) and `models`, one line each; `words` label the y axis.
     """
     look = LOOKS[theme]
     plot = _plot(
@@ -299,7 +301,7 @@ def variogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any
 
 
 def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale = "sequential") -> dict[str, Any]:
-    """Return a heat map with a column a day and hours of the day upwards, as a Bokeh `json_item`."""
+    """Draw a heat map of day by hour, one column per day, as `json_item`."""
     look = LOOKS[theme]
     plot = _plot(
         words,
@@ -333,7 +335,7 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale =
 
 
 def _ground(extent: MapExtent, words: Words, look: ThemeColours, *, room: int, tools: str) -> figure:
-    """Return an empty map in true proportions, `room` pixels wide at most between its axes."""
+    """Draw an empty map in true proportions, at most `room` pixels wide between its axes."""
     ratio = extent.height_by_width
     frame_width = max(_LOWEST, min(room, round(_TALLEST / ratio)))
     margin_x, margin_y = _MARGIN * (extent.east - extent.west), _MARGIN * (extent.north - extent.south)
@@ -354,7 +356,7 @@ def _ground(extent: MapExtent, words: Words, look: ThemeColours, *, room: int, t
     return plot
 
 
-def _stations(plot: figure, extent: MapExtent, **style: Any) -> GlyphRenderer:  # noqa: ANN401 - handed on to Bokeh
+def _stations(plot: figure, extent: MapExtent, **style: Any) -> GlyphRenderer:  # noqa: ANN401 - passed on to Bokeh
     columns = ("lon", "lat", "x", "y", "station", "name", "elevation", "state", "colour", "marker", "size", "rim")
     return plot.scatter(
         "lon" if extent.geographic else "x",
@@ -381,7 +383,7 @@ def _station_hover(stations: GlyphRenderer) -> HoverTool:
     )
 
 
-def _plot(words: Words, look: ThemeColours, *, tools: str = _TOOLS, **options: Any) -> figure:  # noqa: ANN401 - handed on to Bokeh
+def _plot(words: Words, look: ThemeColours, *, tools: str = _TOOLS, **options: Any) -> figure:  # noqa: ANN401 - passed on to Bokeh
     plot = figure(
         title=Title(text=words.title, text_color=look.ink),
         tools=tools,
@@ -389,7 +391,7 @@ def _plot(words: Words, look: ThemeColours, *, tools: str = _TOOLS, **options: A
         background_fill_color=look.panel,
         border_fill_color=look.ground,
         outline_line_color=look.grid,
-        # The canvas is opaque in the theme's ground, so that a picture saved from it is readable.
+        # The canvas is opaque in the theme's background, so that a saved picture is readable.
         output_backend="canvas",
         **options,
     )
@@ -404,20 +406,20 @@ def _plot(words: Words, look: ThemeColours, *, tools: str = _TOOLS, **options: A
 
 def _image(plot: figure, bounds: dict[str, list[float]], colours: LinearColorMapper, name: str) -> GlyphRenderer:
     source = ColumnDataSource({"image": [np.full((1, 1), np.nan)], **bounds}, name=name)
-    # Bokeh's own types do not know the mapper.
+    # Bokeh's type hints lack the mapper.
     style: dict[str, Any] = {"color_mapper": colours}
     return plot.image("image", "x", "y", "dw", "dh", source=source, **style)
 
 
 def _brush(plot: figure, bounds: dict[str, list[float]], look: ThemeColours) -> None:
-    """Lay something over cells that are not among those chosen, and add the tools that choose."""
+    """Add an overlay for cells that are not selected, and the selection tools."""
     pale = LinearColorMapper(palette=[f"{look.ground}c8"], low=0, high=1, nan_color="#00000000")
     _image(plot, bounds, pale, "brush")
     _add_selection(plot)
 
 
 def _add_selection(plot: figure) -> None:
-    # Of no glyph: what lies within is found by the page, which knows the cells.
+    # Without glyphs: the page finds what was selected, as it knows the cells.
     for tool, what in ((BoxSelectTool, "in a box"), (LassoSelectTool, "around")):
         plot.add_tools(tool(renderers=[], description=f"Choose cells {what}"))
 

@@ -1,4 +1,4 @@
-"""The static files of the page, BokehJS from the installed package, and figures without data."""
+"""Static files of the page, BokehJS from the installed package, and empty figures."""
 
 from pathlib import Path
 from typing import Final, cast
@@ -30,13 +30,14 @@ from viz.figures import (
 PAGES: Final = Path(__file__).parent / "pages"
 BOKEH_JS: Final = Path(bokeh.__file__).parent / "server" / "static" / "js"
 _LONGEST_TEXT: Final = 200
+# An empty figure depends only on its URL.
 _KEPT: Final = "private, max-age=600"
-"""A figure without data is told by its address alone, so that a page may ask for it before it is needed."""
+"""Cache-Control of figures, which a page may prefetch."""
 _DRAWING: Final = CapacityLimiter(1)
 
 
 def site() -> Starlette:
-    """Return the site: `/` the page, `/static` its files, `/bokeh` BokehJS, `/figures/{kind}` figures to be filled."""
+    """Create the site: the page, its files, BokehJS and `/figures/{kind}`, empty figures."""
     return Starlette(
         routes=[
             Route("/", _page),
@@ -53,14 +54,14 @@ async def _page(_request: Request) -> Response:
 
 
 async def _figure(request: Request) -> Response:
-    """Draw beside the server's loop, one figure at a time: everybody may ask, and it takes long."""
+    # Off the event loop and one at a time: drawing is slow, and the route needs no key.
     response = await to_thread.run_sync(_draw_figure, request, limiter=_DRAWING)
     response.headers["Cache-Control"] = _KEPT
     return response
 
 
 def _draw_figure(request: Request) -> Response:
-    """Answer `?title=&variable=&units=&theme=&width=&scale=`, for maps `&west=&east=&south=&north=&geographic=`."""
+    """Draw `?title=&variable=&units=&theme=&width=&scale=`, and `&west=&east=&south=&north=&geographic=` for maps."""
     asked = request.query_params
     words = Words(*(asked.get(name, "")[:_LONGEST_TEXT] for name in ("title", "variable", "units")))
     theme = cast("Theme", asked["theme"]) if asked.get("theme") in LOOKS else "light"
@@ -93,7 +94,7 @@ def _draw_figure(request: Request) -> Response:
 
 
 async def _problem(request: Request, error: Exception) -> Response:
-    """Answer as the web API does: a problem document (RFC 9457)."""
+    """Answer with a problem document (RFC 9457), as the web API does."""
     status, detail = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "")
     title = "Not found" if status == 404 else "It cannot be shown"
     body = {"type": "about:blank", "title": title, "status": status, "detail": f"{request.url.path}: {detail}"}

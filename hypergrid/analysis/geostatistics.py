@@ -1,4 +1,4 @@
-"""Studies of a query's stations: fit a variogram, cross-validate a method, compare methods."""
+"""Geostatistics of a query's stations: variogram fits, cross-validation, comparison of methods, simulation."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,25 +29,25 @@ from hypergrid.topology import Metres, SeriesAxis
 Floats = NDArray[np.float64]
 
 FIT_OPTIONS: Final = ("model", "cutoff_m", "bins", "anisotropy", "weights", "constraints", "binning")
-"""What a fit takes; `binning` in place of `cutoff_m`, `bins` and `anisotropy`."""
+"""Options of a variogram fit; `binning` replaces `cutoff_m`, `bins` and `anisotropy`."""
 
 GROUPS: Final = ("hour", "month", "season")
-"""What slices are grouped by, in UTC; seasons are DJF, MAM, JJA and SON."""
+"""Groupings of slices, in UTC; seasons are DJF, MAM, JJA and SON."""
 
 SEASONS: Final = np.repeat(np.array(["DJF", "MAM", "JJA", "SON"]), 3)
-"""Season of each month, from December on."""
+"""Season by month, starting with December."""
 
 MAX_RANGE_FACTOR: Final = 2.0
-"""Times the network's extent from which a fitted range is told, whatever the fit's quality."""
+"""Multiple of the network's extent from which a fitted range is reported, whatever the quality of the fit."""
 
 
 def samples_of(data: Query | xr.DataArray) -> Samples:
-    """Return a query's values at its stations, positions in metres.
+    """Compute a query's values at its stations, with positions in metres.
 
     Parameters
     ----------
     data
-        A query, of which the steps before its first interpolation over space count, or an array as `hg.base` takes.
+        A query, of which the steps before its first spatial interpolation are used, or an array for `hg.base`.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def samples_of(data: Query | xr.DataArray) -> Samples:
 
 
 def _read_samples(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datetime64]]:
-    """Return a query's values at its stations, and their times."""
+    """Compute a query's values at its stations, and their times."""
     query = at_stations(data if isinstance(data, Query) else base(data))
     perspective = query.surface().perspective
     axis = perspective.topology.space
@@ -87,7 +87,7 @@ def _read_samples(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datet
 
 
 def at_stations(query: Query) -> Query:
-    """Return the part of a query that ends at the stations: what lies before its first interpolation over space."""
+    """Return the steps of a query before its first spatial interpolation."""
     steps = query.question.steps
     maps = (number for number, step in enumerate(steps) if step.op == "interpolate" and "time" not in dict(step.cells))
     first = next(maps, len(steps))
@@ -97,26 +97,26 @@ def at_stations(query: Query) -> Query:
 
 
 def fit_variogram(data: Query | xr.DataArray, **options: object) -> VariogramFit:
-    """Fit a variogram to a query's stations, all its slices together.
+    """Fit one variogram to all slices at a query's stations.
 
     `hypergrid.plots.plot_variogram(fit, unit="degC").savefig("fit.png")` draws it.
 
     Parameters
     ----------
     data
-        A query, of which the steps before its first interpolation over space count, or an array as `hg.base` takes.
+        A query, of which the steps before its first spatial interpolation are used, or an array for `hg.base`.
     options
-        `model`: "exponential" where absent, or several names for a sum. `cutoff_m`: greatest distance of pairs [m], or
-        text ("2 km"); a third of the diagonal of the network where absent. `bins`: how many up to it, 15 where absent.
-        `anisotropy`, `weights` and `constraints`: as `hypergrid.interpolation.variograms.fit.fit_variogram` takes them;
-        `binning`: a `Binning` in place of `cutoff_m`, `bins` and `anisotropy`.
+        `model`: "exponential" if absent, or several names for a sum. `cutoff_m`: greatest distance of pairs [m], or
+        text ("2 km"); a third of the network's diagonal if absent. `bins`: number of bins up to it, 15 if absent.
+        `anisotropy`, `weights` and `constraints`: as for `hypergrid.interpolation.variograms.fit.fit_variogram`;
+        `binning`: a `Binning` instead of `cutoff_m`, `bins` and `anisotropy`.
 
     Raises
     ------
     NotFound
-        No such option, model, or weights.
+        An option, model, or weighting that does not exist.
     InvalidQuery, InvalidUnit
-        An option that does not fit, no pairs, fewer bins than parameters, values that do not vary, or directions.
+        An invalid option, no pairs, fewer bins than parameters, constant values, or directions.
     """
     chosen = _fit_options(options)
     return _fit_samples(samples_of(data), **chosen)
@@ -125,7 +125,7 @@ def fit_variogram(data: Query | xr.DataArray, **options: object) -> VariogramFit
 def fit_variogram_by_group(
     data: Query | xr.DataArray, *, by: str | ArrayLike, **options: object
 ) -> dict[object, VariogramFit]:
-    """Fit a variogram to each group of a query's slices, such as each hour of the day.
+    """Fit a variogram to each group of a query's slices, such as each hour.
 
     Parameters
     ----------
@@ -137,12 +137,12 @@ def fit_variogram_by_group(
 
     Returns
     -------
-    Mapping of each group to its fit. A group that cannot be fitted gets the fit to all slices, and says so.
+    Fit by group. A group that cannot be fitted gets the fit to all slices, with a note in the fit.
 
     Raises
     ------
     NotFound, InvalidQuery, InvalidUnit
-        As in `fit_variogram`; no such group, or labels that do not match the slices.
+        As for `fit_variogram`; also an unknown grouping, or labels that do not match the slices.
     """
     if isinstance(by, str) and by not in GROUPS:
         raise NotFound.among(kind="way to group slices", given=by, existing=GROUPS)
@@ -157,11 +157,12 @@ def _label_groups(times: NDArray[np.datetime64], by: str) -> NDArray[Any]:
     if by == "hour":
         return times.astype("datetime64[h]").astype(np.int64) % 24
     months = times.astype("datetime64[M]").astype(np.int64) % 12
+    # `SEASONS` begins with December.
     return months + 1 if by == "month" else SEASONS[(months + 1) % 12]
 
 
 def _fit_options(given: Mapping[str, object]) -> dict[str, Any]:
-    """Return options as `kriging.fit` takes them."""
+    """Convert options to those of `interpolation.variograms.fit.fit_variogram`."""
     for name in given:
         if name not in FIT_OPTIONS:
             raise NotFound.among(kind="option of fit_variogram", given=name, existing=FIT_OPTIONS)
@@ -190,7 +191,7 @@ def _fit_options(given: Mapping[str, object]) -> dict[str, Any]:
     return {**chosen, "binning": Binning(cutoff, bins, ellipse)}
 
 
-def _fit_samples(samples: Samples, **options: Any) -> VariogramFit:  # noqa: ANN401 - options of kriging.fit
+def _fit_samples(samples: Samples, **options: Any) -> VariogramFit:  # noqa: ANN401 - options of fit_variogram
     placed = np.isfinite(samples.positions_m).all(axis=1)
     return fit(samples.positions_m[placed], samples.values[:, placed], **options)
 
@@ -203,7 +204,7 @@ def cross_validate(
     parameters: Mapping[str, object] | None = None,
     model: str = "exponential",
 ) -> CrossValidation:
-    """Leave stations, regions or times out, estimate them from what is left, and score the estimates.
+    """Cross-validate a method: leave out stations, regions or times, estimate them, and score the estimates.
 
     Parameters
     ----------
@@ -212,16 +213,16 @@ def cross_validate(
     method
         Name of a method of interpolation.
     by
-        "station", "region", or "time_block": the variogram is fitted to the other blocks of time.
+        "station", "region", or "time_block"; for the latter the variogram is fitted to the other blocks of time.
     parameters
-        The method's parameters, as a query writes them; by "time_block" without a variogram.
+        The method's parameters, as in a query; without a variogram for "time_block".
     model
-        By "time_block", the variogram model that is fitted.
+        Model of the variogram fitted for "time_block".
 
     Raises
     ------
     HyperGridError
-        As `hypergrid.interpolation.cross_validate`, and by "time_block" where the method takes no variogram.
+        As for `hypergrid.interpolation.cross_validate`; also for "time_block" if the method takes no variogram.
     """
     samples = _add_layers(samples_of(data), data, method, parameters or {})
     if by != "time_block":
@@ -238,9 +239,9 @@ def cross_validate(
 
 
 def _add_layers(samples: Samples, data: Query | xr.DataArray, method: str, parameters: Mapping[str, object]) -> Samples:
-    """Return samples with the layers that a drift names, at the stations; those where one is unknown have no place.
+    """Add the layers of a drift at the stations; a missing value removes the position.
 
-    The elevation of a station is the one that its deployment gives.
+    The elevation of a station is that of its deployment, not of a layer.
     """
     defaults = {item.name: item.default for item in METHODS[method].parameters}
     given = parameters.get("drift", defaults.get("drift"))
@@ -266,10 +267,12 @@ def _add_layers(samples: Samples, data: Query | xr.DataArray, method: str, param
 
 
 def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:
-    """Cross-validate every method on a query's stations, kriging with a variogram fitted to them; best first.
+    """Cross-validate every method on a query's stations, best first.
 
-    What speaks against that variogram is in the notes of the methods that use it. Where none can be fitted, their
-    `problem` says why.
+    Kriging uses a variogram fitted to the stations.
+
+    Doubts about that variogram are in the notes of the methods that use it. If none can be fitted, their `problem`
+    gives the reason.
 
     Raises
     ------
@@ -295,7 +298,7 @@ def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:
 
 
 def _list_doubts(fitted: VariogramFit, samples: Samples) -> tuple[str, ...]:
-    """Return what speaks against a fit, a sentence each."""
+    """Return the doubts about a fit, one sentence each."""
     placed = samples.positions_m[np.isfinite(samples.positions_m).all(axis=1)]
     extent = float(np.linalg.norm(np.ptp(placed, axis=0)))
     reach = fitted.variogram.effective_range_m
@@ -309,22 +312,22 @@ def _list_doubts(fitted: VariogramFit, samples: Samples) -> tuple[str, ...]:
 def simulate(
     query: Query, *, count: int, seed: int | np.random.Generator, correlation_time: str | None = None
 ) -> xr.DataArray:
-    """Simulate the field that a query interpolates, given its readings: each realisation is as the truth might be.
+    """Simulate the interpolated field of a query, conditioned on its readings.
 
     Over realisations, the mean is the interpolated value and the variance the kriging variance of the noise-free value;
-    so is that of whatever is computed from them, such as a maximum or a mean over a region.
+    the same holds for quantities computed from them, such as a maximum or a mean over a region.
 
     Parameters
     ----------
     query
         A query whose last step is kriging from all stations.
     count
-        How many realisations.
+        Number of realisations.
     seed
-        Where chance comes from: the same number gives the same realisations.
+        Random seed or generator; equal seeds give equal realisations.
     correlation_time
-        Time after which the field's slices have lost all but 1/e of their correlation ("6h"), "0s" where they are
-        independent, or "estimate"; needed where there are several.
+        Time after which the correlation of the field's slices has fallen to 1/e ("6h"), "0s" if they are independent,
+        or "estimate"; required for several slices.
 
     Returns
     -------
@@ -333,11 +336,12 @@ def simulate(
     Raises
     ------
     InvalidQuery
-        The query does not end with such an interpolation, the correlation is not known, or the variogram is none;
-        `count` is no whole number above zero, or `seed` none of zero or more.
+        The query does not end with such an interpolation, the correlation is unknown, the variogram is missing,
+        `count` is not a whole number above zero, or `seed` is negative or not a whole number.
     InvalidTime
-        `correlation_time` is no duration.
+        `correlation_time` is not a duration.
     TooLarge
+        Too many cells to simulate jointly, or realisations for the memory.
         Too many cells to simulate together, or realisations for the memory.
 
     Examples

@@ -1,11 +1,11 @@
-"""A surface that grows with its archive: after new slices only the cells that they touch are computed again.
+"""Incremental surfaces: after new commits only the affected time cells are recomputed.
 
-What is kept is the surface itself, with room for time cells to come. An update finds the slices that were written since
-(the archive's commits say so), follows them through the chain (`execution/touched.py`), computes the touched time cells
-as a query of their own, and puts them in their place. Where that would not be exact, because stations or layers
-changed, because a variogram is fitted to all slices, because the variance of a mean over time looks at all of them for
-its correlation in time, because a climatology is of the new readings as well, or because the archive no longer knows
-what was written since, everything is computed anew, and the update says so.
+The surface is stored with spare rows for future time cells. An update reads the slices written since the last one from
+the archive's commits, propagates them through the chain (`execution/planning/invalidation.py`), computes the affected
+time cells as a query of their own, and replaces them. Everything is recomputed, with the reason in the update, where
+this would not be exact: stations or layers changed, a variogram is fitted to all slices, the variance of a mean over
+time estimates its temporal correlation from all of them, a climatology includes the new readings, or the archive no
+longer knows what was written since.
 """
 
 from collections.abc import Iterator
@@ -33,23 +33,23 @@ from hypergrid.rewrite.push_clip import push_clip
 from hypergrid.topology import Bins, Periodic, Regular, sum_per_cell
 
 SPARE_FACTOR = 1.25
-"""Time cells that there is room for, as a multiple of those that are there, when more room is made."""
+"""Allocated time cells as a multiple of the existing ones."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """What an update did."""
+    """Result of an update."""
 
     snapshot: str
-    """Snapshot that the surface is of now."""
+    """Snapshot that the surface now shows."""
     time_cells: NDArray[np.intp]
-    """Time cells that were computed, in the surface as it is now; shape (cells,)."""
+    """Indices of the computed time cells in the updated surface, shape (cells,)."""
     why: str = ""
-    """Why everything was computed anew; empty where it was not, and where nothing was."""
+    """Reason for a full recomputation; empty for an incremental update, or if nothing changed."""
 
 
 class Growing:
-    """A query's surface, kept up to date with its archive."""
+    """A query's surface that can be updated with its archive."""
 
     def __init__(self, query: Query, *, allowed_bytes: int | None = None) -> None:
         """Compute the whole surface.
@@ -57,14 +57,14 @@ class Growing:
         Parameters
         ----------
         query
-            Of an archive.
+            A query of an archive.
         allowed_bytes
-            As for `Query.compute`, for each update.
+            As for `Query.compute`, applied to each update.
 
         Raises
         ------
         InvalidQuery
-            The query is of an array in memory, which does not grow.
+            The query reads an array in memory, which does not change.
         HyperGridError
             The query cannot be answered.
         """
@@ -88,14 +88,14 @@ class Growing:
 
     @property
     def snapshot(self) -> str:
-        """Snapshot that the surface is of."""
+        """Snapshot that the surface shows."""
         return self._archive.snapshot
 
     def dataset(self) -> xr.Dataset:
-        """Return the surface as it is now, as `Query.compute` returns it; its arrays change with the next update.
+        """Return the current surface, as `Query.compute` does; its arrays change with the next update.
 
-        What is told beside the values (notes, extrapolated cells, readings left out) is of all of it: after an update
-        that computed a part, the stations' values are made anew for that, and no cell of a map.
+        Diagnostics (notes, extrapolated cells, readings left out) refer to the whole surface. After an incremental
+        update they are recomputed from the stations' values, without any cell of a map.
         """
         if self._diagnostics is None:
             plan = make_plan(Surface(self._node), allowed_bytes=self._allowed_memory())
@@ -104,12 +104,12 @@ class Growing:
         return to_dataset(self._query.question, self._node, outcome, token=self._query.token)
 
     def update(self) -> Update:
-        """Take what was committed since, and compute what it touches.
+        """Compute what the commits since the last update affect.
 
         Raises
         ------
         HyperGridError
-            The query cannot be answered any more; the surface stays as it was.
+            The query can no longer be answered; the surface is unchanged.
         """
         before, newest = self._archive, self._archive.latest()
         if newest.snapshot == before.snapshot:
@@ -124,6 +124,7 @@ class Growing:
             return Update(newest.snapshot, np.arange(node.topology.time.count), why)
         shift = _find_shift(old, node) or 0
         wanted = affected_time_cells(node, changes) | _mask_new_cells(old, node, shift)
+        # Every part is computed before any row changes, so that an error leaves the surface as it was.
         parts = [(part, self._compute(restrict(node, part))) for part in _find_runs(wanted)]
         self._rows.move_rows(shift, node.topology.time.count, old.topology.time.count)
         for part, outcome in parts:
@@ -156,7 +157,7 @@ class Growing:
 
 
 class _SurfaceRows:
-    """The arrays of a surface, a row a time cell, with room for more rows."""
+    """Arrays of a surface, one row per time cell, with spare rows."""
 
     def __init__(self, places: int) -> None:
         self._places = places
@@ -164,7 +165,7 @@ class _SurfaceRows:
         self._rows = 0
 
     def move_rows(self, shift: int, rows: int, before: int) -> None:
-        """Let row k hold what row `k + shift` held, where there was one; rows that held nothing have no meaning yet."""
+        """Move row `k + shift` to row k; rows without a predecessor are uninitialised."""
         self._rows = rows
         if shift or any(len(array) < rows for array in self._arrays.values()):
             first, stop = max(shift, 0), min(before, rows + shift)
@@ -174,7 +175,6 @@ class _SurfaceRows:
                 self._arrays[name] = made
 
     def put_rows(self, first: int, outcome: Outcome) -> None:
-        """Take the rows of a part of the surface."""
         parts = {
             "value": outcome.value, "count": outcome.count, "possible": outcome.possible,
             "variance": outcome.variance, "variance_low": outcome.variance_low,
@@ -193,7 +193,7 @@ class _SurfaceRows:
             self._arrays[name] = held
 
     def make_outcome(self, diagnostics: Outcome, rows: int) -> Outcome:
-        """Return the surface as one outcome, with what is told beside it."""
+        """Return the surface as one outcome with its diagnostics."""
         held = {name: array[:rows] for name, array in self._arrays.items()}
         return replace(
             diagnostics, value=held["value"], count=held.get("count"), possible=held.get("possible"),
@@ -202,26 +202,26 @@ class _SurfaceRows:
 
     @staticmethod
     def strip_rows(outcome: Outcome) -> Outcome:
-        """Return what an outcome tells, without its rows."""
+        """Return the diagnostics of an outcome, without its rows."""
         return replace(
             outcome, value=np.empty((0, 0)), count=None, possible=None, variance=None, variance_low=None
         )  # fmt: skip
 
 
 def _allocate_rows(like: NDArray[Any], rows: int) -> NDArray[Any]:
-    """Return rows of which those that nobody writes to cost no memory."""
+    """Allocate rows; rows that are never written use no memory."""
     if like.dtype == np.float64:
         return allocate((rows, like.shape[1]))
     return np.empty((rows, like.shape[1]), dtype=like.dtype)
 
 
 def clip_query(query: Query) -> Perspective:
-    """Return the chain of the cells that a query's clip selects."""
+    """Return the chain of a query, restricted to the cells of its clip."""
     return push_clip(query.surface())[0].perspective
 
 
 def _move_to_snapshot(question: QuerySpec, old: str, new: str) -> QuerySpec:
-    """Return a question of another snapshot, those merged into it likewise where they read the same one."""
+    """Move a query to another snapshot, including merged queries of the same one."""
     steps = tuple(_move_step(step, old, new) for step in question.steps)
     return replace(question, steps=steps, snapshot=new if question.snapshot in (None, old) else question.snapshot)
 
@@ -232,7 +232,7 @@ def _move_step(step: Step, old: str, new: str) -> Step:
 
 
 def _read_changes(archive: Archive, since: str) -> Changes | None:
-    """Return the windows written since a snapshot, None where the archive no longer knows them."""
+    """Return the windows written since a snapshot by variable; None if no longer known."""
     windows: dict[str, list[Window]] = {}
     slice_ns = round(archive.slice_s * SECOND_NS)
     for snapshot in archive.iterate_since(since):
@@ -245,7 +245,7 @@ def _read_changes(archive: Archive, since: str) -> Changes | None:
 
 
 def _find_reason(old: Perspective, new: Perspective, changes: Changes | None) -> str:
-    """Return why nothing of the old surface can be used; empty where it can."""
+    """Return the reason for a full recomputation; empty if an incremental update is exact."""
     if changes is None:
         return "the archive no longer knows what was written since"
     if [_step_content(item) for item in old.list_chain()] != [_step_content(item) for item in new.list_chain()]:
@@ -271,7 +271,7 @@ def _find_reason(old: Perspective, new: Perspective, changes: Changes | None) ->
 
 
 def needs_all_slices(node: Perspective) -> bool:
-    """Return whether the correlation in time behind a variance is found from all slices: it was not given."""
+    """Return whether a variance estimates its temporal correlation from all slices, as none was given."""
     below, aggregates = split_aggregates(node)
     operator = below.operator
     over_time = any("time" in item.operator.dimensions for item in aggregates)  # type: ignore[union-attr]
@@ -282,12 +282,15 @@ def needs_all_slices(node: Perspective) -> bool:
 
 
 def _step_content(item: Perspective) -> object:
-    """Return what a step does, whatever the time and the snapshot are."""
+    """Return the content of a step, independent of time and snapshot."""
     return (item.topology.space.token(), "base" if isinstance(item.operator, Base) else item.operator.content())
 
 
 def _find_shift(old: Perspective, new: Perspective) -> int | None:
-    """Return which old time cell the first new one is; None where the two have other cells."""
+    """Return the index of the first new time cell among the old ones.
+
+    None if the cells do not match.
+    """
     before, after = old.topology.time, new.topology.time
     if isinstance(before, Regular) and isinstance(after, Regular):
         alike = (before.step, before.length) == (after.step, after.length)
@@ -305,7 +308,7 @@ def _find_shift(old: Perspective, new: Perspective) -> int | None:
 
 
 def _mask_new_cells(old: Perspective, new: Perspective, shift: int) -> NDArray[np.bool_]:
-    """Return which new time cells were not there before, or were made of less time, shape (time cells,)."""
+    """Mark time cells that are new or have grown, shape (time cells,)."""
     before, after = old.topology.time, new.topology.time
     if isinstance(before, Periodic) and isinstance(after, Periodic):
         return np.asarray(
@@ -316,7 +319,6 @@ def _mask_new_cells(old: Perspective, new: Perspective, shift: int) -> NDArray[n
 
 
 def _find_runs(wanted: NDArray[np.bool_]) -> Iterator[slice]:
-    """Yield the ranges of cells that are wanted."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], wanted, [False]]).astype(np.int8)))
     for first, stop in edges.reshape(-1, 2).tolist():
         yield slice(first, stop)

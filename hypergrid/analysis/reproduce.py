@@ -1,7 +1,7 @@
-"""A result computed again from what it says of itself, and compared: `hg.again`, `hypergrid query --again`.
+"""Recompute a result from its own metadata and compare: `hg.again`, `hypergrid query --again`.
 
-It is computed from the snapshot that it cites. Where that one expired it is computed from the newest snapshot, as of
-the instant when the expired one was committed: from arrival times and superseded readings. The outcome says which.
+The recomputation reads the snapshot that the result cites. If that has expired, it reads the newest snapshot as of the
+commit time of the expired one, using arrival times and superseded readings. The report states which was read.
 """
 
 import json
@@ -23,9 +23,10 @@ from hypergrid.perspective.build.data_sources import ARRAY
 from hypergrid.query import OpenArchive, Query, as_path
 
 ROUNDING: Final = 1e-9
-"""Differences up to this share of the greatest value come from the order of sums, which blocks change."""
+"""Differences up to this share of the largest value are due to the order of sums, which depends on blocks."""
+# A result in a store can exceed the memory.
 SLAB_BYTES: Final = 32 * 2**20
-"""What is compared at once [bytes]: a result in a store may be larger than the memory."""
+"""Size of the slabs that are compared at a time [bytes]."""
 ATTRIBUTE_WORDS: Final[Mapping[str, str]] = {
     "hypergrid_version": "version of HyperGrid",
     "hypergrid_libraries": "libraries",
@@ -33,60 +34,60 @@ ATTRIBUTE_WORDS: Final[Mapping[str, str]] = {
     "hypergrid_token": "token",
     "hypergrid_snapshot": "snapshot",
 }
-"""Attributes in which a result and the one computed again are compared, in words."""
+"""Attributes that are compared, with their names in reports."""
 _SNAPSHOT_ATTRIBUTES: Final = frozenset({"hypergrid_token", "hypergrid_snapshot"})
-"""Those that differ wherever another snapshot is read."""
+"""Attributes that always differ if another snapshot is read."""
 _TODAY_NOTE: Final = (
     "flags, positions of stations and layers are those of today, and a reading that was committed later counts as "
     "known where it had arrived by then"
 )
-"""What an answer as of an instant is not exact in."""
+"""Limits of the exactness of an as-of answer."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How a variable differs."""
+    """Difference of one variable between two results."""
 
     variable: str
     greatest: float
-    """Greatest absolute difference of two values, 0 where only missing ones or texts differ."""
+    """Largest absolute difference of two values, 0 if only missing values or texts differ."""
     cells: int
-    """Cells that differ, those included that are missing in one of the two."""
+    """Number of cells that differ, including those missing in only one of the two."""
     is_rounding: bool
-    """Whether it is no more than another order of sums makes."""
+    """Whether the order of sums explains the difference."""
     what: str
-    """In words."""
+    """Description of the difference."""
 
 
 @dataclass(frozen=True, eq=False)
 class VerificationReport:
-    """A result beside the one that was computed again."""
+    """Comparison of a result with its recomputation."""
 
     differences: tuple[Difference, ...]
-    """By variable and coordinate; none where all are identical to the last bit."""
+    """By variable and coordinate; empty if everything is bit-identical."""
     changes: tuple[str, ...]
-    """What is not as it was: version, libraries, functions, token; flags and layers given since; in words."""
+    """Descriptions of what changed since: version, libraries, functions, token, flags and layers."""
     read: Literal["snapshot", "as_of"]
-    """Whether it was computed from the snapshot that the result cites, or, as that expired, as of its commit."""
+    """Whether the cited snapshot was read, or, since it expired, the newest one as of its commit."""
     snapshot: str
-    """The snapshots that the result cites."""
+    """Snapshots that the result cites."""
     as_of: str | None
-    """As of which instants it was computed where a snapshot expired."""
+    """As-of instants that replaced expired snapshots."""
     newest: str
-    """The snapshot that was read as of these instants."""
+    """Snapshot that was read as of these instants."""
 
     @property
     def identical(self) -> bool:
-        """Whether all values, counts, variances and coordinates are the same to the last bit."""
+        """Whether all values, counts, variances and coordinates are bit-identical."""
         return not self.differences
 
     @property
     def confirmed(self) -> bool:
-        """Whether nothing differs by more than rounding."""
+        """Whether no difference exceeds rounding."""
         return all(difference.is_rounding for difference in self.differences)
 
     def describe(self) -> str:
-        """Return the outcome in lines."""
+        """Return the report as lines of text."""
         if self.identical:
             first = "identical"
         else:
@@ -103,7 +104,6 @@ class VerificationReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the outcome as JSON."""
         listed = {
             difference.variable: {"greatest": difference.greatest, "cells": difference.cells}
             for difference in self.differences
@@ -122,10 +122,10 @@ def again(
     allowed_bytes: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> VerificationReport:
-    """Compute a result again at its snapshot, and compare values, counts, variances and coordinates.
+    """Recompute a result at its snapshot, and compare values, counts, variances and coordinates.
 
-    Where the snapshot expired it is computed as of the instant when that was committed (`VerificationReport.read`):
-    exact for readings and what they replaced, while flags, positions of stations and layers are those of today.
+    If the snapshot has expired, the result is recomputed as of its commit time (`VerificationReport.read`): exact for
+    readings and those they superseded, but with today's flags, station positions and layers.
 
     Parameters
     ----------
@@ -134,17 +134,17 @@ def again(
     archive
         The archive that it was computed from.
     allowed_bytes
-        Memory that the run may take [bytes]; what does not fit is computed into a store for the time being.
+        Memory that the run may take [bytes]; a result that does not fit is computed into a temporary store.
     progress
         Called with the fraction computed after every block.
 
     Raises
     ------
     NotFound
-        There is no such file, or the archive has no such variable or function any more; or its snapshot expired, and
-        the result does not say when that was committed.
+        The file does not exist, the archive no longer has a variable or function, or the snapshot has expired and the
+        result does not state its commit time.
     InvalidQuery
-        It is no result of HyperGrid, an incomplete one, one of an array in memory, or one of another archive.
+        Not a result of HyperGrid, an incomplete one, or one of an array in memory or another archive.
     """
     given: object = archive
     if not isinstance(given, OpenArchive):
@@ -178,7 +178,7 @@ def again(
 
 @contextmanager
 def _open_result(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
-    """Yield what a result is called, and the result, whose values need not be read."""
+    """Yield the name of a result, and the result, opened lazily."""
     if isinstance(result, xr.Dataset):
         yield "the dataset", result
         return
@@ -203,7 +203,7 @@ def _open_result(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Data
 
 
 def _read_document(name: str, old: xr.Dataset, archive: OpenArchive) -> dict[str, Any]:
-    """Return the query that a result says it answers, after looking whether the archive can be asked it."""
+    """Return the query of a result, after checking that this archive can answer it."""
     if INCOMPLETE in old.attrs:
         message = f"{name} is an incomplete result: its run did not end; compute it anew with 'hypergrid query'"
         raise InvalidQuery(message)
@@ -229,7 +229,7 @@ def _read_document(name: str, old: xr.Dataset, archive: OpenArchive) -> dict[str
 
 
 def _find_expired(document: Mapping[str, Any], archive: OpenArchive) -> frozenset[str]:
-    """Return the snapshots that a query names and that can no longer be read."""
+    """Return the snapshots in a query that have expired."""
     gone = set()
     for snapshot in {*_list_snapshots(document)}:
         try:
@@ -242,9 +242,11 @@ def _find_expired(document: Mapping[str, Any], archive: OpenArchive) -> frozense
 def _rewrite_as_of(
     name: str, old: xr.Dataset, document: dict[str, Any], expired: frozenset[str], archive: OpenArchive
 ) -> tuple[dict[str, Any], set[int]]:
-    """Return the query of the newest snapshot as of the commits of those that expired, and these instants [ns].
+    """Rewrite a query to the newest snapshot as of the commits of expired ones.
 
-    A question that was as of an earlier instant stays so.
+    Also returns these instants [ns].
+
+    A query with an earlier as-of instant keeps it.
     """
     cited = str(old.attrs.get("hypergrid_snapshot", "")).split(", ")
     committed = str(old.attrs.get("hypergrid_snapshot_time", "")).split(", ")
@@ -269,7 +271,7 @@ def _rewrite_as_of(
 def _rewrite_document(
     document: Mapping[str, Any], committed: Mapping[str, int], newest: str, instants: set[int]
 ) -> dict[str, Any]:
-    """Return a query, and those merged into it, as of the commit of each snapshot that expired."""
+    """Replace expired snapshots by as-of instants in a query and those merged into it."""
     changed = dict(document)
     then = committed.get(str(document.get("snapshot")))
     if then is not None:
@@ -288,7 +290,7 @@ def _rewrite_document(
 
 
 def _list_changes_since(archive: OpenArchive, instant_ns: int) -> Iterator[str]:
-    """Yield what commits after an instant changed that has no arrival, as far as their snapshots are still there."""
+    """Yield changes without an arrival time that later commits made, if their snapshots still exist."""
     since = [snapshot for snapshot in archive.snapshots if snapshot.time_ns > instant_ns]
     if flags := sum(int(snapshot.metadata.get("flags", 0)) for snapshot in since):
         yield f"flags: {flags:,} stored readings were given other flags since"
@@ -301,7 +303,7 @@ def _make_query(name: str, document: Mapping[str, Any], archive: OpenArchive) ->
         query = archive.query(document)
         query.surface()
     except HyperGridError as error:
-        # Of the same kind, so that its remedy stays what it is.
+        # The error keeps its kind, so that its remedy still applies.
         kind = NotFound if isinstance(error, NotFound) else InvalidQuery
         message = f"{name} cannot be computed again from the archive {archive.name!r}: {error}"
         raise kind(message) from error
@@ -309,7 +311,7 @@ def _make_query(name: str, document: Mapping[str, Any], archive: OpenArchive) ->
 
 
 def _list_snapshots(document: object) -> Iterator[str]:
-    """Yield the snapshots that a query and those merged into it name."""
+    """Yield the snapshots named by a query and those merged into it."""
     if not isinstance(document, Mapping):
         return
     if isinstance(document.get("snapshot"), str):
@@ -327,6 +329,7 @@ def _compute_again(
     try:
         query.plan().check(allowed_bytes)
     except TooLarge:
+        # A result above the memory budget is streamed into a temporary store.
         query.to_zarr(folder / "again.zarr", allowed_bytes=allowed_bytes, progress=progress)
         with xr.open_zarr(folder / "again.zarr", consolidated=False, chunks=None) as dataset:
             yield dataset
@@ -356,7 +359,7 @@ def _find_differences(old: xr.Dataset, new: xr.Dataset) -> Iterator[Difference]:
 
 
 def _compare_arrays(name: str, old: xr.DataArray, new: xr.DataArray) -> Difference | None:
-    """Return how two arrays of one shape differ, a slab after the other; None where they do not."""
+    """Compare two arrays of one shape slab by slab; None if they are equal."""
     cells, lost, greatest, scale = 0, 0, 0.0, 0.0
     for slab in _split_slabs(old):
         was, now = np.atleast_1d(old[slab].to_numpy()), np.atleast_1d(new[slab].to_numpy())

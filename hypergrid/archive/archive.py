@@ -1,4 +1,4 @@
-"""An archive, seen at one snapshot, and the commits that follow it."""
+"""An archive at one snapshot, and the commits to it."""
 
 import math
 import os
@@ -58,40 +58,40 @@ from hypergrid.core.units import Variable
 from hypergrid.layers.layer import Layer
 
 StoreError = icechunk.IcechunkError
-"""What the library of the store raises where it cannot read or write, as on a full disk."""
+"""Raised by the store library on a failed read or write, such as a full disk."""
 
 LOCK = "lock"
-"""File of an archive that is held around every commit."""
+"""Lock file of an archive, held during every commit."""
 _SHORTEST_SLICE_S = 0.01
 
 if "ICECHUNK_LOG" not in os.environ:
-    # It warns at each start that commits to a file system are unsafe; the lock is what makes them safe.
+    # Icechunk warns at import that commits to a file system are unsafe; the archive's lock makes them safe.
     icechunk.set_logs_filter("error")
 
 
 class Archive:
-    """An archive at one snapshot, which later commits do not change; `latest` gives the newest.
+    """An archive at one snapshot, unaffected by later commits; `latest` opens the newest.
 
     Attributes
     ----------
     path
-        Its folder.
+        Folder of the archive.
     name
         Name of the network.
     slice_s
         Length of a slice [s].
     layout
-        Version of its layout on disk.
+        Version of the layout on disk.
     snapshot
-        Id of the snapshot that is read.
+        Id of the snapshot.
     store
-        The S3-compatible store that its values lie in; None: they lie in its folder.
-    place
-        Where that is, for those who open the repository.
+        S3-compatible store that holds the values; None if the folder does.
+    storage
+        Location of the repository, for code that opens it directly.
     sums
-        Checksums of its snapshots; None: they lie in a store, or its layout has none.
+        Checksums of the snapshots; None if the values are in a store or the layout has none.
     as_of_ns
-        Only what had arrived by this instant is read [ns since 1970 UTC]; None: all (`as_of`).
+        Read only what had arrived by this instant [ns since 1970 UTC]; None reads everything (`as_of`).
     """
 
     def __init__(
@@ -122,7 +122,6 @@ class Archive:
         self._extents: dict[str, Extent | None] = {}
 
     def __repr__(self) -> str:
-        """Name the folder, the snapshot, and the instant as of which it is read."""
         as_of = "" if self.as_of_ns is None else f", as_of={format_instant(self.as_of_ns)!r}"
         return f"Archive({str(self.path)!r}, snapshot={self.snapshot!r}{as_of})"
 
@@ -137,32 +136,34 @@ class Archive:
         now_ns: int,
         store: S3Store | None = None,
     ) -> "Archive":
-        """Make an archive with these variables and no readings; a process that dies meanwhile leaves nothing.
+        """Create an archive with these variables and no readings.
+
+        Atomic: a process that dies during the creation leaves no archive behind.
 
         Parameters
         ----------
         path
-            A folder that does not exist, or is empty.
+            A folder that does not exist or is empty.
         name
             Name of the network.
         slice_s
-            Length of a slice [s], for ever; best the interval at which the stations sample. At least 0.01.
+            Length of a slice [s], at least 0.01; cannot be changed later. Use the sampling interval of the stations.
         variables
-            The first variables; commits may add others.
+            The initial variables; commits may add others.
         now_ns
-            The present [ns since 1970 UTC].
+            The current time [ns since 1970 UTC].
         store
-            Keep the values in this S3-compatible store, under a name of their own; None: in the folder. All else is in
-            the folder, which all who commit must share. Credentials are those of the environment.
+            Keep the values in this S3-compatible store, under a prefix of their own; None: in the folder. Everything
+            else is in the folder, which all committers must share. Credentials come from the environment.
 
         Raises
         ------
         ArchiveConflict
-            An archive is there.
+            The folder is already an archive.
         NotAnArchive
-            Something else is there; it stays as it is.
+            The path holds something else, which is left untouched.
         StoreUnavailable
-            The store does not answer, or refuses.
+            The store does not respond or refuses access.
         ValueError
             The slice is too short.
         """
@@ -170,10 +171,12 @@ class Archive:
             length_rule = f"at least {_SHORTEST_SLICE_S} s"
             message = f"an archive needs slices of {length_rule}; got {slice_s!r}; give the sampling interval"
             raise ValueError(message)
+        # A random prefix, so that archives in one bucket never share objects.
         s3_store = None if store is None else store.with_prefix(uuid4().hex[:12])
         identity = Identity(name, round(slice_s * 1e9), s3_store, id=uuid4().hex)
         folder = Path(path).resolve()
         declared = list(variables)
+        # Fails within about 30 s if the store is unreachable; Icechunk alone would retry ten times.
         open_storage(folder, identity.store).reach()
 
         def build(building: Path) -> None:
@@ -198,18 +201,21 @@ class Archive:
         as_of_ns: int | None = None,
         care: RetentionPolicy = DEFAULT_RETENTION,
     ) -> "Archive":
-        """Return the archive in a folder, at a snapshot, or at the newest one; perhaps `as_of` an instant.
+        """Open the archive in a folder at a given snapshot, or at the newest.
 
-        Who commits to it maintains it as `care` says.
+        `as_of_ns` restricts it to what had arrived by then (`as_of`). Commits through the returned object are
+        maintained according to `care`.
 
         Raises
         ------
         NotAnArchive
-            The folder is missing, or no archive.
+            The folder does not exist or is not an archive.
         NotFound
-            It has no such snapshot.
+            The archive has no such snapshot.
+        DamagedArchive
+            The repository cannot be opened.
         StoreUnavailable
-            The store that holds its values does not answer, or refuses.
+            The store that holds the values does not respond or refuses access.
         """
         folder = Path(path).resolve()
         identity = read_identity(folder)
@@ -226,6 +232,7 @@ class Archive:
         if snapshot in (None, head):
             return archive
         infos = archive._iterate_ancestry(repository, head)
+        # The history also contains Icechunk's own first snapshot, which is not one of an archive.
         is_there = any(info.id == snapshot and read_snapshot(info) is not None for info in infos)
         if not is_there and snapshot not in archive.cited:
             existing = [info.id for info in archive.snapshots]
@@ -234,10 +241,10 @@ class Archive:
         return archive.at_snapshot(str(snapshot))
 
     def as_of(self, time_ns: int | None) -> "Archive":
-        """Return the archive at the same snapshot as if only what had arrived by an instant were known; None: all.
+        """Return the same snapshot as known at an instant; None lifts the restriction.
 
-        Readings, what they replaced, counts and extents are those of an archive that got nothing else. What is not
-        stored with its arrival is that of the snapshot: flags that tests gave later, stations, layers, series, files
+        Readings, superseded readings, counts and extents are those of an archive that received nothing else. Data
+        stored without an arrival are those of the snapshot: flags that tests set later, stations, layers, series, files
         and rejects (`hypergrid.archive.arrays.reader`).
         """
         if time_ns == self.as_of_ns:
@@ -245,16 +252,16 @@ class Archive:
         return self._reopen(self.snapshot, time_ns)
 
     def latest(self) -> "Archive":
-        """Return the archive at its newest snapshot: this object where it reads that one already.
+        """Return the archive at its newest snapshot, or this object if it is already there.
 
-        Asking costs the reading of one small file.
+        Costs one read of a small file.
 
         Raises
         ------
         DamagedArchive
-            The file that names the newest snapshot is gone, or cannot be read.
+            The file that names the newest snapshot is missing or unreadable.
         StoreUnavailable
-            The store that holds the values does not answer, or refuses.
+            The store that holds the values does not respond or refuses access.
         """
         try:
             with self.storage.translate_errors():
@@ -267,11 +274,11 @@ class Archive:
 
     @cached_property
     def variables(self) -> Mapping[str, Variable]:
-        """Variables by name, in the order of their declaration."""
+        """Variables by name, in order of declaration."""
         return MappingProxyType({name: self.variable(name) for name in self._root.variables})
 
     def variable(self, name: str) -> Variable:
-        """Return one variable; of an archive of many this is much faster than to ask for all.
+        """Return one variable; in an archive of many variables much faster than `variables`.
 
         Raises
         ------
@@ -282,18 +289,18 @@ class Archive:
 
     @cached_property
     def stations(self) -> Mapping[str, Station]:
-        """Stations by id, each with the history of its positions."""
+        """Stations by id, each with its position history."""
         return MappingProxyType({key: decode_station(content) for key, content in self._root.stations.items()})
 
     @cached_property
     def layers(self) -> Layers:
-        """Layers by name; the values of each are read when it is first asked for, and kept with this object."""
+        """Layers by name; each is read on first access and cached in this object."""
         return Layers(self._root.group, self._translate_errors)
 
     @cached_property
     def snapshots(self) -> Sequence[Snapshot]:
-        """Snapshots, newest first: from the one that is read to the oldest that has not expired, then cited ones."""
-        # Opened anew: this object may remember what another process let expire.
+        """Snapshots, newest first: from this one to the oldest unexpired, then older cited ones."""
+        # Reopen: this repository object may still remember snapshots that another process expired.
         repository = self.storage.open()
         infos = [info for info in self._iterate_ancestry(repository, self.snapshot) if read_snapshot(info) is not None]
         known = {info.id for info in infos}
@@ -304,24 +311,27 @@ class Archive:
 
     @property
     def cited(self) -> tuple[str, ...]:
-        """Ids of snapshots that exports and results cite; they do not expire."""
+        """Ids of cited snapshots, which do not expire."""
         return tuple(self.cited_by)
 
     @property
     def cited_by(self) -> Mapping[str, str]:
-        """Who cites each of these: "hand" (until it is released) or "result" (while among the last so cited)."""
+        """Kind of citation by snapshot, "hand" or "result".
+
+        Snapshots cited by hand are kept until released, those cited by results while among the last of these.
+        """
         if self.sums is not None:
             self.sums.verify_references()
         return cited(self._repository)
 
     @cached_property
     def committed_ns(self) -> int:
-        """When the snapshot that is read was committed, by the committer's clock [ns since 1970 UTC].
+        """Commit time of this snapshot, by the committer's clock [ns since 1970 UTC].
 
         Raises
         ------
         NotFound
-            It expired.
+            The snapshot expired, or is not one of an archive.
         """
         try:
             with self.storage.translate_errors():
@@ -335,7 +345,7 @@ class Archive:
         return snapshot.time_ns
 
     def iterate_since(self, snapshot: str) -> Iterator[Snapshot | None]:
-        """Yield the snapshots after an older one, newest first, and at last None where that one is not among them."""
+        """Yield the snapshots after an older one, newest first; then None if not found."""
         for info in self._iterate_ancestry(self._repository, self.snapshot):
             if info.id == snapshot:
                 return
@@ -344,7 +354,7 @@ class Archive:
         yield None
 
     def series(self, variable: str) -> tuple[Series, ...]:
-        """Return a variable's series; their order is for ever, new ones are appended.
+        """Return the series of a variable; the order never changes, new series are appended.
 
         Raises
         ------
@@ -354,9 +364,9 @@ class Archive:
         return self._get_group(variable).series
 
     def extent(self, variable: str) -> Window | None:
-        """Return the window from the first to the last slice that hold readings, None where none does.
+        """Return the window from the first to the last slice with readings; None if empty.
 
-        Its ends are multiples of `slice_s` since 1970.
+        Its bounds are multiples of `slice_s` since 1970.
 
         Raises
         ------
@@ -367,7 +377,9 @@ class Archive:
         return Window(self._slices.start_ns(extent[0]), self._slices.start_ns(extent[1] + 1)) if extent else None
 
     def spans(self, variable: str, maximum: int) -> Iterator[Window]:
-        """Yield windows that hold all of a variable's readings, each of at most so many chunks of slices, in order.
+        """Yield, in order, windows that cover all readings of a variable.
+
+        Each spans at most `maximum` chunks of slices.
 
         Raises
         ------
@@ -388,25 +400,25 @@ class Archive:
         superseded: bool = False,
         tests: bool = False,
     ) -> Readings:
-        """Return a variable's readings, ordered by series, then time.
+        """Return the readings of a variable, ordered by series, then time.
 
         Parameters
         ----------
         variable
             Name of the variable.
         window
-            Only stamps within it; None: all.
+            Only stamps inside this window; None: all.
         series
-            Only these of `series(variable)`, by number, in any order; None: all. The result counts the full tuple.
+            Indices into `series(variable)`, in any order; None: all. The result still indexes the full tuple.
         superseded
-            Return instead the readings that others with their stamp replaced, oldest first where several share a stamp.
+            Return the superseded readings instead, oldest first among those with the same stamp.
         tests
-            Read the tests that set the flags as well (`Readings.tests`).
+            Also read the tests that set the flags (`Readings.tests`).
 
         Raises
         ------
         NotFound
-            There is no such variable, or no such series; or the snapshot expired meanwhile.
+            There is no such variable or series, or the snapshot expired during the read.
         NotAnArchive
             The archive is damaged.
         """
@@ -420,11 +432,12 @@ class Archive:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Turn errors about what is damaged, or not there, into ones that say why, and what to do."""
+        """Translate store errors into `DamagedArchive` or `NotFound`, with a cause and a remedy."""
         try:
             with name_damaged_chunks(self.path, lambda: (self._root, self._slices)):
                 yield
         except icechunk.IcechunkError as error:
+            # Missing data of a snapshot that still exists are damage; otherwise it expired during the read.
             is_head = self.latest().snapshot == self.snapshot
             if is_head or self.snapshot in [snapshot.id for snapshot in self.snapshots]:
                 lacks = f"{self.storage.where} lacks what snapshot {self.snapshot} holds, or it is cut short"
@@ -435,11 +448,11 @@ class Archive:
 
     @property
     def quality(self) -> Mapping[str, object]:
-        """Return the parameters of the tests that set the flags, as `Writer.quality` was told them; empty: none ran."""
+        """Parameters of the tests that set the flags (`Writer.quality`); empty if none ran."""
         return MappingProxyType(self._root.quality)
 
     def readings(self, variable: str) -> int:
-        """Return how many readings a variable has, those not counted that others replaced.
+        """Return the number of readings of a variable, without superseded ones.
 
         Raises
         ------
@@ -458,26 +471,26 @@ class Archive:
         flags: tuple[int, ...] = (),
         maximum: float = math.inf,
     ) -> int:
-        """Return how many readings there are at least; of their cells only the flags are read for that.
+        """Return a lower bound of the number of readings from the cells' flags alone.
 
         Parameters
         ----------
         variable, window, series
             As for `read`.
         flags
-            Only readings with these; empty: with any.
+            Count only readings with these flags; empty: all.
         maximum
-            Above this number none are counted any more.
+            Stop counting above this number.
 
         Returns
         -------
-        The number of cells that hold a reading: there are more readings where a cell has several, or where the window
-        ends within a slice. 0 where the archive is read as of an instant.
+        The number of cells that hold a reading; 0 if the archive is read as of an instant. There are more readings if a
+        cell has several or if the window ends within a slice.
 
         Raises
         ------
         NotFound, NotAnArchive
-            As `read`.
+            As for `read`.
         """
         if self.as_of_ns is not None:
             return 0
@@ -486,30 +499,31 @@ class Archive:
             return count_cells(group, self._slices, window=window, series=series, flags=flags, maximum=maximum)
 
     def rejects(self) -> list[Reject]:
-        """Return what could not be read, in the order of the commits."""
+        """Return the rejects in commit order."""
         with self._translate_errors():
             return self._root.rejects()
 
     def files(self) -> list[FileEntry]:
-        """Return the files that were ingested, in the order of the commits."""
+        """Return the ingested files in commit order."""
         with self._translate_errors():
             return self._root.files()
 
     @property
     def described_by(self) -> Mapping[str, str]:
-        """Names, by SHA-256, of raw copies that hold no readings but tell how to read them, oldest first."""
+        """Names, by SHA-256, of raw copies that describe how to read others, oldest first."""
         return MappingProxyType(self._root.described_by)
 
     @property
     def streams(self) -> Mapping[str, Mapping[str, object]]:
-        """What each stream that wrote into the archive said last of itself, by its id."""
+        """Latest recorded state of each stream that wrote into the archive, by its id."""
         return MappingProxyType(self._root.streams)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return by variable the number of its "series", "readings", "values", "missing", "superseded" and "slices".
+        """Count the content of each variable.
 
-        "readings" are those not superseded: "values" and "missing" (reported without a value). "slices" are those that
-        hold a reading; they are counted anew from the flags.
+        The keys are "series", "readings", "values", "missing", "superseded" and "slices". "readings" excludes
+        superseded ones and is the sum of "values" and "missing" (reported without a value). "slices" is the number of
+        slices with a reading, counted from the flags on each call.
         """
         with self._translate_errors():
             return {name: self._count_group(self._get_group(name)) for name in self._root.variables}
@@ -518,32 +532,35 @@ class Archive:
     def commit(
         self, *, batch: str, message: str, now_ns: int, prepare: Callable[[Root], bool] = lambda _root: False
     ) -> Iterator[Writer]:
-        """Change the archive at its newest snapshot: all that the context writes becomes visible together, or nothing.
+        """Open a transaction on the newest snapshot; its writes become visible together or never.
 
-        Other committers wait, in this process and in others; so a commit inside a commit never begins. This object goes
-        on reading the snapshot that it reads; `latest` sees the new one. Where nothing changed, nothing is committed.
+        Other committers wait, in this process and in others. A nested commit therefore deadlocks. This object keeps
+        reading its own snapshot; `latest` returns the new one. If nothing changed, nothing is committed.
 
         Parameters
         ----------
         batch
-            Id of what is written. Where a commit carried it already, ``writer.already_committed`` is True, and nothing
-            is committed.
+            Id of the batch. If an earlier commit carried it, ``writer.already_committed`` is True and nothing is
+            committed.
         message
-            For people.
+            Commit message, for the user.
         now_ns
-            The present [ns since 1970 UTC].
+            The current time [ns since 1970 UTC].
         prepare
-            Is called with the root before anything is read of it; returns whether it changed something.
+            Called with the root before anything is read from it; returns whether it changed anything.
 
         Raises
         ------
         OldLayout
-            The archive is to be upgraded first.
+            The archive must be upgraded first.
         """
         self.require_newest()
         with wait_for_lock(self.path / LOCK), self.storage.translate_errors():
+            # The lock spans read, merge, write and publish: on a file system, concurrent Icechunk commits lose data
+            # silently.
             session = self._repository.writable_session(BRANCH)
             if self.sums is not None:
+                # An expiry that was killed left checksums to be updated.
                 self.sums.settle()
                 self.sums.verify(session.snapshot_id)
             with name_damaged_chunks(self.path, lambda: (self._root, self._slices)):
@@ -563,7 +580,8 @@ class Archive:
                 self._maintain_if_due()
 
     def _maintain_if_due(self) -> None:
-        # What was committed is committed: that care fails is told by `check`, and it is tried again later.
+        # The commit stands even if maintenance fails; `check` reports the failure, and it is retried after more
+        # commits.
         with suppress(OSError):
             if not is_due(self.path, self.storage, self._care):
                 return
@@ -574,20 +592,20 @@ class Archive:
 
     @property
     def root(self) -> Root:
-        """The root of the snapshot, for those who know the layout."""
+        """Root group of the snapshot, for code that knows the layout."""
         return self._root
 
     @property
     def slices(self) -> Slices:
-        """The numbering of slices, for those who know the layout."""
+        """Numbering of the slices, for code that knows the layout."""
         return self._slices
 
     def require_newest(self) -> None:
-        """Raise `OldLayout` where the archive is to be upgraded before anything is committed to it."""
+        """Raise `OldLayout` if the archive must be upgraded before it can be committed to."""
         self._identity.require_newest(self.path)
 
     def settle(self) -> None:
-        """Return once all that was committed, and all else in its folder, is on the disk: no power cut undoes it.
+        """Flush all commits and the rest of the folder to disk, against power cuts.
 
         Raises
         ------
@@ -597,44 +615,48 @@ class Archive:
         synchronise(self.path)
 
     def add_layer(self, layer: Layer, *, now_ns: int) -> LayerChange:
-        """Commit a layer; return what became of it. The same content under its name again commits nothing.
+        """Commit a layer; if its name already holds the same content, nothing is committed.
 
         Raises
         ------
         InvalidLayer
-            It is in projected metres; an archive needs longitudes and latitudes.
+            The layer is in projected metres; an archive needs longitudes and latitudes.
         """
+        # With the snapshot in its id, the batch is new even if the same layer was added and removed before.
         batch = f"layer {layer.name} {layer.token} after {self.latest().snapshot}"
         with self.commit(batch=batch, message=f"layer {layer.name}", now_ns=now_ns) as writer:
             return writer.layer(layer)
 
     def remove_layer(self, name: str, *, now_ns: int) -> LayerEntry:
-        """Commit the removal of a layer, which older snapshots keep; return what it was.
+        """Commit the removal of a layer and return its entry; older snapshots keep it.
 
         Raises
         ------
         NotFound
-            The newest snapshot has none of this name.
+            The newest snapshot has no layer of this name.
         """
         batch = f"no layer {name} after {self.latest().snapshot}"
         with self.commit(batch=batch, message=f"layer {name} removed", now_ns=now_ns) as writer:
             return writer.remove_layer(name)
 
     def maintain(self, care: RetentionPolicy | None = None) -> MaintenanceReport:
-        """Let snapshots expire that were replaced long ago, and remove what no snapshot uses; cited snapshots stay.
+        """Expire old snapshots and collect garbage; cited snapshots are kept.
 
-        Committers do so by themselves, after some commits.
+        Committers do this automatically every few commits (`RetentionPolicy.every`).
 
         Raises
         ------
         OldLayout
-            The archive is to be upgraded first.
+            The archive must be upgraded first.
+        DamagedArchive
+            Some snapshots cannot be read.
         """
         self.require_newest()
         with wait_for_lock(self.path / LOCK), self.storage.translate_errors():
             try:
                 return self._maintain(care or self._care)
             except icechunk.IcechunkError as error:
+                # The outer context translates errors of a store.
                 if self.store is not None:
                     raise
                 remedy = f"'hypergrid check {self.path}' names what is damaged, and --repair mends it"
@@ -642,23 +664,23 @@ class Archive:
                 raise DamagedArchive(message) from error
 
     def _maintain(self, care: RetentionPolicy) -> MaintenanceReport:
-        # Icechunk stamps its objects by the clock of the system, whatever time commits are given.
+        # The system clock, because Icechunk stamps its objects by it, whatever time the commits are given.
         return maintain(self.path, self.storage, self.sums, BRANCH, now=datetime.now(UTC), care=care)
 
     def cite(self, *, for_result: bool = False, on_wait: Callable[[], None] = lambda: None) -> None:
-        """Let the snapshot that is read stay, with all that it holds, until it is released.
+        """Keep this snapshot, with everything it holds, until it is released.
 
         Parameters
         ----------
         for_result
-            Let it stay only while it is among the last `RetentionPolicy.results` snapshots that results cited.
+            Keep it only while it is among the last `RetentionPolicy.results` snapshots cited by results.
         on_wait
-            Called where a commit is at work, which this waits for.
+            Called if this has to wait for a commit.
 
         Raises
         ------
         NotFound
-            It expired.
+            The snapshot expired.
         """
         with wait_for_lock(self.path / LOCK, on_wait=on_wait):
             try:
@@ -672,12 +694,12 @@ class Archive:
                 raise NotFound(message) from error
 
     def release(self, snapshot: str) -> None:
-        """Let a snapshot that was cited expire like any other.
+        """Let a cited snapshot expire like any other.
 
         Raises
         ------
         NotFound
-            It was not cited.
+            It is not cited.
         """
         with wait_for_lock(self.path / LOCK), self.storage.translate_errors():
             if not release(self._repository, snapshot):
@@ -692,18 +714,18 @@ class Archive:
         progress: Callable[[str, float], None] = lambda _name, _done: None,
         whole_folder: bool = True,
     ) -> Iterator[Defect]:
-        """Yield what is wrong with the archive at this snapshot, each with what to do.
+        """Yield the defects of the archive at this snapshot, each with a remedy.
 
         Parameters
         ----------
         deep
-            Read every raw copy as well, and compare its content with the hash that it was kept under.
+            Also read every raw copy and compare its content with its hash.
         grace_s
-            Objects of no snapshot that are younger than this are left out: maintenance does not remove them yet [s].
+            Ignore orphaned objects younger than this [s]; maintenance does not remove them yet.
         progress
-            Called with what is examined, and the fraction of it that is done.
+            Called with the part being examined and the fraction done.
         whole_folder
-            Whether to look for objects of no snapshot, too, which needs the lock.
+            Also look for orphaned objects, which needs the lock, and check the state beside the data.
         """
         if self.sums is not None:
             yield from check_files(self.path, progress)
@@ -718,7 +740,7 @@ class Archive:
         progress("store", 1.0)
 
     def find_whole_root(self, holds: Callable[[Root], bool]) -> tuple[str, Root] | None:
-        """Return the newest snapshot, and its root, of which something holds, as that a table can be read."""
+        """Return the newest snapshot, and its root, for which `holds` is true."""
         for snapshot in self.snapshots:
             with suppress(HyperGridError, icechunk.IcechunkError):
                 root = self.at_snapshot(snapshot.id).root
@@ -727,9 +749,9 @@ class Archive:
         return None
 
     def discard(self) -> bool:
-        """Remove an archive that nothing was committed to since its creation; return whether it was such a one."""
+        """Remove an archive without any commit since its creation; return whether it was removed."""
         with wait_for_lock(self.path / LOCK):
-            # The creation is the one commit without a batch; after maintenance it is no longer there.
+            # Only the creation commit has an empty batch id; after a maintenance it is gone.
             snapshots = self.latest().snapshots
             vacant = len(snapshots) == 1 and snapshots[0].metadata["batch"] == ""
             if vacant:
@@ -737,7 +759,7 @@ class Archive:
         return vacant
 
     def at_snapshot(self, snapshot: str) -> "Archive":
-        """Return the archive at a snapshot that is known to be there, read as this object reads."""
+        """Return the archive at a snapshot known to exist, as of the same instant."""
         return self._reopen(snapshot, self.as_of_ns)
 
     def _reopen(self, snapshot: str, as_of_ns: int | None) -> "Archive":
@@ -745,7 +767,7 @@ class Archive:
         return Archive(*opened, as_of_ns=as_of_ns, care=self._care, sums=self.sums)
 
     def _iterate_ancestry(self, repository: icechunk.Repository, snapshot: str) -> Iterator[icechunk.SnapshotInfo]:
-        """Yield what is known of snapshots, newest first, as far as they have not expired."""
+        """Yield snapshot infos, newest first, until the oldest that has not expired."""
         following: str | None = snapshot
         try:
             for info in repository.ancestry(snapshot_id=snapshot):
@@ -753,7 +775,7 @@ class Archive:
                 yield info
                 following = info.parent_id
         except icechunk.IcechunkError:
-            # The snapshot expired, or its parent did, which this process remembers; or it is damaged.
+            # Either the snapshot is damaged, or it (or its parent) expired and this process still remembers it.
             if following is not None:
                 self._verify_alone(following)
 
@@ -792,6 +814,6 @@ class Archive:
 
 
 def open_sums(folder: Path, identity: Identity) -> SnapshotChecksums | None:
-    """Return the checksums of the snapshots of an archive; None where it has none."""
+    """Return the snapshot checksums of an archive; None if it has none."""
     is_here = identity.store is None and identity.version >= VERSION
     return SnapshotChecksums(folder, folder / STORE) if is_here else None

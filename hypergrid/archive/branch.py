@@ -1,11 +1,11 @@
-"""A branch beside main: flags that many processes write, part by part, become main's in one commit.
+"""Branches beside main: many processes write flags, and one commit publishes them.
 
-The branch begins at a snapshot of main, its base. Processes write chunks through forks of one session, and one of them
-commits what they wrote, with notes that say which parts are done; so whoever comes after a kill knows what is left. At
-the end main gets the flags, in one commit on top of whatever was committed there meanwhile, so that nothing of it can
-be lost. Where nothing came, flags are copied; around what came, readings are judged once more.
+A branch begins at a snapshot of main, its base. Processes write chunks through forks of one session; one process
+commits the result with notes on the finished parts, so that a run that was killed can resume. Publishing applies the
+flags to main in one commit on top of everything committed there since the base, so nothing on main is lost. Flags are
+copied where main is unchanged; readings near changes are judged again.
 
-While there is a branch, no snapshot expires (`care`).
+No snapshot expires while a branch exists (`disk.retention`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,18 +33,18 @@ from hypergrid.core.times import Window
 
 NAME: Final = "branch"
 _NOTES: Final = "notes"
-"""Keys of the metadata of a branch's commits."""
+"""Metadata keys of a branch's commits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fork:
-    """What a process needs to write flags of cells; goes, pickled, to any that sees the archive's folder."""
+    """A picklable handle to write flags, for any process that sees the archive's folder."""
 
     session: icechunk.session.ForkSession
     slices: Slices
 
     def flags(self, judged: Readings) -> "ForkResult":
-        """Give readings of one variable other flags. Forks of one session must write different chunks."""
+        """Set new flags on readings of a variable; forks must write disjoint chunks."""
         writer = Writer(zarr.open_group(self.session.store, mode="r+"), slices=self.slices, batch="")
         changed, beside = writer.flags_in_cells(judged)
         return ForkResult(self, changed, beside)
@@ -52,44 +52,44 @@ class Fork:
 
 @dataclass(frozen=True, eq=False)
 class ForkResult:
-    """What a fork wrote; goes back to who commits it."""
+    """Result of a fork, to be returned to the committing process."""
 
     fork: Fork
     changed: int
-    """Readings in cells that have other flags now."""
+    """Number of readings in cells whose flags changed."""
     beside: Readings
-    """Readings in no cell: the side table is written by who commits."""
+    """Readings that are in no cell: the committing process flags them in the side table."""
 
 
 @dataclass(frozen=True)
 class BranchResult:
-    """What main is to be told of a branch."""
+    """Description of a branch's result, to be published to main."""
 
     batch: str
     message: str
     parameters: Mapping[str, object]
-    """What is kept as the parameters of the tests, over those that main has."""
+    """Parameters of the tests, which override those stored on main."""
     parts: Sequence[tuple[str, Window]]
-    """Variables and windows that were judged on the branch."""
+    """Variables and windows judged on the branch."""
     reads: Mapping[str, Sequence[str]]
-    """By variable that is to be judged, which may be new to main, those that its flags depend on; itself included."""
+    """Variables that the flags of each judged variable depend on, including itself; it may be new to main."""
 
 
 Rejudge = Callable[[Writer, Archive, str, Window], None]
-"""Judges the readings that depend on some window of a variable once more, with what main has, and writes the flags."""
+"""Judges the readings that depend on a window of a variable again, with main's data, and writes the flags."""
 
 
 class Branch:
-    """A branch of an archive, for one process at a time.
+    """A branch of an archive, for use by one process at a time.
 
     Attributes
     ----------
     name
-        Its name.
+        Name of the branch.
     base
-        The archive at the snapshot that it began at.
+        The archive at the snapshot from which the branch began.
     notes
-        What its commits note, oldest first.
+        Notes of its commits, oldest first.
     """
 
     def __init__(self, archive: Archive, name: str) -> None:
@@ -109,12 +109,12 @@ class Branch:
 
     @classmethod
     def begin(cls, archive: Archive, name: str) -> "Branch":
-        """Return the branch of a name, which begins at the newest snapshot where there is none yet.
+        """Open the branch of a name, creating it at the newest snapshot if missing.
 
         Raises
         ------
         OldLayout
-            The archive is to be upgraded first.
+            The archive must be upgraded first.
         """
         archive.require_newest()
         with wait_for_lock(archive.path / LOCK):
@@ -125,18 +125,18 @@ class Branch:
 
     @staticmethod
     def names(archive: Archive) -> tuple[str, ...]:
-        """Return the names of all branches beside main."""
+        """Return the names of all branches except main."""
         repository = archive.storage.open()
         return tuple(sorted(repository.list_branches() - {BRANCH}))
 
     @staticmethod
     def remove(archive: Archive, name: str) -> None:
-        """Remove a branch, with all that is only there.
+        """Delete a branch and everything that exists only on it.
 
         Raises
         ------
         NotFound
-            There is none of this name.
+            There is no such branch.
         """
         with wait_for_lock(archive.path / LOCK):
             repository = archive.storage.open()
@@ -146,8 +146,9 @@ class Branch:
             repository.delete_branch(name)
 
     def prepare(self, variables: Sequence[str], *, now_ns: int) -> None:
-        """Make room for the tests that set flags, which no fork can do; again it does nothing."""
+        """Create the arrays for test bits; idempotent."""
         session = self._repository.writable_session(self.name)
+        # Before any fork: forks cannot create arrays.
         groups = [VariableGroup.load(zarr.open_group(session.store, mode="r+"), name) for name in variables]
         lacking = [group for group in groups if not group.tested]
         for group in lacking:
@@ -157,14 +158,14 @@ class Branch:
             self._commit(session, "room for tests", [], now_ns)
 
     def fork(self) -> Fork:
-        """Return what processes write through, until `commit`."""
+        """Return a handle that processes write through until `commit`."""
         self._session = self._repository.writable_session(self.name)
         return Fork(self._session.fork(), self._slices)
 
     def commit(self, written: Sequence[ForkResult], notes: Sequence[Json], *, message: str, now_ns: int) -> list[int]:
-        """Commit what processes wrote through the last `fork`; return of each how many readings have other flags.
+        """Commit the writes through the last `fork`; return the changed flags per result.
 
-        `notes` are kept with the commit: one for each, in the same order; the count of flags is added as "changed".
+        `notes` are stored with the commit, one per result in the same order, each extended by that number as "changed".
         """
         session = self._session
         if session is None:
@@ -181,24 +182,26 @@ class Branch:
 
     def _commit(self, session: icechunk.Session, message: str, notes: Sequence[Json], now_ns: int) -> None:
         content = {"time_ns": int(now_ns), "batch": "", "slices": {}, "counts": {}, NAME: self.name, _NOTES: notes}
-        # Icechunk refuses a commit that changes nothing; that a part has no other flags is to be noted as well.
+        # Icechunk refuses empty commits, but a part without changed flags must be noted as done, too.
         zarr.open_group(session.store, mode="r+").attrs[_NOTES] = len(self.notes) + len(notes)
+        # On a file system, concurrent Icechunk commits lose data.
         with wait_for_lock(self._lock):
             commit_session(self._sums, self._repository, session, self.name, message, content)
 
     def find_published(self, batch: str) -> str | None:
-        """Return the snapshot of main that got the result of a batch; None: there is none yet."""
+        """Return the snapshot of main that published a batch; None if not yet published."""
         later_snapshots = (
             snapshot for snapshot in self.base.latest().iterate_since(self.base.snapshot) if snapshot is not None
         )
         return next((snapshot.id for snapshot in later_snapshots if snapshot.metadata["batch"] == batch), None)
 
     def publish(self, result: BranchResult, rejudge: Rejudge, *, now_ns: int) -> str | None:
-        """Give main the flags of the branch, in one commit; return its snapshot, None where nothing changed.
+        """Apply the branch's flags to main in one commit; return the snapshot, None if unchanged.
 
-        What was committed to main since the branch began stays as it is; readings whose flags may depend on it are
-        judged once more.
+        Whatever was committed to main since the branch began is kept; readings whose flags may depend on it are judged
+        again. Idempotent per batch.
         """
+        # A run that was killed may have published already.
         done = self.find_published(result.batch)
         if done is not None:
             return done
@@ -209,6 +212,7 @@ class Branch:
             for name, reads in result.reads.items():
                 on_branch = name in judged.variables
                 if changes is None or not on_branch:
+                    # Nothing can be copied if the changes on main are unknown, or if the branch lacks the variable.
                     touched = _find_chunks(list(newest.spans(name, RUN_CHUNKS)), self._slices)
                 else:
                     touched = _find_chunks(
@@ -217,6 +221,7 @@ class Branch:
                 if on_branch:
                     group = VariableGroup.load(judged.group, name)
                     windows = [window for variable, window in result.parts if variable == name]
+                    # Chunks that main has changed are judged again below instead.
                     for rows in _split_runs(np.setdiff1d(_find_chunks(windows, self._slices), touched)):
                         writer.carry_flags(group, rows)
                     writer.carry_side_flags(group)
@@ -227,10 +232,10 @@ class Branch:
         return writer.snapshot
 
     def _read_changes(self, newest: Archive) -> Mapping[str, list[Window]] | None:
-        """Return the windows of what was committed since the branch began, by variable; None: not known."""
+        """Return the windows committed since the branch began, by variable; None if unknown."""
         before, after = self.base.stations, newest.stations
         if any(after.get(key) != station for key, station in before.items()):
-            # A station that stands elsewhere has other neighbours.
+            # A station that moved has other neighbours, so all flags may change.
             return None
         try:
             changes = diff_from_log(newest, self.base.snapshot)
@@ -243,14 +248,14 @@ class Branch:
 
 
 def _find_chunks(windows: Sequence[Window], slices: Slices) -> NDArray[np.int64]:
-    """Return the chunks along time that windows reach into, ascending."""
+    """Return the chunks along time that the windows overlap, ascending."""
     edges = [(slices.position(window.start_ns), slices.position(window.stop_ns - 1)) for window in windows]
     numbers = [np.arange(first // CHUNK_SLICES, last // CHUNK_SLICES + 1) for first, last in edges]
     return np.unique(np.concatenate([np.empty(0, np.int64), *numbers]))
 
 
 def _split_runs(chunks: NDArray[np.int64]) -> list[slice]:
-    """Return the slices of chunks, those that follow one another together, up to `RUN_CHUNKS`."""
+    """Return slices that cover the chunks, joining up to `RUN_CHUNKS` consecutive ones."""
     pieces = [
         run[first : first + RUN_CHUNKS] for run in split_consecutive(chunks) for first in range(0, len(run), RUN_CHUNKS)
     ]

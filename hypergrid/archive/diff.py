@@ -1,7 +1,7 @@
-"""What changed between two snapshots: which slices and series of each variable, and how.
+"""Differences between two snapshots: the slices and series that changed, by variable and kind.
 
-Each commit tells in its metadata what it touched, in runs (`touched`); `told` sums that up without reading a reading.
-`compared` reads both snapshots, piece by piece, and is exact.
+`diff_from_log` sums up the change sets in the commits' metadata and reads no readings. `compare_snapshots` reads both
+snapshots piece by piece and is exact.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,32 +20,32 @@ from hypergrid.core.readings import Readings, Series, equal_values
 from hypergrid.core.times import Window
 
 _UNKNOWN_KIND: Final = "changed"
-"""Kind of a commit that tells no kinds: those of earlier programs."""
+"""Kind for commits of older programs, which record no kinds."""
 _READINGS_AT_ONCE: Final = 4_000_000
 
 
 @dataclass(frozen=True)
 class Change:
-    """What changed of one variable, in one way."""
+    """Changes of one kind to one variable."""
 
     variable: str
     kind: str
-    """One of `KINDS`; "gone" where the later snapshot lacks a reading; "changed" where commits do not tell."""
+    """One of `KINDS`; "gone" if the later snapshot lacks a reading; "changed" if the commits record no kind."""
     readings: int | None
-    """How many; told by commits a reading counts each time. None where commits do not tell."""
+    """Number of readings; from the log, a reading counts once per commit. None if the commits do not record it."""
     runs: tuple[Window, ...]
-    """Runs of slices: from the start of the first to the end of the last."""
+    """Runs of slices, each from the start of its first to the end of its last slice."""
     series: tuple[Series, ...]
-    """Those of which readings changed."""
+    """Series with changed readings."""
 
 
 def diff_from_log(archive: Archive, since: str) -> tuple[Change, ...]:
-    """Return what the commits after an older snapshot, up to the one that an archive reads, tell that they changed.
+    """Return the changes recorded by the commits between an older snapshot and the archive's.
 
     Raises
     ------
     NotFound
-        The archive no longer has the commits between the two, or the other one is not the older.
+        The commits between the two expired, or `since` is not the older one.
     """
     slice_ns = round(archive.slice_s * 1e9)
     records_by_kind: dict[tuple[str, str], list[Json]] = {}
@@ -61,6 +61,7 @@ def diff_from_log(archive: Archive, since: str) -> tuple[Change, ...]:
             for kind in kinds:
                 records_by_kind.setdefault((variable, kind), []).append(touched[kind])
             if not kinds:
+                # Older programs recorded only the first and last slice.
                 hull = {"readings": None, "runs": [[touched["first_ns"], touched["last_ns"]]], "series": []}
                 records_by_kind.setdefault((variable, _UNKNOWN_KIND), []).append(hull)
     changes = []
@@ -86,7 +87,7 @@ def _sum_changes(name: str, kind: str, records: Sequence[Json], series: tuple[Se
 
 
 def _merge_runs(runs: Runs) -> Runs:
-    """Return half-open runs, those that overlap or touch as one."""
+    """Merge half-open runs that overlap or touch."""
     merged: Runs = []
     for first, stop in sorted(runs):
         if merged and first <= merged[-1][1]:
@@ -99,10 +100,10 @@ def _merge_runs(runs: Runs) -> Runs:
 def compare_snapshots(
     old: Archive, new: Archive, *, progress: Callable[[str, float], None] = lambda _name, _done: None
 ) -> tuple[Change, ...]:
-    """Return what differs between the readings of two snapshots of an archive, in either order of time.
+    """Compare the readings of two snapshots of an archive, in either order of time.
 
-    A reading is replaced where its value or its arrival is another, and has another flag where only that, or the tests
-    that set it, differ.
+    A reading is "replaced" if its value or arrival differs, and "flags" if only its flag or the tests that set it
+    differ.
     """
     slices = Slices(round(new.slice_s * 1e9))
     changes = []
@@ -133,8 +134,9 @@ def compare_snapshots(
 
 
 def _iterate_windows(old: Archive, new: Archive, name: str) -> Iterator[Window]:
-    """Yield windows that hold all readings of both, none of them too many."""
+    """Yield windows that together cover all readings of both archives, without overlap."""
     spans = [archive.spans(name, 1) for archive in (old, new) if name in archive.variables]
+    # Bounds the memory: windows are as long as `_READINGS_AT_ONCE` readings of this many series.
     width = max([1, *(len(archive.series(name)) for archive in (old, new) if name in archive.variables)])
     slice_ns = round(new.slice_s * 1e9)
     most_ns = max(1, _READINGS_AT_ONCE // width // CHUNK_SLICES) * CHUNK_SLICES * slice_ns
@@ -150,10 +152,10 @@ def _read_window(archive: Archive, name: str, window: Window) -> Readings:
 
 
 def _find_differences(old: Readings, new: Readings) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield each kind with its rows: of the old readings where they are gone, else of the new ones."""
+    """Yield each kind with its rows: old readings for "gone", otherwise new ones."""
     index = np.concatenate([old.index, new.index])
     time_ns = np.concatenate([old.time_ns, new.time_ns])
-    # The sort keeps the order of equal keys: of two, the old one comes first.
+    # The sort is stable: of two equal keys the old reading comes first.
     order = np.lexsort((time_ns, index))
     same = (index[order[1:]] == index[order[:-1]]) & (time_ns[order[1:]] == time_ns[order[:-1]])
     was, now = order[:-1][same], order[1:][same] - len(old)

@@ -1,7 +1,7 @@
-"""Whether an archive is whole: what is wrong with it, where, and what to do.
+"""Integrity check of an archive: defects with their place and remedy.
 
-Readings are examined piece by piece, so that memory stays bounded. Files are compared with their checksums, and what
-they hold with the rules below, which is all that finds a flipped byte in an archive of a layout without checksums.
+Readings are examined piece by piece in bounded memory. Files are compared with their checksums and their content with
+the rules below, which alone can find a flipped byte in a layout without checksums.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,43 +38,44 @@ from hypergrid.core.flags import TESTS as FLAG_TESTS
 from hypergrid.core.times import format_instant
 
 STAGING: Final = "staging"
-"""Folder of an archive in which ingest is working."""
+"""Folder of an archive in which ingest works."""
+# Length of the examined blocks, which bounds the memory.
 _CHUNKS_AT_ONCE: Final = 4
 RESTORE: Final = "restore the archive from a copy, or ingest its raw files into a new one"
 _REPAIR: Final = "'hypergrid check --repair' brings back what raw copies hold"
 _AGAIN: Final = "ingest the raw files into a new archive"
 
 ORPHANS: Final = ("orphan", "lost", "care", "state")
-"""Kinds of defects that are not in what a snapshot holds."""
+"""Kinds of defects outside the content of a snapshot."""
 
 Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
 class Defect:
-    """Something that is wrong."""
+    """A defect of an archive."""
 
     kind: str
-    """"damaged", "unreadable", "counts", "flags", "times", "table", "layer", "state", "orphan", "lost" or "care"; of a
-    comparison with raw copies "values" or "not compared"."""
+    """"damaged", "unreadable", "counts", "flags", "times", "table", "layer", "state", "orphan", "lost" or "care";
+    from a comparison with raw copies "values" or "not compared".
+    """
     where: str
     what: str
     remedy: str
 
     def to_json(self) -> dict[str, str]:
-        """Return it as JSON."""
         return asdict(self)
 
 
 def examine(
     folder: Path, root: Root, slices: Slices, *, newest: Root, deep: bool, progress: Progress
 ) -> Iterator[Defect]:
-    """Yield what is wrong with a snapshot of an archive, but for objects of no snapshot (`check_store`).
+    """Yield the defects of a snapshot, except orphaned objects (`check_store`).
 
     Parameters
     ----------
     newest
-        That of the newest snapshot, which tells of all raw copies.
+        Root of the newest snapshot, whose ledger lists all raw copies.
     """
     yield from check_readings(root, slices, progress)
     yield from check_tables(root)
@@ -83,12 +84,13 @@ def examine(
     if why := read_failure(folder):
         what = f"the last maintenance failed, and snapshots grow: {why}"
         yield Defect("care", MARKER, what, "mend what it tells, then run 'hypergrid maintain'")
+    # Files of an active run are not leftovers.
     if is_free(folder / STAGING / "lock"):
         yield from check_left(folder)
 
 
 def check_readings(root: Root, slices: Slices, progress: Progress) -> Iterator[Defect]:
-    """Examine every variable: readable, counts, flags and stamps."""
+    """Check every variable: readability, counts, flags and stamps."""
     for name in root.variables:
         try:
             group = VariableGroup.load(root.group, name)
@@ -109,7 +111,7 @@ def check_readings(root: Root, slices: Slices, progress: Progress) -> Iterator[D
 
 @dataclass
 class _VariableCheck:
-    """What was met of a variable so far."""
+    """State of the check of one variable."""
 
     name: str
     group: VariableGroup
@@ -118,7 +120,7 @@ class _VariableCheck:
     first: int | None = None
     last: int | None = None
     is_whole: bool = True
-    """Whether all blocks could be read: else nothing is known of the counts."""
+    """Whether all blocks could be read; otherwise the counts cannot be checked."""
 
     def check_side(self, side: "_SideTable") -> Iterator[Defect]:
         where = f"side table of {self.name}"
@@ -154,6 +156,7 @@ class _VariableCheck:
             except Exception as error:  # whatever a damaged store raises
                 yield _unreadable_defect(where, error)
                 self.is_whole = False
+                # Unknown, so rows beside an unreadable block are not reported.
                 held |= True
                 continue
             yield from self._check_tile(where, tile, rows, slices)
@@ -211,7 +214,7 @@ class _VariableCheck:
             yield Defect("counts", self.name, f"says {len(group.series)} series; its cells have {columns}", RESTORE)
 
     def check_unlisted(self) -> Iterator[Defect]:
-        """Find chunks that the list of chunks in use lacks: nobody reads their readings."""
+        """Find stored chunks missing from the list of chunks in use, which are never read."""
         flags = self.group.group["flag"]
         assert isinstance(flags, zarr.Array)
         stored = [first for first, _ in list_stored_chunks(flags)]
@@ -232,23 +235,23 @@ class _SideTable:
     superseded: NDArray[np.uint8]
     tests: NDArray[np.uint16]
     position: NDArray[np.int64]
-    """Number of the slice."""
+    """Slice number."""
     in_side: NDArray[np.bool_]
-    """Of superseded rows, whether what replaced them is a row as well."""
+    """For superseded rows, whether the replacement is in the side table too."""
     seen: NDArray[np.bool_]
-    """Whether the cells beside the row were examined."""
+    """Whether the cells next to the row were examined."""
     lengths_differ: bool
 
     @classmethod
     def read(cls, group: VariableGroup, slices: Slices) -> "_SideTable":
-        """Read all columns, as far as all of them go."""
+        """Read all columns, truncated to the shortest."""
         names = ("series", "time_ns", "value", "flag", "superseded", "arrival_ns")
         columns = [*group.side.read(*names), group.read_side_tests()]
         row_count = min(len(column) for column in columns)
         differ = any(len(column) != row_count for column in columns)
         series, time_ns, value, flag, superseded, _, tests = (column[:row_count] for column in columns)
         order = np.lexsort((superseded, time_ns, series))
-        # Rows of a key stand together, what is in force before what it replaced.
+        # Sorted so that the rows of a key are adjacent, the one in force before those it superseded.
         begins = np.r_[True, (np.diff(series[order]) != 0) | (np.diff(time_ns[order]) != 0)][:row_count]
         heads = order[np.flatnonzero(begins)][np.cumsum(begins) - 1]
         in_side = np.zeros(row_count, np.bool_)
@@ -262,10 +265,10 @@ class _SideTable:
     def mark_held(
         self, tile: Tile, rows: slice, columns: slice, start_ns: NDArray[np.int64], chosen: NDArray[np.intp]
     ) -> NDArray[np.bool_]:
-        """Return which of the chosen rows lie rightly beside a cell of a block.
+        """Mark the chosen rows that are consistent with a cell of the block.
 
-        The cell holds a reading: another one than a row in force, and that which replaced a superseded one, unless a
-        row does.
+        The cell must hold a reading: for a row in force one with another stamp; for a superseded row its replacement,
+        unless that is in the side table.
         """
         series = self.series[chosen]
         indices = np.flatnonzero((series >= columns.start) & (series < columns.stop))
@@ -291,7 +294,7 @@ def _check_flags(
 
 
 def check_tables(root: Root) -> Iterator[Defect]:
-    """Examine stations, rejects, files and batches."""
+    """Check stations, rejects, files and batches, and the spare of the tables."""
     tables: tuple[tuple[str, Callable[[], object]], ...] = (
         ("stations", lambda: [decode_station(content) for content in root.stations.values()]),
         ("rejects", root.rejects),
@@ -310,13 +313,13 @@ def check_tables(root: Root) -> Iterator[Defect]:
         except Exception as error:  # whatever a damaged store raises
             yield Defect("table", "spare of the tables", f"cannot be read: {_shorten(error)}", _REPAIR)
             return
-        with suppress(Exception):  # a table that cannot be read was told above
+        with suppress(Exception):  # unreadable tables are reported above
             if root.is_spare_complete() and spare != root.read_rows(name):
                 yield Defect("table", "spare of the tables", f"has other rows of {name} than their table", _REPAIR)
 
 
 def check_layers(root: Root) -> Iterator[Defect]:
-    """Examine every layer: readable, and the content that its token names."""
+    """Check that every layer is readable and matches its content token."""
     layers = Layers(root.group)
     for name, entry in layers.entries.items():
         remedy = f"add it again with 'hypergrid layers add FILE --name {name}'"
@@ -330,13 +333,14 @@ def check_layers(root: Root) -> Iterator[Defect]:
 
 
 def check_raw(folder: Path, root: Root, newest: Root, *, deep: bool, progress: Progress) -> Iterator[Defect]:
-    """Compare raw copies with the ledger of files; with `deep`, read each and compare its content with its name."""
+    """Compare raw copies with the ledger of files; `deep` also hashes their content."""
     raw = folder / RAW
     there = {path.stem: path for path in list_copies(raw)}
     try:
         entries = root.files()
+        # Files ingested after this snapshot are only in the newest ledger.
         known = {entry.sha256 for entry in newest.files()} | root.described_by.keys() | newest.described_by.keys()
-    except Exception:  # the table of files is told as unreadable
+    except Exception:  # `check_tables` reports the unreadable ledger
         return
     ledger = {entry.sha256: entry.name for entry in entries}
     for sha256, name in ledger.items():
@@ -359,9 +363,9 @@ def check_raw(folder: Path, root: Root, newest: Root, *, deep: bool, progress: P
 
 
 def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
-    """Compare the files of an archive, but for raw copies, with their checksums; it need not open.
+    """Compare the files of an archive, except raw copies, with their checksums.
 
-    Those of a layout without checksums, or in a store, are passed over.
+    The archive need not open. Archives in a store, or of a layout without checksums, are skipped.
     """
     if not (folder / CHECKSUMS).is_dir() or not (folder / STORE).is_dir():
         return
@@ -387,7 +391,7 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
     newest = sums.find_named(sums.store / HEAD / REFERENCE)
     spares = list(sums.find_damaged_spares())
-    # A commit meanwhile has its own.
+    # A commit during the check writes spares of its own, so the comparison is void.
     for path in spares if newest == sums.find_named(sums.store / HEAD / REFERENCE) else ():
         what = "is gone, or another than the newest snapshot's file of which it is a copy"
         yield Defect("damaged", str(path.relative_to(folder)), what, "'hypergrid check --repair' writes it anew")
@@ -407,7 +411,7 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
 
 
 def describe_older_chunk(sums: SnapshotChecksums, chunk: str, folder: Path) -> str:
-    """Return what to do about a damaged chunk that older snapshots alone hold."""
+    """Return the remedy for a damaged chunk that only older snapshots use."""
     tags = (path.parent.name.removeprefix("tag.") for path in (sums.store / "refs").glob(f"tag.*/{REFERENCE}"))
     cited = sorted({snapshot for snapshot in map(parse_tag, tags) if snapshot is not None})
     commands = [
@@ -420,7 +424,7 @@ def describe_older_chunk(sums: SnapshotChecksums, chunk: str, folder: Path) -> s
 
 
 def check_left(folder: Path) -> Iterator[Defect]:
-    """Find what runs that were killed left; called while no run is at work."""
+    """Find leftovers of runs that were killed; call only while no run is active."""
     for path in sorted((folder / STAGING).glob("*/")):
         what = "a run that was killed left its staging"
         yield Defect("orphan", str(path.relative_to(folder)), what, "the next ingest removes it; or remove it")
@@ -430,7 +434,8 @@ def check_left(folder: Path) -> Iterator[Defect]:
 
 
 def check_store(repository: icechunk.Repository, where: str, *, grace_s: float) -> Iterator[Defect]:
-    """Find objects that no snapshot uses; called under the lock, so that none of a commit that is at work is met."""
+    """Find objects that no snapshot uses; call under the lock."""
+    # Under the lock, so objects of a commit in progress are not reported.
     before = datetime.now(UTC) - timedelta(seconds=grace_s)
     try:
         litter = repository.garbage_collect(before, dry_run=True)

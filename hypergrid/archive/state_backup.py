@@ -1,8 +1,8 @@
-"""State beside the data in a backup: copied while a server runs, and restored only once it was made safe.
+"""State beside the data in a backup: copied from a running server, secured when restored.
 
-It lies in a folder `state-DIGEST` of the backup, which the backup's marker names with a checksum of each file. So the
-former copy stays whole until the marker moves, nothing is copied where nothing changed, and a program that knows
-nothing of it restores the data alone.
+It is in a folder `state-DIGEST` of the backup, which the backup's marker names with a checksum of each file. So the
+previous copy stays intact until the marker moves, unchanged state is not copied, and a program that does not know about
+it restores the data alone.
 """
 
 import json
@@ -21,25 +21,25 @@ from hypergrid.archive.integrity import Defect
 from hypergrid.core.errors import CannotBackUp, DamagedArchive
 
 STATE: Final = ("server", "standing")
-"""Folders of an archive with state beside its data."""
+"""Folders of an archive that hold state beside its data."""
 KEY: Final = "state"
-"""What the marker of a backup tells of it: the folder, the instant, and checksum and size of each file."""
+"""Entry of a backup's marker: the folder, the instant, and checksum and size of each file."""
 SCRATCH: Final = ".state"
 ACCESS_KEY: Final = "access_control"
-"""What the marker of a backup tells of keys: whether the archive's server asks for them."""
+"""Entry of a backup's marker: whether the archive's server requires keys."""
 KEYS: Final = "keys.sqlite"
 """File of access keys in the server's folder."""
 ACCESS_MARKER: Final = "keys.required"
-"""File beside it that says that access control is on, so that a server without its keys lets nobody in."""
+"""File beside it that marks access control as on, so that a server that lost its keys admits no caller."""
 _PREFIX: Final = "state-"
 _SQLITE_OWN: Final = ("-wal", "-shm", "-journal")
-"""Endings of SQLite's own files, whose content the copy of the database has."""
+"""Suffixes of SQLite's own files, whose content is in the copy of the database."""
 _TAKEN: Final = (".sqlite", ".jsonl")
-"""Endings of the files that are copied; locks and sockets mean nothing elsewhere, and results are computed."""
+"""Suffixes of the files that are copied; locks and sockets are meaningless elsewhere, and results can be recomputed."""
 _BLOCK: Final = 1 << 20
 
 Secure = Callable[[Path, str], Sequence[str]]
-"""Makes restored state safe, given the folder of the new archive and the instant of the backup; returns what it did."""
+"""Secures restored state, given the new archive's folder and the backup's instant; returns notes on what it did."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class StateCopy:
     """A copy of the state, in the backup's folder."""
 
     folder: str
-    """Name of its folder, once it is published."""
+    """Name of its folder once published."""
     files: dict[str, tuple[str, int]]
     """Checksum and size [byte] by path."""
     left_out: list[str] = field(default_factory=list)
@@ -55,17 +55,17 @@ class StateCopy:
 
 
 def is_state_copy(name: str) -> bool:
-    """Return whether a name in a backup's folder is that of a copy of state, or of one being made."""
+    """Return whether a name in a backup's folder is a copy of state, perhaps partial."""
     return name == SCRATCH or name.startswith(_PREFIX)
 
 
 def has_access_control(folder: Path) -> bool:
-    """Return whether a server with this folder asks for keys."""
+    """Return whether a server with this folder requires keys."""
     return any((folder / name).exists() for name in (ACCESS_MARKER, KEYS))
 
 
 def keep_access_control(folder: Path) -> None:
-    """Have a server with this folder ask for keys; on the disk when this returns.
+    """Make a server with this folder require keys; synced to disk on return.
 
     Raises
     ------
@@ -78,6 +78,7 @@ def keep_access_control(folder: Path) -> None:
         file.write("Access needs keys; 'hypergrid keys off' turns access control off.\n")
         file.flush()
         os.fsync(file.fileno())
+    # The directory entry must be on the disk as well.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -86,21 +87,24 @@ def keep_access_control(folder: Path) -> None:
 
 
 def copy_state(folders: Mapping[str, Path], target: Path) -> StateCopy:
-    """Copy state into the scratch folder of a backup, each file consistent by itself; the processes may go on.
+    """Copy state into the scratch folder of a backup, each file consistent in itself.
+
+    The processes that own it may keep running.
 
     Parameters
     ----------
     folders
-        Where each folder of `STATE` lies; those that are missing are passed over.
+        Location of each folder of `STATE`; missing ones are skipped.
     target
         The backup.
 
     Raises
     ------
     CannotBackUp
-        A SQLite file is damaged as a whole; single damaged rows are copied, and reported.
+        A whole SQLite file is damaged; single damaged rows are copied and reported.
     """
     scratch = target / SCRATCH
+    # Left by a run that was killed.
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(mode=0o700)
     made = StateCopy("", {})
@@ -117,13 +121,14 @@ def copy_state(folders: Mapping[str, Path], target: Path) -> StateCopy:
             _copy_file(path, copy)
             made.warnings += _iterate_warnings(path, copy, shown)
             made.files[shown] = checksum_of_file(copy)
+    # Named by its content, so that unchanged state is recognised by name.
     digest = checksum(json.dumps(sorted(made.files.items())).encode())
     made.folder = f"{_PREFIX}{digest}"
     return made
 
 
 def _copy_file(path: Path, copy: Path) -> None:
-    # For its owner alone from the first moment on, as the original is.
+    # Readable only by its owner from the start, like the original.
     os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     if path.suffix == ".sqlite":
         _copy_database(path, copy)
@@ -136,7 +141,7 @@ def _copy_file(path: Path, copy: Path) -> None:
 def _copy_database(path: Path, copy: Path) -> None:
     try:
         with closing(sqlite3.connect(path, timeout=30.0)) as source, closing(sqlite3.connect(copy)) as made:
-            # In one step: one transaction's view, which no writer can make it begin again.
+            # All pages in one step: a single read transaction, which no writer can force to restart.
             source.backup(made, pages=-1)
     except sqlite3.Error as error:
         raise _unreadable_error(path, str(error)) from error
@@ -157,7 +162,7 @@ def _unreadable_error(path: Path, what: str) -> CannotBackUp:
 
 
 def _cut_last_line(copy: Path) -> None:
-    """Cut off a line that was being written."""
+    """Truncate an incomplete last line, which was being written."""
     with copy.open("r+b") as file:
         end = size = file.seek(0, os.SEEK_END)
         while end:
@@ -173,7 +178,7 @@ def _cut_last_line(copy: Path) -> None:
 
 
 def publish_state(made: StateCopy, target: Path) -> None:
-    """Give a copy its name; the marker must name it next."""
+    """Rename a copy to its final name; the caller must update the marker next."""
     folder = target / made.folder
     if folder.exists():
         shutil.rmtree(folder)
@@ -181,7 +186,7 @@ def publish_state(made: StateCopy, target: Path) -> None:
 
 
 def prune_state(target: Path, kept: str | None) -> int:
-    """Remove all copies of state but one; return how many files that were."""
+    """Remove all copies of state except one; return the number of files removed."""
     removed = 0
     for path in sorted(target.iterdir()):
         if is_state_copy(path.name) and path.name != kept:
@@ -193,14 +198,14 @@ def prune_state(target: Path, kept: str | None) -> int:
 def iterate_state_files(
     backup: Path, state_entry: Mapping[str, Any], notes: list[str] | None = None
 ) -> Iterator[tuple[str, Path]]:
-    """Yield the files of the state in a backup, by their paths in an archive, each once it was compared.
+    """Yield the state files of a backup by their archive paths, each once verified.
 
-    Where there are `notes`, these name what is damaged, which is left out.
+    With `notes`, damaged files are skipped and noted there.
 
     Raises
     ------
     DamagedArchive
-        There are none, and a file is missing, or another than it was.
+        `notes` is None, and a file is missing or does not match its checksum.
     """
     for name, (crc, size) in state_entry["files"].items():
         path = backup / state_entry["folder"] / name
@@ -217,7 +222,7 @@ def iterate_state_files(
 
 
 def is_current(backup: Path, state_entry: Mapping[str, Any] | None, made: StateCopy) -> bool:
-    """Return whether a backup holds the very state that was copied, whole."""
+    """Return whether a backup already holds exactly the copied state, intact."""
     if state_entry is None or state_entry["folder"] != made.folder:
         return False
     return all(_is_whole(backup / made.folder / name, crc, size) for name, (crc, size) in made.files.items())
@@ -231,7 +236,7 @@ def _is_whole(path: Path, crc: str, size: int) -> bool:
 
 
 def check_state(folder: Path) -> Iterator[Defect]:
-    """Yield what is wrong with the state beside an archive's data, by file and row."""
+    """Yield defects of the state beside an archive's data, by file and row."""
     for name in STATE:
         for path in sorted((folder / name).glob("*.*")):
             for where, what in find_damage(path) if path.is_file() else ():

@@ -1,4 +1,4 @@
-"""What changes an archive inside one commit."""
+"""Changes to an archive within one commit."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
@@ -35,17 +35,17 @@ from hypergrid.layers.layer import Layer
 class Writer:
     """Changes that become visible together when the context of `Archive.commit` ends, or never.
 
-    Readings of several variables may be stored, read and flagged by several threads at once: each variable has a lock,
-    so that nobody reads cells that are half written.
+    Thread-safe per variable: readings of several variables may be stored, read and flagged concurrently, because a lock
+    per variable keeps half-written cells from being read.
 
     Attributes
     ----------
     already_committed
-        The batch is in the archive; whatever is written here is dropped.
+        The batch is in the archive already; everything written here is discarded.
     snapshot
-        After the context: id of the new snapshot, None where nothing changed.
+        After the context: id of the new snapshot; None if nothing changed.
     parent
-        Id of the snapshot that is changed; None on a branch.
+        Id of the snapshot being changed; None on a branch.
     """
 
     def __init__(self, root: zarr.Group, *, slices: Slices, batch: str) -> None:
@@ -68,16 +68,16 @@ class Writer:
 
     @property
     def chunks_ns(self) -> tuple[int, int]:
-        """Where the first chunk along time begins [ns since 1970 UTC], and how long all are [ns]."""
+        """Start of the first chunk along time [ns since 1970 UTC], and chunk length [ns]."""
         return self._slices.chunks_ns
 
     def variables(self, variables: Iterable[Variable]) -> None:
-        """Declare variables; one that exists stays as it is.
+        """Declare variables; existing ones are left unchanged.
 
         Raises
         ------
         ArchiveConflict
-            One exists with another unit.
+            A variable exists with another unit.
         """
         names = self._root.variables
         for variable in variables:
@@ -97,10 +97,10 @@ class Writer:
             self.changed = True
 
     def stations(self, stations: Iterable[Station]) -> None:
-        """Add stations, or extend the history of those that exist.
+        """Add stations, or extend the history of existing ones.
 
-        A position whose first instant is new is added; one that begins with another corrects it. What is not known
-        (NaN, a name that only repeats the id) replaces nothing.
+        A position with a new first instant is added; one with an existing first instant corrects it. Unknown values
+        (NaN, or a name that only repeats the id) replace nothing.
         """
         stored = self._root.stations
         extended = extend_stations(stored, stations)
@@ -109,36 +109,39 @@ class Writer:
             self.changed = True
 
     def readings(self, readings: Readings) -> Conservation:
-        """Store readings of one variable, in any order; series that are new are appended to the variable's.
+        """Store readings of one variable, in any order; new series are appended to the variable.
 
-        A reading with the series and stamp of another replaces it; of one call, a later row an earlier one. What is
-        replaced is retained as superseded. One that has the same value (NaN equals NaN) and flag is dropped.
+        A reading replaces a stored one with the same series and stamp, and within a call a later row replaces an
+        earlier one. Replaced readings are retained as superseded. A reading with the same value (NaN equals NaN) and
+        flag as the one it would replace is a duplicate and is dropped.
 
         Raises
         ------
         NotFound
             The variable is not declared.
         ValueError
-            The series have several variables, the flag ABSENT was given, NaN and the flag MISSING do not go together,
-            or an instant is outside 1900 to 2261 (`InvalidTime`). Nothing of the call is written then.
+            The series belong to several variables, a flag is ABSENT, a reading is NaN without the flag MISSING or vice
+            versa, or an instant is outside 1900 to 2261 (`InvalidTime`). Nothing of the call is written then.
         """
         if not readings.series:
             return Conservation()
         name = _require_single_variable(readings)
         _check_readings(readings)
+        # Raises for invalid instants before anything is written.
         self._slices.index(readings.time_ns)
         with self._get_lock(name):
             return self._store(self._get_group(name), readings)
 
     def read(self, variable: str, *, window: Window | None = None, series: Iterable[Series] | None = None) -> Readings:
-        """Return a variable's readings with the tests that set their flags, what was written here included.
+        """Return the readings of a variable, including those written here.
 
-        None where the variable is not declared; ordered by series, then time.
+        They have the tests that set their flags, and are ordered by series, then time; empty if the variable is not
+        declared.
 
         Parameters
         ----------
         series
-            Only of these; those that are not stored are passed over.
+            Only these; series that are not stored are ignored.
         """
         if variable not in self._root.variables:
             return Readings.empty()
@@ -150,14 +153,14 @@ class Writer:
             return read(group, self._slices, window=window, series=chosen, superseded=False, tests=True)
 
     def series(self, variable: str) -> tuple[Series, ...]:
-        """Return the series of a variable, what was written here included; none where it is not declared."""
+        """Return the series of a variable, including new ones; empty if it is not declared."""
         if variable not in self._root.variables:
             return ()
         with self._get_lock(variable):
             return self._get_group(variable).series
 
     def extent(self, variable: str) -> Window | None:
-        """Return the whole slices that hold all readings of a variable; None where there is none."""
+        """Return the whole slices that hold all readings of a variable; None if empty."""
         if variable not in self._root.variables:
             return None
         with self._get_lock(variable):
@@ -165,7 +168,10 @@ class Writer:
         return None if extent is None else Window(*(self._slices.start_ns(s) for s in (extent[0], extent[1] + 1)))
 
     def find_held(self, variable: str) -> tuple[NDArray[np.int64], int]:
-        """Return where the chunks along time that hold readings of a variable begin [ns], and cells in each at most."""
+        """Locate the chunks that hold readings of a variable.
+
+        Returns the start of each chunk along time [ns], ascending, and the maximum number of cells per chunk.
+        """
         if variable not in self._root.variables:
             return np.empty(0, np.int64), 0
         with self._get_lock(variable):
@@ -174,15 +180,16 @@ class Writer:
             return np.sort(begin_ns + group.chunks * length_ns), CHUNK_SLICES * len(group.series)
 
     def flags(self, judged: Readings) -> int:
-        """Give readings that are stored other flags; return how many changed.
+        """Set new flags on stored readings; return the number of changed flags.
 
-        A flag is a judgement of a reading and no part of it: nothing is superseded. Older snapshots keep the old ones.
+        A flag is a judgement of a reading, not a part of it: nothing is superseded, and older snapshots keep the old
+        flags.
 
         Parameters
         ----------
         judged
-            Readings of one variable as `read` returns them, with new flags and the tests that set them. Those that
-            are not stored, and those without a value, are passed over.
+            Readings of one variable as returned by `read`, with new flags and the tests that set them. Readings that
+            are not stored or have no value are ignored.
         """
         changed, beside = self.flags_in_cells(judged)
         if len(beside):
@@ -198,9 +205,9 @@ class Writer:
         return changed
 
     def flags_in_cells(self, judged: Readings) -> tuple[int, Readings]:
-        """Do what `flags` does for the readings in cells; return how many changed, and the readings in no cell.
+        """Do what `flags` does for readings in cells; return the number changed, and the others.
 
-        It writes the chunks of cells alone, so that processes which share none can do it at once.
+        Writes only chunks of cells, so processes that share no chunk may run it concurrently.
         """
         if not len(judged):
             return 0, judged
@@ -226,6 +233,7 @@ class Writer:
             is_in_cell = (old.flag != ABSENT) & (old.offset_ns == offset_ns[chosen])
             beside[chosen] = ~is_in_cell
             flag, bits = judged.flag[chosen], tests[chosen]
+            # Readings without a value keep the flag MISSING.
             other = is_in_cell & (old.flag != MISSING) & (flag != MISSING) & ((old.flag != flag) | (old.tests != bits))
             if other.any():
                 tile.flag[row[other], column[other]] = flag[other]
@@ -241,14 +249,14 @@ class Writer:
 
     @staticmethod
     def _find_numbers(group: VariableGroup, readings: Readings) -> NDArray[np.int32]:
-        """Return the number of each reading's series among those of the variable, -1 where it has none of it."""
+        """Return the index of each reading's series in the variable, -1 for an unknown series."""
         known = {sensor_series: number for number, sensor_series in enumerate(group.series)}
         return np.array([known.get(sensor_series, -1) for sensor_series in readings.series], np.int32)[readings.index]
 
     def _flags_beside(
         self, group: VariableGroup, numbers: NDArray[np.int32], judged: Readings, chosen: NDArray[np.intp]
     ) -> NDArray[np.intp]:
-        """Set flags in the side table; return which of the readings changed there."""
+        """Set flags in the side table; return the indices of the readings that changed there."""
         if not len(chosen) or not len(group.side):
             return chosen[:0]
         stored: SideRows = group.side_rows(_find_window(judged.time_ns[chosen]))
@@ -269,13 +277,13 @@ class Writer:
         return set_here
 
     def carry_flags(self, judged: VariableGroup, rows: slice) -> None:
-        """Give cells the flags, and the tests that set them, that they have in another version of the variable.
+        """Copy flags and test bits from another version of the variable to cells.
 
         Parameters
         ----------
         judged
-            The variable where the flags are from. Its series are the first of this version's, and in these slices the
-            readings of both are the same.
+            The variable to copy from. Its series must be the first of this version's, and the readings of both must be
+            equal in these slices.
         rows
             The slices.
         """
@@ -297,7 +305,7 @@ class Writer:
                 self._flags += self._count(count)
 
     def carry_side_flags(self, judged: VariableGroup) -> None:
-        """Do what `carry_flags` does for the side table; of rows that were replaced since, the flags stay."""
+        """Do what `carry_flags` does for the side table; rows superseded since keep their flags."""
         group = self._get_group(judged.variable.name)
         rows = judged.side_rows()
         if not len(rows.row):
@@ -315,29 +323,29 @@ class Writer:
             self._flags += self._count(int(np.count_nonzero(other)))
 
     def mend(self, variable: str, change: Callable[[VariableGroup, Slices], None]) -> None:
-        """Let something mend the group of a variable; nobody reads or writes it meanwhile."""
+        """Repair the group of a variable with `change`, while its lock is held."""
         with self._get_lock(variable):
             change(self._get_group(variable), self._slices)
         self.changed = True
 
     @property
     def kept_quality(self) -> Mapping[str, object]:
-        """The parameters of the tests that set the flags; empty: none ran."""
+        """Parameters of the tests that set the flags; empty if none ran."""
         return self._root.quality
 
     def quality(self, parameters: Mapping[str, object]) -> None:
-        """Keep the parameters of the tests that set the flags, as JSON."""
+        """Store the parameters of the tests that set the flags, as JSON."""
         if self._root.quality != dict(parameters):
             self._root.quality = dict(parameters)
             self.changed = True
 
     def layer(self, layer: Layer) -> LayerChange:
-        """Store a layer; it replaces one of its name, unless that has the same content.
+        """Store a layer, replacing one of the same name unless its content is equal.
 
         Raises
         ------
         InvalidLayer
-            It is in projected metres.
+            The layer is in projected metres.
         """
         change = write_layer(self._root.group, layer)
         if change.changed:
@@ -345,43 +353,42 @@ class Writer:
         return change
 
     def remove_layer(self, name: str) -> LayerEntry:
-        """Remove a layer, which older snapshots keep; return what it was.
+        """Remove a layer and return its entry; older snapshots keep it.
 
         Raises
         ------
         NotFound
-            There is none of this name.
+            There is no layer of this name.
         """
         removed = remove_layer(self._root.group, name)
         self._touch_layer(name)
         return removed
 
     def rejects(self, rejects: Iterable[Reject]) -> None:
-        """Add to the table of rejects."""
+        """Append to the table of rejects."""
         self._rejects += self._count(self._root.add_rejects(list(rejects)))
 
     def files(self, files: Iterable[FileEntry]) -> None:
-        """Add to the ledger of files."""
+        """Append to the ledger of files."""
         added = list(files)
         self._files += added
         self._count(len(added))
 
     def described_by(self, kept: Mapping[str, str]) -> None:
-        """Remember raw copies that hold no readings, but tell how others are read: names by SHA-256."""
+        """Record raw copies without readings that describe how to read others: names by SHA-256."""
         stored = self._root.described_by
         if not kept.items() <= stored.items():
             self._root.described_by = {**stored, **kept}
             self.changed = True
 
     def set_stream(self, stream: str, state: Json) -> None:
-        """Remember what a stream says of itself."""
         stored = self._root.streams
         if stored.get(stream) != state:
             self._root.streams = {**stored, stream: state}
             self.changed = True
 
     def finish(self) -> Json | None:
-        """Write what is pending; return the snapshot's metadata, or None where nothing changed."""
+        """Write pending changes; return the snapshot's metadata, or None if nothing changed."""
         if self.already_committed or not self.changed:
             return None
         for group in self._groups.values():
@@ -416,6 +423,7 @@ class Writer:
         known = {sensor_series: number for number, sensor_series in enumerate(group.series)}
         new = [sensor_series for sensor_series in dict.fromkeys(series) if sensor_series not in known]
         if new:
+            # Appended, so that the numbers of existing series remain valid.
             group.series += tuple(new)
             group.cells.resize(len(group.series))
             known = {sensor_series: number for number, sensor_series in enumerate(group.series)}
@@ -438,12 +446,14 @@ class Writer:
             group.keep_tests()
         total = Conservation(readings=len(readings), duplicates=duplicates)
         before = group.chunks
+        # Read at most once, and only if a cell of the block holds another stamp.
         side = cache(partial(group.side_rows, _find_window(kept.time_ns)))
         slice_index = self._slices.index(kept.time_ns)
         column = kept.index.astype(np.int64)
         start_ns = self._slices.starts_ns(slice_index)
         shape = group.cells.shape
         for rows, columns, chosen in iterate_blocks(slice_index, column, shape):
+            # Blocks without any stored chunk need not be read.
             fresh = not ((before >= rows.start // CHUNK_SLICES) & (before * CHUNK_SLICES < rows.stop)).any()
             tile = _make_blank(rows, columns) if fresh else group.cells.read(rows, columns)
             outcome = merge(
@@ -458,13 +468,14 @@ class Writer:
                 group.cells.write(rows, columns, tile)
             total += self._record(group, outcome)
         with self._totals:
+            # Threads that store other variables update the same totals.
             self._counts += total
             self.changed |= total.changed > 0
         return total
 
     def _record(self, group: VariableGroup, outcome: MergeOutcome) -> Conservation:
         superseded = len(outcome.side_superseded) + len(outcome.side_replaced)
-        # What was replaced is appended before what replaces it, so that the table tells the order of the amendments.
+        # Replaced readings are appended before their replacements, so that row order is the order of the amendments.
         if len(outcome.side_replaced):
             group.side.set_values("superseded", outcome.side_replaced, 1)
         group.add_side(outcome.side_superseded, superseded=True)

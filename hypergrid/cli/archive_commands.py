@@ -1,4 +1,4 @@
-"""The commands about an archive as a whole: its snapshots, whether it is whole, its readings, its care."""
+"""Commands for a whole archive: snapshots, export of readings, maintenance."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from hypergrid.core.times import (
 )
 
 MAX_SHOWN: Final = 4
-"""Runs and series of a change that a table shows; --json has all."""
+"""Runs and series of a change that a table lists; --json lists all."""
 
 
 def snapshots(
@@ -135,14 +135,14 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write readings, not surfaces, to files that others read, and that ingest reads back."""
-    from hypergrid.formats.readings import Selection, export_readings  # noqa: PLC0415 - only this command writes files
+    from hypergrid.formats.readings import Selection, export_readings  # noqa: PLC0415 - only this command needs it
 
     until = None if as_of is None else parse_instant(as_of)
     opened = Archive.open(choose_archive(archive_argument, archive), snapshot=snapshot, as_of_ns=until)
     chosen = Selection(tuple(variable or ()), tuple(station or ()), parse_window(start, stop), tuple(flag or ()))
     started_s = time.monotonic()
     try:
-        # Before it is read: what a file cites can be asked for again, and does not expire while it is written.
+        # Cited before reading, so that the snapshot neither expires during the export nor afterwards.
         opened.cite(on_wait=lambda: show_message("a commit is at work; waiting to cite the snapshot"))
     except OSError as error:
         show_message(f"warning: the snapshot cannot be cited, and will expire: {error}")
@@ -161,7 +161,7 @@ def export(
 
 
 def parse_window(start: str | None, stop: str | None) -> Window | None:
-    """Return the window that --from and --to say; None where neither is given."""
+    """Parse --from and --to into a window; None if neither is given."""
     if start is None and stop is None:
         return None
     first, last = (FIRST_INSTANT if start is None else start), (LAST_INSTANT if stop is None else stop)
@@ -169,7 +169,7 @@ def parse_window(start: str | None, stop: str | None) -> Window | None:
 
 
 FIRST_INSTANT, LAST_INSTANT = "1900-01-01", "2261-12-31"
-"""Where an export begins and ends unless it is told: where an archive does."""
+"""Default start and end of an export: the range of instants in an archive."""
 
 
 def maintain(
@@ -198,4 +198,4 @@ def maintain(
 
 
 COMMANDS: Final = (snapshots, export, maintain)
-"""What the command line registers."""
+"""Functions that the command line registers as commands."""

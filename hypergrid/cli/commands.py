@@ -1,4 +1,4 @@
-"""Commands of the command line: the only file of this folder that puts ingest, queries and viz together."""
+"""Commands of the command line; the only module of the package that combines ingest, queries and viz."""
 
 import importlib
 import inspect
@@ -56,17 +56,17 @@ from queries.standing.commands import standing_app
 from queries.web.commands import keys_app
 
 PROJECT = Path(__file__).resolve().parents[2]
-"""Where the benchmarks lie, in a checkout."""
+"""Root of the checkout, which contains the benchmarks."""
 
 DEMO_FOLDER = Path("build/demo")
 
 SAVED_QUERIES = Path(sample_network.__file__).parent / "queries"
-"""The reference queries."""
+"""Folder of the reference queries."""
 
 Engine = Literal["auto", "spark", "inprocess"]
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-"""Every command, with its parameters; `hypergrid.cli.main` loads it for the one that is given."""
+"""All commands with their parameters; `hypergrid.cli.main` loads one on use."""
 
 
 app.add_typer(layers_app, name="layers")
@@ -136,7 +136,7 @@ def ingest(
 
 
 def _dry_run(paths: list[Path], deployment: Path | None, out: Path | None, *, as_json: bool) -> None:
-    from ingest.batch.dry_run import dry_run as run  # noqa: PLC0415 - a query needs no ingest
+    from ingest.batch.dry_run import dry_run as run  # noqa: PLC0415 - queries do not need ingest
 
     shown = importlib.import_module("ingest.cli.report_text")
     with show_stages(quiet=as_json) as notify:
@@ -152,7 +152,7 @@ def _dry_run(paths: list[Path], deployment: Path | None, out: Path | None, *, as
 def _ingest(
     paths: list[Path], archive: Path, *, deployment: Path | None, engine: Engine, strict: bool, quiet: bool
 ) -> dict[str, Any]:
-    from ingest.job import ingest as run  # noqa: PLC0415 - a query needs no ingest
+    from ingest.job import ingest as run  # noqa: PLC0415 - queries do not need ingest
 
     with show_stages(quiet=quiet) as notify:
         report = run(
@@ -195,7 +195,7 @@ def query(
     check_path(out)
     asked = _read_query(file, open_archive(archive))
     started_s = time.monotonic()
-    # Rows as CSV name no snapshot.
+    # CSV rows do not name a snapshot.
     cited = out.suffix != ".csv" and _cite_snapshots(asked)
     with show_stages(quiet=as_json) as notify:
         result, missing = _answer_query(asked, out, allowed_bytes, notify)
@@ -223,10 +223,8 @@ def query(
 
 
 def _cite_snapshots(asked: Query) -> bool:
-    """Let the snapshots that a result will cite stay; return whether they do.
-
-    Before anything is computed, so that none expires meanwhile.
-    """
+    """Cite the snapshots that a result will name; return whether all were cited."""
+    # Called before computing, so that none expires meanwhile.
     try:
         for archive in asked.archives():
             archive.cite(
@@ -242,7 +240,7 @@ def _cite_snapshots(asked: Query) -> bool:
 
 
 def _check_again(result: Path, archive: Path, allowed_bytes: int | None, *, as_json: bool) -> None:
-    """Compute a result once more, say how the two differ, and end with status 1 where they do."""
+    """Recompute a result and print the differences; exit with status 1 if any exceeds rounding."""
     with show_stages(quiet=as_json) as notify:
         compared = compute_again(
             result, open_archive(archive), allowed_bytes=allowed_bytes, progress=lambda done: notify("compute", done)
@@ -256,12 +254,12 @@ def _check_again(result: Path, archive: Path, allowed_bytes: int | None, *, as_j
 
 
 def _answer_query(asked: Query, out: Path, allowed_bytes: int | None, notify: OnProgress) -> tuple[xr.Dataset, int]:
-    """Write the answer of a query to a file; return it, and how many of its cells are missing."""
+    """Write the answer of a query to a file; return it and the number of its missing cells."""
     history = f"{format_instant(time.time_ns() // SECOND_NS * SECOND_NS)} hypergrid query"
     if out.suffix == ".zarr":
         progress = partial(notify, "compute")
         missing = asked.to_zarr(out, allowed_bytes=allowed_bytes, progress=progress, history=history)
-        # Opened, not read: it may be larger than the memory.
+        # Opened lazily, because it can exceed the memory.
         return xr.open_zarr(out, consolidated=False, chunks=None), missing
     result = asked.compute(allowed_bytes=allowed_bytes, progress=lambda fraction: notify("compute", fraction))
     notify("write", 0.0)
@@ -308,7 +306,7 @@ def compare_methods(
     else:
         _show_comparison(compared)
     if picture is not None:
-        # After the table, which is there whether or not the best method can be drawn.
+        # After the table, which is printed even if the best method cannot be drawn.
         pictures = importlib.import_module("hypergrid.plots")
         pictures.plot_comparison(pictures.map_of_best(asked, compared, time=time)).savefig(picture)
         show_message(f"written: {picture}")
@@ -433,7 +431,7 @@ def quality(
     as_json: JsonOption = False,
 ) -> None:
     """Run the quality tests over an archive once more: other flags, the same values, in one commit."""
-    from ingest.reprocess.reflag import run_quality  # noqa: PLC0415 - a query needs no ingest
+    from ingest.reprocess.reflag import run_quality  # noqa: PLC0415 - queries do not need ingest
 
     chosen = tuple(variable or ())
     with show_stages(quiet=as_json) as notify:
@@ -493,7 +491,7 @@ def _check_serving(archive: Path, given: Settings, saved: Path, *, as_json: bool
 
 
 def _serve(archive: Path, given: Settings, saved: Path) -> None:
-    from queries.web.middleware.logs import log_to_stderr  # noqa: PLC0415 - only a server needs the web's libraries
+    from queries.web.middleware.logs import log_to_stderr  # noqa: PLC0415 - only a server needs the web libraries
     from queries.web.serving import serve_archive  # noqa: PLC0415
     from viz.site import site  # noqa: PLC0415
 
@@ -515,7 +513,7 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """Do the main job once on the sample network: generate, ingest, query, compare with the truth, serve."""
-    from hypergrid.cli.demo import DemoSteps, run_demo  # noqa: PLC0415 - only the demo draws and generates
+    from hypergrid.cli.demo import DemoSteps, run_demo  # noqa: PLC0415 - only the demo plots and generates
     from hypergrid.layers.raster_reader import read_raster  # noqa: PLC0415
     from station_data.generate import generate  # noqa: PLC0415
     from station_data.raster import write_terrain  # noqa: PLC0415
@@ -574,7 +572,7 @@ def bench(
     names = sorted(path.stem.removeprefix("bench_").replace("_", "-") for path in folder.glob("bench_*.py"))
     if name not in names:
         raise NotFound.among(kind="benchmark", given=name, existing=names)
-    # The benchmarks import one another from the checkout's root, which an entry point does not put on the path.
+    # Benchmarks import one another from the root of the checkout, which an entry point does not add to the path.
     sys.path.insert(0, str(PROJECT))
     chosen = importlib.import_module(f"tests.bench.bench_{name.replace('-', '_')}")
     if case not in chosen.CASES:

@@ -1,4 +1,4 @@
-"""What the command line shows: progress and messages for people (stderr), tables, and JSON for machines (stdout)."""
+"""Console output: progress and messages (stderr), tables and JSON (stdout)."""
 
 import errno
 import json
@@ -15,15 +15,15 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 STDERR = Console(stderr=True, highlight=False)
-"""Where people read."""
+"""Console for messages to the user."""
 
 OnProgress = Callable[[str, float], None]
-"""Called with a stage's name and the fraction of it that is done."""
+"""Called with a stage's name and its fraction done."""
 
 
 @contextmanager
 def show_stages(*, quiet: bool = False) -> Iterator[OnProgress]:
-    """Show a progress bar a stage; yields the callback that moves it."""
+    """Show a progress bar per stage; yields the callback that updates it."""
     bars = Progress(
         TextColumn("{task.description:<28}"), BarColumn(30), TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(), console=STDERR, disable=quiet,
@@ -49,74 +49,70 @@ _REMEDIES: Mapping[int, str] = {
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _INVISIBLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-"""Characters that a terminal obeys and does not show: its own commands, and those that turn the direction of text."""
+"""Invisible control characters: terminal commands, and those that change the direction of text."""
 
 
 def escape_invisible(text: str) -> str:
-    r"""Return a text in which what a terminal would obey stands as Python writes it: `\x1b`, `\u202e`.
-
-    Names of stations and what could not be read come from whoever sends data.
-    """
+    r"""Escape characters that would control a terminal as in Python: `\x1b`, `\u202e`."""
+    # Names of stations and unreadable rows are untrusted input.
     return _INVISIBLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def explain_error(error: BaseException) -> str:
-    """Return what an error of the system says, with what to do where that is known."""
+    """Format an error; for known system errors with a remedy."""
     if isinstance(error, OSError) and error.errno is not None and error.errno in _REMEDIES:
         if error.filename:
             return f"{error.filename}: {(error.strerror or '').lower()}; {_REMEDIES[error.errno]}"
         if error.errno in _FULL:
-            # As of Arrow, whose words are "Error writing bytes to file. Detail: [errno 28] …".
+            # Raised by Arrow without a file name: "Error writing bytes to file. Detail: [errno 28] …".
             return f"{os.strerror(error.errno).lower()}; {_REMEDIES[error.errno]}"
     return str(error)
 
 
 def show_message(text: str) -> None:
-    """Show a line to people."""
     STDERR.print(escape_invisible(text), markup=False, soft_wrap=True)
 
 
 def show_error(text: str) -> None:
-    """Show why the command failed."""
     STDERR.print(escape_invisible(f"hypergrid: {text}"), style="red", markup=False, soft_wrap=True)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table on stdout; columns whose first cell is a number are aligned right."""
+    """Print a table on stdout; columns whose first cell is a number are right-aligned."""
     listed = [list(row) for row in rows]
     table = Table(title=escape(escape_invisible(title)), title_justify="left", title_style="bold")
     for number, name in enumerate(columns):
         right = bool(listed) and isinstance(listed[0][number], int | float)
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in listed:
-        # A line break in a cell would look like another row.
+        # An unescaped line break in a cell would look like another row.
         table.add_row(*(escape(escape_invisible(_format_cell(cell)).replace("\n", "\\n")) for cell in row))
     Console(highlight=False).print(table)
 
 
 class Footnotes:
-    """Texts too long for a table: numbered in the order they come, equal ones once."""
+    """Deduplicated texts that are too long for a table, numbered in order of appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     def number(self, texts: Iterable[str]) -> str:
-        """Return the numbers of texts, as a cell shows them."""
+        """Return the numbers of texts as the content of a cell."""
         return ", ".join(str(self._numbers.setdefault(text, len(self._numbers) + 1)) for text in texts)
 
     def show(self) -> None:
-        """Print them on stdout, one a line."""
+        """Print the texts on stdout, one per line."""
         for text, number in self._numbers.items():
             show_line(f"{number}: {text}")
 
 
 def show_line(text: str) -> None:
-    """Print a line on stdout, such as what belongs under a table."""
+    """Print a line on stdout, such as a text below a table."""
     Console(highlight=False).print(escape_invisible(text), markup=False, soft_wrap=True)
 
 
 def split_notes(comment: str) -> list[str]:
-    """Return the notes of a result's comment: what its semicolons part, but for those within parentheses."""
+    """Split the comment of a result into notes at semicolons outside parentheses."""
     notes, depth, start = [], 0, 0
     for index, letter in enumerate(comment):
         depth += (letter == "(") - (letter == ")")
@@ -135,11 +131,11 @@ def _format_cell(cell: object) -> str:
 
 
 def show_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Print JSON on stdout; NaN and infinity, which JSON does not have, become null."""
+    """Print JSON on stdout; NaN and infinity, which JSON lacks, become null."""
     print(json.dumps(_replace_nonfinite(value), indent=1, default=str, allow_nan=False))
 
 
-def _replace_nonfinite(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can hold
+def _replace_nonfinite(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, Mapping):
         return {key: _replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

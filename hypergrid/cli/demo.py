@@ -1,6 +1,6 @@
-"""The main job once, from station files to answers: what `hypergrid demo` does before it serves the page.
+"""End-to-end demo, from station files to answers; `hypergrid demo` then serves the page.
 
-The rooms that it joins (the generator, ingest) are handed in, so that this file stays below them.
+The generator and ingest are passed in, so that this module does not import them.
 """
 
 import json
@@ -25,19 +25,19 @@ OnProgress = Callable[[str, float], None]
 
 
 Truth = Callable[..., np.ndarray[Any, np.dtype[np.float64]]]
-"""`truth_mean(variable, start, stop, lon, lat)`: the mean of the sample's truth over a period at places."""
+"""`truth_mean(variable, start, stop, lon, lat)`: mean of the sample's truth over a period at places."""
 
 
 @dataclass(frozen=True)
 class DemoSteps:
-    """What the demo joins."""
+    """Functions and data that the demo combines."""
 
     generate: Callable[[Path, OnProgress], None]
     """Writes the sample network's station files into a folder."""
     ingest: Callable[[Path, Path, OnProgress], Mapping[str, Any]]
-    """Brings a folder of files into an archive; returns its report."""
+    """Ingests a folder of files into an archive; returns its report."""
     terrain: Callable[[Path], Layer]
-    """Writes the sample's terrain into a raster file, and reads it."""
+    """Writes the sample's terrain to a raster file, and reads it."""
     truth_mean: Truth
     queries: Path
     """Folder of the reference queries."""
@@ -45,13 +45,13 @@ class DemoSteps:
 
 @dataclass
 class StageTimer:
-    """Seconds a stage took."""
+    """Time taken by each stage [s]."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def time_stage(self, name: str, notify: OnProgress) -> Iterator[Callable[[float], None]]:
-        """Time a stage and show it."""
+        """Time a stage and report its progress."""
         started_s = time.monotonic()
         notify(name, 0.0)
         yield lambda fraction: notify(name, fraction)
@@ -60,20 +60,22 @@ class StageTimer:
 
 
 def run_demo(folder: Path, rooms: DemoSteps, notify: OnProgress) -> dict[str, Any]:
-    """Generate the sample (once), ingest it into a new archive, answer Q1 and the radiation query, compare with truth.
+    """Generate the sample once, ingest it, answer two queries, and compare with the truth.
+
+    The queries are Q1 and the radiation query; only Q1 is compared.
 
     Parameters
     ----------
     folder
-        Where everything goes: `stations/`, `terrain.tif`, `archive/`, and `q1` and `radiation` as .nc and .png.
+        Output folder: `stations/`, `terrain.tif`, `archive/`, and `q1` and `radiation` as .nc and .png.
     rooms
         Generator, ingest, terrain and truth.
     notify
-        Is told the stages.
+        Called with the progress of each stage.
 
     Returns
     -------
-    The summary: the ingest's report, the error of Q1 [K], seconds a stage, and the paths written.
+    Summary: the ingest report, the error of Q1 [K], seconds per stage, and the paths written.
     """
     clock, archive_folder, stations = StageTimer(), folder / "archive", folder / "stations"
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,8 +83,8 @@ def run_demo(folder: Path, rooms: DemoSteps, notify: OnProgress) -> dict[str, An
         if not stations.is_dir():
             rooms.generate(stations, lambda _, fraction: done(fraction))
     if archive_folder.is_dir():
-        # Each demo does the whole job; what it made last time would only be recognised and skipped. What an earlier
-        # version made goes as well; a folder that is no archive at all is refused.
+        # Each demo does the whole job: ingest would skip the files of the last one. Archives of earlier versions are
+        # replaced as well; a folder that is not an archive is refused.
         if not (archive_folder / MARKER).is_file():
             open_archive(archive_folder)
         shutil.rmtree(archive_folder)
@@ -114,18 +116,18 @@ def _answer_query(archive: OpenArchive, path: Path, out: Path, clock: StageTimer
 
 
 def compare(archive: OpenArchive, q1: xr.Dataset, document: Mapping[str, Any], truth_mean: Truth) -> dict[str, float]:
-    """Return Q1's root-mean-square error against the truth, and that of the plain mean of the stations [K].
+    """Return the errors (RMSE) of Q1 and of the plain station mean [K].
 
     Parameters
     ----------
     archive
-        Where the stations' readings are.
+        Archive with the stations' readings.
     q1
         The computed surface, one time cell.
     document
-        Q1's JSON form: the plain mean takes its cleaning and its period.
+        Q1's JSON form; the plain mean uses its cleaning and its period.
     truth_mean
-        The truth.
+        Truth of the sample.
     """
     start, stop = q1["time_bounds"].to_numpy()[0]
     lat, lon = np.meshgrid(q1["lat"].to_numpy(), q1["lon"].to_numpy(), indexing="ij")

@@ -1,4 +1,4 @@
-"""Exit statuses of the command line; 0 is done."""
+"""Exit statuses of the command line; 0 is success."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The commands `hypergrid layers …`."""
+"""Commands of `hypergrid layers …`."""
 
 import math
 import time

@@ -1,6 +1,6 @@
-"""Entry point of the command line: the list of commands, each loaded when it is given.
+"""Entry point of the command line: lists the commands and loads one on use.
 
-The commands import the engine, which takes a second; `hypergrid --help` needs their names and first lines only.
+Commands import the engine, which takes a second; `hypergrid --help` needs only their names and first lines.
 """
 
 import importlib
@@ -36,7 +36,7 @@ WRONG_USE: Final = (
     NotFound,
     CannotBackUp,
 )
-"""Errors whose remedy is another command line or another query."""
+"""Errors that the user can fix with another command line or another query."""
 
 COMMANDS: Final[Mapping[str, str]] = {
     "demo": "Do the main job once on the sample network: generate, ingest, query, compare with the truth, serve.",
@@ -70,11 +70,11 @@ COMMANDS: Final[Mapping[str, str]] = {
     "so by themselves.",
     "bench": "Time this program beside its peers (in a checkout, with the development packages).",
 }
-"""First line of the help of each command; a test compares them with the commands."""
+"""First help line of each command; a test compares them with the commands."""
 
 
 class LazyCommand(TyperCommand):
-    """A command that is loaded once it is given."""
+    """Command that is loaded on use."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: object = None, **extra: object
@@ -85,15 +85,14 @@ class LazyCommand(TyperCommand):
 
 
 class LazyGroup(TyperGroup):
-    """All commands, known by name and first line."""
+    """All commands by name, with their first help line."""
 
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - what Typer gives
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - settings of Typer
         super().__init__(**settings)
         self.commands = {name: LazyCommand(name, help=line) for name, line in COMMANDS.items()}
 
 
 def load_command(name: str) -> TyperCommand:
-    """Return a command with its parameters."""
     loaded = cast(TyperGroup, typer.main.get_command(importlib.import_module("hypergrid.cli.commands").app))
     return cast(TyperCommand, loaded.commands[name])
 
@@ -143,7 +142,7 @@ def main() -> None:
             show_message("hypergrid: interrupted; what was not finished was not written")
         raise
     except Exception as error:
-        # Only a command that opened an archive can meet an error of its store.
+        # A store error can only occur in a command that has loaded the archive.
         archive = sys.modules.get("hypergrid.archive")
         if archive is None or not isinstance(error, archive.StoreError):
             raise

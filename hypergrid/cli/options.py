@@ -1,4 +1,4 @@
-"""Arguments of the command line that several commands take."""
+"""Options shared by several commands."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,12 +17,12 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and no pro
 
 
 def choose_archive(archive_argument: Path | None, option: Path | None) -> Path:
-    """Return the archive's folder, which commands about an archive take as ARCHIVE or as --archive.
+    """Return the archive's folder, given as ARCHIVE or as --archive.
 
     Raises
     ------
     InvalidQuery
-        There is neither.
+        Neither is given.
     """
     chosen = archive_argument or option
     if chosen is None:

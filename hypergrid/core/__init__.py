@@ -1,1 +1,1 @@
-"""Foundations that every room stands on: errors, units, times, flags, tokens, settings, and the domain records."""
+"""Foundations shared by all packages: errors, units, times, flags, tokens, settings and domain records."""

@@ -1,10 +1,4 @@
-"""How many threads the linear algebra below numpy uses.
-
-A product on all threads waits for the last of them; where another process, or a loop of ours, has one of the
-processors, that wait is longer than the product: 2,000 stations took 13 s in place of 2 on a busy machine. And its
-threads go on running for some 26 ms after a product, in case there is another (OPENBLAS_THREAD_TIMEOUT): a product of
-one millisecond on two threads took 40 ms from the quarter of a second of our own threads after it.
-"""
+"""Thread limit of the BLAS library that numpy calls."""
 
 import os
 import threading
@@ -15,10 +9,11 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
+# Below this OpenBLAS uses one thread by itself, and setting the limit costs more than the product.
 TINY_PRODUCT = 2**18
-"""Multiplications up to which OpenBLAS takes one thread by itself; to ask for it costs longer than the product."""
+"""Multiplications up to which OpenBLAS uses one thread by default."""
 SMALL_PRODUCT = 1e8
-"""Multiplications up to which one thread is as fast as two (some milliseconds)."""
+"""Multiplications up to which one thread is as fast as two (a few milliseconds)."""
 
 
 @cache
@@ -27,7 +22,7 @@ def _load_libraries() -> ThreadpoolController:
 
 
 class _ThreadLimit:
-    """The limit of this process, and how many rely on it."""
+    """Process-wide limit of one BLAS thread, with a count of its users."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,22 +30,23 @@ class _ThreadLimit:
         self._limits: Any = None
 
     def enter(self) -> None:
-        """Set the limit, unless somebody did."""
+        """Set the limit for the first user; count the others."""
         with self._lock:
             if not self._users:
                 self._limits = _load_libraries().limit(limits=1, user_api="blas")
             self._users += 1
 
     def leave(self) -> None:
-        """Take it back, unless somebody else relies on it."""
+        """Restore the previous limits after the last user leaves."""
         with self._lock:
-            # A child that was forked in here relies on nothing any more.
+            # A child forked inside `one_thread` has no users left.
             self._users = max(self._users - 1, 0)
             if not self._users:
                 self._limits.restore_original_limits()
 
     def reset_in_child(self) -> None:
-        """Begin anew after a fork: the threads that held the lock or relied on the limit are not in this process."""
+        """Reset the lock and the user count in a forked child."""
+        # The parent's threads that hold the lock or use the limit do not exist in the child.
         self._lock = threading.Lock()
         if self._users:
             self._limits.restore_original_limits()
@@ -64,7 +60,11 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let products in this process run on the thread that asks for them; several may be inside at once."""
+    """Run BLAS products of this process on the calling thread; reentrant and thread-safe."""
+    # A product on all threads waits for the slowest one. If another process or loop occupies a processor, that wait
+    # exceeds the product: 2,000 stations took 13 s instead of 2 on a busy machine. BLAS threads also spin for about
+    # 26 ms after a product (OPENBLAS_THREAD_TIMEOUT): a 1 ms product on two threads cost our own threads 40 ms of the
+    # following 250 ms.
     _limit.enter()
     try:
         yield
@@ -73,5 +73,5 @@ def one_thread() -> Iterator[None]:
 
 
 def threads_for(multiplications: float) -> AbstractContextManager[None]:
-    """Let a product inside have as many threads as are worth it: one if it is small, else what BLAS takes."""
+    """Limit small products to one BLAS thread; leave larger and tiny ones to BLAS."""
     return one_thread() if TINY_PRODUCT < multiplications <= SMALL_PRODUCT else nullcontext()

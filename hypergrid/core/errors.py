@@ -1,28 +1,30 @@
-"""What can go wrong, in one tree.
+"""Exception hierarchy of HyperGrid.
 
 ::
 
     HyperGridError
-    ├── NotFound            (LookupError)     a name that does not exist: what was given, what exists
-    ├── InvalidQuery        (ValueError)      a question that cannot be answered, refused before it runs
-    │   └── InvalidFunction                   a function that a user added cannot be used, or failed in a cell
+    ├── NotFound            (LookupError)     an unknown name: the message lists the existing ones
+    ├── InvalidQuery        (ValueError)      a query that cannot be answered, refused before it runs
+    │   └── InvalidFunction                   a user function that cannot be registered, or failed in a cell
     ├── InvalidUnit         (ValueError)      a unit that is unknown or does not convert
-    ├── InvalidTime         (ValueError)      an instant or a duration that cannot be read
+    ├── InvalidTime         (ValueError)      an instant or a duration that cannot be parsed
     ├── InvalidDeployment   (ValueError)      a deployment file that cannot be used
-    ├── InvalidLayer        (ValueError)      a raster or an array that cannot be a layer
-    ├── NotAnArchive        (ValueError)      a folder that is no archive (left untouched)
-    │   ├── DamagedArchive                    bytes of an archive that are not what was written
-    │   └── UnknownLayout                     an archive that another version of the program reads
-    ├── OldLayout           (ValueError)      an archive that this program reads, and writes once it was upgraded
-    ├── CannotBackUp        (ValueError)      a backup that cannot be made or restored: what is in the way
-    ├── ArchiveConflict     (FileExistsError) an archive is in the way, is another network's, or is held
-    ├── StoreUnavailable    (ConnectionError) the S3-compatible store of an archive does not answer, or refuses
-    ├── TooLarge            (MemoryError)     a plan above its limit: both numbers
-    ├── SingularSystem      (ArithmeticError) stations that a kriging system cannot tell apart
-    ├── Rejected            (ValueError)      strict ingest met rows that it could not read
-    └── Cancelled           (RuntimeError)    somebody asked a run to stop
+    ├── InvalidLayer        (ValueError)      a raster or an array that cannot be used as a layer
+    ├── NotAnArchive        (ValueError)      a folder that is not an archive (left untouched)
+    │   ├── DamagedArchive                    archive bytes that differ from what was written
+    │   └── UnknownLayout                     an archive that needs another version of the program
+    ├── OldLayout           (ValueError)      an archive that can be read, but must be upgraded before writing
+    ├── CannotBackUp        (ValueError)      a backup that cannot be made or restored, with the obstacle
+    ├── ArchiveConflict     (FileExistsError) the path is taken, of another network, or locked by another process
+    ├── StoreUnavailable    (ConnectionError) the S3-compatible store of an archive does not respond, or refuses
+    ├── TooLarge            (MemoryError)     a plan above its limit, with both numbers
+    ├── CannotListen        (OSError)         a server that cannot listen on its address
+    ├── SingularSystem      (ArithmeticError) stations that a kriging system cannot distinguish
+    ├── Rejected            (ValueError)      rows that strict ingest could not parse
+    └── Cancelled           (RuntimeError)    a run that was stopped on request
 
-Every message says who needed what, what came, and what to do. One file of the web folder maps this tree to HTTP.
+Every message names the component, what it needed, what it got, and what to do. One file of the web package maps this
+tree to HTTP.
 """
 
 import difflib
@@ -30,7 +32,7 @@ from collections.abc import Iterable
 
 
 class HyperGridError(Exception):
-    """Base of everything that HyperGrid raises on purpose."""
+    """Base of all errors that HyperGrid raises on purpose."""
 
 
 class NotFound(HyperGridError, LookupError):
@@ -47,19 +49,19 @@ class NotFound(HyperGridError, LookupError):
 
 
 class InvalidQuery(HyperGridError, ValueError):
-    """A query that cannot be answered; found before anything is computed."""
+    """A query that cannot be answered; raised before anything is computed."""
 
 
 class InvalidFunction(InvalidQuery):
-    """A function that a user added: it cannot be added, or it raised or gave no proper values; the cell is named."""
+    """A user function that cannot be registered, raised, or returned invalid values; names the cell."""
 
 
 class InvalidUnit(HyperGridError, ValueError):
-    """A unit that is unknown, or does not convert to the one that is needed."""
+    """A unit that is unknown, or does not convert to the required one."""
 
 
 class InvalidTime(HyperGridError, ValueError):
-    """An instant, a duration or a zone that cannot be read."""
+    """An instant, a duration or a time zone that cannot be parsed."""
 
 
 class InvalidDeployment(HyperGridError, ValueError):
@@ -67,43 +69,43 @@ class InvalidDeployment(HyperGridError, ValueError):
 
 
 class InvalidLayer(HyperGridError, ValueError):
-    """A raster or an array that cannot be a layer; the message says what it lacks."""
+    """A raster or array that cannot be used as a layer, with the defect."""
 
 
 class NotAnArchive(HyperGridError, ValueError):
-    """A folder that is no archive. Nothing in it was touched."""
+    """A folder that is not an archive. It was left untouched."""
 
 
 class DamagedArchive(NotAnArchive):
-    """Bytes of an archive are not what was written; the message names the file, or the readings that it held."""
+    """Archive bytes that differ from what was written; names the file or lost readings."""
 
 
 class UnknownLayout(NotAnArchive):
-    """An archive of a layout that this program does not read; the message names the program that does."""
+    """An archive layout that this program cannot read; the message names the version that can."""
 
 
 class OldLayout(HyperGridError, ValueError):
-    """An archive of an older layout: this program reads it, and writes to it once it was upgraded."""
+    """An archive of an older layout: readable, but it must be upgraded before writing."""
 
 
 class CannotBackUp(HyperGridError, ValueError):
-    """A backup cannot be made, or restored; the message says what is in the way, and what to do."""
+    """A backup that cannot be made or restored; names the obstacle and the remedy."""
 
 
 class ArchiveConflict(HyperGridError, FileExistsError):
-    """Something is where an archive should be made, it was made for another network, or another process is at it."""
+    """An archive path that is taken, of another network, or locked by another process."""
 
 
 class StoreUnavailable(HyperGridError, ConnectionError):
-    """The S3-compatible store of an archive's values does not answer, or refuses; once it does, ask again."""
+    """The S3-compatible store of an archive does not respond, or refuses; can be retried."""
 
 
 class TooLarge(HyperGridError, MemoryError):
-    """A plan whose projected size is above its limit; refused before it starts.
+    """A plan whose projected size exceeds its limit; raised before it starts.
 
     Parameters
     ----------
-    who, what
+    label, what
         The step or the plan, and the quantity with its unit.
     projected, allowed
         Both numbers, in that unit.
@@ -118,7 +120,7 @@ class TooLarge(HyperGridError, MemoryError):
 
 
 class CannotListen(HyperGridError, OSError):
-    """A server cannot listen where it was told to; the message says why and what to do."""
+    """A server cannot listen on its address; the message gives the reason and the remedy."""
 
 
 class SingularSystem(HyperGridError, ArithmeticError):
@@ -126,8 +128,8 @@ class SingularSystem(HyperGridError, ArithmeticError):
 
 
 class Rejected(HyperGridError, ValueError):
-    """Strict ingest met rows that it could not read; nothing was committed."""
+    """Rows that strict ingest could not parse; nothing was committed."""
 
 
 class Cancelled(HyperGridError, RuntimeError):
-    """A run was asked to stop, and stopped between two blocks."""
+    """A run that was stopped on request, between two blocks."""

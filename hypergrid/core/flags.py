@@ -1,13 +1,13 @@
-"""Quality flags: the values of QARTOD (US IOOS, Manual for Real-Time Oceanographic Data Quality Control Flags)."""
+"""Quality flags of QARTOD (US IOOS, Manual for Real-Time Oceanographic Data Quality Control Flags)."""
 
 from typing import Final
 
 ABSENT: Final = 0
 """No reading in this cell; never the flag of a reading."""
 GOOD: Final = 1
-"""Every test that ran was passed."""
+"""All tests that ran were passed."""
 NOT_EVALUATED: Final = 2
-"""No test ran, or none could decide."""
+"""No test ran, or none was conclusive."""
 SUSPECT: Final = 3
 """Of interest, or doubtful."""
 FAIL: Final = 4
@@ -34,9 +34,10 @@ TESTS: Final = (
     "faulty_zeros",
     "counter_fall",
 )
-"""Tests that can make a flag suspect or fail; the place of each is its bit in `flag_tests`, for ever: append only.
+"""Tests that can set a flag to suspect or fail.
 
-`given_suspect` and `given_fail` are no tests: the value came with such a flag."""
+Each index is the test's bit in the stored `flag_tests`, so the tuple is append-only. `given_suspect` and `given_fail`
+are not tests: the value arrived with that flag."""
 
 ACCEPTED_BY_DEFAULT: Final = (GOOD, NOT_EVALUATED)
-"""What a query reads unless it says otherwise."""
+"""Flags that a query reads by default."""

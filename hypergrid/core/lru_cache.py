@@ -1,4 +1,4 @@
-"""What a process keeps for whoever asks again, in bounded memory: the least recently used goes first."""
+"""Process-wide LRU caches with a memory budget."""
 
 import os
 import threading
@@ -13,7 +13,7 @@ Held = TypeVar("Held")
 
 @dataclass(frozen=True)
 class CacheStatistics:
-    """What a store did since it was made, and what it holds."""
+    """Counters of a cache since its creation, and its current content."""
 
     hits: int
     misses: int
@@ -24,12 +24,12 @@ class CacheStatistics:
 
 
 class LruCache(Generic[Key, Held]):
-    """Things by key, the least recently used dropped beyond a bound; safe between threads, empty after a fork.
+    """LRU cache with a memory budget; thread-safe, and empty after a fork.
 
     Parameters
     ----------
     allowed_bytes
-        What all may take together [bytes]; absent where a subclass says so.
+        Memory budget [bytes]; absent if a subclass overrides the property.
     """
 
     def __init__(self, allowed_bytes: int | None = None) -> None:
@@ -41,11 +41,11 @@ class LruCache(Generic[Key, Held]):
 
     @property
     def allowed_bytes(self) -> int:
-        """What all may take together [bytes]."""
+        """Memory budget [bytes]."""
         return self._allowed_bytes or 0
 
     def peek(self, key: Key) -> Held | None:
-        """Return what a key stands for where it is kept, which counts as a use."""
+        """Return the cached value of a key, or None; a hit counts as a use."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -56,7 +56,7 @@ class LruCache(Generic[Key, Held]):
             return entry[0]
 
     def put(self, key: Key, held: Held, size: int) -> None:
-        """Keep something that takes `size` bytes instead of what the key stood for; drop what is beyond the bound."""
+        """Insert or replace a value of `size` bytes; evict the least recently used."""
         allowed = self.allowed_bytes
         with self._lock:
             self._held_bytes += size - self._entries.pop(key, (held, 0))[1]
@@ -67,7 +67,6 @@ class LruCache(Generic[Key, Held]):
                 self._evictions += 1
 
     def statistics(self) -> CacheStatistics:
-        """Return what the store did, and what it holds."""
         allowed = self.allowed_bytes
         with self._lock:
             return CacheStatistics(
@@ -75,17 +74,19 @@ class LruCache(Generic[Key, Held]):
             )  # fmt: skip
 
     def clear(self) -> None:
-        """Drop everything, as for a first query."""
+        """Drop all entries; counters are kept."""
         with self._lock:
             self._entries.clear()
             self._held_bytes = 0
 
     def reset_after_fork(self) -> None:
-        """Forget who holds what, in a forked child: another thread of the parent may have held the lock."""
+        """Replace the lock and drop all entries, in a forked child."""
+        # Another thread of the parent may have held the lock during the fork.
         self._lock = threading.Lock()
         self.clear()
 
 
+# Weak references do not keep unused caches alive.
 _CACHES: "weakref.WeakSet[LruCache[Any, Any]]" = weakref.WeakSet()
 
 

@@ -1,8 +1,6 @@
-"""Machine code of compiled functions, kept on disk by the content of all files that it was made from.
+"""On-disk cache of numba machine code, keyed by the content of all its source files.
 
-numba itself looks at a function's own file only, and would run what an older version of its callees did.
-
-numba takes half a second to import. Only what is worth it imports this module, inside a function.
+Importing numba takes half a second: import this module only where it is needed, inside a function.
 """
 
 import hashlib
@@ -11,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-# Should anyone's parallel loops run in this process, then not on OpenMP; set before numba reads it.
+# Set before numba reads it, so that parallel loops of other code in this process do not use OpenMP.
 os.environ.setdefault("NUMBA_THREADING_LAYER", "workqueue")
 
 import numba
@@ -20,20 +18,21 @@ Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
 def find_cache_folder(sources: Sequence[Path]) -> str:
-    """Return the folder of the machine code of just these sources; empty where numba shall choose.
+    """Return the cache folder for exactly these sources; empty if numba is to choose.
 
     Parameters
     ----------
     sources
-        All files that the code is made from; the folder is below `NUMBA_CACHE_DIR`, or beside the first.
+        All source files of the code; the folder is below `NUMBA_CACHE_DIR`, or beside the first source.
     """
+    # numba's own key covers only the function's file, and would reuse code compiled with older versions of its callees.
     root = os.environ.get("NUMBA_CACHE_DIR", "") or str(sources[0].parent / "__pycache__")
     digest = hashlib.blake2b(b"".join(path.read_bytes() for path in sources), digest_size=8).hexdigest()
     folder = Path(root) / f"compiled-{digest}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        # Installed where this user may not write: numba has a folder for that.
+        # The installation is not writable for this user; numba falls back to a folder that is.
         return ""
     return str(folder)
 
@@ -41,27 +40,29 @@ def find_cache_folder(sources: Sequence[Path]) -> str:
 def compile_into(
     folder: str, fastmath: set[str], *, counted: bool = True, within: bool = False
 ) -> Callable[[Compiled], Compiled]:
-    """Return what compiles a function at its first call, keeps the code in a folder, and runs it without Python's lock.
+    """Return a decorator that compiles a function, caches the code, and releases the GIL.
+
+    Compilation happens on the first call.
 
     Parameters
     ----------
     folder
         From `find_cache_folder`.
     fastmath
-        What may be rounded otherwise.
+        Fast-math flags of LLVM.
     counted
-        Whether references to arrays are counted. Without, no array can be made in it, and a call of one such function
-        by another costs nothing for each array that is handed over.
+        Whether array references are counted. Without counting, the function cannot create arrays, and passing arrays
+        between such functions is free.
     within
-        Whether it becomes part of each function that calls it.
+        Whether to inline the function into its callers.
     """
 
     def decorate(function: Compiled) -> Compiled:
-        # Named at run time only, and without types.
+        # Attributes of numba's config are created at run time, without types.
         config: Any = numba.config
         before, config.CACHE_DIR = config.CACHE_DIR, folder
         try:
-            # The folder is chosen here, once; other users of numba in this process keep theirs.
+            # The folder is read here, once; other users of numba in this process keep theirs.
             options: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": fastmath, "error_model": "numpy"}
             if not counted:
                 options["_nrt"] = False

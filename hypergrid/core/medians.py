@@ -1,4 +1,4 @@
-"""Medians of many groups at once: one sort, where a call of numpy a group would take most of the time."""
+"""Medians by group, computed in one sort."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +10,12 @@ Integers = NDArray[np.int64]
 def medians_by_group(
     value: Floats | Integers, group: NDArray[np.int32] | NDArray[np.int64] | NDArray[np.intp]
 ) -> tuple[Integers, Floats]:
-    """Return the groups that there are, in order, and the median of each, shape (groups,) each.
+    """Return the distinct groups in ascending order, and the median of each, shape (groups,) each.
 
     Parameters
     ----------
     value, group
-        Numbers, none missing, and the group of each, in any order, shape (n,) each.
+        Values without NaN, and the group of each, in any order, shape (n,) each.
 
     Examples
     --------
@@ -24,6 +24,7 @@ def medians_by_group(
     >>> groups.tolist(), middle.tolist()
     ([3, 7], [5.0, 1.5])
     """
+    # One sort for all groups: calling numpy once per group would dominate the run time.
     order = np.lexsort((value, group))
     value, group = value[order], group[order]
     first = np.flatnonzero(np.append(True, np.diff(group) != 0))[: len(group)]  # noqa: FBT003 - a value

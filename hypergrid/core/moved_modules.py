@@ -1,4 +1,4 @@
-"""Former import paths of public modules: they load the new ones, with a warning, for one release."""
+"""Deprecated import paths of public modules, which work with a warning for one release."""
 
 import importlib
 import importlib.abc
@@ -18,17 +18,17 @@ MOVED: Final[Mapping[str, str]] = {
     "hypergrid.streams": "hypergrid.wo_join",
     "hypergrid.units": "hypergrid.core.units",
 }
-"""Public modules by their former names."""
+"""New path by former path."""
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads the module that a former name stands for."""
+    """Loader that redirects a former path to the new module."""
 
     def __init__(self, target: str) -> None:
         self._target = target
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """Return the module at its new path, under its own name."""
+        """Warn, and return the module imported under its new path."""
         warnings.warn(
             f"{spec.name} moved to {self._target}; the former path ends with the next release",
             DeprecationWarning,
@@ -39,42 +39,42 @@ class _Loader(importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave the module as it is: it was executed at its new path, which its spec keeps naming."""
+        """Restore the spec of the new path; the module was executed there already."""
         module.__spec__ = self._spec
 
 
 class MovedModules(importlib.abc.MetaPathFinder):
-    """Finds public modules at their former paths."""
+    """Import hook for former paths of public modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a module that moved; None for all others."""
+        """Return the spec of a moved module; None for all others."""
         moved = MOVED.get(fullname)
         return None if moved is None else importlib.machinery.ModuleSpec(fullname, _Loader(moved))
 
 
 def install() -> None:
-    """Let former paths be imported; once a process."""
+    """Install the import hook; idempotent."""
     if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
-        # First, as folders that an older checkout left behind would be found as packages.
+        # At the front, because folders left over from an older checkout would be found as packages.
         sys.meta_path.insert(0, MovedModules())
 
 
 class FormerNames:
-    """Gives attributes also by the names that they had before."""
+    """Mixin that resolves former attribute names, with a deprecation warning."""
 
     former_names: ClassVar[Mapping[str, str]] = {}
-    """The names that attributes have now, by those that they had."""
+    """Current attribute name by former name."""
 
-    # Seen by type checkers, it would hide every misspelt attribute from them.
+    # Type checkers that saw `__getattr__` would no longer report misspelt attributes.
     if not TYPE_CHECKING:
 
-        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as of the attribute
-            """Return what a former name stands for; called where there is no attribute of that name."""
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the type of the attribute
+            """Return the attribute by its former name; called only if normal lookup failed."""
             kind = type(self)
             if name not in kind.former_names:
-                # Raises what was raised, also within a property.
+                # Raises the original AttributeError, including one from inside a property.
                 return object.__getattribute__(self, name)
             present = kind.former_names[name]
             warnings.warn(

@@ -1,6 +1,6 @@
-"""Giving way: long work asks between two pieces whether something else goes first, or whether nobody wants it any more.
+"""Cooperative scheduling: long work yields or is cancelled between two pieces.
 
-Whoever runs the work says what becomes of the question (`pace_work`); where nobody does, asking costs next to nothing.
+`pace_work` sets the policy for a thread; without one, `give_way` costs next to nothing.
 """
 
 import threading
@@ -14,21 +14,21 @@ from typing import Final, Protocol, TypeVar
 from hypergrid.core.errors import Cancelled
 
 PIECE_S: Final = 0.05
-"""How long a piece of work should take [s]: other work waits for its end."""
+"""Target duration of a piece of work [s], after which other work can run."""
 _ASKED_S: Final = 0.02
-"""How often who waits for helping threads asks on their behalf [s]."""
+"""How often a thread that waits for its helpers gives way for them [s]."""
 
 Piece = TypeVar("Piece")
 
 
 class Pace(Protocol):
-    """What decides when work goes on."""
+    """Policy that decides when work may continue."""
 
     waited_s: float
-    """How long the work has waited so far [s]."""
+    """Time that the work has waited so far [s]."""
 
     def give_way(self) -> None:
-        """Return when the work may go on; raise where it shall end."""
+        """Block until the work may continue; raise to end it."""
         ...
 
 
@@ -36,26 +36,25 @@ _PACE: Final[ContextVar[Pace | None]] = ContextVar("pace", default=None)
 
 
 def give_way() -> None:
-    """Let other work go first, where the work of this thread is paced and other work waits."""
+    """Let waiting work run first, if the work of this thread is paced."""
     pace = _PACE.get()
     if pace is not None:
         pace.give_way()
 
 
 def time_waited_s() -> float:
-    """Return how long the work of this thread waited for other work [s]; 0 where it is not paced."""
+    """Return the time this thread's work has waited for other work [s]; 0 if unpaced."""
     pace = _PACE.get()
     return 0.0 if pace is None else pace.waited_s
 
 
 def is_paced() -> bool:
-    """Return whether the work of this thread is asked to give way."""
     return _PACE.get() is not None
 
 
 @contextmanager
 def pace_work(pace: Pace) -> Iterator[None]:
-    """Have the work inside, in this thread, ask a pace."""
+    """Apply a pace to the work inside, in this thread."""
     token = _PACE.set(pace)
     try:
         yield
@@ -64,9 +63,9 @@ def pace_work(pace: Pace) -> Iterator[None]:
 
 
 def ranges(count: int) -> Iterator[tuple[int, int]]:
-    """Yield where to begin and end so that each range of items is some `PIECE_S` of work; give way between two.
+    """Yield (first, stop) ranges of items that take about `PIECE_S` each; give way between them.
 
-    Where the work is not paced, one range is all.
+    A single range covers all items if the work is not paced.
     """
     first, size = 0, 1 if is_paced() else count
     while first < count:
@@ -80,7 +79,7 @@ def ranges(count: int) -> Iterator[tuple[int, int]]:
 
 
 class Helpers:
-    """Threads that work for a paced one: they pause, at their own questions, while it gives way."""
+    """Helper threads of paced work; they pause while it gives way."""
 
     waited_s = 0.0
 
@@ -91,32 +90,34 @@ class Helpers:
         self._asked_s = time.monotonic()
 
     def give_way(self) -> None:
-        """Wait while the one that is helped waits; end where it has ended."""
+        """Block while the helped work gives way; raise `Cancelled` once it has ended."""
         self._may_go.wait()
         if self._is_over:
             message = "the work that was helped has ended"
             raise Cancelled(message)
 
     def run(self, work: Callable[[Piece], None], piece: Piece) -> None:
-        """Do a piece of work, in a helping thread."""
+        """Run a piece of work, in a helper thread."""
         with pace_work(self):
             self.give_way()
             work(piece)
 
     def wait_for(self, future: "Future[None]") -> None:
-        """Wait for a piece of work, giving way meanwhile; raise what it raised."""
+        """Wait for a piece of work and give way meanwhile; re-raise its error."""
         while True:
-            # By the clock, and not by the piece: many short ones one after the other are long, too.
+            # Measured by the clock rather than per piece, because many short pieces in a row take long, too.
             left_s = max(0.0, self._asked_s + _ASKED_S - time.monotonic())
             try:
                 return future.result(timeout=left_s)
             except TimeoutError:
+                # The piece of work itself raised the TimeoutError.
                 if future.done():
                     raise
             self._may_go.clear()
             try:
                 give_way()
             except BaseException:
+                # The helpers are woken below, and end at their next `give_way`.
                 self._is_over = True
                 raise
             finally:

@@ -1,4 +1,4 @@
-"""Parameters of functions and methods: what a query may say, checked before anything runs."""
+"""Parameters of functions and methods, validated before a query runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,25 +19,25 @@ class Parameter:
     name: str
     kind: Kind
     summary: str
-    """One sentence for people."""
+    """One sentence for the user."""
     unit: str = ""
     """Unit of a number; "variable" means the unit of the source's values."""
     required: bool = True
     default: float | int | str | tuple[str, ...] | None = None
-    """Taken where the parameter is not given."""
+    """Used if the parameter is not given."""
 
 
 def bind(
     label: str, parameters: tuple[Parameter, ...], given: Mapping[str, object], *, variable_unit: str
 ) -> dict[str, Any]:
-    """Return the parameters of a call, checked, converted to their units, defaults included.
+    """Return the validated parameters of a call, in their declared units, with defaults filled in.
 
     Raises
     ------
     NotFound
-        A name that is no parameter.
+        An unknown parameter name.
     InvalidQuery, InvalidUnit
-        A parameter that is missing, or whose value does not fit.
+        A missing parameter, or an invalid value.
     """
     known = {parameter.name: parameter for parameter in parameters}
     for name in given:
@@ -61,6 +61,7 @@ def _parse(owner: str, parameter: Parameter, value: object, variable_unit: str) 
         unit = variable_unit if parameter.unit == "variable" else parameter.unit
         return parse_number(value, unit, label=label)
     if parameter.kind == "count":
+        # bool is a subclass of int.
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**31:
             message = f"{label} needs a whole number above zero; got {value!r}"
             raise InvalidQuery(message)
@@ -110,9 +111,9 @@ _KINDS: Final[dict[Kind, dict[str, Any]]] = {
 
 
 def make_schema(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
-    """Return the JSON schema (2020-12) of what a step's `params` may be.
+    """Return the JSON schema (2020-12) of a step's `params`.
 
-    A number may be text with a unit of its own; `x-unit` tells the unit of a plain number, "variable" that of the
+    A number may be text with its own unit; `x-unit` is the unit of a plain number, "variable" meaning that of the
     source's values.
     """
     properties: dict[str, Any] = {}
@@ -125,7 +126,7 @@ def make_schema(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
                 list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
             )
         if not parameter.required:
-            # A parameter that is null is one that is not given.
+            # Clients may send null for a parameter that is not given.
             parameter_schema = {
                 "anyOf": [{key: parameter_schema[key] for key in _KINDS[parameter.kind]}, {"type": "null"}]
             } | {key: value for key, value in parameter_schema.items() if key not in _KINDS[parameter.kind]}

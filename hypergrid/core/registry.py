@@ -1,4 +1,4 @@
-"""Named things in one table each: functions, methods, rules, parsers."""
+"""Registries of named rows: functions, methods, rules, parsers."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """A table of rows by name; a name that is missing raises `NotFound` with what exists.
+    """Table of rows by name; a missing name raises `NotFound` with the existing ones.
 
     Examples
     --------
@@ -26,17 +26,17 @@ class Registry(Mapping[str, T], Generic[T]):
         self._fill_more: Callable[[], None] | None = None
 
     def fill_later(self, more: Callable[[], None]) -> None:
-        """Call `more` once, before a name is said to be unknown or the table is listed: it may add rows."""
+        """Call `more` once before the first failed lookup or listing; it may add rows."""
         self._fill_more = more
 
     def _fill(self) -> None:
-        # Taken away first: what fills the table looks names up in it.
+        # Cleared first: `more` itself looks names up in this table.
         more, self._fill_more = self._fill_more, None
         if more is not None:
             more()
 
     def add(self, name: str, row: T) -> T:
-        """Add `row` under `name`; a name is given once.
+        """Add `row` under a unique name.
 
         Raises
         ------
@@ -50,13 +50,13 @@ class Registry(Mapping[str, T], Generic[T]):
         return row
 
     def remove(self, name: str) -> T:
-        """Take a row out and return it; raises `NotFound` where there is none."""
+        """Remove a row and return it; raises `NotFound` if it does not exist."""
         row = self[name]
         del self._rows[name]
         return row
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Add what is decorated under `name`."""
+        """Return a decorator that adds its target under `name`."""
         return lambda row: self.add(name, row)
 
     def __getitem__(self, name: str) -> T:
@@ -72,11 +72,10 @@ class Registry(Mapping[str, T], Generic[T]):
         return name in self._rows
 
     def get(self, name: str, default: T | None = None) -> T | None:  # type: ignore[override]
-        """Return the row, or `default` where the name is missing."""
         return self._rows[name] if name in self else default
 
     def holds(self, name: str) -> bool:
-        """Return whether a row is there now, without filling the table."""
+        """Return whether a row exists now, without filling the table."""
         return name in self._rows
 
     def __iter__(self) -> Iterator[str]:

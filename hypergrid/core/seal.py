@@ -1,6 +1,6 @@
-"""Bytes that say what they are, of which version, and whether they are whole: a magic, a version, a checksum, content.
+"""Sealed bytes: magic, version, CRC-32 checksum, content.
 
-What a process keeps for the next one is data, and never code that runs when it is read.
+State that one process keeps for the next is plain data; reading it never executes code.
 """
 
 import zlib
@@ -13,23 +13,23 @@ _CHECKSUM_BYTES: Final = 4
 
 
 def seal(magic: bytes, version: int, content: bytes) -> bytes:
-    """Return content with what tells it from other bytes."""
+    """Prefix content with a magic, a version and a checksum."""
     numbers = version.to_bytes(_VERSION_BYTES, "little") + zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
     return magic + numbers + content
 
 
 def unseal(data: bytes, magic: bytes, version: int, *, label: str) -> bytes:
-    """Return the content of bytes that `seal` made.
+    """Return the content of bytes made by `seal`.
 
     Parameters
     ----------
-    who
-        What goes on from them, as in "a join".
+    label
+        Name of the component that resumes, as in "a join".
 
     Raises
     ------
     InvalidQuery
-        The bytes are of something else, were damaged, or are of another version.
+        The bytes have another magic or version, or are damaged.
     """
     what = f"{label} can be resumed only from the bytes of its snapshot"
     size = len(magic)

@@ -1,4 +1,4 @@
-"""Settings: what the command line, the environment (HYPERGRID_…) and a TOML file may say, in that order of weight."""
+"""Server settings, in order of precedence: command line, environment (HYPERGRID_…), TOML file."""
 
 import os
 import tomllib
@@ -12,70 +12,70 @@ from hypergrid.core.errors import InvalidDeployment
 
 @dataclass(frozen=True)
 class Settings:
-    """How a server runs."""
+    """Settings of a server."""
 
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: int = 8765
     """Port to listen on."""
     allowed_bytes: int | None = None
-    """Memory that one query may take [bytes]; half of what is free where absent."""
+    """Memory that one query may take [bytes]; half of the free memory if absent."""
     kept_bytes: int = 512 * 2**20
-    """Memory that finished results may take [bytes]; the oldest go first."""
+    """Memory of finished results [bytes]; the oldest are evicted first."""
     queue: int = 256
-    """Queries that may wait."""
+    """Maximum number of waiting queries."""
     workers: int | None = None
-    """Queries that compute at a time; as many as there are processors where absent."""
+    """Queries that compute at a time; the number of processors if absent."""
     state: str = ""
-    """Folder where the server keeps access keys, jobs and the audit log; ARCHIVE/server where empty."""
+    """Folder of access keys, jobs and the audit log; ARCHIVE/server if empty."""
     standing_folder: str = ""
-    """Folder of standing queries, their alerts and results; ARCHIVE/standing where empty."""
+    """Folder of standing queries, their alerts and results; ARCHIVE/standing if empty."""
     read_only: bool = False
-    """Whether nothing is written: no standing queries, and nothing is kept of queries. Several may serve an archive so,
-    beside one that does not."""
+    """Whether the server writes nothing: no standing queries, and no results are stored. Several read-only servers may
+    serve an archive beside one that writes."""
     names: tuple[str, ...] = ()
-    """Host names that the server answers to, besides those of loopback and its own address."""
+    """Host names that the server answers to, besides loopback and its own address."""
     origins: tuple[str, ...] = ()
-    """Origins of other sites whose pages may ask, with an access key, each as "https://host"; none where empty."""
+    """Cross-origin sites whose pages may send requests with an access key, each as "https://host"; none if empty."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed."""
+    """Addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
     root_path: str = ""
-    """Path that a proxy puts before all others, such as "/stations"."""
+    """Path prefix that a proxy adds, such as "/stations"."""
     anonymous_read: bool = False
-    """Whether those without an access key may read."""
+    """Whether clients without an access key may read."""
     session_s: int = 12 * 3600
-    """How long a browser stays logged in [s]."""
+    """Lifetime of a browser's login [s]."""
     requests_per_s: int = 100
-    """Requests a second of one access key."""
+    """Requests per second of one access key."""
     streams: int = 100
-    """Requests of one access key that may be open at a time, such as streams of events."""
+    """Concurrent requests of one access key, such as event streams."""
     queries: int = 64
-    """Queries of one access key that may wait or run."""
+    """Waiting or running queries of one access key."""
     cells: int | None = None
-    """Cells that the surface of one query may have."""
+    """Maximum number of cells in the surface of one query."""
     seconds: int = 900
-    """Time that one query may project [s], unless its access key says otherwise."""
+    """Maximum projected time of one query [s], unless its access key has its own limit."""
     anonymous_requests_per_s: int = 10
-    """The same for each address without an access key."""
+    """Requests per second of one address without an access key; the limits below also apply per address."""
     anonymous_streams: int = 10
     anonymous_queries: int = 2
     anonymous_cells: int | None = 1_000_000
     anonymous_bytes: int | None = 256 * 2**20
-    """Memory that one query of somebody without an access key may take [bytes]."""
+    """Memory of one query without an access key [bytes]."""
     anonymous_seconds: int | None = 10
     requests_log: str = ""
-    """Where a line of JSON for each request goes: a file, or "-" for standard error; nowhere where empty."""
+    """Destination of the request log, one JSON line per request: a file, or "-" for standard error; none if empty."""
     webhook_hosts: tuple[str, ...] = ()
-    """Hosts that alerts may be posted to, each "name" or "name:port"; of names that lead to private addresses also the
-    address, or its network, "10.1.0.0/16"."""
+    """Hosts that alerts may be posted to, each "name" or "name:port". For names that resolve to private addresses also
+    the address, or its network, "10.1.0.0/16"."""
     mail_server: str = ""
-    """Server that takes mails with alerts, "host" or "host:port"; none where empty."""
+    """Mail server for alerts, "host" or "host:port"; none if empty."""
     mail_from: str = "hypergrid@localhost"
-    """Sender of mails with alerts."""
+    """Sender of alert mails."""
     mail_to: tuple[str, ...] = ()
-    """Addresses that alerts may be mailed to, "name@host", or "@host" for all of a host; any where empty."""
+    """Addresses that alerts may be mailed to, "name@host", or "@host" for all of a host; any if empty."""
     standing: int = 1000
-    """Standing queries that may be there."""
+    """Maximum number of standing queries."""
 
 
 _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
@@ -98,7 +98,7 @@ _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
     "anonymous_seconds": (1, None),
     "standing": (1, None),
 }
-"""Least and greatest of each setting that is a number."""
+"""Minimum and maximum of each numeric setting."""
 
 _TEXTS: Final[Mapping[str, str]] = {
     "host": "an address",
@@ -109,22 +109,22 @@ _TEXTS: Final[Mapping[str, str]] = {
     "root_path": "a path such as /stations",
     "requests_log": "a file, or '-',",
 }
-"""Settings that are text, and what each is."""
+"""Text settings, with the kind of text for error messages."""
 
 _LISTS: Final = ("webhook_hosts", "mail_to", "names", "origins", "trusted_proxies")
-"""Settings that are lists of text; in the environment parted by commas."""
+"""Settings that are lists of text; comma-separated in the environment."""
 
 _SWITCHES: Final = ("anonymous_read", "read_only")
-"""Settings that are true or false."""
+"""Boolean settings."""
 
 
 def read_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings of a TOML file and the environment; the environment weighs more.
+    """Read the settings of a TOML file and the environment, which takes precedence.
 
     Raises
     ------
     InvalidDeployment
-        The file cannot be read or is no TOML, a key does not exist, or a value does not fit.
+        The file cannot be read or parsed as TOML, a key does not exist, or a value is invalid.
     """
     environment = os.environ if environment is None else environment
     known = [item.name for item in fields(Settings)]
@@ -142,6 +142,7 @@ def read_settings(path: Path | None = None, environment: Mapping[str, str] | Non
 
 def _read_content(path: Path) -> dict[str, object]:
     try:
+        # utf-8-sig also accepts a byte order mark.
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         message = f"the settings file {path} cannot be read: {error.strerror}; check the path"
@@ -152,7 +153,7 @@ def _read_content(path: Path) -> dict[str, object]:
 
 
 def _parse_setting(name: str, value: object, where: str) -> bool | int | str | tuple[str, ...]:
-    """Return a setting's value as its type; `where` it was given is for the message."""
+    """Parse the value of a setting; `where` names its origin in errors."""
     if name in _TEXTS:
         if not isinstance(value, str) or not value:
             message = f"{where}: setting {name!r} needs {_TEXTS[name]} as text; got {value!r}"
@@ -176,6 +177,7 @@ def _parse_setting(name: str, value: object, where: str) -> bool | int | str | t
         raise InvalidDeployment(message)
     lower_bound, upper_bound = _BOUNDS[name]
     try:
+        # Converted through text: TOML's true must not become 1, nor 1.5 become 1.
         number = int(str(value))
     except ValueError:
         number = lower_bound - 1

@@ -1,4 +1,4 @@
-"""Instants, durations and windows: integers in nanoseconds since 1970-01-01T00:00Z, half-open intervals."""
+"""Instants, durations and windows: integer nanoseconds since 1970-01-01T00:00Z, half-open intervals."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DAY_NS: Final = 86_400 * SECOND_NS
 
 FIRST_YEAR: Final = 1678
 LAST_YEAR: Final = 2261
-"""Years whose instants can be counted in nanoseconds from first to last."""
+"""First and last year whose instants all fit into 64-bit nanoseconds."""
 _LONGEST_NS: Final = 500 * 366 * DAY_NS
 
 _UNITS_NS: Final = {
@@ -29,7 +29,7 @@ _UNITS_NS: Final = {
 }  # fmt: skip
 _DURATION: Final = re.compile(r"\s*([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-z]+)\s*")
 _DAY_END: Final = re.compile(r"(?<=[T ])24(?=(?::?00(?::?00(?:\.0+)?)?)?(?![0-9:.]))")
-"""The hour of an instant at the end of a day, as ISO 8601 writes it; no other time of that hour is one."""
+"""Hour 24 of an instant, which ISO 8601 allows only at the exact end of a day."""
 _INSTANT: Final = re.compile(
     r"(?P<body>(?P<year>[0-9]{4})-[0-9]{2}-[0-9]{2}"
     r"(?:[T ][0-9]{2}(?::[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?)?)?)"
@@ -38,18 +38,18 @@ _INSTANT: Final = re.compile(
 
 
 def parse_instant(value: object) -> int:
-    """Return an instant as nanoseconds since 1970 UTC [ns].
+    """Parse an instant into nanoseconds since 1970 UTC [ns].
 
     Parameters
     ----------
     value
-        ISO 8601 text (a date, or a date and time; without a zone it is UTC; 24:00 is 00:00 of the next day), a
-        `datetime` (without a zone: UTC), or a `datetime64`.
+        ISO 8601 text (a date, or a date and time; UTC if it has no zone; 24:00 is 00:00 of the next day), a
+        `datetime` (UTC if it has no zone), or a `datetime64`.
 
     Raises
     ------
     InvalidTime
-        The text is no instant, or lies outside 1678 to 2261.
+        The text is not an instant, or lies outside 1678 to 2261.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def parse_instant(value: object) -> int:
     """
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        # A pandas Timestamp is a datetime too, and counts nanoseconds.
+        # A pandas Timestamp is a datetime with nanoseconds, which its ISO text keeps.
         return parse_instant(aware.replace(tzinfo=None).isoformat()) - _offset_ns(aware)
     if isinstance(value, np.datetime64):
         text = str(value)
@@ -69,7 +69,7 @@ def parse_instant(value: object) -> int:
     else:
         message = f"an instant needs ISO 8601 text or a datetime; got {value!r}; write for example '2007-10-01T00:00Z'"
         raise InvalidTime(message)
-    # The end of a day is the beginning of the next.
+    # ISO 8601's 24:00 is 00:00 of the next day.
     text_of_day, ends_day = _DAY_END.subn("00", text, count=1)
     match = _INSTANT.fullmatch(text_of_day)
     if match is None:
@@ -82,6 +82,7 @@ def parse_instant(value: object) -> int:
     except ValueError as error:
         message = f"{text!r} is no instant of the calendar; write for example '2007-10-01T00:00Z'"
         raise InvalidTime(message) from error
+    # An overflow of 64-bit nanoseconds changes the instant.
     if not FIRST_YEAR <= int(match["year"]) <= LAST_YEAR or exact.astype("datetime64[s]") != whole:
         message = f"an instant must lie between {FIRST_YEAR} and {LAST_YEAR}; got {text!r}"
         raise InvalidTime(message)
@@ -96,17 +97,18 @@ def _offset_ns(aware: datetime) -> int:
 
 
 def parse_duration(value: object) -> int:
-    """Return a positive duration [ns] from text such as "10min", "1h", "1day", "250ms".
+    """Parse a positive duration [ns] from text such as "10min", "1h", "1day", "250ms".
 
     Raises
     ------
     InvalidTime
-        No such duration, or not above zero.
+        The text is not a duration, or is not above zero.
     """
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[2] not in _UNITS_NS:
         message = f"a duration needs a number and a unit such as '10min', '1h' or '1day'; got {value!r}"
         raise InvalidTime(message)
+    # Decimal is exact for fractions such as 0.1 s.
     length = round(Decimal(match[1]) * _UNITS_NS[match[2]])
     if not 0 < length <= _LONGEST_NS:
         message = f"a duration must be above zero and at most 500 years; got {value!r}"
@@ -115,7 +117,7 @@ def parse_duration(value: object) -> int:
 
 
 def format_instant(time_ns: int) -> str:
-    """Return the ISO 8601 text of an instant, in UTC, as short as it is exact."""
+    """Format an instant as the shortest exact ISO 8601 text, in UTC."""
     text = str(np.datetime64(int(time_ns), "ns"))
     for ending in (".000000000", "000000", "000"):
         text = text.removesuffix(ending)
@@ -125,21 +127,21 @@ def format_instant(time_ns: int) -> str:
 
 
 def format_timestamp(time_ns: int) -> str:
-    """Return an instant as RFC 3339 writes timestamps: in UTC, with seconds, beyond these as short as it is exact.
+    """Format an instant as an RFC 3339 timestamp in UTC, with the fewest decimals.
 
-    For programs of others, whose readers refuse a time without seconds, or one list with both.
+    Use it for other programs: their parsers reject times without seconds, or lists that mix both forms.
     """
     text = format_instant(time_ns)
     return text if len(text) > len("2007-10-01T00:00Z") else f"{text[:-1]}:00Z"
 
 
 def format_timedelta(length: np.timedelta64) -> str:
-    """Return a `timedelta64` as the text of a duration.
+    """Format a `timedelta64` as the text of a duration.
 
     Raises
     ------
     InvalidTime
-        It is not above zero, or of months or years, which have no length.
+        The value is not above zero, or is in months or years, which have no fixed length.
     """
     kind = np.datetime_data(length.dtype)[0]
     if kind in ("Y", "M", "generic") or np.isnat(length) or not length > np.timedelta64(0, "s"):
@@ -149,7 +151,7 @@ def format_timedelta(length: np.timedelta64) -> str:
 
 
 def format_duration(length_ns: int) -> str:
-    """Return a duration in the largest unit that divides it."""
+    """Format a duration in the largest unit that divides it."""
     for unit in ("day", "h", "min", "s", "ms", "us"):
         if length_ns % _UNITS_NS[unit] == 0:
             return f"{length_ns // _UNITS_NS[unit]}{unit}"
@@ -158,7 +160,7 @@ def format_duration(length_ns: int) -> str:
 
 @dataclass(frozen=True)
 class Window:
-    """A half-open interval of time: start included, stop not.
+    """A half-open time interval: start included, stop excluded.
 
     Raises
     ------
@@ -171,7 +173,7 @@ class Window:
     start_ns: int
     """First instant inside [ns since 1970 UTC]."""
     stop_ns: int
-    """First instant after it [ns since 1970 UTC]."""
+    """First instant after the window [ns since 1970 UTC]."""
 
     def __post_init__(self) -> None:
         if self.stop_ns <= self.start_ns:
@@ -181,15 +183,14 @@ class Window:
 
     @classmethod
     def parse(cls, start: object, stop: object) -> "Window":
-        """Build a window from two instants."""
         return cls(parse_instant(start), parse_instant(stop))
 
     def holds(self, time_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which instants [ns since 1970 UTC] lie inside, shape (n,)."""
+        """Mark the instants [ns since 1970 UTC] inside the window, shape (n,)."""
         inside: NDArray[np.bool_] = (time_ns >= self.start_ns) & (time_ns < self.stop_ns)
         return inside
 
     def intersect(self, other: "Window") -> "Window | None":
-        """Return the part in common, None where there is none."""
+        """Return the overlap of two windows, or None."""
         start, stop = max(self.start_ns, other.start_ns), min(self.stop_ns, other.stop_ns)
         return Window(start, stop) if start < stop else None

@@ -1,4 +1,4 @@
-"""Content tokens: equal content, equal token; what has no stable content is refused (after dask's `tokenize`)."""
+"""Content tokens: equal content gives equal tokens; unstable content is refused (after dask's `tokenize`)."""
 
 import dataclasses
 import hashlib
@@ -13,10 +13,10 @@ Jsonable = None | bool | int | float | str | list["Jsonable"] | dict[str, "Jsona
 
 
 def token(*content: object) -> str:
-    """Return 32 hexadecimal digits that depend on the content alone.
+    """Return 32 hexadecimal digits that depend only on the content.
 
-    A record is known by its `token_name`, and a field that was renamed by the `token_name` of its metadata, so that no
-    token depends on how the code calls things; a record of a user's own is known by the name of its class.
+    A record enters by its `token_name` and a renamed field by the `token_name` in its metadata, so that renaming code
+    changes no token. A user's own record enters by its class name.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def token(*content: object) -> str:
     Raises
     ------
     TypeError
-        Something has no stable content (a function, an open file, an object).
+        Content without a stable form (a function, an open file, an object).
 
     Examples
     --------
@@ -37,14 +37,17 @@ def token(*content: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _to_plain(value: object) -> Jsonable:  # noqa: PLR0911 - one line a kind reads best
+def _to_plain(value: object) -> Jsonable:  # noqa: PLR0911 - one return per kind is easiest to read
+    # Before int, because bool is a subclass of it.
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int | np.integer):
         return int(value)
     if isinstance(value, float | np.floating):
+        # Hexadecimal text is exact, and distinct from an equal integer.
         return {"float": float(value).hex()}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufM":
+        # Contiguous, so that the memory order of an array does not count.
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         return {"array": digest, "dtype": str(value.dtype), "shape": [int(n) for n in value.shape]}
     if isinstance(value, np.datetime64):
@@ -65,7 +68,7 @@ def _to_plain(value: object) -> Jsonable:  # noqa: PLR0911 - one line a kind rea
 
 
 class _RecordField(NamedTuple):
-    """A field of a record, as tokens see it."""
+    """Field of a record as it enters tokens."""
 
     name: str
     token_name: str
@@ -75,7 +78,7 @@ class _RecordField(NamedTuple):
 
 @cache
 def _fields(record: type) -> tuple[_RecordField, ...]:
-    """Return a record's fields, each with its name in tokens and whether its default is left out of them."""
+    """Return a record's fields with their token names, and whether a default value is omitted."""
     return tuple(
         _RecordField(
             field.name,

@@ -1,4 +1,4 @@
-"""Units by pint, and the variables of environmental networks with the one unit that an archive keeps each in."""
+"""Units by pint, and the known variables with their unit in the archive."""
 
 import math
 import re
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     import pint
 
 DIMENSIONLESS_TEXT: Final = ("", "1", "unknown")
-"""Unit texts that mean: no unit is known; such values are taken as they are."""
+"""Unit texts that mean an unknown unit; such values are used unconverted."""
 
 _LONGEST: Final = 80
+# Pint evaluates powers of numbers and groups: "9**9**9**9 m" would never return.
 _COSTLY: Final = re.compile(r"\d{3}|[\d)]\s*(\*\*|\^)")
-"""Powers of numbers and of groups: "9**9**9**9 m" would be worked out, for ever."""
+"""Unit texts that are refused as too expensive to parse."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """What is measured, and the one unit that the archive keeps it in."""
+    """A measured quantity, and the unit that the archive stores it in."""
 
     token_name: ClassVar[str] = "Variable"
 
@@ -33,15 +34,15 @@ class Variable:
     unit: str = "unknown"
     """Declared unit, in CF spelling ("degC", "W m-2")."""
     standard_name: str | None = None
-    """CF standard name, where there is one."""
+    """CF standard name, if it has one."""
     long_name: str = ""
-    """Name for people, in plots and tables."""
+    """Display name in plots and tables."""
     is_counter: bool = field(default=False, metadata={"omit_default": True})
-    """Whether its single readings are those of an ever-growing counter."""
+    """Whether its readings are those of a counter."""
     resolution: float | None = field(default=None, metadata={"omit_default": True})
-    """Step of a counter [unit]; None where it is not declared."""
+    """Step of a counter [unit]; None if not declared."""
     rollover: float | None = field(default=None, metadata={"omit_default": True})
-    """Content at which a counter starts again from zero [unit]; None where it does not, or is not declared."""
+    """Value at which a counter wraps to zero [unit]; None if it does not, or is not declared."""
 
 
 KNOWN_VARIABLES: Final = {
@@ -59,36 +60,36 @@ KNOWN_VARIABLES: Final = {
         Variable("air_pressure", "kPa", "air_pressure", "Air pressure"),
     )
 }
-"""Variables that need no declaration; a deployment may add others."""
+"""Variables that need no declaration; a deployment can declare others."""
 
 COUNTERS: Final = frozenset({"rain_meter"})
-"""Variables whose single readings are those of an ever-growing counter."""
+"""Known variables that are counters."""
 
 _AMOUNTS: Final = ("mm", "m3", "kg", "kg m-2", "J", "J m-2")
-"""A unit of each kind of what can be amassed."""
+"""One unit of each dimension that a counter can accumulate."""
 
 
 @cache
 def _registry() -> "pint.UnitRegistry[float]":
-    # Pint needs half a second to load and to read its units, which most processes never ask for.
+    # Pint takes half a second to import and to read its units, and most processes never need it.
     import pint  # noqa: PLC0415
 
     registry: pint.UnitRegistry[float] = pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
     registry.define("percent_ = 0.01 = %")
-    # To pint a decade is ten times a frequency, on a logarithmic scale.
+    # Pint defines a decade as a logarithmic unit: a factor of ten in frequency.
     registry.define("decade_ = 10 * year")
     return registry
 
 
 @lru_cache(maxsize=512)
 def _parse(unit: str) -> "pint.Unit":
-    # CF writes powers as "m-2"; pint wants "m**-2".
+    # CF writes powers as "m-2"; pint needs "m**-2".
     text = " ".join(_power(word) for word in unit.replace("%", "percent_").replace("decade", "decade_").split())
     try:
         if len(unit) > _LONGEST or _COSTLY.search(unit):
             raise ValueError(unit)
         return _registry().parse_units(text)
-    except Exception as error:  # pint hands the text to Python's tokenizer: any kind of error may come of it
+    except Exception as error:  # pint passes the text to Python's tokenizer, which can raise any kind of error
         message = f"unknown unit {unit!r}; write it as CF does, for example 'degC', 'W m-2' or 'm s-1'"
         raise InvalidUnit(message) from error
 
@@ -101,26 +102,26 @@ def _power(word: str) -> str:
 
 
 def check_unit(unit: str) -> str:
-    """Return the unit's text unchanged where it is known.
+    """Return the unit unchanged if it is known.
 
     Raises
     ------
     InvalidUnit
         The unit is unknown.
     """
-    # Those of `KNOWN_VARIABLES` need no pint, which takes long to load.
+    # Units of `KNOWN_VARIABLES` are accepted without pint, which is slow to import.
     if unit not in DIMENSIONLESS_TEXT and all(unit != variable.unit for variable in KNOWN_VARIABLES.values()):
         _parse(unit)
     return unit
 
 
 def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
-    """Return values [source] as values [target]; a unit that is not known on either side leaves them as they are.
+    """Convert values from one unit to another; return them unchanged if either unit is unknown.
 
     Raises
     ------
     InvalidUnit
-        A unit is unknown, or one does not convert to the other.
+        A unit cannot be parsed, or one does not convert to the other.
     """
     array = np.asarray(values, dtype=np.float64)
     if source == target or source in DIMENSIONLESS_TEXT or target in DIMENSIONLESS_TEXT:
@@ -141,7 +142,7 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
 
 
 def counter_words(variable: Variable) -> str:
-    """Return what is known of a counter, for people; empty for a variable that is none."""
+    """Describe a counter for the user; empty for other variables."""
     if not (variable.is_counter or variable.name in COUNTERS):
         return ""
     known = [f"{key} {value:g} {variable.unit}"
@@ -152,7 +153,7 @@ def counter_words(variable: Variable) -> str:
 
 
 def counter_fault(resolution: float | None, rollover: float | None) -> str:
-    """Return what is wrong with a declared resolution and rollover [one unit], in words; empty where nothing is."""
+    """Describe the fault of a declared resolution and rollover [one unit]; empty if they are valid."""
     for name, value in (("resolution", resolution), ("rollover", rollover)):
         if value is not None and not (math.isfinite(value) and value > 0):
             return f"the {name} of a counter needs a number above 0; got {value:g}"
@@ -165,7 +166,10 @@ def counter_fault(resolution: float | None, rollover: float | None) -> str:
 
 
 def is_amount(unit: str) -> bool:
-    """Return whether values may be amounts, which a counter can amass: a depth, a volume, an energy, a mere number."""
+    """Return whether a counter can accumulate the unit.
+
+    True for a depth, volume, mass or energy, the latter two also per area, and for a plain number.
+    """
     if unit in (*DIMENSIONLESS_TEXT, "count"):
         return True
     return any(_parse(unit).dimensionality == _parse(amount).dimensionality for amount in _AMOUNTS)
@@ -176,14 +180,14 @@ def _is_difference(unit: str) -> bool:
 
 
 def is_offset(unit: str) -> bool:
-    """Return whether 0 of the unit is not nothing, as with degC."""
+    """Return whether zero of the unit is an arbitrary offset, as with degC."""
     if unit in DIMENSIONLESS_TEXT:
         return False
     return not _is_difference(unit) and not _registry().Quantity(1.0, _parse(unit))._is_multiplicative  # noqa: SLF001
 
 
 def difference_of(unit: str) -> str:
-    """Return the unit of a difference of values [unit]: for temperatures, however they are written, that of a step.
+    """Return the unit of differences of values [unit]; a delta unit for offset temperatures.
 
     Examples
     --------
@@ -199,26 +203,29 @@ def difference_of(unit: str) -> str:
 
 
 def to_cf(unit: str) -> str:
-    """Return the unit as CF writes it: UDUNITS has no differences; those of degC are in K, of degF in degR."""
+    """Return the unit in CF spelling.
+
+    UDUNITS has no temperature differences: those of degC become K, of degF degR.
+    """
     return unit.replace("delta_degC", "K").replace("delta_degF", "degR")
 
 
 def parse_number(value: object, unit: str, *, label: str) -> float:
-    """Return a parameter as a number [unit]; text may carry a unit of its own ("-40 degF").
+    """Parse a parameter into a number [unit]; text may carry its own unit ("-40 degF").
 
     Raises
     ------
     InvalidUnit
-        Neither a finite number nor text of a number with a unit that converts.
+        Neither a finite number nor text with a number and a unit that converts.
     """
     number, given = value, unit
     if isinstance(value, str):
-        # "80%" is "80 %", as people write it.
+        # Users write "80%" without a space.
         number, _, text = re.sub(r"(?<=[0-9.])%$", " %", value.strip()).partition(" ")
         given = text.strip() or unit
     try:
         if isinstance(number, str | int | float | np.integer | np.floating) and not isinstance(number, bool):
-            # A pure number takes a unit as well, but none that means something ("80 %" is 0.8, "2 m" is refused).
+            # A plain number also accepts a dimensionless unit ("80 %" is 0.8), but no other ("2 m" is refused).
             pure = "dimensionless" if unit in ("", "1") and given not in DIMENSIONLESS_TEXT else unit
             converted = float(convert(float(number), given, pure))
             if np.isfinite(converted):

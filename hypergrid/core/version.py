@@ -1,4 +1,4 @@
-"""The version, as installed."""
+"""Version of the installed package."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -12,4 +12,4 @@ def _read_version() -> str:
 
 
 VERSION: Final = _read_version()
-"""Version of this installation."""
+"""Version of this installation, "0+unknown" if it is not installed."""

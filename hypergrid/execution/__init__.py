@@ -1,4 +1,4 @@
-"""Execution: a surface to a plan, a plan to blocks, blocks to a result."""
+"""Query execution: plan a surface, compute its blocks, assemble the result."""
 
 from hypergrid.execution.orders.orders import ORDERS
 from hypergrid.execution.orders.walk import WalkSettings

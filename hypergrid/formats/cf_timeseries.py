@@ -1,4 +1,4 @@
-"""Station series from a NetCDF file after the CF conventions (featureType timeSeries): studies without an archive."""
+"""Read station series from CF NetCDF files (featureType timeSeries), for studies without an archive."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,47 +14,49 @@ from hypergrid.core.units import KNOWN_VARIABLES, check_unit
 Box = tuple[float, float, float, float]
 """West, south, east, north [degree]."""
 
+# Parsed literally, these spellings would be other units.
 SPELLINGS: Final = {"degrees Celsius": "degC", "degree Celsius": "degC", "degrees_celsius": "degC", "celsius": "degC"}
-"""Units that files spell in a way of their own; read by their words they would be something else."""
+"""CF spelling of units that files spell differently."""
 
 MOVES_DEGREES: Final = 0.01
-"""A station whose position varies by more has no one place on a map."""
+"""Largest deviation of a station's position from its median [degree]; beyond it the station has moved."""
 
 ROLES: Final[dict[str, tuple[str, ...]]] = {
     "lon": ("longitude", "lon"),
     "lat": ("latitude", "lat"),
     "elevation": ("surface_altitude", "altitude", "height", "elevation"),
 }
-"""Standard names, or plain ones, that say where stations stand."""
+"""Standard names, or variable names, of the station coordinates."""
 
 
 def read_timeseries(
     path: Path, variable: str, *, within: Box | None = None, without: Sequence[str] = ()
 ) -> xr.DataArray:
-    """Return a variable of a file as `hg.base` takes it.
+    """Read a variable of a file into an array for `hg.base`.
 
     Parameters
     ----------
     path
-        NetCDF file; the variable has the dimension time and one other, that of the stations.
+        NetCDF file; the variable has the dimension time and one other, the stations.
     variable
         Its name in the file.
     within
-        Box of the stations that are wanted; all where absent.
+        Bounding box of the selected stations; all if absent.
     without
-        Stations that are not wanted, by name.
+        Names of stations to exclude.
 
     Returns
     -------
-    Shape (time, station), with lon, lat [degree] and elevation [m, NaN where the file has none]; stations without a
-    value are left out.
+    Shape (time, station), with lon, lat [degree] and elevation [m, NaN if the file has none]; stations without any
+    value are dropped.
 
     Raises
     ------
     NotFound
-        There is no such file, variable or station.
+        The file, the variable or an excluded station does not exist.
     InvalidQuery
-        It is no series of stations, its stations move, none is in the box, or the box is in another order.
+        The file is not NetCDF 4 or lacks station positions, stations move, none is in the box, or the box is not
+        west, south, east, north.
     """
     if within is not None and not (within[0] < within[2] and within[1] < within[3]):
         message = f"within needs west below east and south below north (west south east north, degree); got {within}"
@@ -112,7 +114,8 @@ def _make_array(
 
 
 def _read_coordinate(data: xr.Dataset, role: str, joint: str, path: Path) -> NDArray[np.float64]:
-    """Return what a role's variable says of each station, the median where it is given at every time."""
+    """Return the coordinate of each station for a role; the median if given over time."""
+    # Standard names take precedence over variable names.
     for item in data.variables.values():
         if item.attrs.get("standard_name") in ROLES[role] and joint in item.dims and set(item.dims) <= {joint, "time"}:
             return _require_fixed(item, role, joint, path)

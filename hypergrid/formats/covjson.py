@@ -1,6 +1,6 @@
-"""CoverageJSON (OGC Community Standard 21-069r2): grids, series of points, and collections of them, as JSON values.
+"""CoverageJSON (OGC Community Standard 21-069r2): grids, point series, and collections, as JSON values.
 
-Missing values are null, times have the bounds of their cells, and a variance stands in a group with what it is of.
+Missing values are null, times carry the bounds of their cells, and a variance shares a parameter group with its value.
 """
 
 import json
@@ -34,18 +34,18 @@ Json = dict[str, Any]
 
 
 def result_json(dataset: xr.Dataset, wanted: Iterable[str] | None = None) -> Json:
-    """Return a result as a Coverage (a map, bands of elevation) or a CoverageCollection (stations, zones, points).
+    """Convert a result to a Coverage (map, elevation bands) or a CoverageCollection (stations, zones, points).
 
     Parameters
     ----------
     dataset
-        What a query computed, or cells of it; other coordinates are kept as they are.
+        Result of a query, or some of its cells; other coordinates are kept.
     wanted
-        Names of parameters, as `parameter_names` gives them; None: all.
+        Names of parameters, as returned by `parameter_names`; None: all.
 
     Returns
     -------
-    JSON values. What made the numbers (query, snapshot, token) stands under `hypergrid:provenance`.
+    JSON values. Provenance (query, snapshot, token) is under `hypergrid:provenance`.
     """
     keys = {name: key for name, key in parameter_names(dataset).items() if wanted is None or key in set(wanted)}
     joint = next((name for name in ("series", "zone", "point") if name in dataset.dims), None)
@@ -62,13 +62,16 @@ def result_json(dataset: xr.Dataset, wanted: Iterable[str] | None = None) -> Jso
 
 
 def parameter_names(dataset: xr.Dataset) -> dict[str, str]:
-    """Return the keys of a result's parameters: of its value the variable's name, of the others that and their own."""
+    """Map data variables to parameter keys.
+
+    The value has the name of the query's variable, the others a suffix to it.
+    """
     variable = str(json.loads(dataset.attrs["hypergrid_query"])["variable"])
     return {str(name): variable if name == "value" else f"{variable}_{name}" for name in dataset.data_vars}
 
 
 def parameter_groups(keys: Mapping[str, str], dataset: xr.Dataset) -> Json:
-    """Return the group of an estimate and its variance, where both are there, as a member to add."""
+    """Return the parameter group of an estimate and its variance; empty unless both exist."""
     if not {"value", "variance"} <= keys.keys():
         return {}
     label = f"{dataset['value'].attrs.get('long_name', keys['value'])} and the variance of its error"
@@ -77,10 +80,11 @@ def parameter_groups(keys: Mapping[str, str], dataset: xr.Dataset) -> Json:
 
 
 def make_parameter(key: str, attributes: Mapping[str, Any]) -> Json:
-    """Return a parameter from the attributes of CF: long_name, standard_name, units; flags become categories."""
+    """Build a parameter from CF attributes: long_name, standard_name, units; flags become categories."""
     label = {"en": str(attributes.get("long_name", key))}
     observed: Json = {"label": label}
     if "standard_name" in attributes:
+        # A standard name modifier may follow the name after a blank (CF appendix C).
         observed["id"] = f"{STANDARD_NAMES}{str(attributes['standard_name']).split()[0]}/"
     if "flag_values" in attributes:
         words = str(attributes["flag_meanings"]).split()
@@ -94,21 +98,23 @@ def make_parameter(key: str, attributes: Mapping[str, Any]) -> Json:
 
 
 def to_ucum(unit: str) -> str:
-    """Return a unit of CF as UCUM writes it: "W m-2" is "W.m-2", "degC" is "Cel"."""
+    """Convert a CF unit to UCUM: "W m-2" becomes "W.m-2", "degC" becomes "Cel"."""
     return ".".join(_CODES.get(word, word) for word in unit.split()) or "1"
 
 
 def point_series(
     position: tuple[float, float, float | None], times: Json, ranges: Mapping[str, NDArray[Any]], **more: object
 ) -> Json:
-    """Return the coverage of one point over time; without a domain type where the point has no known position.
+    """Build the coverage of one point over time.
+
+    It has no domain type if the position is unknown.
 
     Parameters
     ----------
     position
-        Longitude and latitude [degree], NaN where unknown, and height [m] or None.
+        Longitude and latitude [degree], NaN if unknown, and height [m] or None.
     times
-        The time axis, as `time_axis` gives it.
+        Time axis from `time_axis`.
     ranges
         Values by parameter, each of shape (times,).
     more
@@ -128,7 +134,6 @@ def point_series(
 
 
 def make_collection(coverages: Sequence[Json], shared: Mapping[str, Any]) -> Json:
-    """Return coverages as a collection with the members that they share."""
     kinds = {coverage["domain"].get("domainType") for coverage in coverages}
     kind = {"domainType": kinds.pop()} if len(kinds) == 1 and None not in kinds else {}
     return {"type": "CoverageCollection", **kind, **shared, "coverages": list(coverages)}
@@ -140,7 +145,10 @@ def time_axis(
     *,
     stamps_ns: NDArray[np.int64] | None = None,
 ) -> Json:
-    """Return a time axis: instants, or cells with bounds, their values the stamps, or the starts where absent."""
+    """Build a time axis of instants, or of cells with bounds.
+
+    Values are the stamps, or the starts if absent.
+    """
     values = starts_ns if stamps_ns is None else stamps_ns
     if ends_ns is None or np.array_equal(starts_ns, ends_ns):
         return {"values": format_instants(values)}
@@ -149,17 +157,18 @@ def time_axis(
 
 
 def format_instants(times_ns: NDArray[np.int64]) -> list[str]:
-    """Return ISO 8601 texts with seconds, in UTC, as short as they are exact for all."""
+    """Format instants as ISO 8601 in UTC, with seconds and the fewest common decimals."""
     unit = next(name for name, unit_ns in _UNITS if not (times_ns % unit_ns).any())
     texts: list[str] = np.datetime_as_string(times_ns.astype("datetime64[ns]"), unit=unit).tolist()
     return [f"{text}Z" for text in texts]
 
 
 def array_json(values: NDArray[Any], names: Sequence[str]) -> Json:
-    """Return an array as an NdArray: integers, or floats with null where they are missing."""
+    """Encode an array as an NdArray of integers, or of floats and null."""
     whole = values.dtype.kind in "iu"
     listed = values.ravel().astype(object)
     if not whole:
+        # JSON has no NaN or infinity.
         listed[~np.isfinite(values.ravel())] = None
     kind = "integer" if whole else "float"
     return {
@@ -187,14 +196,14 @@ def _horizontal_system(names: Sequence[str], *, geographic: bool) -> Json:
 
 
 def _sort_by_time(dataset: xr.Dataset) -> xr.Dataset:
-    """Return cells in the order of their times: those that come again need not be."""
+    """Return the cells in order of time; recurring cells can be out of order."""
     along = str(dataset["time"].dims[0])
     order = np.argsort(dataset["time"].to_numpy(), kind="stable")
     return dataset if (order[1:] > order[:-1]).all() else dataset.isel({along: order})
 
 
 def _make_coverage(dataset: xr.Dataset, keys: Mapping[str, str]) -> Json:
-    """Return a map, bands of elevation, or one station, zone or point over time."""
+    """Build the coverage of a map, elevation bands, a station, a zone or a point."""
     along = str(dataset["time"].dims[0])
     times = _make_time_axis(dataset, along)
     axis_names = {name: name for name in ("lon", "lat", "x", "y", "z") if name in dataset.dims}
@@ -231,7 +240,7 @@ def _make_time_axis(dataset: xr.Dataset, along: str) -> Json:
     if bounds is not None:
         edges = bounds.to_numpy().astype("datetime64[ns]").astype(np.int64)
         axis = time_axis(edges[:, 0], edges[:, 1], stamps_ns=starts)
-    # Cells that come again have numbers beside the start of their first block.
+    # Recurring cells have numbers in addition to the start of their first block.
     return axis if along == "time" else {**axis, f"hypergrid:{along}": dataset[along].to_numpy().tolist()}
 
 

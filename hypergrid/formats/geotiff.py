@@ -1,4 +1,4 @@
-"""Maps as Cloud-optimised GeoTIFF: a band for each time cell and level, north up."""
+"""Maps as Cloud-optimised GeoTIFF: one band per time cell and level, north up."""
 
 from typing import Final
 
@@ -8,21 +8,21 @@ import xarray as xr
 from hypergrid.core.errors import InvalidQuery
 
 _MAX_BANDS: Final = 65_535
-"""What the file format can count."""
+"""Limit of the file format."""
 
 
 def geotiff_bytes(dataset: xr.Dataset) -> bytes:
-    """Return a map as a Cloud-optimised GeoTIFF.
+    """Encode a map as a Cloud-optimised GeoTIFF.
 
-    Bands are the time cells in their order (of a grid with levels every level of the first, then of the second, …),
-    then in the same order the variances where there are any. A band's description says what it is; missing is NaN.
+    Bands are the time cells in their order (on a grid with levels: all levels of the first, then of the second, …),
+    followed by the variances in the same order, if any. A band's description names it; missing values are NaN.
 
     Raises
     ------
     InvalidQuery
-        The result is no map, or has more cells in time than a file has bands.
+        The result is not a map, or has more bands than the format allows.
     """
-    import rasterio  # noqa: PLC0415 - GDAL takes a tenth of a second to load, and only this format needs it
+    import rasterio  # noqa: PLC0415 - GDAL takes 0.1 s to load, and only this format needs it
     import rasterio.shutil  # noqa: PLC0415
     from rasterio.io import MemoryFile  # noqa: PLC0415
     from rasterio.transform import Affine  # noqa: PLC0415
@@ -42,13 +42,14 @@ def geotiff_bytes(dataset: xr.Dataset) -> bytes:
     y, x = (dataset[f"{name}_bounds"].to_numpy() for name in (row, column))
     height, width = len(y), len(x)
     values = np.concatenate([dataset[name].to_numpy().reshape(-1, height, width) for name in names])
-    # Rows of a result run from the south.
+    # Rows of a result run from south to north.
     values = values[:, ::-1].astype(np.float64)
     transform = Affine((x[-1, 1] - x[0, 0]) / width, 0.0, x[0, 0], 0.0, -(y[-1, 1] - y[0, 0]) / height, y[-1, 1])
     profile = {
         "driver": "GTiff", "width": width, "height": height, "count": len(values), "dtype": "float64",
         "nodata": np.nan, "transform": transform, "crs": "EPSG:4326" if row == "lat" else None,
     }  # fmt: skip
+    # GDAL's COG driver can only copy an existing dataset.
     with MemoryFile() as plain, MemoryFile(ext=".tif") as optimised:
         with plain.open(**profile) as written:
             written.write(values)
@@ -63,7 +64,7 @@ def geotiff_bytes(dataset: xr.Dataset) -> bytes:
 
 
 def _describe_bands(dataset: xr.Dataset) -> list[str]:
-    """Return what the slices of a map are of, the slowest first."""
+    """Return a label for each band of a variable; time varies slowest."""
     along = str(dataset["time"].dims[0])
     times = [str(time.astype("datetime64[s]")) + "Z" for time in dataset["time"].to_numpy()]
     if along != "time":

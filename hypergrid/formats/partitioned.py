@@ -1,8 +1,10 @@
-"""A surface in pieces of time that processes compute apart, and one file of them; the numbers are `Query.compute`'s.
+"""Partition a surface by time for independent processes, and merge the parts.
 
-A piece is a range of the surface's time cells. The chain is narrowed to them with all that they need below, as a clip
-is pushed down (`perspective/restrict.py`), so every cell keeps its value. Where something is learnt from all slices (a
-variogram that is fitted, a correlation in time that is not given), or where cells come again, there is one piece.
+The result equals that of `Query.compute`.
+
+A piece is a range of the surface's time cells. The chain is restricted to them and their inputs as in clip push-down
+(`perspective/restrict.py`), so every cell keeps its value. There is a single piece if a step is fitted to all slices
+(a fitted variogram, a temporal correlation that is not given) or if cells recur.
 """
 
 import json
@@ -34,28 +36,27 @@ from hypergrid.topology import Periodic
 
 READINGS_OF_A_PIECE: Final = 2_000_000
 CELLS_OF_A_PIECE: Final = 4_000_000
-"""Cells of the base, and of the surface, that a piece has about: it is computed in seconds, in less than a gigabyte."""
+"""Target number of base cells, and of surface cells, per piece: seconds of work in less than a gigabyte."""
 
 _UNREADABLE: Final = (
     OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, SyntaxError, tokenize.TokenError, zlib.error,
     zipfile.BadZipFile,
 )  # fmt: skip
-"""What zipfile and numpy raise where a byte of a file is another."""
+"""Errors of zipfile and numpy on a damaged file."""
 _SAVED_FIELDS: Final = ("value", "count", "possible", "variance", "variance_low", "extrapolated")
 _WORD_FIELDS: Final = ("left_out", "notes", "correlation", "buffered")
 _WORDS_KEY: Final = "said"
-"""Of a piece that is saved: arrays of its outcome, what is no array, and the member that holds that as JSON."""
+"""Layout of a saved piece: array fields, other fields, and the member that stores the latter as JSON."""
 _ARRAYS: Final = ("value", "count", "possible", "variance", "variance_low")
 
 
 def split_pieces(query: Query, *, workers: int) -> list[slice]:
-    """Return the ranges of time cells that are computed apart; one, where cells depend on what others are computed.
+    """Partition the time cells into ranges; one if cells depend on each other.
 
     Parameters
     ----------
     workers
-        How many processes there are; where each piece needs all readings, as for a climatology, there are no more
-        pieces.
+        Number of processes: the upper bound if every piece needs all readings, as for a climatology.
 
     Raises
     ------
@@ -76,45 +77,47 @@ def split_pieces(query: Query, *, workers: int) -> list[slice]:
 
 
 def pieces_token(query: Query, ranges: Sequence[slice]) -> str:
-    """Return what names the pieces of a query: those of one name can be put together."""
+    """Return the token of a partitioning; only pieces with equal tokens can be merged."""
     return token(VERSION, query.token, query.to_json(), [(time_range.start, time_range.stop) for time_range in ranges])
 
 
 def compute_piece(query: Query, piece: slice, *, allowed_bytes: int | None = None) -> Outcome:
-    """Compute a range of time cells; errors as of `Query.compute`."""
+    """Compute a range of time cells; raises the errors of `Query.compute`."""
     allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
     node = clip_query(query)
     plan = make_plan(Surface(restrict(node, piece)), allowed_bytes=allowed)
     plan.check(allowed)
     *_, last = run(plan, watched=False)
     outcome = last.outcome
-    # What is only of use while it runs stays here.
+    # Both fields are of use only during the run, and are not saved.
     return replace(outcome, computed=np.zeros(0, dtype=bool), work={})
 
 
 def save_piece(outcome: Outcome, path: Path) -> None:
-    """Write a piece to a file (npz, whose members carry checksums), which is there whole or not at all."""
+    """Write a piece atomically to an npz file, whose members carry checksums."""
     arrays = {name: array for name in _SAVED_FIELDS if (array := getattr(outcome, name)) is not None}
     words = json.dumps({name: getattr(outcome, name) for name in _WORD_FIELDS}).encode()
     scratch = path.with_name(f".{path.name}.part")
     with scratch.open("wb") as file:
+        # Without pickle, loading a piece never executes code.
         np.savez(file, allow_pickle=False, **arrays, **{_WORDS_KEY: np.frombuffer(words, np.uint8)})
     scratch.replace(path)
 
 
 def load_piece(path: Path) -> Outcome:
-    """Return what `save_piece` wrote.
+    """Load a piece written by `save_piece`.
 
     Raises
     ------
     DamagedArchive
-        The file is not what was written.
+        The file differs from what was written.
     """
     try:
         with np.load(path, allow_pickle=False) as kept:
             arrays = {name: kept[name] for name in kept.files}
         words = json.loads(arrays.pop(_WORDS_KEY).tobytes())
         return Outcome(**arrays, **{name: words[name] for name in _WORD_FIELDS})
+    # A missing piece is not a damaged one.
     except FileNotFoundError:
         raise
     except _UNREADABLE as error:
@@ -123,24 +126,24 @@ def load_piece(path: Path) -> Outcome:
 
 
 def gather(query: Query, piece_files: Iterable[tuple[slice, Path]], out: Path, *, history: str) -> int:
-    """Put the pieces of a surface into one file, as `hypergrid query` writes it; return how many cells are missing.
+    """Merge the pieces of a surface into one file; return the number of missing cells.
 
-    A store (.zarr) is written piece by piece, whatever its size; of other formats the whole is in memory. What was at
-    `out` is replaced at the end, at once.
+    The file is the same as that of `hypergrid query`. A Zarr store (.zarr) is written piece by piece, whatever its
+    size; other formats need the whole result in memory. An existing result at `out` is replaced atomically at the end.
 
     Raises
     ------
     NotFound, InvalidQuery
         The path cannot be used.
     TooLarge
-        The format needs more memory than is free.
+        The result needs more memory than is available.
     """
     if out.suffix == ".zarr":
         return _gather_store(query, piece_files, out, history=history)
     surface = query.surface()
     plan = make_plan(surface)
     shape = plan.surface.topology.time.count, plan.surface.topology.space.count
-    # Values and two counts, and the file as it is made.
+    # Four arrays of 8 bytes: the values, two counts, and the encoded file.
     needed, allowed = 4 * 8 * shape[0] * shape[1], free_bytes() // 2
     if needed > allowed:
         subject, what = f"the result {out.name}", "bytes of memory"
@@ -179,7 +182,6 @@ def _make_cells(part: Outcome) -> Cells:
 
 
 def _merge_diagnostics(whole: Outcome, part: Outcome) -> None:
-    """Add what a piece tells beside its values to what the others told."""
     for reason, count in part.left_out.items():
         whole.left_out[reason] = whole.left_out.get(reason, 0) + count
     whole.notes = list(dict.fromkeys([*whole.notes, *part.notes]))

@@ -1,4 +1,4 @@
-"""Results to files: one row a format; a file is there whole or not at all."""
+"""Result files: a registry of formats, and atomic writes."""
 
 import io
 import json
@@ -37,14 +37,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 GEOTIFF = "image/tiff; application=geotiff; profile=cloud-optimized"
 
 FORMATS: Registry[ResultFormat] = Registry("result format")
-"""Formats by name."""
+"""Result formats by name."""
 
 
 def _netcdf_bytes(dataset: xr.Dataset) -> bytes:
     buffer = io.BytesIO()
     encoding: dict[Hashable, dict[str, Any]] = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars}
     for name, coordinate in dataset.coords.items():
-        # CF 2.5.1: none of these is ever missing.
+        # CF 2.5.1: coordinates and bounds have no missing values.
         if coordinate.dtype.kind == "f" and (name in dataset.dims or str(name).endswith("_bounds")):
             encoding[name] = {"_FillValue": None}
     dataset.to_netcdf(buffer, engine="h5netcdf", encoding=encoding)
@@ -60,7 +60,7 @@ def _make_rows(dataset: xr.Dataset) -> pd.DataFrame:
 
 
 def _parquet_bytes(dataset: xr.Dataset) -> bytes:
-    """Return the same rows, times as instants in UTC; what made them is kept as the frame's attributes."""
+    """Encode the rows as Parquet with UTC instants; provenance is in the frame's attributes."""
     frame = _make_rows(dataset)
     frame["time"] = frame["time"].dt.tz_localize("UTC")
     frame.attrs = {str(name): str(text) for name, text in dataset.attrs.items()}
@@ -83,7 +83,8 @@ def _csv_bytes(dataset: xr.Dataset) -> bytes:
 
 
 def escape_formula(cell: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula: stations may be called anything."""
+    """Prefix text that a spreadsheet would run as a formula with an apostrophe."""
+    # Station names are arbitrary text.
     if not isinstance(cell, str) or not cell.startswith(_FORMULA):
         return cell
     try:
@@ -103,7 +104,8 @@ def _write_zarr(dataset: xr.Dataset, folder: Path) -> None:
 
 
 def zarr_files(dataset: xr.Dataset) -> dict[str, bytes]:
-    """Return the files of a result's Zarr store by their paths; metadata are consolidated, so that none is listed."""
+    """Return the files of a result's Zarr store by path, with consolidated metadata."""
+    # Consolidated metadata let clients open the store without listing its files.
     held: dict[str, Buffer] = {}
     with ignore_zarr_warnings():
         dataset.to_zarr(MemoryStore(held), mode="w", consolidated=True)
@@ -111,11 +113,11 @@ def zarr_files(dataset: xr.Dataset) -> dict[str, bytes]:
 
 
 def _zarr_bytes(dataset: xr.Dataset) -> bytes:
-    """Return a zipped Zarr store, the same bytes each time."""
+    """Encode a zipped Zarr store; equal results give equal bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for path, content in zarr_files(dataset).items():
-            # Named by a record of its own, it has no time of now, and no rights either.
+            # A ZipInfo has a fixed time stamp instead of the current one, but also no permissions.
             entry = zipfile.ZipInfo(path)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)
@@ -123,7 +125,7 @@ def _zarr_bytes(dataset: xr.Dataset) -> bytes:
 
 
 def _png_bytes(dataset: xr.Dataset) -> bytes:
-    """Return the picture of the first time cell, on the lowest level; `picture_bytes` draws others."""
+    """Draw the first time cell on the lowest level; `picture_bytes` draws others."""
     from hypergrid.plots import picture_bytes  # noqa: PLC0415 - matplotlib takes a second to load
 
     return picture_bytes(dataset)
@@ -139,25 +141,25 @@ FORMATS.add("zarr", ResultFormat("zarr", "application/zip", ".zarr.zip", _zarr_b
 
 
 def to_bytes(dataset: xr.Dataset, name: str) -> bytes:
-    """Return a result in a format of `FORMATS`.
+    """Encode a result in a format of `FORMATS`.
 
     Raises
     ------
     NotFound
-        There is no such format.
+        The format does not exist.
     """
     return FORMATS[name].to_bytes(dataset)
 
 
 def check_path(path: Path) -> str:
-    """Return the format's name for a path, by its ending, if a result can be put there; to be asked before computing.
+    """Return the format of a path by its suffix, before anything is computed.
 
     Raises
     ------
     NotFound
-        No format has this ending, or the folder that the path lies in does not exist.
+        No format has this suffix, or the parent folder does not exist.
     InvalidQuery
-        Something is there that a result must not replace: a folder, or for `.zarr` anything but a Zarr store.
+        The path is taken by something that is not replaced: a folder, or for `.zarr` anything but a Zarr store.
     """
     name = _find_format(path)
     if not path.parent.is_dir():
@@ -191,9 +193,11 @@ def _is_zarr(path: Path) -> bool:
 
 
 def write(dataset: xr.Dataset, path: str | Path) -> None:
-    """Write a result to a path; the ending says in which format (.nc, .csv, .parquet, .covjson, .tif, .png, .zarr).
+    """Write a result to a path, in the format of its suffix.
 
-    The file is made beside its place and renamed, so that an interrupted run leaves the old one or none.
+    Suffixes are .nc, .csv, .parquet, .covjson, .tif, .png and .zarr.
+
+    The file is written beside its target and renamed; an interrupted run leaves the old file or none.
 
     Raises
     ------
@@ -204,6 +208,7 @@ def write(dataset: xr.Dataset, path: str | Path) -> None:
     """
     target = Path(path)
     name = check_path(target)
+    # The process id keeps concurrent writers of one target apart.
     scratch = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if target.suffix == ".zarr":
@@ -219,7 +224,8 @@ def write(dataset: xr.Dataset, path: str | Path) -> None:
 
 
 def swap(scratch: Path, target: Path) -> None:
-    """Put a folder in the place of another, which is kept until the new one is there: a rename takes no full folder."""
+    """Replace a folder by another; the old one is restored on failure."""
+    # A rename cannot replace a folder that is not empty.
     aside = scratch.with_suffix(".old")
     if target.is_dir():
         target.rename(aside)

@@ -1,6 +1,6 @@
 """Interpolation: variograms, the kriging system, and the methods by name."""
 
-# Methods are listed in the order in which they are registered: kriging comes first.
+# Methods are listed in order of registration: kriging comes first.
 from hypergrid.interpolation.methods.kriging_methods import VARIANCES
 
 # isort: split

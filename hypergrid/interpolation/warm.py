@@ -1,4 +1,4 @@
-"""Compile what kriging compiles, so that no large query waits for it: `python -m hypergrid.interpolation.warm`."""
+"""Compile all kriging kernels ahead of the first large query: `python -m hypergrid.interpolation.warm`."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from hypergrid.interpolation.variograms.variogram import variogram
 
 
 def warm() -> None:
-    """Compile every function for the only kinds of arguments that it is called with; at once where that was done."""
+    """Compile every kernel for its only argument types; fast if cached on disk."""
     places_m = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     stations, targets = Stations(places_m, ("a", "b", "c")), Targets(places_m + 0.5)
     model = variogram("exponential", psill=1.0, range_m=1.0)

@@ -1,8 +1,8 @@
-"""What kriging made once and may need again, in bounded memory: inverted systems, right-hand sides, weights, fits.
+"""Cache of kriging intermediates in bounded memory: inverted systems, right-hand sides, weights, fits.
 
-All but fits depend on where the stations and targets are, on their covariates and on the variogram, never on values, so
-that a second query over the same network (the next slice of a standing query, another time of a page) starts with them.
-A variogram that was fitted is kept by the values, for another place of the same surface.
+All except fits depend on the positions of stations and targets, their covariates and the variogram, never on values, so
+a second query over the same network (the next slice of a standing query, another time of a page) reuses them. A fitted
+variogram is keyed by the values, for another place of the same surface.
 """
 
 import hashlib
@@ -14,46 +14,47 @@ import numpy as np
 from hypergrid.core.lru_cache import LruCache
 
 ALLOWED_BYTES = 256 * 2**20
-"""What is kept at most [bytes]; the least recently used goes first."""
+"""Memory budget of the cache [bytes]; the least recently used entries are evicted first."""
 
 
 class Sized(Protocol):
-    """An array, or several in a record."""
+    """An array, or a record of several."""
 
     @property
     def nbytes(self) -> int:
-        """What it takes [bytes]."""
+        """Memory used [bytes]."""
 
 
 Held = TypeVar("Held", bound=Sized)
 
 
 class WeightCache(LruCache[bytes, Sized]):
-    """Arrays, and records of them, by what they were made of."""
+    """LRU cache of arrays, and records of arrays, by the key of their inputs."""
 
     def __init__(self, allowed_bytes: int = ALLOWED_BYTES) -> None:
         super().__init__(allowed_bytes)
 
     def takes(self, job_bytes: int) -> bool:
-        """Return whether all that a job keeps may be kept: a large one would drop what small ones come back for."""
+        """Check whether all entries of a job may be cached."""
+        # A large job would evict the entries that small ones reuse.
         return job_bytes <= self.allowed_bytes // 4
 
     def get(self, key: bytes, make: Callable[[], Held], *, job_bytes: int = 0) -> Held:
-        """Return what a key stands for, made where it is not kept; nobody may write to it.
+        """Return the cached array for a key, computing it on a miss; read-only.
 
         Parameters
         ----------
         key
-            Tells it apart from all else that is kept, of whatever kind.
+            Identifies the entry among entries of all kinds.
         make
-            Makes it.
+            Computes the entry.
         job_bytes
-            What it takes with all the other parts of a job that come and go together [bytes].
+            Size of the entry together with all others that its job uses at the same time [bytes].
         """
         entry = self.peek(key)
         if entry is not None:
             return cast(Held, entry)
-        # Made without the lock: two threads may make the same, which costs time and changes nothing.
+        # Computed without the lock: two threads may compute the same entry, which costs time but is correct.
         made = make()
         if isinstance(made, np.ndarray):
             made.setflags(write=False)
@@ -67,7 +68,7 @@ WEIGHTS = WeightCache()
 
 
 def key_of(*parts: object) -> bytes:
-    """Return a key of arrays and of whatever else has a `repr` that tells it apart."""
+    """Hash arrays, and other objects by their `repr`, into a key."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):

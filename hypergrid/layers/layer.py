@@ -1,4 +1,4 @@
-"""Layers: fields that do not change with time, such as elevation, known at the centres of regular cells."""
+"""Layers: fields that do not change with time, such as elevation, on a regular grid."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,18 +15,24 @@ from hypergrid.topology.space import System
 
 Floats = NDArray[np.float64]
 
+# Stations carry the same quantity in this unit.
 UNITS: Final[Mapping[str, str]] = {"elevation": "m"}
-"""Layers that are kept in one unit, because stations carry the same quantity in it."""
+"""Fixed unit of layers by name."""
 
+# 32-bit coordinates are not more precise.
 _UNEVEN: Final = 1e-4
-"""Share of a cell by which a centre may lie off its place: coordinates kept in 32 bits are no better."""
+"""Tolerated deviation of a centre from a regular grid [cells]."""
+# Degrees in 64 bits are accurate to about 1e-10 of a cell.
 _ROUNDING: Final = 1e-8
-"""Share of a cell within which a place is taken to be a centre: degrees in 64 bits are good to about 1e-10 of one."""
+"""Distance within which a position counts as a centre [cells]."""
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A field at the centres of cells, rows from the south (or the least y), columns from the west; immutable."""
+    """An immutable field at cell centres, rows from the south, columns from the west.
+
+    Rows of projected layers begin at the least y.
+    """
 
     name: str
     """Name in queries, for example "elevation"."""
@@ -35,20 +41,20 @@ class Layer:
     y: Floats
     """Centres of the rows, latitude [degree] or projected y [m], ascending and regular, shape (rows,)."""
     values: Floats
-    """Values [unit], NaN where nothing is known, shape (rows, columns)."""
+    """Values [unit], NaN if unknown, shape (rows, columns)."""
     unit: str = "unknown"
     system: System = "lonlat"
     description: str = ""
-    """Where it is from: source, coordinate reference system, how it was resampled."""
+    """Provenance: source, coordinate reference system, resampling."""
 
     def __post_init__(self) -> None:
-        """Copy the arrays and check them.
+        """Copy and validate the arrays.
 
         Raises
         ------
         InvalidLayer
-            A name that is empty, fewer than two rows or columns, centres that are not regular and ascending, shapes
-            that do not go together, infinite values, or none at all.
+            An empty name, fewer than two rows or columns, centres that are not regular and ascending, mismatched
+            shapes, infinite values, or only NaN.
         InvalidUnit
             The unit is unknown.
         """
@@ -58,7 +64,7 @@ class Layer:
         check_unit(self.unit)
         for field in ("x", "y", "values"):
             array = np.array(getattr(self, field), np.float64, order="C")
-            array[np.isnan(array)] = np.nan  # one NaN, so that equal layers have equal bytes
+            array[np.isnan(array)] = np.nan  # one bit pattern of NaN, so that equal layers have equal bytes
             array.setflags(write=False)
             object.__setattr__(self, field, array)
         self._check_centres("x", self.x)
@@ -88,12 +94,12 @@ class Layer:
 
     @cached_property
     def token(self) -> str:
-        """Content token: of the cells, the values and the unit, whatever the name and the description."""
+        """Content token of cells, values and unit; name and description do not count."""
         return token("layer", self.x, self.y, self.values, self.unit, self.system)
 
     @property
     def step(self) -> tuple[float, float]:
-        """Sides of a cell along x and y [degree or m]."""
+        """Cell size along x and y [degree or m]."""
         return (
             float((self.x[-1] - self.x[0]) / (len(self.x) - 1)),
             float((self.y[-1] - self.y[0]) / (len(self.y) - 1)),
@@ -111,20 +117,21 @@ class Layer:
         )
 
     def sample(self, points: ArrayLike) -> Floats:
-        """Return the values at places, bilinear between the centres of the cells.
+        """Interpolate the values bilinearly between cell centres.
 
-        Within half a cell outside the outermost centres the value is that of the edge; a layer of all longitudes has no
-        such edge in the east and the west.
+        Within half a cell outside the outermost centres the edge value is used; a layer of all longitudes has no
+        eastern or western edge.
 
         Parameters
         ----------
         points
-            x and y in the coordinates of the layer [degree or m], shape (points, 2). Longitudes may count from -180 or
-            from 0.
+            x and y in the coordinates of the layer [degree or m], shape (points, 2). Longitudes may start at -180 or
+            at 0.
 
         Returns
         -------
-        Values [unit], shape (points,); NaN outside the cells, where a place is NaN, and where any of the four centres
+        Values [unit], shape (points,); NaN outside the cells, for a NaN point, and if any of the four surrounding
+        centres with a weight is NaN.
         around it that has a weight is NaN.
         """
         places = np.asarray(points, np.float64).reshape(-1, 2)
@@ -133,7 +140,10 @@ class Layer:
         return interpolate_bilinear(self.values, row=row, column=column, closes=self._closes)
 
     def covers(self, *, x: Floats, y: Floats) -> bool:
-        """Return whether any place, of each x with each y [degree or m], lies in the cells, known there or not."""
+        """Return whether any pair of x and y [degree or m] lies in a cell.
+
+        The value there may be NaN.
+        """
         inside = (
             _find_between(self._find_columns(x), len(self.x) - 1)[2],
             _find_between(self._find_rows(y), len(self.y) - 1)[2],
@@ -150,27 +160,27 @@ class Layer:
 
     @property
     def _closes(self) -> bool:
-        """Whether the cells go once around the earth, so that the first column follows the last."""
+        """Whether the cells span all longitudes, so that the first column follows the last."""
         across = self.step[0]
         return self.system == "lonlat" and abs(len(self.x) * across - 360.0) <= _UNEVEN * across
 
 
 def interpolate_bilinear(values: Floats, *, row: Floats, column: Floats, closes: bool = False) -> Floats:
-    """Return a field between the centres of its cells.
+    """Interpolate a field bilinearly between its cell centres.
 
     Parameters
     ----------
     values
-        Shape (rows, columns), two or more of each, NaN where unknown.
+        Shape (rows, columns), two or more of each, NaN if unknown.
     row, column
-        Places, counted in cells from the centre of the first one, shape (places,).
+        Positions [cells] from the centre of the first cell, shape (places,).
     closes
-        Whether the first column follows the last: then no column is outside.
+        Whether the first column follows the last, so that no column is outside.
 
     Returns
     -------
-    Values, shape (places,): those of the edge within half a cell outside the outermost centres, NaN further out, and
-    where any of the four centres around a place that has a weight is NaN.
+    Values, shape (places,): the edge value within half a cell outside the outermost centres, NaN further out, and
+    NaN if any of the four surrounding centres with a weight is NaN.
     """
     below, above, inside_rows = _find_between(row, values.shape[0] - 1)
     columns = values.shape[1]
@@ -179,13 +189,13 @@ def interpolate_bilinear(values: Floats, *, row: Floats, column: Floats, closes:
     for corner_row, row_share in ((below, 1.0 - above), (below + 1, above)):
         for corner_column, column_share in ((left, 1.0 - right), (left + 1, right)):
             share = row_share * column_share
-            # A corner without a weight may be missing.
+            # Zero times NaN is NaN: a missing corner without a weight must not count.
             interpolated += np.where(share > 0.0, share * values[corner_row, corner_column % columns], 0.0)
     return np.where(inside_rows & inside_columns, interpolated, np.nan)
 
 
 def _find_between(position: Floats, last: int) -> tuple[NDArray[np.intp], Floats, NDArray[np.bool_]]:
-    """Return for each place the centre before it, the share of the one after it, and whether it is in a cell at all."""
+    """Return each position's preceding centre, the next one's weight, and whether it is inside."""
     nearest = np.rint(position)
     position = np.where(np.abs(position - nearest) < _ROUNDING, nearest, position)
     inside = (position >= -0.5 - _ROUNDING) & (position <= last + 0.5 + _ROUNDING)
@@ -204,29 +214,29 @@ def make_layer(
     system: System = "lonlat",
     description: str = "",
 ) -> Layer:
-    """Return a layer from cells in either order, in the unit that layers of its name are kept in.
+    """Build a layer from cells in either order, in the unit of its name.
 
     Parameters
     ----------
     name
-        Its name in queries; "elevation" is kept in metres.
+        Name in queries; "elevation" is converted to metres.
     x, y
         Centres, evenly spaced, ascending or descending [degree or m], shapes (columns,) and (rows,).
     values
-        Shape (rows, columns), NaN where nothing is known.
+        Shape (rows, columns), NaN if unknown.
     unit
-        Unit of the values; None or "unknown": that in which layers of this name are kept, or unknown.
+        Unit of the values; None or "": the fixed unit of the name, or unknown.
     system
-        What the centres are: lonlat, or metres.
+        Coordinates of the centres: lonlat, or metres.
     description
-        Where it is from.
+        Provenance.
 
     Raises
     ------
     InvalidLayer
         As for `Layer`.
     InvalidUnit
-        The unit is unknown, or does not convert to the one in which layers of this name are kept.
+        The unit is unknown, or does not convert to the fixed unit of the name.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Rasters (GeoTIFF and whatever else GDAL reads) as layers in longitude and latitude."""
+"""Read rasters (GeoTIFF and other GDAL formats) as layers in longitude and latitude."""
 
 import math
 from dataclasses import dataclass
@@ -20,18 +20,21 @@ Floats = NDArray[np.float64]
 
 
 Bounds = tuple[float, float, float, float]
-"""West, south, east, north, or the least x and y, then the greatest."""
+"""West, south, east, north; or least x and y, greatest x and y."""
 
 AROUND: Final = 1
-"""Cells that a part has beyond its bounds, so that between its centres it is there what the whole would be."""
+"""Extra cells around the bounds; they make interpolation in a part equal to that in the whole."""
 _MARGIN: Final = 3
-"""Cells of the source that are read beyond the bounds, so that these have their neighbours in turn."""
+"""Extra source cells read around the bounds, as neighbours for the extra target cells."""
 _BLOCK_CELLS: Final = 500_000
 
 
 @dataclass(frozen=True)
 class RasterFrame:
-    """Where the cells of an image lie: x = a column + b row + c and y = d column + e row + f, from the outer corner."""
+    """Affine frame of an image, from its outer corner.
+
+    x = a column + b row + c, y = d column + e row + f
+    """
 
     transform: tuple[float, float, float, float, float, float]
     """a to f [the system's unit]."""
@@ -39,12 +42,12 @@ class RasterFrame:
     columns: int
 
     def places(self, column: Floats, row: Floats) -> tuple[Floats, Floats]:
-        """Return x and y of places that are counted in cells from the corner."""
+        """Convert positions in cells from the corner to x and y."""
         a, b, c, d, e, f = self.transform
         return a * column + b * row + c, d * column + e * row + f
 
     def cells(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Return column and row of places, counted in cells from the corner; NaN where a place is not finite."""
+        """Convert x and y to column and row from the corner; NaN unless finite."""
         a, b, c, d, e, f = self.transform
         known = np.isfinite(x) & np.isfinite(y)
         across, along = np.where(known, x, np.nan) - c, np.where(known, y, np.nan) - f
@@ -52,13 +55,12 @@ class RasterFrame:
         return (e * across - b * along) / area, (a * along - d * across) / area
 
     def part(self, rows: slice, columns: slice) -> "RasterFrame":
-        """Return the frame of a window."""
         a, b, c, d, e, f = self.transform
         corner = (a * columns.start + b * rows.start + c, d * columns.start + e * rows.start + f)
         return RasterFrame((a, b, corner[0], d, e, corner[1]), rows.stop - rows.start, columns.stop - columns.start)
 
     def window(self, bounds: Bounds, *, margin: int) -> tuple[slice, slice]:
-        """Return rows and columns that touch bounds in the frame's own coordinates; empty where none does."""
+        """Return the rows and columns that touch bounds in the frame's coordinates, or none."""
         least_x, least_y, most_x, most_y = bounds
         x = np.array([least_x, least_x, most_x, most_x])
         y = np.array([least_y, most_y, least_y, most_y])
@@ -75,20 +77,20 @@ def _find_span(positions: Floats, count: int, margin: int) -> slice:
 
 @dataclass(frozen=True)
 class TargetGrid:
-    """Cells in longitude and latitude for the cells of a frame; they begin at multiples of a step.
+    """Cells in longitude and latitude that a frame is resampled to.
 
-    So a part of an image has the same cells as the whole.
+    They begin at multiples of a step, so a part of an image has the same cells as the whole.
     """
 
     rows: slice
-    """Rows and columns of the frame that are needed."""
+    """Source rows and columns that are needed."""
     columns: slice
     steps: tuple[float, float]
-    """Sides of a cell along longitude and latitude [degree]: about those of the source."""
+    """Cell size in longitude and latitude [degree], close to that of the source."""
     first: tuple[int, int]
-    """Steps from 0 to the first cell."""
+    """Index of the first cell, counted in steps from 0 degree."""
     shape: tuple[int, int]
-    """Rows and columns; 0 where the bounds miss the frame."""
+    """Rows and columns; 0 if the bounds miss the frame."""
 
     @property
     def lon(self) -> Floats:
@@ -102,21 +104,21 @@ class TargetGrid:
 
 
 def make_target_grid(frame: RasterFrame, there: pyproj.Transformer, bounds: Bounds | None) -> TargetGrid:
-    """Return the cells that a frame is interpolated onto.
+    """Return the cells that a frame is resampled to.
 
     Parameters
     ----------
     frame
-        Where the source lies.
+        Frame of the source.
     there
-        From longitude and latitude into the source's system.
+        Transformer from longitude and latitude to the source's system.
     bounds
-        Longitudes and latitudes [degree] whose cells are wanted, with `AROUND` more; None: all.
+        Longitudes and latitudes [degree] to cover, plus `AROUND` cells; None: all.
 
     Raises
     ------
     pyproj.exceptions.ProjError
-        The source cannot be placed on the earth.
+        The source has no place on the earth.
     """
     rows, columns = slice(0, frame.rows), slice(0, frame.columns)
     if bounds is not None:
@@ -128,6 +130,7 @@ def make_target_grid(frame: RasterFrame, there: pyproj.Transformer, bounds: Boun
     corner_row = np.array([0.0, 1.0, 0.0, 1.0]) * (rows.stop - rows.start) + rows.start
     x, y = frame.places(corner_column, corner_row)
     edges = float(x.min()), float(y.min()), float(x.max()), float(y.max())
+    # Straight edges become curves, so points along them are transformed as well.
     west, south, east, north = there.transform_bounds(*edges, densify_pts=21, direction="INVERSE", errcheck=True)
     east += 360.0 if east < west else 0.0
     if bounds is not None:
@@ -139,7 +142,10 @@ def make_target_grid(frame: RasterFrame, there: pyproj.Transformer, bounds: Boun
 
 
 def _find_native_steps(frame: RasterFrame, there: pyproj.Transformer) -> tuple[float, float]:
-    """Return the extent of the middle cell in longitude and latitude [degree], however the image is turned."""
+    """Return the extent of the centre cell in longitude and latitude [degree].
+
+    The image may be rotated.
+    """
     column, row = frame.columns / 2 + np.array([0.0, 1.0, 0.0]), frame.rows / 2 + np.array([0.0, 0.0, 1.0])
     lon, lat = there.transform(*frame.places(column, row), direction="INVERSE", errcheck=True)
     across = (lon[1:] - lon[0] + 180.0) % 360.0 - 180.0
@@ -147,36 +153,36 @@ def _find_native_steps(frame: RasterFrame, there: pyproj.Transformer) -> tuple[f
 
 
 def resample(values: Floats, frame: RasterFrame, there: pyproj.Transformer, onto: TargetGrid) -> Floats:
-    """Return values at the centres of a target's cells: bilinear, beside holes those of the nearest cell.
-
-    Every centre is placed exactly: GDAL's own warping places them to an eighth of a cell.
+    """Resample values to the centres of target cells: bilinear, and nearest neighbour beside holes.
 
     Parameters
     ----------
     values
-        Of the frame, NaN where unknown, shape (rows, columns), two or more of each.
+        Values in the frame, NaN if unknown, shape (rows, columns), two or more of each.
     frame, there, onto
-        Where `values` lie, the way from longitude and latitude there, and the cells that are wanted.
+        Frame of the values, transformer from longitude and latitude to it, and the target cells.
 
     Returns
     -------
-    Values, NaN where unknown, shape `onto.shape`.
+    Values, NaN if unknown, shape `onto.shape`.
     """
+    # Every centre is transformed exactly; GDAL's own warping is accurate only to an eighth of a cell.
     resampled, lon, lat = np.empty(onto.shape), onto.lon, onto.lat
+    # Blocks of rows bound the memory of the coordinates.
     step = max(1, _BLOCK_CELLS // max(1, len(lon)))
     for begin in range(0, len(lat), step):
         block = slice(begin, begin + step)
         x, y = there.transform(*np.meshgrid(lon, lat[block]))
         column, row = frame.cells(x.ravel(), y.ravel())
         between = interpolate_bilinear(values, row=row - 0.5, column=column - 0.5)
-        # Beside a hole, such as the sea, a cell keeps what the source has there; else a coast would retreat by a cell.
+        # Beside a hole, such as the sea, the nearest source cell is used; otherwise coasts would retreat by a cell.
         between = np.where(np.isnan(between), _sample_nearest(values, row, column), between)
         resampled[block] = between.reshape(-1, len(lon))
     return resampled
 
 
 def _sample_nearest(values: Floats, row: Floats, column: Floats) -> Floats:
-    """Return what the cell around each place holds, NaN outside all."""
+    """Return the value of the cell around each position, NaN outside."""
     rows, columns = values.shape
     inside = (row >= 0.0) & (row < rows) & (column >= 0.0) & (column < columns)
     at_row, at_column = (np.where(inside, each, 0.0).astype(np.intp) for each in (row, column))
@@ -184,7 +190,7 @@ def _sample_nearest(values: Floats, row: Floats, column: Floats) -> Floats:
 
 
 MAX_CELLS: Final = 100_000_000
-"""Cells of a layer, and of the part of a raster that one is read from: 0.8 GB, of which reading takes three times."""
+"""Maximum cells of a layer, and of the raster window it is read from: 0.8 GB; reading takes three times as much."""
 
 LONLAT: Final = "EPSG:4326"
 _CROP: Final = "crop it with --bounds WEST SOUTH EAST NORTH (bounds=…), for example around the stations"
@@ -200,41 +206,41 @@ def read_raster(
     crs: str | None = None,
     most_cells: int = MAX_CELLS,
 ) -> Layer:
-    """Return a band of a raster as a layer.
+    """Read a band of a raster as a layer.
 
-    A raster in EPSG:4326 is taken cell by cell; another is interpolated bilinearly onto a grid of about its own
-    resolution, beside holes by the nearest cell. What the raster marks as no data is NaN; a scale and an offset that it
-    states are applied. The values are taken as quantities: codes, as of land cover, would be averaged.
+    A raster in EPSG:4326 is copied cell by cell; others are interpolated bilinearly onto a grid of about their own
+    resolution, with the nearest cell beside holes. The raster's no-data value becomes NaN; its scale and offset are
+    applied. Values are treated as quantities: class codes, as of land cover, would be averaged.
 
     Parameters
     ----------
     path
-        The raster.
+        Raster file.
     name
         Name of the layer; "elevation" is converted to metres.
     unit
-        Unit of the values; None: what the raster states.
+        Unit of the values; None: as stated by the raster.
     band
-        Which band, from 1; needed where there are several.
+        Band number from 1; required if there are several.
     bounds
-        West, south, east, north [degree]: only the cells that touch them, and one more around; None: all.
+        West, south, east, north [degree]: only the cells that touch them, plus one around; None: all.
     crs
         Coordinate reference system of a raster that states none, such as "EPSG:2056".
     most_cells
-        Cells above which it is refused.
+        Maximum number of cells.
 
     Raises
     ------
     NotFound
-        There is no such file, or no such band.
+        The file or the band does not exist.
     InvalidLayer
-        No raster, no coordinate reference system, several bands and none chosen, no cell within the bounds, no value.
+        Not a raster, no coordinate reference system, several bands and none given, no cell in the bounds, or no value.
     InvalidUnit
         The unit is unknown, or does not convert.
     TooLarge
-        It has too many cells.
+        The number of cells exceeds `most_cells`.
     """
-    import rasterio  # noqa: PLC0415 - GDAL takes a tenth of a second to load, and only this command needs it
+    import rasterio  # noqa: PLC0415 - GDAL takes 0.1 s to load, and only this command needs it
     from rasterio.errors import RasterioError  # noqa: PLC0415
 
     if not Path(path).exists():
@@ -286,7 +292,7 @@ def _read_system(raster: "DatasetReader", given: str | None) -> "CRS":
         raise InvalidLayer(message)
     try:
         return CRS.from_user_input(given)
-    except ValueError as error:  # CRSError is one
+    except ValueError as error:  # the base class of CRSError
         message = f"unknown coordinate reference system {given!r}: {error}; give one that exists, such as EPSG:2056"
         raise InvalidLayer(message) from error
 
@@ -294,7 +300,7 @@ def _read_system(raster: "DatasetReader", given: str | None) -> "CRS":
 def _read_cells(
     raster: "DatasetReader", band: int, system: "CRS", bounds: Bounds | None, most_cells: int
 ) -> tuple[Floats, Floats, Floats, str]:
-    """Return values, x and y of the centres, and how they came to be."""
+    """Return values, x and y of the centres, and a description of the resampling."""
     whole = RasterFrame(tuple(raster.transform)[:6], raster.height, raster.width)
     a, b, c, d, e, f = whole.transform
     if system.to_epsg() == 4326 and b == d == 0.0 and a > 0.0:

@@ -1,4 +1,4 @@
-"""Perspectives: what a user writes, and the chains of perspectives that it means."""
+"""Query specifications, and the chains of perspectives that they resolve to."""
 
 from hypergrid.perspective.build.build import build
 from hypergrid.perspective.functions import physical as _physical  # noqa: F401 - adds its rows to the tables of functions

@@ -1,1 +1,1 @@
-"""Formulas of the atmosphere: pure functions of arrays, each with its units, its source and where it holds."""
+"""Atmospheric formulas: pure functions of arrays, each with units, source and range of validity."""

@@ -1,7 +1,7 @@
-"""Moisture of the air: the Magnus formula over water, with the coefficients of Alduchov and Eskridge.
+"""Humidity: the Magnus formula over water, with the coefficients of Alduchov and Eskridge.
 
 O. A. Alduchov and R. E. Eskridge (1996), Improved Magnus form approximation of saturation vapor pressure, Journal of
-Applied Meteorology 35, equation 21: within 0.4 % from -40 to 50 degC over water. Below freezing, too, stations report
+Applied Meteorology 35, equation 21: within 0.4 % from -40 to 50 degC over water. Below freezing, stations also report
 relative humidity with respect to water (WMO-No. 8, part I, chapter 4).
 """
 
@@ -15,14 +15,14 @@ Floats = NDArray[np.float64]
 A: Final = 17.625
 B_DEGC: Final = 243.04
 C_KPA: Final = 0.61094
-"""Pressure of saturated vapour at 0 degC [kPa]."""
+"""Saturation vapour pressure at 0 degC [kPa]."""
 
 VAPOUR_J_KG_K: Final = 461.5
 """Gas constant of water vapour [J kg-1 K-1]."""
 LIGHTER: Final = 0.622
-"""Molar mass of water over that of dry air."""
+"""Ratio of the molar masses of water and dry air."""
 KAPPA: Final = 0.2857
-"""Gas constant of dry air over its heat capacity under constant pressure."""
+"""Ratio of the gas constant of dry air to its heat capacity at constant pressure."""
 ZERO_K: Final = 273.15
 """0 degC [K]."""
 
@@ -30,7 +30,7 @@ ZERO_K: Final = 273.15
 def dew_point(humidity_percent: Floats, temperature_degc: Floats) -> Floats:
     """Return the dew point [degC] from relative humidity [%] and air temperature [degC]; shapes broadcast.
 
-    NaN where either is missing, and where the humidity is not above zero: dry air has no dew point.
+    NaN if either is missing, or the humidity is not above zero: dry air has no dew point.
 
     Examples
     --------
@@ -43,26 +43,29 @@ def dew_point(humidity_percent: Floats, temperature_degc: Floats) -> Floats:
 
 
 def relative_humidity(dew_point_degc: Floats, temperature_degc: Floats) -> Floats:
-    """Return the relative humidity [%], at most 100, from dew point and air temperature [degC]; shapes broadcast."""
+    """Return relative humidity [%] from dew point and air temperature [degC].
+
+    At most 100; shapes broadcast.
+    """
     return np.asarray(np.minimum(100.0 * np.exp(_magnus(dew_point_degc) - _magnus(temperature_degc)), 100.0))
 
 
 def saturation_kpa(temperature_degc: Floats) -> Floats:
-    """Return the pressure of saturated water vapour over water [kPa] at a temperature [degC]."""
+    """Return the saturation vapour pressure over water [kPa] at a temperature [degC]."""
     return np.asarray(C_KPA * np.exp(_magnus(temperature_degc)))
 
 
 def vapour_pressure_kpa(temperature_degc: Floats, humidity_percent: Floats) -> Floats:
-    """Return the pressure of water vapour [kPa] from temperature [degC] and relative humidity [%]; shapes broadcast.
+    """Return the vapour pressure [kPa] from temperature [degC] and relative humidity [%]; shapes broadcast.
 
-    Missing where the humidity is below 0, which is no humidity; a sensor's 101 % are taken as saturation.
+    NaN for a humidity below 0; a sensor's 101 % count as saturation.
     """
     share = np.where(humidity_percent >= 0, np.minimum(humidity_percent, 100.0), np.nan) / 100.0
     return np.asarray(saturation_kpa(temperature_degc) * share)
 
 
 def vapour_pressure_deficit(temperature_degc: Floats, humidity_percent: Floats) -> Floats:
-    """Return what the vapour's pressure lacks to saturation [kPa]; arguments as for `vapour_pressure_kpa`.
+    """Return the vapour pressure deficit [kPa]; arguments as for `vapour_pressure_kpa`.
 
     Examples
     --------
@@ -73,7 +76,7 @@ def vapour_pressure_deficit(temperature_degc: Floats, humidity_percent: Floats) 
 
 
 def absolute_humidity(temperature_degc: Floats, humidity_percent: Floats) -> Floats:
-    """Return the mass of vapour in a volume of air [g m-3], by the ideal gas; arguments as for `vapour_pressure_kpa`.
+    """Return absolute humidity [g m-3] of an ideal gas; arguments as for `vapour_pressure_kpa`.
 
     Examples
     --------
@@ -85,9 +88,9 @@ def absolute_humidity(temperature_degc: Floats, humidity_percent: Floats) -> Flo
 
 
 def specific_humidity(temperature_degc: Floats, humidity_percent: Floats, pressure_kpa: Floats) -> Floats:
-    """Return the mass of vapour in a mass of moist air [g kg-1] (WMO-No. 8, part I, annex 4.A).
+    """Return specific humidity [g kg-1] of moist air (WMO-No. 8, part I, annex 4.A).
 
-    Missing where the pressure is not above that of the vapour.
+    NaN if the pressure does not exceed that of the vapour.
 
     Examples
     --------
@@ -100,7 +103,9 @@ def specific_humidity(temperature_degc: Floats, humidity_percent: Floats, pressu
 
 
 def potential_temperature(temperature_degc: Floats, pressure_kpa: Floats) -> Floats:
-    """Return the temperature of dry air brought to 100 kPa [K] (Poisson); missing where the pressure is not above 0.
+    """Return the potential temperature at 100 kPa [K] (Poisson).
+
+    NaN if the pressure is not above 0.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""Where the sun stands, and the irradiance of a clear sky.
+"""Position of the sun, and the irradiance of a clear sky.
 
 The sun's position is the Astronomical Almanac's approximation (J. J. Michalsky 1988, The Astronomical Almanac's
-algorithm for approximate solar position, Solar Energy 40, 227-235), good to 0.01 degree from 1950 to 2050. The clear
-sky is the global irradiance of P. Ineichen and R. Perez (2002, A new airmass independent formulation for the Linke
-turbidity coefficient, Solar Energy 73, 151-157, equation 8) with the air mass of Kasten and Young (1989). It knows the
-elevation of the place and a turbidity, neither the terrain around it nor its horizon.
+algorithm for approximate solar position, Solar Energy 40, 227-235), accurate to 0.01 degree from 1950 to 2050. The
+clear sky is the global irradiance of P. Ineichen and R. Perez (2002, A new airmass independent formulation for the
+Linke turbidity coefficient, Solar Energy 73, 151-157, equation 8) with the air mass of Kasten and Young (1989). Inputs
+are the elevation of the place and a turbidity; the surrounding terrain and the horizon are ignored.
 """
 
 from dataclasses import dataclass
@@ -22,23 +22,23 @@ TURBIDITY: Final = 3.0
 """Linke turbidity of clean continental air; 2 on a cold clear day in the mountains, 5 and more in polluted air."""
 
 J2000_NS: Final = 946_728_000 * 10**9
-"""Noon of 1 January 2000 (UTC)."""
+"""Noon of 1 January 2000 (UTC) [ns since 1970]."""
 
 LONGEST_STEP_S: Final = 900
-"""Step in which the sun is followed through longer time cells [s]."""
+"""Longest step at which the sun is sampled within a time cell [s]."""
 
 MAX_STEPS: Final = 96
-"""Steps at most in one time cell."""
+"""Maximum number of steps in one time cell."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sun:
-    """The sun over the earth at some instants."""
+    """Position and irradiance of the sun at some instants."""
 
     directions: Floats
-    """Unit vectors from the earth to the sun, turning with the earth (x to 0 E, z to the north), shape (times, 3)."""
+    """Unit vectors from the earth to the sun, in earth-fixed axes (x to 0 E, z to the north), shape (times, 3)."""
     irradiance_w_m2: Floats
-    """Outside the atmosphere, on a plane that faces the sun [W m-2], shape (times,)."""
+    """Irradiance outside the atmosphere on a plane facing the sun [W m-2], shape (times,)."""
 
     def sine(self, lon: Floats, lat: Floats) -> Floats:
         """Return the sine of the sun's true elevation at places [degree], shape (times, places)."""
@@ -48,7 +48,7 @@ class Sun:
 
 
 def sun(times_ns: NDArray[np.int64]) -> Sun:
-    """Return the sun at instants (UTC) [ns since 1970], shape (times,).
+    """Return the sun's position and irradiance at instants (UTC) [ns since 1970], shape (times,).
 
     Examples
     --------
@@ -63,7 +63,7 @@ def sun(times_ns: NDArray[np.int64]) -> Sun:
     ecliptic = np.radians(mean_longitude + 1.915 * np.sin(anomaly) + 0.020 * np.sin(2 * anomaly))
     tilt = np.radians(23.439 - 0.0000004 * days)
     sidereal = np.radians(15.0 * (6.697375 + 0.0657098242 * days + hours))
-    # Equatorial coordinates, turned by the sidereal time into those of the earth.
+    # Rotate equatorial coordinates by the sidereal time into earth-fixed ones.
     x, y = np.cos(ecliptic), np.cos(tilt) * np.sin(ecliptic)
     turned = x * np.cos(sidereal) + y * np.sin(sidereal), y * np.cos(sidereal) - x * np.sin(sidereal)
     directions = np.stack([*turned, np.sin(tilt) * np.sin(ecliptic)], axis=1)
@@ -72,16 +72,16 @@ def sun(times_ns: NDArray[np.int64]) -> Sun:
 
 
 def clear_sky(sine: Floats, elevation_m: Floats, irradiance_w_m2: Floats, *, turbidity: float = TURBIDITY) -> Floats:
-    """Return the global irradiance of a clear sky on a level plane [W m-2]; 0 where the sun is below the horizon.
+    """Return clear-sky global irradiance on a level plane [W m-2]; 0 below the horizon.
 
     Parameters
     ----------
     sine
-        Of the sun's elevation, shape (times, places).
+        Sine of the sun's elevation, shape (times, places).
     elevation_m
-        Of the places [m], shape (places,).
+        Elevation of the places [m], shape (places,).
     irradiance_w_m2
-        Outside the atmosphere [W m-2], shape (times,).
+        Irradiance outside the atmosphere [W m-2], shape (times,).
     turbidity
         Linke turbidity.
     """
@@ -103,19 +103,19 @@ def clear_sky_of_cells(
     *,
     turbidity: float,
 ) -> Floats:
-    """Return means of `clear_sky` over time cells [W m-2], shape (time cells, places).
+    """Average `clear_sky` over time cells [W m-2], shape (time cells, places).
 
     Parameters
     ----------
     start_ns, length_ns
-        Starts and length of the cells [ns], shape (time cells,) each, or one length of all; 0 for instants.
+        Starts and lengths of the cells [ns], shape (time cells,) each, or one length for all; 0 for instants.
     lon, lat, elevation_m
-        Of the places [degree, m], shape (places,).
+        Positions of the places [degree, m], shape (places,).
     turbidity
         Linke turbidity.
     """
     lengths = np.broadcast_to(length_ns, start_ns.shape)
-    # By each cell's own length, so that a cell is the same whichever are asked for with it.
+    # Steps depend on the cell's own length only, so its value is independent of the other cells requested.
     steps = np.clip(-(-lengths // (LONGEST_STEP_S * 10**9)), 1, MAX_STEPS)
     means = np.zeros((len(start_ns), len(lon)))
     for count in np.unique(steps).tolist():
@@ -123,26 +123,27 @@ def clear_sky_of_cells(
         whole, rest = np.divmod(lengths[cells], 2 * count)
         total = np.zeros((len(cells), len(lon)))
         for step in range(count):
-            # In two parts, so that years times steps stay whole numbers of 64 bits.
+            # Split in two parts, so that years times steps fit into 64-bit integers.
             now = sun(start_ns[cells] + whole * (2 * step + 1) + rest * (2 * step + 1) // (2 * count))
             total += clear_sky(now.sine(lon, lat), elevation_m, now.irradiance_w_m2, turbidity=turbidity)
         means[cells] = total / count
     return means
 
 
+# Under a low sun the plain index is a ratio of two small numbers, dominated by horizon, tilt and noise. Damping moves
+# the index to 1 there, and the irradiance to that of the clear sky; under a high sun it is negligible.
 DAMPING_W_M2: Final = 30.0
-"""What is added to both sides of a clear-sky index, about a clear sky's irradiance under a sun of 4 degrees [W m-2].
-
-Under a high sun it changes nothing to speak of. Under a low one the plain ratio of two small numbers is mostly horizon,
-tilt and noise; so the index goes to 1 there, and the irradiance to that of the clear sky."""
+"""Added to both sides of a clear-sky index [W m-2]: about the clear-sky irradiance at a solar elevation of 4 degree."""
 
 
 def clear_sky_index(radiation_w_m2: Floats, clear_w_m2: Floats) -> Floats:
-    """Return the damped clear-sky index of a global irradiance."""
     return np.asarray((radiation_w_m2 + DAMPING_W_M2) / (clear_w_m2 + DAMPING_W_M2))
 
 
 def from_clear_sky_index(index: Floats, clear_w_m2: Floats) -> Floats:
-    """Return the irradiance [W m-2] of a damped clear-sky index: 0 at night, never below; NaN where either is."""
+    """Return the irradiance [W m-2] of a damped clear-sky index.
+
+    At least 0, and 0 at night; NaN if either argument is NaN.
+    """
     day = np.maximum(index * (clear_w_m2 + DAMPING_W_M2) - DAMPING_W_M2, 0.0)
     return np.where((clear_w_m2 == 0) & ~np.isnan(index), 0.0, day)

@@ -1,4 +1,4 @@
-"""Still pictures by matplotlib: maps, time series, days by hours, variograms, and the best method's map."""
+"""Still pictures with matplotlib: maps, time series, days by hours, variograms, comparisons."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -32,8 +32,8 @@ _MODULES: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - what a module gives
-    # matplotlib takes a second to load, and a server draws few pictures.
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any attribute of a module
+    # Lazy, because matplotlib takes a second to load, and a server draws few pictures.
     if name not in _MODULES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -1,4 +1,4 @@
-"""The best method's map with its uncertainty beside it, from a comparison of methods at the stations."""
+"""Picture of the best method in a comparison: its map and standard error."""
 
 import textwrap
 from collections.abc import Sequence
@@ -24,49 +24,49 @@ from hypergrid.query import Query, base
 from hypergrid.topology import Grid, grid
 
 ERROR_COLOURS = "magma_r"
-"""Light where the map is sure of itself; perceptually uniform as well."""
+"""Light where the error is small; perceptually uniform."""
 
 CELLS = 300
 """Cells along the longer side of the map."""
 
 NOTE_WIDTH = 140
-"""Letters after which a note below the picture is broken."""
+"""Line width of notes below the picture [characters]."""
 
 MARGIN = 0.04
-"""Share of the stations' extent that the map goes beyond it on every side."""
+"""Margin of the map on every side, as a share of the stations' extent."""
 
 
 @dataclass(frozen=True, eq=False)
 class BestMap:
-    """One time of the best method that knows its uncertainty and can be mapped, and what it was made from."""
+    """One time cell of the best mappable method with a variance, and its inputs."""
 
     dataset: xr.Dataset
-    """Its value and variance on a grid, one time."""
+    """Value and variance on a grid, one time."""
     values: xr.DataArray
-    """What the stations reported, shape (series,), with their coordinates."""
+    """Values at the stations, shape (series,), with their coordinates."""
     best_method: Comparison
     rank: int
-    """Its place in the comparison, 1 for the least error of all."""
+    """Rank in the comparison, 1 for the smallest error of all."""
     comparisons: int
-    """How many methods could be compared."""
+    """Number of methods that could be compared."""
 
 
 def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, time: str | None = None) -> BestMap:
-    """Compute one time of the best method that knows its uncertainty.
+    """Compute one time cell with the best method that estimates its variance.
 
     Parameters
     ----------
     data
-        What was compared: a query, of which the steps at the stations count, or an array.
+        Subject of the comparison: a query, of which the steps at the stations are used, or an array.
     compared
         The comparison, best first.
     time
-        Instant of the time cell; the middle one of those with the most values where absent.
+        Instant of the time cell; if absent, the middle one of those with the most values.
 
     Raises
     ------
     InvalidQuery
-        No method that could be used knows its uncertainty, or the time is none that there is.
+        No usable method estimates its variance, or the time cell does not exist.
     """
     ranked = [each for each in compared if each.validation is not None]
     known = [each for each in ranked if each.validation is not None and each.validation.variance is not None]
@@ -91,14 +91,14 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
         try:
             return BestMap(asked.compute(), slice_values[0], chosen, ranked.index(chosen) + 1, len(ranked))
         except (InvalidQuery, NotFound) as error:
-            # Stations know their elevation where a grid may not: the next best can do without.
+            # A grid may lack the elevation that stations have; the next method may not need it.
             refused = refused or f"{chosen.label}: {error}"
     message = f"none of the methods that know their uncertainty can be mapped: {refused}"
     raise InvalidQuery(message)
 
 
 def _layers(query: Query) -> dict[str, Layer]:
-    """Return the terrain where a query's readings come from, if there is one."""
+    """Return the elevation layer of a query's base source, if there is one."""
     operator = query.surface().perspective.list_bases()[0].operator
     if isinstance(operator, Base):
         with suppress(NotFound):
@@ -107,7 +107,7 @@ def _layers(query: Query) -> dict[str, Layer]:
 
 
 def plot_comparison(best: BestMap) -> Figure:
-    """Draw the map with the stations' own values on it, and beside it the standard error of each cell."""
+    """Draw the map with the stations' values, and the standard error of each cell."""
     value = best.dataset["value"][0]
     error = np.sqrt(best.dataset["variance"][0].to_numpy())
     lonlat = "lon" in best.dataset.dims
@@ -161,7 +161,7 @@ def _draw_panel(
 def _draw_contours(
     axes: Axes, edges: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]], values: np.ndarray[Any, Any]
 ) -> None:
-    """Draw lines of equal value, so that the map reads without its colours."""
+    """Draw contour lines, which keep the map readable without colours."""
     if np.ptp(values[np.isfinite(values)]) == 0:
         return
     centres = [(edge[:-1] + edge[1:]) / 2 for edge in edges]
@@ -171,7 +171,7 @@ def _draw_contours(
 
 
 def _format_footnote(best: BestMap, unit: str) -> str:
-    """Return the lines below: by which test the method was chosen, and how honest its error was in it."""
+    """Describe how the method was chosen, and its error and coverage in that test."""
     score = best.best_method.common
     if score is None:
         return ""
@@ -194,7 +194,6 @@ def _length_scale(model: Variogram) -> tuple[float, str]:
 
 
 def _parameters(chosen: Comparison) -> dict[str, Any]:
-    """Return a method's parameters as a query writes them."""
     if chosen.validation is None:
         return {}
     return dict(chosen.validation.to_json()["parameters"][0])
@@ -220,7 +219,7 @@ def _make_grid_around(values: xr.DataArray) -> Grid:
     has_value = np.isfinite(values.to_numpy()).any(axis=0)
     x, y = (values[key].to_numpy()[has_value] for key in (("lon", "lat") if lonlat else ("x", "y")))
     x, y = x[np.isfinite(x)], y[np.isfinite(y)]
-    # A degree of longitude is shorter: the side that is longer on the ground gets the cells.
+    # A degree of longitude is shorter than one of latitude: the side that is longer on the ground gets the cells.
     wide, tall = np.ptp(x), np.ptp(y)
     step = max(wide * (np.cos(np.radians(y.mean())) if lonlat else 1.0), tall) * (1 + 2 * MARGIN) / CELLS
     step = float(f"{step:.2g}")

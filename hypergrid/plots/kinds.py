@@ -1,6 +1,6 @@
-"""A result as a picture: the kind follows from what the result is, or is named.
+"""Pictures of results; the kind is named, or inferred from the result.
 
-matplotlib's object interface only: no global state, so that a server's threads can draw.
+Only matplotlib's object interface is used: without global state, the threads of a server can draw.
 """
 
 import io
@@ -23,14 +23,13 @@ from hypergrid.plots.labels import count_levels, describe_level, is_map, place_n
 
 
 class Picture(Figure):
-    """Drawn in memory: it opens no window, and no list of open figures keeps it."""
+    """Figure in memory, without a window, and unknown to pyplot's list of open figures."""
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - those of a figure
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - options of a figure
         super().__init__(**options)
         FigureCanvasAgg(self)
 
     def png(self) -> bytes:
-        """Return it as a file."""
         buffer = io.BytesIO()
         self.savefig(buffer, format="png")
         return buffer.getvalue()
@@ -41,23 +40,23 @@ class Picture(Figure):
 Draw = Callable[[Figure, Axes, xr.Dataset, Sequence[Station]], str]
 
 KINDS: Registry[Draw] = Registry("kind of picture")
-"""Kinds of pictures by name; each draws, and returns its title."""
+"""Drawing functions by name; each returns the title."""
 
 HALO = (withStroke(linewidth=1.6, foreground="white"),)
-"""What keeps a label readable on any colour."""
+"""White outline that keeps labels readable on any colour."""
 
 FIELD_COLOURS = "viridis"
 """Perceptually uniform, and readable without colour vision."""
 
 
 LINE_COLOURS = tuple(f"C{number}" for number in range(10))
-"""Of one line after the other; where they come again, another of the looks goes with them."""
+"""Colours of successive lines; when they repeat, the next line style is used."""
 
 LINE_STYLES = (("-", "o"), ("--", "s"), (":", "^"))
-"""Dashes of lines, and marks of single values."""
+"""Dashes of lines, and markers of single values."""
 
 MAX_NAMED = len(LINE_COLOURS) * len(LINE_STYLES)
-"""Lines that can be told apart, and are named in a legend."""
+"""Maximum number of distinguishable lines, and of names in a legend."""
 
 
 def plot(
@@ -74,22 +73,22 @@ def plot(
     Parameters
     ----------
     dataset
-        What a query computed.
+        Result of a query.
     kind
-        "map", "day_by_hour" or "lines"; chosen by the result's dimensions where absent.
+        "map", "day_by_hour" or "lines"; inferred from the result's dimensions if absent.
     time
-        Which time cell of a map, counted from 0.
+        Index of the time cell of a map, from 0.
     level
-        Which level of a map of a grid with z, counted from 0, the lowest; the title says it.
+        Index of the level of a map on a grid with z, from 0, the lowest; the title names it.
     stations
         Stations to mark on a map.
     title
-        In place of the one made from the result.
+        Replaces the title made from the result.
 
     Raises
     ------
     InvalidQuery
-        The result has no value to draw, or no such time cell or level.
+        The result has no value to draw, or the time cell or level does not exist.
     """
     if not isinstance(dataset, xr.Dataset) or "value" not in dataset:
         got = (
@@ -116,28 +115,28 @@ def plot(
         drawn, where = drawn.isel(z=level), f", {describe_level(dataset, level)}"
     made = chosen(figure, axes, drawn, stations)
     axes.set_title(f"{title or made}{where}\n{_format_period(drawn)}", fontsize=10, loc="left")
-    # A strip at the bottom, which the layout keeps out of, says how the picture was made.
+    # The layout keeps clear of a strip at the bottom, which names the source of the picture.
     figure.text(0.99, 0.008, _format_source(dataset), fontsize=6.5, color="0.35", ha="right", va="bottom")
     return figure
 
 
 def picture_bytes(dataset: xr.Dataset, *, time: int = 0, level: int = 0) -> bytes:
-    """Return the result's picture as PNG: of a map one time cell, on one level, each counted from 0."""
+    """Draw a result as PNG; of a map one time cell and level, counted from 0."""
     return plot(dataset, time=time, level=level).png()
 
 
 def _figure_size(dataset: xr.Dataset) -> tuple[float, float]:
-    """Return the size of the picture [inch]: that of a map follows the shape of its region."""
+    """Return the size of the picture [inch]; a map's follows the shape of its region."""
     if not is_map(dataset):
         return 7.2, 5.6
     y, x = (dataset[f"{name}_bounds"].to_numpy() for name in dataset["value"].dims[-2:])
+    # A degree of longitude shrinks with the cosine of the latitude.
     stretch = 1 / np.cos(np.radians(y.mean())) if "lat" in dataset.dims else 1.0
     ratio = float((x.max() - x.min()) / ((y.max() - y.min()) * stretch))
     return float(np.clip(4.4 * ratio + 2.2, 4.5, 10.0)), 5.6
 
 
 def _name_places(dataset: xr.Dataset) -> str:
-    """Return what the places of a result are."""
     if is_map(dataset):
         return "cells"
     return next(
@@ -153,7 +152,7 @@ def _kind(dataset: xr.Dataset) -> str:
 
 
 def _time_dimension(dataset: xr.Dataset) -> str:
-    """Return the dimension of the time cells: time, or for cells that come again hour_of_day, …."""
+    """Return the dimension of the time cells: "time", or for example "hour_of_day"."""
     return str(dataset["time"].dims[0])
 
 
@@ -180,7 +179,7 @@ def _format_period(dataset: xr.Dataset) -> str:
     bounds = dataset["time_bounds"].to_numpy() if "time_bounds" in dataset else None
     if "climatology_bounds" in dataset:
         along = _time_dimension(dataset)
-        # A cell without a block of time in the window has bounds of no length.
+        # A recurring cell without a block of time in the window has bounds of zero length.
         held = dataset["climatology_bounds"].to_numpy()
         numbers = dataset[along].to_numpy()
         period_name = f"{along.replace('_', ' ')} {numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
@@ -244,7 +243,7 @@ def _draw_stations(
     axes.plot(lon, lat, "o", label="station", **look)
     for station, position in zip(inside, zip(lon, lat, strict=True), strict=True):
         axes.annotate(station.id, position, (3, 3), textcoords="offset points", fontsize=6, path_effects=HALO)
-    # Beside the map: a station may lie in any corner.
+    # Outside the map, because stations can be in any corner.
     figure.legend(loc="outside upper right", fontsize=7, frameon=False)
 
 
@@ -285,7 +284,7 @@ def _lines(figure: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station
         look["marker"] = marker if len(values) < 3 else None
         axes.plot(dataset[along].to_numpy(), values[:, column], linewidth=0.9, label=label, **look)
     if is_named:
-        # Beside the curves, never on them.
+        # Outside the axes, so that it never covers the curves.
         figure.legend(loc="outside right upper", fontsize=7)
     axes.set_ylabel(_label(dataset))
     axes.grid(visible=True, alpha=0.3)

@@ -1,4 +1,4 @@
-"""What the parts of a result are called: its places, levels and bands; loads no matplotlib."""
+"""Labels for the parts of a result: places, levels and bands; does not load matplotlib."""
 
 import re
 
@@ -11,24 +11,23 @@ def is_map(dataset: xr.Dataset) -> bool:
 
 
 def count_levels(dataset: xr.Dataset) -> int:
-    """Return on how many levels a map is; 1 where there are none."""
+    """Return the number of levels of a map; 1 without a z axis."""
     return dataset.sizes["z"] if is_map(dataset) and "z" in dataset.dims else 1
 
 
 def describe_bands(dataset: xr.Dataset) -> list[str]:
-    """Return the cells along height in words."""
     return [f"{low:.7g} to {high:.7g} m" for low, high in dataset["z_bounds"].to_numpy()]
 
 
 def describe_level(dataset: xr.Dataset, level: int) -> str:
-    """Return which level a map shows: the height of its estimates, or what it is made of."""
+    """Describe a level: the height of its estimates, or the bounds that it aggregates."""
     made = describe_bands(dataset)[level]
     is_made_of_levels = re.search(r"(^| )z: (?!point|area: point)", str(dataset["value"].attrs.get("cell_methods", "")))
     return made if is_made_of_levels else f"at {float(dataset['z'][level]):.7g} m (level {made})"
 
 
 def place_names(dataset: xr.Dataset) -> list[str]:
-    """Return the names of the places of a result that is no map: stations, zones, points, or bands of elevation."""
+    """Return the names of a result's stations, zones, points, or elevation bands."""
     if "point" in dataset.dims:
         x, y = ("lon", "lat") if "lon" in dataset.coords else ("x", "y")
         at = [
@@ -42,7 +41,7 @@ def place_names(dataset: xr.Dataset) -> list[str]:
 
 
 def part_shown(dataset: xr.Dataset) -> str:
-    """Return which part of a result `picture_bytes` shows, in words; empty where all is there."""
+    """Describe the part of a result that `picture_bytes` draws; empty if it draws everything."""
     if not is_map(dataset):
         return ""
     kinds = (("first", "time cells", len(dataset["value"])), ("lowest", "levels", count_levels(dataset)))

@@ -1,4 +1,4 @@
-"""A fitted variogram as a picture: the bins with their pairs, the model, and what speaks against it."""
+"""Picture of a fitted variogram: bins with their pairs, the model, and warnings."""
 
 import textwrap
 from typing import Literal
@@ -13,23 +13,23 @@ from hypergrid.interpolation.variograms.variogram import Variogram
 from hypergrid.plots.kinds import HALO, Picture
 
 MODEL_COLOUR, BINS_COLOUR, DOUBT_COLOUR = "#0072B2", "0.25", "#A03C00"
-"""Okabe and Ito's blue, a grey, and a dark vermilion: told apart without colour vision."""
+"""Okabe and Ito's blue, a grey, and a dark vermilion: distinguishable without colour vision."""
 
 MAX_LABELLED = 20
-"""Bins up to which each is labelled with its pairs; more would run into one another."""
+"""Number of bins up to which each is labelled with its pairs; more labels would overlap."""
 
 
 def plot_variogram(fit: VariogramFit, *, unit: str = "", title: str | None = None) -> Figure:
-    """Draw a fit.
+    """Draw a variogram fit.
 
     Parameters
     ----------
     fit
-        The fit; where it is poor, the reasons stand below the picture.
+        The fit; the reasons for a poor one are printed below the picture.
     unit
-        Unit of the variable; the axis has its square.
+        Unit of the variable; the axis shows its square.
     title
-        In place of the one made from the model.
+        Replaces the title made from the model.
     """
     doubt = textwrap.wrap(fit.warning, 105)
     strip = 0.03 + 0.035 * len(doubt)
@@ -61,14 +61,14 @@ def _find_top(fit: VariogramFit) -> float:
 
 
 def _free_corner(fit: VariogramFit) -> Literal["lower right", "upper left"]:
-    """Return where no bin lies below the legend; matplotlib's own choice overlooks them."""
+    """Return the corner without a bin below the legend; matplotlib's own choice ignores the bins."""
     right = fit.bins.semivariance[fit.bins.distance_m > fit.bins.cutoff_m / 2]
     return "lower right" if float(right.min(initial=np.inf)) > 0.28 * _find_top(fit) else "upper left"
 
 
 def _draw_bins(axes: Axes, fit: VariogramFit, per: float) -> None:
     bins = fit.bins
-    # The area says how many pairs; a floor keeps the few visible.
+    # The area shows the number of pairs; a minimum keeps small bins visible.
     areas = 12 + 110 * bins.pairs / bins.pairs.max()
     axes.scatter(
         bins.distance_m / per, bins.semivariance, s=areas, facecolor="white", edgecolor=BINS_COLOUR, zorder=3,
@@ -93,7 +93,7 @@ def _format_pairs(pairs: int) -> str:
 
 def _draw_model(axes: Axes, fit: VariogramFit, per: float, length: str) -> None:
     model, bins = fit.variogram, fit.bins
-    # A nugget begins above distance zero, where the semivariance itself is nothing.
+    # A nugget begins above distance zero, where the semivariance itself is 0.
     distance = np.linspace(bins.cutoff_m / 1e4, bins.cutoff_m * 1.03, 400)
     name = " + ".join(term.model for term in model.structures)
     axes.plot(distance / per, model.semivariance(distance), color=MODEL_COLOUR, linewidth=1.8, label=name)
@@ -105,7 +105,7 @@ def _draw_model(axes: Axes, fit: VariogramFit, per: float, length: str) -> None:
 
 
 def describe_model(model: Variogram, per: float, length: str) -> str:
-    """Return a variogram in words, its ranges in units of `length`, each of `per` metres."""
+    """Describe a variogram, with ranges in units of `length`, each of `per` metres."""
     terms = [f"nugget {model.nugget:.3g}"]
     for term in model.structures:
         if not term.psill:

@@ -1,4 +1,4 @@
-"""Rewriting: pure functions from surface to surface, one a file, each exact under a stated condition."""
+"""Query rewriting: pure functions from surface to surface, each exact under a stated condition."""
 
 from hypergrid.rewrite.rules import RULES, FiredRule, RewriteResult, Rule, rewrite
 

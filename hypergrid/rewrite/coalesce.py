@@ -1,6 +1,6 @@
 """Coalesce adjacent converts into one pass over the cells (thesis 5.7.1).
 
-Exact always: the functions run on the same values in the same order.
+Always exact: the same functions run on the same values in the same order.
 """
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ from hypergrid.perspective.tree.perspective import Perspective, Surface
 
 
 def coalesce(surface: Surface) -> tuple[Surface, str]:
-    """Return the surface with every run of converts as one convert.
+    """Merge each run of adjacent converts into one convert.
 
     ::
 

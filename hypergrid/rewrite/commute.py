@@ -1,9 +1,9 @@
 """Commute linear steps: a mean of interpolated slices is the interpolated mean of the stations.
 
-Exact where the interpolation is one linear map of the values of all stations in every slice, gaps filled by kriging
-(kriging with a variogram that is given or fitted once, from all stations, whichever of them report), and the aggregate
-is a mean or a sum over time alone. Of a known mean (simple kriging) the sum would have to hold it once a slice: there
-only means commute.
+Exact if the interpolation is one linear map of the values of all stations in every slice, with gaps filled by kriging
+(kriging from all stations, reporting or not, with a variogram that is given or fitted once), and the aggregate is a
+mean or a sum over time alone. With a known mean (simple kriging) a sum would have to contain that mean once per slice,
+so only means commute.
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ from hypergrid.perspective.tree.perspective import Perspective, Surface
 
 
 def commute(surface: Surface) -> tuple[Surface, str]:
-    """Return the surface whose linear aggregates over time are taken at the stations.
+    """Move linear aggregates over time below the interpolation, to the stations.
 
     ::
 
@@ -39,7 +39,7 @@ def _commute_node(node: Perspective, notes: list[str]) -> Perspective:
 
 
 def is_commutative(node: Perspective) -> bool:
-    """Return whether an aggregate commutes with the interpolation that it is of."""
+    """Return whether an aggregate commutes with the interpolation below it."""
     operator = node.operator
     if not isinstance(operator, Aggregate) or not operator.row.linear or operator.dimensions != ("time",):
         return False

@@ -1,6 +1,6 @@
 """Drop converts that change nothing.
 
-Exact always: a factor of one without an offset returns each value as it is, missing ones included.
+Always exact: a factor of one without an offset returns each value unchanged, missing values included.
 """
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ from hypergrid.perspective.tree.perspective import Perspective, Surface
 
 
 def drop_idle(surface: Surface) -> tuple[Surface, str]:
-    """Return the surface without steps that give back what they are given.
+    """Remove the steps that return their input unchanged.
 
     ::
 

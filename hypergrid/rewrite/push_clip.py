@@ -1,9 +1,9 @@
-"""Push the clip down: compute only the cells that it selects, and read only what they need.
+"""Push the clip down: compute only its cells, and read only their inputs.
 
-Exact where nothing is learnt from all slices: a cell's value depends on the source cells that cover it, and those are
-kept; a climatology that it is compared with is of all its readings still. A variogram that is fitted
-(`variogram="fit"`), or a correlation in time that is not given, is of the slices that are computed, which are those of
-the clip: with it a clip in time asks for another surface, whose notes say what was fitted to how many slices.
+Exact if nothing is learned from all slices: a cell's value depends on the source cells that cover it, and those are
+kept; a climatology that it is compared with still uses all its readings. A fitted variogram (`variogram="fit"`) and an
+estimated correlation in time are learned from the computed slices, which are those of the clip: with them, a clip in
+time asks for a different surface, whose notes say what was fitted to how many slices.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ from hypergrid.topology import Instants, blocks_of
 
 
 def push_clip(surface: Surface) -> tuple[Surface, str]:
-    """Return the surface of the selected cells, without a clip.
+    """Restrict the surface to the cells that its clip selects, and drop the clip.
 
     ::
 
@@ -39,12 +39,12 @@ def push_clip(surface: Surface) -> tuple[Surface, str]:
 
 
 def _count_cells_read(node: Perspective) -> int:
-    """Return how many cells of its bases are read; a base of two branches is read once, one of two windows twice."""
+    """Count the base cells to read; each distinct base counts once."""
     return sum(item.topology.count for item in node.list_bases())
 
 
 def _find_widest(node: Perspective) -> dict[str, Perspective]:
-    """Return by source the base whose window is the longest."""
+    """Map each source to its base with the longest window."""
     widest: dict[str, Perspective] = {}
     for item in node.list_bases():
         known = widest.setdefault(_make_source_key(item), item)
@@ -57,11 +57,9 @@ def _find_widest(node: Perspective) -> dict[str, Perspective]:
 
 
 def _share_bases(node: Perspective, widest: dict[str, Perspective]) -> Perspective:
-    """Return the perspective in which a branch takes the base that another one reads anyway, so that it is read once.
-
-    An aggregate takes the values in its cells, whichever others there are. So only where its cells lie within its own
-    base: a cell that a clip cuts would take what lies beyond.
-    """
+    """Let branches share the widest base of their source, which is then read only once."""
+    # An aggregate takes all values that its cells cover. Only a cell that lies within its own base keeps its value:
+    # a cell that the clip cuts would also take the values beyond the cut.
     if _holds_cells(node, widest) and _is_base(node.source):
         sources: tuple[Perspective, ...] = (_widen_base(node.source, widest),)
     else:
@@ -71,7 +69,7 @@ def _share_bases(node: Perspective, widest: dict[str, Perspective]) -> Perspecti
 
 
 def _holds_cells(node: Perspective, widest: dict[str, Perspective]) -> bool:
-    """Return whether a step is an aggregate over time whose cells hold no more of the widest base than of its own."""
+    """Return whether a step aggregates time in cells that gain nothing from the widest base."""
     operator, time = node.operator, node.topology.time
     if not isinstance(operator, Aggregate) or "time" not in operator.dimensions:
         return False
@@ -79,18 +77,19 @@ def _holds_cells(node: Perspective, widest: dict[str, Perspective]) -> bool:
         return False
     (starts, ends), base = blocks_of(time), node.list_bases()[0]
     if has_intervals(base.topology.time, base.topology.space):
-        # Their cells take values by the starts of their intervals, which instants do not tell.
+        # Such cells select values by the start of their interval, which the instants do not contain.
         return False
     own, wide = base.topology.time, widest[_make_source_key(base)].topology.time
     if isinstance(own, Instants) and isinstance(wide, Instants):
         here_ns, there_ns = (np.searchsorted(axis.times_ns, np.stack([starts, ends])) for axis in (own, wide))
+        # Equal numbers of instants per cell: the cells gain nothing from the widest base.
         return bool(np.array_equal(np.diff(here_ns, axis=0), np.diff(there_ns, axis=0)))
     window = _base_window(base)
     return bool(starts.min() >= window.start_ns and ends.max() <= window.stop_ns)
 
 
 def _widen_base(node: Perspective, widest: dict[str, Perspective]) -> Perspective:
-    """Return a base, or converts of one, with all that the widest base has where that holds what it has."""
+    """Replace a base, below converts or not, by the widest one covering it."""
     if isinstance(node.operator, Base):
         wider = widest[_make_source_key(node)]
         return wider if _base_window(wider).intersect(_base_window(node)) == _base_window(node) else node

@@ -1,10 +1,11 @@
-"""Push the wanted stations down: what nothing above uses is not read.
+"""Push the station selection down: do not read series that no step above uses.
 
-Exact always: below an interpolation every step makes the values of a series of that series alone, so that the others
-keep theirs. Used is of a merge on common stations what all its sources have, and of an interpolation what is in reach
-of one of its cells (`perspective/placing.py`): stations near enough to the step's grid and, where only those within a
-radius are taken and nothing is learned from others, within the radius of the cells that the clip leaves. The nearest
-neighbours alone tell nothing before the values are known: where one does not report, the next takes its place.
+Always exact: below an interpolation every step computes the values of a series from that series alone, so the other
+series keep theirs. A merge on common stations uses the stations that all its sources have. An interpolation uses the
+stations in reach of one of its cells (`perspective/build/station_projection.py`): those near enough to the step's grid
+and, if only those within a radius are used and nothing is learned from the others, within that radius of the cells
+that the clip leaves. A limit to the nearest neighbours excludes no station before the values are known: if one does
+not report, the next nearest takes its place.
 """
 
 from dataclasses import replace
@@ -22,7 +23,7 @@ Mask = NDArray[np.bool_]
 
 
 def push_stations(surface: Surface) -> tuple[Surface, str]:
-    """Return the surface whose bases read only the series that are used.
+    """Restrict the bases of a surface to the series that are used.
 
     ::
 
@@ -42,7 +43,7 @@ def push_stations(surface: Surface) -> tuple[Surface, str]:
 
 
 def _restrict_base(node: Perspective, operator: Base, wanted: Mask, notes: list[str]) -> Perspective:
-    # Where none is used, all are: that there is nothing is then said in the words of the step that finds it.
+    # If no series is used, keep all: the step that finds no stations then reports it in its own words.
     if wanted.all() or not wanted.any():
         return node
     name = operator.source.variable.name
@@ -52,9 +53,9 @@ def _restrict_base(node: Perspective, operator: Base, wanted: Mask, notes: list[
 
 
 def _find_wanted(surface: Perspective) -> dict[str, Mask]:
-    """Return by token which series of each perspective at stations are used by any step above it."""
+    """Map the token of each perspective at stations to its used series."""
     masks: dict[str, Mask] = {}
-    # What is derived comes before its sources: all that asks for a perspective is known when its turn comes.
+    # Consumers precede their sources in this order, so the mask of a perspective is complete when it is visited.
     for node in reversed(surface.list_chain()):
         space = node.topology.space
         own = masks.setdefault(node.token, np.ones(space.count, dtype=bool)) if _is_at_stations(node) else None
@@ -70,7 +71,7 @@ def _is_at_stations(node: Perspective) -> bool:
 
 
 def _mask_source(node: Perspective, own: Mask | None, axis: SeriesAxis) -> Mask:
-    """Return which series of a source a step uses, given which of its own are."""
+    """Mask the series of a source that a step uses for its own used series."""
     operator, space = node.operator, node.topology.space
     if isinstance(operator, Interpolate) and isinstance(space, Grid | Points):
         return mask_in_reach(axis, space, operator)

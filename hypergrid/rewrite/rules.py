@@ -1,4 +1,4 @@
-"""The rewrite rules, in order, and the loop that applies them."""
+"""Rewrite rules in order of application, and the loop that applies them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,16 +11,17 @@ from hypergrid.rewrite.push_clip import push_clip
 from hypergrid.rewrite.push_stations import push_stations
 
 Rule = Callable[[Surface], tuple[Surface, str]]
-"""From a surface to an equal one, and why that may be done and is worth it; empty where nothing changed."""
+"""Maps a surface to an equal one and the reason for the change; the reason is empty if nothing changed."""
 
+# The clip comes first, while every perspective still has its own step; then the stations that it leaves. Fewer steps
+# follow, then their order.
 RULES: tuple[Rule, ...] = (push_clip, push_stations, drop_idle, coalesce, commute)
-"""The clip first, while every perspective still has its own step, and the stations that it leaves; then fewer steps,
-then their order."""
+"""The rewrite rules, in order of application."""
 
 
 @dataclass(frozen=True)
 class FiredRule:
-    """A rule that changed a surface."""
+    """A rule that changed a surface, and why."""
 
     rule: str
     why: str
@@ -28,14 +29,14 @@ class FiredRule:
 
 @dataclass(frozen=True, eq=False)
 class RewriteResult:
-    """A surface, and which rules changed it."""
+    """A surface after rewriting, and the rules that changed it."""
 
     surface: Surface
     fired: tuple[FiredRule, ...]
 
 
 def rewrite(surface: Surface, rules: tuple[Rule, ...] = RULES) -> RewriteResult:
-    """Return the surface after every rule; the cells that it holds and their values are the same."""
+    """Apply every rule in turn; cells and values of the surface stay the same."""
     fired = []
     for rule in rules:
         changed, why = rule(surface)

@@ -1,4 +1,4 @@
-"""Topologies: axes and their products; which cells exist, which cells cover which."""
+"""Topologies: axes, their products, and which cells cover which."""
 
 from hypergrid.topology.axes import PER_UNIT, Instants, Regular, align_axis, quanta, usual_spacing_ns
 from hypergrid.topology.bands import Bands

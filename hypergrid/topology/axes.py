@@ -1,8 +1,7 @@
-"""Axes: the cells along one dimension, exact in integers of a quantum.
+"""Axes: the cells along one dimension, in exact integer quanta.
 
-Time counts nanoseconds, longitude and latitude count 1e-6 arc-seconds, projected coordinates and heights count
-millimetres, so that two axes agree on a corner without rounding. A cell is identified by its lower corner and is
-half-open.
+Time is in nanoseconds, longitude and latitude in 1e-6 arc-seconds, projected coordinates and heights in millimetres. A
+cell is half-open and identified by its lower corner.
 """
 
 import re
@@ -15,25 +14,26 @@ from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
 
+# Integer quanta let two axes agree on a corner without rounding.
 Quantum = Literal["ns", "uas", "mm"]
 
 PER_UNIT: Final[dict[str, int]] = {"ns": 1, "uas": 3_600_000_000, "mm": 1_000}
-"""Quanta in one unit of the coordinate that a user sees: ns, degree, metre."""
+"""Quanta per user-facing unit: ns, degree, metre."""
 
 
 LARGEST: Final = 2**62
-"""Corners lie below this [quantum], so that they and their differences are whole numbers of 64 bits."""
+"""Exclusive upper bound of corners [quantum]; corners and their differences fit into int64."""
 
 
 MAX_LISTED: Final = 2**27
-"""Cells of an axis that are listed: a gigabyte of corners. Four years of seconds, or 37 degrees of arc-milliseconds."""
+"""Maximum number of cells to list, 1 GB of corners: four years of seconds, or 37 degrees of arc-milliseconds."""
 
 
 @dataclass(frozen=True)
 class Regular:
-    """Cells at whole multiples of a step from an origin.
+    """Cells at multiples of a step from an origin.
 
-    `length > step` makes cells that overlap (sliding windows), `length < step` leaves gaps, equal ones touch.
+    `length > step` gives overlapping cells (sliding windows), `length < step` leaves gaps, equal values touch.
 
     Raises
     ------
@@ -48,11 +48,10 @@ class Regular:
     origin: int
     """Corner of the first cell [quantum]."""
     step: int
-    """From corner to corner [quantum]."""
+    """Distance between corners [quantum]."""
     count: int
-    """How many cells."""
     length: int
-    """From a cell's corner to its end [quantum]."""
+    """Cell length [quantum]."""
     quantum: Quantum = "ns"
 
     def __post_init__(self) -> None:
@@ -60,6 +59,7 @@ class Regular:
             if getattr(self, what) <= 0:
                 message = f"axis {self.name!r} needs a {what} above zero; got {getattr(self, what)}"
                 raise InvalidQuery(message)
+        # Python integers do not overflow, unlike the int64 arrays made from them.
         if max(abs(self.origin), abs(self.stop), self.step, self.length) >= LARGEST:
             message = f"axis {self.name!r} reaches beyond what can be counted; use fewer or smaller cells nearer to 0"
             raise InvalidQuery(message)
@@ -71,7 +71,7 @@ class Regular:
         Raises
         ------
         TooLarge
-            There are more than `MAX_LISTED`; whoever needs but some of them restricts the axis first.
+            There are more than `MAX_LISTED`; restrict the axis first.
         """
         if self.count > MAX_LISTED:
             label, remedy = f"axis {self.name!r}", "use longer steps, or a shorter extent"
@@ -94,13 +94,13 @@ class Regular:
         return np.stack([self.corners, self.corners + self.length], axis=1) / PER_UNIT[self.quantum]
 
     def part(self, first: int, stop: int) -> "Regular":
-        """Return the axis of cells first to stop (not included)."""
+        """Return the cells from `first` up to, not including, `stop`."""
         return replace(self, origin=self.origin + first * self.step, count=stop - first)
 
 
 @dataclass(frozen=True, eq=False)
 class Instants:
-    """Cells that are instants, in increasing order: the time axis of readings that share a clock."""
+    """Increasing instants as cells: the time axis of readings with a common clock."""
 
     token_name: ClassVar[str] = "Instants"
 
@@ -108,7 +108,7 @@ class Instants:
     times_ns: NDArray[np.int64]
     """Strictly increasing instants [ns since 1970 UTC], shape (count,)."""
     interval_ns: int = 0
-    """How far apart they usually lie [ns]; 0 where they do not agree on it."""
+    """Usual spacing [ns]; 0 if the spacings disagree."""
 
     def __post_init__(self) -> None:
         if not len(self.times_ns) or np.any(np.diff(self.times_ns) <= 0):
@@ -117,38 +117,38 @@ class Instants:
 
     @property
     def count(self) -> int:
-        """How many instants."""
         return len(self.times_ns)
 
     @property
     def corners(self) -> NDArray[np.int64]:
-        """The instants [ns since 1970 UTC], shape (count,)."""
+        """Instants [ns since 1970 UTC], shape (count,)."""
         return self.times_ns
 
     @property
     def origin(self) -> int:
-        """The first instant [ns since 1970 UTC]."""
+        """First instant [ns since 1970 UTC]."""
         return int(self.times_ns[0])
 
     @property
     def stop(self) -> int:
-        """One nanosecond after the last instant: the half-open end [ns since 1970 UTC]."""
+        """Half-open end: one nanosecond after the last instant [ns since 1970 UTC]."""
         return int(self.times_ns[-1]) + 1
 
     def part(self, first: int, stop: int) -> "Instants":
-        """Return the instants first to stop (not included)."""
+        """Return the instants from `first` up to, not including, `stop`."""
         return Instants(self.name, self.times_ns[first:stop], self.interval_ns)
 
 
 def align_axis(  # noqa: PLR0913 - two records would be no clearer
     name: str, source_start: int, source_stop: int, *, step: int, length: int, quantum: Quantum, offset: int = 0
 ) -> Regular:
-    """Return the cells of a step and a length that lie over a source.
+    """Return the cells of a step and length that cover a source.
 
-    Cells start at whole multiples of the step, an offset later. The first corner is the greatest of these not after the
-    source's start, the last one is the last that lies within the source (design section 4).
+    Corners are multiples of the step plus the offset. The first corner is the last one at or before the start of the
+    source; the last corner is the last one within the source (design section 4).
     """
     first = (source_start - offset) // step
+    # The stop is exclusive.
     last = (source_stop - offset - 1) // step
     return Regular(name, first * step + offset, step, last - first + 1, length, quantum)
 
@@ -159,17 +159,17 @@ _UNIT_QUANTA = {"arcsec": 1_000_000, "arcmin": 60_000_000, "deg": 3_600_000_000,
 
 
 def is_count(value: object) -> bool:
-    """Return whether something is a whole number above zero."""
+    """Return whether a value is a positive integer (bool excluded)."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) > 0
 
 
 def axis_of(name: str, value: object, count: int | None, step: int, quantum: Quantum) -> Regular:
-    """Return the touching cells from a start to a stop, or so many from a start.
+    """Return touching cells from a start to a stop, or `count` cells from a start.
 
     Raises
     ------
     InvalidQuery
-        A coordinate that cannot be read, a stop that is not after the start, or neither a stop nor a count.
+        An unreadable coordinate, a stop that is not after the start, or neither a stop nor a count.
     """
     if isinstance(value, list | tuple):
         if len(value) != 2:
@@ -179,6 +179,7 @@ def axis_of(name: str, value: object, count: int | None, step: int, quantum: Qua
         if stop <= start:
             message = f"{name} needs a stop after its start; got {value!r}"
             raise InvalidQuery(message)
+        # Rounded up: the last cell may extend beyond the stop.
         whole = -(-(stop - start) // step)
         if count is not None and count != whole:
             message = (
@@ -193,11 +194,12 @@ def axis_of(name: str, value: object, count: int | None, step: int, quantum: Qua
 
 
 def quanta(value: object, quantum: Quantum, what: str) -> int:
-    """Return a coordinate or a length as a whole number of quanta, read in decimal so that nothing is rounded twice."""
+    """Return a coordinate or length in whole quanta, rounded once."""
     try:
         if isinstance(value, str):
             return _parse_quanta(value.strip(), quantum, what)
         if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+            # Decimal, because a product of binary floats would be rounded twice.
             return _require_whole(Decimal(repr(float(value))) * PER_UNIT[quantum])
     except (ArithmeticError, ValueError) as error:
         if isinstance(error, InvalidQuery):
@@ -214,6 +216,7 @@ def _parse_quanta(text: str, quantum: Quantum, what: str) -> int:
         if int(minutes) >= 60 or Decimal(seconds or "0") >= 60:
             raise ValueError(text)
         total = (int(whole) * 3600 + int(minutes) * 60) * 1_000_000 + round(Decimal(seconds or "0") * 1_000_000)
+        # The sign applies to the whole coordinate: "-0:30:00" is negative.
         return -total if sign == "-" else total
     plain = _LENGTH.fullmatch(text)
     if plain is None:
@@ -227,26 +230,28 @@ def _parse_quanta(text: str, quantum: Quantum, what: str) -> int:
 
 def _require_whole(exact: Decimal) -> int:
     if not abs(exact) < LARGEST:
-        # Checked before rounding: "1e99999999" has as many digits.
+        # Check before rounding: the integer of "1e99999999" has 100 million digits.
         raise ValueError(exact)
     return round(exact)
 
 
 AGREEMENT: Final = 0.1
-"""Spacings agree with their median within this share of it …"""
+"""Tolerance of a spacing around the median, as a share of it."""
 AGREEING: Final = 0.9
-"""… and tell the interval where at least this share of them does."""
+"""Share of spacings that must agree for the median to count as the interval."""
 
 
 def usual_spacing_ns(times_ns: NDArray[np.int64], *, minimum: int = 2) -> int:
-    """Return the median spacing of instants where 90 % of the spacings agree with it within 10 %, else 0 [ns].
+    """Return the median spacing of instants [ns], 0 if too few spacings agree with it.
+
+    At least 90 % must agree within 10 %.
 
     Parameters
     ----------
     times_ns
-        In increasing order [ns since 1970 UTC].
+        Increasing instants [ns since 1970 UTC].
     minimum
-        Fewer spacings than this tell nothing: a single one always agrees with itself.
+        Minimum number of spacings to infer from; a single one always agrees with itself.
 
     Examples
     --------

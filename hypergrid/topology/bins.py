@@ -1,4 +1,4 @@
-"""Cells that are not all alike: along time months, seasons, civil days; along time and height, given edges."""
+"""Irregular cells: months, seasons and civil days along time; given edges along time and height."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,12 +15,12 @@ from hypergrid.topology.civil import Calendar
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Cells with starts and ends of their own, in order; they touch, or leave gaps between them.
+    """Ordered cells with individual starts and ends; they touch or leave gaps.
 
     Raises
     ------
     InvalidQuery
-        No cell, a cell that does not end after its start, cells that overlap or are out of order, or corners beyond
+        No cells, a cell that does not end after its start, overlapping or unordered cells, or corners beyond
         `LARGEST`.
     """
 
@@ -32,7 +32,7 @@ class Bins:
     ends: NDArray[np.int64]
     """Ends [quantum; time since 1970 UTC], shape (count,)."""
     calendar: Calendar | None = None
-    """What made the cells; None for given edges."""
+    """Calendar that produced the cells; None for given edges."""
     quantum: Quantum = "ns"
 
     def __post_init__(self) -> None:
@@ -54,8 +54,8 @@ class Bins:
             message = f"axis {self.name!r} reaches beyond what can be counted; use {nearer}"
             raise InvalidQuery(message)
 
+    # By content: axes are keys of caches, and dataclass equality fails on arrays.
     def __eq__(self, other: object) -> bool:
-        """Return whether cells are the same: by content, as of every axis."""
         return isinstance(other, Bins) and self._content == other._content
 
     def __hash__(self) -> int:
@@ -70,7 +70,6 @@ class Bins:
 
     @property
     def count(self) -> int:
-        """How many cells."""
         return len(self.starts)
 
     @property
@@ -80,7 +79,7 @@ class Bins:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """From each cell's corner to its end [quantum], shape (count,)."""
+        """Cell lengths [quantum], shape (count,)."""
         return self.ends - self.starts
 
     @property
@@ -104,20 +103,19 @@ class Bins:
         return np.stack([self.starts, self.ends], axis=1) / PER_UNIT[self.quantum]
 
     def part(self, first: int, stop: int) -> "Bins":
-        """Return the cells first to stop (not included)."""
+        """Return the cells from `first` up to, not including, `stop`."""
         return replace(self, starts=self.starts[first:stop], ends=self.ends[first:stop])
 
     def describe(self) -> str:
-        """Return what the cells are, for people."""
         return self.calendar.describe() if self.calendar else "given edges"
 
 
 def make_bins(calendar: Calendar, start: int, stop: int, *, name: str = "time") -> Bins:
-    """Return the units of a calendar that lie over a source, whole.
+    """Return the calendar units that cover a source; edge units are not cut.
 
-    The first corner is the greatest not after the source's start, the last one is the last that lies within the source
-    (design section 4). A unit begins when the clock first shows it: where a clock is put back over the beginning of a
-    day, the day has begun; a day that the clock leaps over has no cell.
+    The first corner is the last unit start at or before the start of the source, the last one the last unit start
+    within the source (design section 4). A unit starts when the clock first shows it: if the clock is set back across
+    midnight, the new day has already started; a day that the clock skips has no cell.
 
     Examples
     --------
@@ -126,10 +124,12 @@ def make_bins(calendar: Calendar, start: int, stop: int, *, name: str = "time") 
     >>> (months.lengths // DAY_NS).tolist()
     [31, 28]
     """
+    # The margin contains the unit start before the source and the one after it.
     margin = calendar.unit.longest_ns + 2 * DAY_NS
     starts, _, number = calendar.blocks(start - margin, stop + margin)
+    # If the clock is set back across a unit start, numbers fall again; the new unit has already started.
     number = np.maximum.accumulate(number)
-    # What comes before the first change of number was cut, and does not count.
+    # Everything before the first change of number belongs to a unit that was cut at the margin.
     edges = starts[1:][np.diff(number) > 0]
     first = int(np.searchsorted(edges, start, side="right")) - 1
     last = int(np.searchsorted(edges, stop, side="left"))
@@ -137,9 +137,9 @@ def make_bins(calendar: Calendar, start: int, stop: int, *, name: str = "time") 
 
 
 def civil_day_ns(axis: object) -> int:
-    """Return the nominal length of the cells of an axis that are whole days by the clock of a zone [ns], else 0.
+    """Return the nominal length [ns] of cells that are whole civil days, else 0.
 
-    A change of the clock makes one of them shorter and another longer.
+    Only days by the clock of a zone count. A cell in which daylight-saving time starts or ends is shorter or longer.
     """
     calendar = axis.calendar if isinstance(axis, Bins) else None
     if calendar is None or calendar.clock.zone is None or calendar.unit.length_ns % DAY_NS:

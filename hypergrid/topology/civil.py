@@ -1,8 +1,6 @@
-"""Clocks and calendars: instants in UTC to the days, months and seasons that people count, and back.
+"""Clocks and calendars: convert UTC to local days, months and seasons, and back.
 
-A clock is UTC, a civil zone with its daylight-saving changes, or the mean solar time of a longitude. Between two
-changes its shift from UTC is constant, so that all calendar arithmetic is whole numbers on local time, a stretch at a
-time.
+A clock is UTC, a civil time zone with its daylight-saving changes, or the mean solar time of a longitude.
 """
 
 from collections.abc import Iterator
@@ -21,39 +19,40 @@ from hypergrid.core.times import DAY_NS, SECOND_NS, format_duration
 Integers = NDArray[np.int64]
 
 SOLAR_S_PER_DEGREE: Final = 240
-"""Mean solar time runs ahead of UTC by this for each degree to the east [s]."""
+"""Lead of mean solar time over UTC per degree east [s]."""
 
 LONGEST_MONTH_NS: Final = 31 * DAY_NS
 
 MAX_BLOCKS: Final = 2**24
-"""Blocks that a calendar may cut a time into: 4 minutes of a century, 400 MB of edges."""
+"""Maximum number of blocks a calendar may produce: 4 minutes of a century, 400 MB of edges."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class LocalClock:
-    """What local time is: UTC where nothing is given."""
+    """Definition of local time; UTC by default."""
 
     token_name: ClassVar[str] = "Clock"
 
     zone: str | None = None
-    """Name of a civil zone, such as "Europe/Zurich"."""
+    """Civil time zone, such as "Europe/Zurich"."""
     solar_lon: float | None = None
-    """Longitude whose mean solar time it shows [degree east], in place of a zone."""
+    """Longitude of the mean solar time [degree east], instead of a zone."""
     offset_ns: int = 0
-    """How much later than at midnight its days begin [ns]."""
+    """Start of the day after midnight [ns]."""
 
     def stretches(self, start: int, stop: int) -> tuple[tuple[int, int, int], ...]:
-        """Return the stretches of constant shift between two instants, in order.
+        """Return the periods of constant UTC offset between two instants, in order.
 
         Returns
         -------
-        First instant, instant after the last, and what is added to UTC for local time [ns], one row a stretch.
+        Start, end (exclusive), and the value to add to UTC for local time [ns], one row per period.
         """
         if self.zone is None:
             lon = self.solar_lon or 0.0
             return ((start, stop, round(lon * SOLAR_S_PER_DEGREE) * SECOND_NS - self.offset_ns),)
+        # The UTC offset is constant between two changes, so calendar arithmetic is integer arithmetic on local time.
         stretches_s = _find_stretches_s(self.zone, start // DAY_NS, -(-stop // DAY_NS))
         return tuple(
             (max(begin * SECOND_NS, start), min(end * SECOND_NS, stop), shift * SECOND_NS - self.offset_ns)
@@ -62,7 +61,6 @@ class LocalClock:
         )
 
     def describe(self) -> str:
-        """Return the clock for people."""
         if self.solar_lon is not None:
             side = "east" if self.solar_lon >= 0 else "west"
             name = f"mean solar time of {abs(self.solar_lon):.6g} degrees {side}"
@@ -72,16 +70,17 @@ class LocalClock:
 
 
 def check_zone(name: object) -> str:
-    """Return the name of a civil zone.
+    """Return a civil time zone name after validation.
 
     Raises
     ------
     NotFound
-        There is no such zone in the tables of time zones.
+        The name is not in the time zone database.
     """
     if isinstance(name, str):
         try:
             ZoneInfo(name)
+        # A directory of the database, such as "Europe", raises OSError.
         except (ZoneInfoNotFoundError, ValueError, OSError):
             pass
         else:
@@ -89,12 +88,11 @@ def check_zone(name: object) -> str:
     raise NotFound.among(kind="time zone", given=name, existing=available_timezones())
 
 
+# Cached, because it looks up one UTC offset per day.
 @lru_cache(maxsize=64)
 def _find_stretches_s(zone: str, first_day: int, stop_day: int) -> tuple[tuple[int, int, int], ...]:
-    """Return stretches of constant shift between two midnights in UTC, all in whole seconds.
-
-    The tables of a zone cannot be listed, so its shift is asked once a day, and a change is found by halving.
-    """
+    """Return periods of constant UTC offset between two UTC midnights, in whole seconds."""
+    # zoneinfo does not list its transitions: compare the offset once a day and bisect each change.
     info = ZoneInfo(zone)
 
     def shift_at(second: int) -> int:
@@ -117,31 +115,34 @@ def _find_stretches_s(zone: str, first_day: int, stop_day: int) -> tuple[tuple[i
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit of a calendar: so many nanoseconds from 1970-01-01 on, or so many months from a month of 1970 on."""
+    """Calendar unit of a fixed length, or of a number of months.
+
+    Units are counted from 1970-01-01, or from a month of 1970.
+    """
 
     token_name: ClassVar[str] = "Unit"
 
     length_ns: int = 0
-    """Length [ns]; 0 where it is months."""
+    """Length [ns]; 0 for a unit of months."""
     months: int = 0
-    """How many months, where it is months."""
+    """Length in months; 0 for a fixed length."""
     first_month: int = 1
-    """Month of the year with which it may begin, 1 to 12."""
+    """First month of the unit, 1 to 12."""
 
     @property
     def longest_ns(self) -> int:
-        """No such unit is longer [ns]."""
+        """Upper bound of the length [ns]."""
         return self.length_ns or self.months * LONGEST_MONTH_NS
 
     def index(self, local_ns: int) -> int:
-        """Return in which unit an instant of local time lies, counted from the first of 1970."""
+        """Return the unit number of a local instant, counted from the first unit of 1970."""
         if self.length_ns:
             return local_ns // self.length_ns
         month = int(np.datetime64(local_ns, "ns").astype("datetime64[M]").astype(np.int64))
         return (month - (self.first_month - 1)) // self.months
 
     def edges(self, index: Integers) -> Integers:
-        """Return where units begin in local time [ns], shape as given."""
+        """Return the start of units in local time [ns], shape as given."""
         if self.length_ns:
             return index * self.length_ns
         months = index * self.months + (self.first_month - 1)
@@ -150,12 +151,12 @@ class Unit:
 
 @dataclass(frozen=True)
 class Calendar:
-    """Units of time by a clock."""
+    """Time units by a clock."""
 
     token_name: ClassVar[str] = "Calendar"
 
     name: str
-    """What one unit is called."""
+    """Name of a unit."""
     unit: Unit
     clock: LocalClock = LocalClock()
 
@@ -164,8 +165,8 @@ class Calendar:
 
         Returns
         -------
-        Starts and ends [ns since 1970 UTC], and the unit's number, shape (blocks,) each, in order; the first and the
-        last are cut at the two instants, and one at each change of the clock.
+        Starts and ends [ns since 1970 UTC] and unit numbers, in order, shape (blocks,) each. The first and last blocks
+        are cut at the two instants, and a block is split at each change of the clock.
 
         Raises
         ------
@@ -182,9 +183,9 @@ class Calendar:
         for begin, end, shift in self.clock.stretches(start, stop):
             first, last = self.unit.index(begin + shift), self.unit.index(end + shift - 1)
             edges = self.unit.edges(np.arange(first, last + 2, dtype=np.int64)) - shift
+            # Both pieces of a unit that is split by a change of the clock have its number.
             edges[0], edges[-1] = begin, end
             yield edges[:-1], edges[1:], np.arange(first, last + 1, dtype=np.int64)
 
     def describe(self) -> str:
-        """Return the unit and its clock for people."""
         return self.name if self.clock == LocalClock() else f"{self.name} ({self.clock.describe()})"

@@ -1,4 +1,4 @@
-"""Which source cells cover which target cells: interval arithmetic on axes (thesis 5.5.2, equation 5.1)."""
+"""Source cells of each target cell by interval arithmetic on axes (thesis 5.5.2, equation 5.1)."""
 
 import math
 from dataclasses import dataclass
@@ -15,29 +15,28 @@ from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, sum_per
 
 @dataclass(frozen=True, eq=False)
 class Cover:
-    """For each target cell the source cells inside it: a half-open range, empty where there is none."""
+    """Half-open range of source cells inside each target cell; empty ranges are allowed."""
 
     first: NDArray[np.int64]
-    """First source cell, or first of `members`; shape (target cells,)."""
+    """First source cell, or first index into `members`; shape (target cells,)."""
     stop: NDArray[np.int64]
-    """After the last one, shape (target cells,)."""
+    """End of the range (exclusive), shape (target cells,)."""
     members: NDArray[np.intp] | None = None
-    """Source cells target by target, each target's in order, where a target is several blocks; None: ranges count
-    source cells themselves."""
+    """Source cells grouped by target, in order, for targets of several blocks; None: the ranges index source cells."""
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """How many source cells each target cell covers, shape (target cells,)."""
+        """Number of source cells per target cell, shape (target cells,)."""
         return self.stop - self.first
 
     def list_members(self) -> NDArray[np.intp]:
-        """Return the source cells of all target cells, target by target, shape (sum of sizes,)."""
+        """Return the source cells of all targets, target by target, shape (sum of sizes,)."""
         sizes = self.sizes
         places = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes - self.first, sizes)
         return places if self.members is None else self.members[places]
 
     def select_targets(self, targets: NDArray[np.intp] | slice) -> "tuple[NDArray[np.intp], Cover]":
-        """Return what some target cells cover.
+        """Restrict the cover to some target cells.
 
         Parameters
         ----------
@@ -46,12 +45,12 @@ class Cover:
 
         Returns
         -------
-        The source cells that they need, each once, in order, shape (needed,); and their cover, which counts these.
+        The unique source cells needed, in order, shape (needed,), and their cover, which indexes into these.
         """
         chosen = Cover(self.first[targets], self.stop[targets], self.members)
         needed, places = np.unique(chosen.list_members(), return_inverse=True)
         if self.members is None:
-            # Whatever lies between a target's first and last source cell is needed by it, so a range stays a range.
+            # Every cell between the first and last source cell of a target is needed, so ranges stay contiguous.
             begin = np.searchsorted(needed, chosen.first)
             return needed, Cover(begin, begin + chosen.sizes)
         stop = np.cumsum(chosen.sizes)
@@ -59,11 +58,11 @@ class Cover:
 
 
 def is_location_consistent(source: TimeAxis, target: TimeCells) -> bool:
-    """Return whether every target cell is exactly a union of source cells; derived, never declared.
+    """Return whether every target cell is exactly a union of source cells.
 
-    Instants have no extent, so any cells are unions of them. What the source leaves out between its cells belongs to
-    no cell, so a target may begin and end in such a gap. Cells that come again are many times at once: nothing in time
-    is a union of them.
+    This is derived from the axes, never declared. Instants have no extent, so any cell is a union of them. Gaps between
+    source cells belong to no cell, so a target may start or end in one. No cell is a union of periodic cells, each of
+    which is many disjoint times.
     """
     if isinstance(source, Instants):
         return True
@@ -75,6 +74,7 @@ def is_location_consistent(source: TimeAxis, target: TimeCells) -> bool:
     if isinstance(source, Bins):
         return not (_cuts(source, starts).any() or _cuts(source, ends).any())
     if source.length > source.step:
+        # Overlapping source cells: a target must start at a corner and end with a cell.
         reach = ends - starts - source.length
         aligned = ((starts - source.origin) % source.step == 0) & (reach >= 0) & (reach % source.step == 0)
         return bool(aligned.all())
@@ -85,7 +85,7 @@ def is_location_consistent(source: TimeAxis, target: TimeCells) -> bool:
 
 
 def _is_consistent_throughout(source: Regular, target: Regular) -> bool:
-    # Corners of the target fall on these residues of the source's step: on one, or on all multiples of a divisor.
+    # Residues of target corners modulo the source step: a single one, or all multiples of the gcd.
     period = source.step if target.count == 1 else math.gcd(target.step, source.step)
     begin, end = ((edge - source.origin) % period for edge in (target.origin, target.origin + target.length))
     if source.length > source.step:
@@ -95,18 +95,19 @@ def _is_consistent_throughout(source: Regular, target: Regular) -> bool:
 
 
 def _cuts(source: Bins, edges: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which edges lie inside a cell, neither at its start nor at its end."""
+    """Return which edges lie strictly inside a cell."""
+    # side="left": an edge at the start of a cell does not cut it.
     indices = np.searchsorted(source.starts, edges, side="left") - 1
     return (indices >= 0) & (edges < source.ends[np.maximum(indices, 0)])
 
 
 def cover(source: TimeAxis, target: TimeCells) -> Cover:
-    """Return the source cells that lie inside each target cell.
+    """Return the source cells inside each target cell.
 
     Raises
     ------
     InvalidQuery
-        A target cell would cut source cells: the transformation is location across, which an aggregate is not.
+        A target cell would cut source cells (the transformation is location across, which an aggregate is not).
     """
     if not is_location_consistent(source, target):
         message = (
@@ -119,19 +120,21 @@ def cover(source: TimeAxis, target: TimeCells) -> Cover:
 
 
 def cells_inside(source: TimeAxis, target: TimeCells) -> Cover:
-    """Return the source cells that lie wholly inside each target cell, whether or not it cuts others."""
+    """Return the source cells entirely inside each target cell, even if it cuts others."""
     starts, ends = blocks_of(target)
     first = np.searchsorted(source.corners, starts, side="left")
     if isinstance(source, Instants):
         stop = np.searchsorted(source.corners, ends, side="left")
     else:
+        # side="right" includes a cell that ends exactly with the target.
         stop = np.searchsorted(blocks_of(source)[1], ends, side="right")
+    # A target within a source cell has an empty range.
     cells = Cover(first.astype(np.int64), np.maximum(stop, first).astype(np.int64))
     return _gather_blocks(cells, target) if isinstance(target, Periodic) else cells
 
 
 def _gather_blocks(of_blocks: Cover, target: Periodic) -> Cover:
-    """Return the cover of cells from the cover of their blocks: each cell's members one after the other, in order."""
+    """Combine the covers of blocks into covers of cells, members in block order."""
     order = np.argsort(target.owners, kind="stable")
     members = Cover(of_blocks.first[order], of_blocks.stop[order]).list_members()
     sizes = sum_per_cell(target, of_blocks.sizes)

@@ -1,4 +1,4 @@
-"""Cells along height [m above sea level], exact in millimetres: all alike, or between given edges."""
+"""Height axes [m above sea level], exact in millimetres: regular or with given edges."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,34 +11,35 @@ from hypergrid.topology.axes import Regular, align_axis, axis_of, is_count, quan
 from hypergrid.topology.bins import Bins
 
 Levels = Regular | Bins
-"""An axis of heights; cells hold their lower edge, not their upper one, and touch but around uneven heights."""
+"""A height axis; cells are half-open and touch, except around unevenly spaced heights."""
 
 NAME: Final = "z"
-"""Dimension of heights."""
+"""Dimension name of heights."""
 ALONE_MM: Final = 1_000
-"""Thickness of a level at a height that is given alone."""
+"""Thickness of a level given as a single height."""
 
 _KEYS: Final = ("start", "stop", "step", "count", "edges")
 
 
 def levels(spec: object, over: tuple[int, int] | None = None) -> Levels:
-    """Return the cells along height that a specification says.
+    """Return the height cells of a specification.
 
     Parameters
     ----------
     spec
-        `[1000, 1500, 2000]`, heights that are the middles of levels: each reaches half of the way to its nearest
-        neighbour, up and down; alone, half a metre. Or their edges: `{"edges": [0, 800, 1500, 3000]}`, `{"start": 400,
-        "stop": 2400, "step": 500}` or `{"start": 400, "step": 500, "count": 4}`, of which the lowest level reaches
-        from 400 to 900, with its middle at 650. Metres above sea level or text ("2.4km"). Where there is something to
-        lie over also `{"step": 500}`, 500 or "500m", cells from whole multiples of it, and "all"; no middles.
+        `[1000, 1500, 2000]`: level middles; each level reaches halfway to its nearest neighbour, up and down; a
+        single height gets half a metre on each side. Or edges:
+        `{"edges": [0, 800, 1500, 3000]}`, `{"start": 400, "stop": 2400,
+        "step": 500}` or `{"start": 400, "step": 500, "count": 4}`, where the lowest level spans 400 to 900 with its
+        middle at 650. Metres above sea level, or text ("2.4km"). With `over` also `{"step": 500}`, 500 or "500m" (cells
+        at whole multiples) and "all", but no middles.
     over
-        Lowest height that the cells are to lie over, and the end of the highest [mm]; None where there is nothing yet.
+        Lowest height to cover and end of the highest one [mm]; None if there is nothing to cover.
 
     Raises
     ------
     InvalidQuery, NotFound
-        A specification that cannot be read, a step or count that is not above zero, heights that do not ascend.
+        An unreadable specification, a step or count that is not above zero, heights that do not ascend.
 
     Examples
     --------
@@ -110,8 +111,10 @@ def _make_around(heights: Sequence[object]) -> Levels:
     if not heights:
         message = f"heights of {NAME} need at least one, such as [1000, 1500]; got none"
         raise InvalidQuery(message)
+    # Half the distance to a neighbour is at least 1 mm.
     exact = _check_ascending(heights, "heights", minimum=2)
     steps = np.diff(exact) if len(exact) > 1 else np.array([ALONE_MM])
+    # An odd step in millimetres has no exact half.
     if (steps == steps[0]).all() and steps[0] % 2 == 0:
         step = int(steps[0])
         return Regular(NAME, int(exact[0]) - step // 2, step, len(exact), step, "mm")
@@ -120,7 +123,7 @@ def _make_around(heights: Sequence[object]) -> Levels:
 
 
 def _check_ascending(heights: Sequence[object], what: str, *, minimum: int) -> NDArray[np.int64]:
-    """Return heights [mm], each at least so many above the one before."""
+    """Return heights [mm]; raises InvalidQuery if they are less than `minimum` apart."""
     exact = np.array([quanta(height, "mm", f"one of the {what} of {NAME}") for height in heights], dtype=np.int64)
     wrong = np.flatnonzero(np.diff(exact) < minimum)
     if len(wrong):
@@ -132,10 +135,11 @@ def _check_ascending(heights: Sequence[object], what: str, *, minimum: int) -> N
 
 
 def levels_json(axis: Levels) -> dict[str, object] | list[float]:
-    """Return the specification that gives these cells, as `levels` made them."""
+    """Return the specification from which `levels` rebuilds these cells."""
     if isinstance(axis, Bins):
         if (axis.starts[1:] != axis.ends[:-1]).any():
             around: list[float] = axis.centres.tolist()
+            # Middles are shorter, but are used only if they restore the same edges.
             if levels(around) == axis:
                 return around
         return {"edges": [*axis.bounds[:, 0].tolist(), float(axis.bounds[-1, 1])]}
@@ -143,7 +147,6 @@ def levels_json(axis: Levels) -> dict[str, object] | list[float]:
 
 
 def describe_levels(axis: Levels) -> str:
-    """Return what the cells are, for people."""
     low, high = axis.bounds[0, 0], axis.bounds[-1, 1]
     if isinstance(axis, Bins) and (axis.starts[1:] != axis.ends[:-1]).any():
         return f"{axis.count} levels around {', '.join(f'{height:.7g}' for height in axis.centres)} m"

@@ -1,4 +1,4 @@
-"""Points: cells of a grid that lie scattered, each moved so that a position of one's own is its centre."""
+"""Scattered cells of a grid, each centred on a given position."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,30 +16,30 @@ from hypergrid.topology.levels import Levels, levels, levels_json
 from hypergrid.topology.space import Grid, System, grid, grid_json, side_of
 
 AXES: Final = (("lon", "lat"), ("x", "y"))
-"""Names of the coordinates of points: degrees, or projected metres."""
+"""Coordinate names of points: degrees, or projected metres."""
 _GLOBE: Final = (-180.0, -90.0, 360.0, 90.0)
-"""West, south, east and north of the positions that there are [degree]; east of 180 they are those west of 0."""
+"""West, south, east and north limits of positions [degree]; 180 to 360 equals -180 to 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class Points(FormerNames):
-    """Cells at positions of one's own, and perhaps on levels, counted point by point, then level by level."""
+    """Cells at given positions and optional levels; points vary fastest, then levels."""
 
     former_names = {"along": "replace_axes"}
 
     at: NDArray[np.int64]
-    """Longitude and latitude, or projected x and y, of the cells' centres [quantum], shape (points, 2)."""
+    """Cell centres, longitude and latitude or projected x and y [quantum], shape (points, 2)."""
     grid: Grid
-    """The grid whose cells they are: it gives their size and levels, and tells which stations are too far away."""
+    """Grid that defines cell size, levels and the distance limit of stations."""
 
     @property
     def z(self) -> Levels | None:
-        """Levels: z [m above sea level]; None where the points have the height of the ground."""
+        """Levels: z [m above sea level]; None at ground height."""
         return self.grid.z
 
     @property
     def axes(self) -> tuple[Levels, ...]:
-        """The levels, if there are any: points are no axis."""
+        """Levels, if any; points are not an axis."""
         return () if self.z is None else (self.z,)
 
     def replace_axes(self, axes: Sequence[Levels]) -> "Points":
@@ -48,22 +48,20 @@ class Points(FormerNames):
 
     @property
     def system(self) -> System:
-        """Coordinates: lonlat, or metres."""
         return self.grid.system
 
     @property
     def names(self) -> tuple[str, str]:
-        """Names of the coordinates: lon and lat, or x and y."""
+        """Coordinate names: lon and lat, or x and y."""
         return self.grid.x.name, self.grid.y.name
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Levels, if there are any, and points."""
+        """Levels (if any), points."""
         return (*(axis.count for axis in self.axes), len(self.at))
 
     @property
     def count(self) -> int:
-        """How many cells."""
         return int(np.prod(self.shape))
 
     @property
@@ -93,15 +91,14 @@ class Points(FormerNames):
         return west - across / 2, south - along / 2, east + across / 2, north + along / 2
 
     def centres(self, cells: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return x and y of the centres of flat cells [degree or m], shape (cells, 2)."""
+        """Return centre x and y of flat cells [degree or m], shape (cells, 2)."""
         return self._degrees_or_m[cells % len(self.at)]
 
     def heights_m(self, cells: NDArray[np.intp]) -> NDArray[np.float64] | None:
-        """Return the heights of the centres of flat cells above sea level, shape (cells,); None without levels."""
+        """Return centre heights of flat cells [m above sea level], shape (cells,); None without levels."""
         return None if self.z is None else self.z.centres[cells // len(self.at)]
 
     def token(self) -> str:
-        """Content token."""
         return self._token
 
     @cached_property
@@ -119,26 +116,27 @@ def points(
     z: object = None,
     grid: Grid | None = None,
 ) -> Points:
-    """Describe points to interpolate at, where the cells of a grid would be too many.
+    """Make points to interpolate at, without computing a whole grid.
 
     Parameters
     ----------
     lon, lat
-        Positions, as many of both: degrees, or "d:mm:ss" text. A position may come several times.
+        Positions, equally many of both: degrees, or "d:mm:ss" text. Repeated positions are allowed.
     x, y
-        The same in projected metres, in place of `lon` and `lat`.
+        The same in projected metres, instead of `lon` and `lat`.
     step
-        Side of the cell around each point, as `grid` takes it: what an estimate with `support="block"` is the mean of.
+        Side of the cell around each point, as for `grid`; with `support="block"` an estimate is the mean over this
+        cell.
     z
-        Levels above sea level, as `grid` takes them.
+        Levels above sea level, as for `grid`.
     grid
-        In place of `step` and `z`: the grid whose cells these are, so that estimates are those of its surface, also of
-        a position between its centres. Points lie within it.
+        Instead of `step` and `z`: the grid whose cells these are. Estimates are then those of its surface, also between
+        its centres. Points must lie within it.
 
     Raises
     ------
     InvalidQuery
-        No point, not as many of both coordinates, one that cannot be read, or one that lies outside the grid.
+        No point, unequal numbers of coordinates, an unreadable coordinate, or one outside the grid.
 
     Examples
     --------
@@ -163,12 +161,12 @@ def points(
 
 
 def cells_from_json(given: Mapping[str, Any]) -> Grid | Points:
-    """Return what the grid of a query's JSON says: a grid or, with the key "points", some positions in it.
+    """Return the grid of a query's JSON or, with the key "points", positions in it.
 
     Raises
     ------
     InvalidQuery, NotFound
-        What `grid` or `points` raises.
+        As `grid` or `points`.
     """
     if "points" not in given:
         return grid(**given)
@@ -185,10 +183,11 @@ def cells_from_json(given: Mapping[str, Any]) -> Grid | Points:
 
 
 def cells_json(cells: Grid | Points) -> dict[str, Any]:
-    """Return a grid or points as a query's JSON has them, exact to the quantum; `cells_from_json` makes them again."""
+    """Return the JSON form, exact to the quantum; `cells_from_json` restores the cells."""
     if isinstance(cells, Grid):
         return grid_json(cells)
     listed = dict(zip(cells.names, (cells.x.tolist(), cells.y.tolist()), strict=True))
+    # A grid that `points` would rebuild around them is not stored.
     if cells.grid != _make_grid_around(cells.at.T, cells.names, cells.grid.x.length, cells.z):
         return {**grid_json(cells.grid), "points": listed}
     alone = {"step": grid_json(cells.grid)["step"], "points": listed}
@@ -196,7 +195,6 @@ def cells_json(cells: Grid | Points) -> dict[str, Any]:
 
 
 def _parse_columns(given: Mapping[str, object]) -> tuple[tuple[str, str], list[list[object]]]:
-    """Return the names of the coordinates, and each as a list."""
     names = next((pair for pair in AXES if set(given) == set(pair)), None)
     if names is None:
         message = f"points need lon and lat, or x and y; got {', '.join(given) or 'neither'}"
@@ -217,8 +215,12 @@ def _parse_columns(given: Mapping[str, object]) -> tuple[tuple[str, str], list[l
 
 
 def _make_grid_around(at: NDArray[np.int64], names: tuple[str, str], side: int, z: Levels | None) -> Grid:
-    """Return the grid whose first cell is that of the least coordinates, and which holds all others; at: x, then y."""
+    """Return the grid around points whose first cell is centred on the least coordinates.
+
+    `at` holds x, then y.
+    """
     quantum: Quantum = "uas" if names == AXES[0] else "mm"
+    # One cell more than sides fit: the outer cells are centred on the outer points.
     x, y = (
         Regular(name, int(column.min()) - side // 2, side, -(-int(np.ptp(column)) // side) + 1, side, quantum)
         for name, column in zip(names, at, strict=True)
@@ -227,7 +229,7 @@ def _make_grid_around(at: NDArray[np.int64], names: tuple[str, str], side: int, 
 
 
 def _refuse_outside(at: NDArray[np.int64], names: tuple[str, str], cells: Grid | None) -> None:
-    """Refuse points outside a grid, or off the globe; metres without a grid may be any."""
+    """Refuse points outside the grid or, without one, off the globe; projected metres are unlimited."""
     if cells is not None and cells.x.name != names[0]:
         message = f"points of a grid need its coordinates, {cells.x.name} and {cells.y.name}; got {' and '.join(names)}"
         raise InvalidQuery(message)
@@ -235,6 +237,7 @@ def _refuse_outside(at: NDArray[np.int64], names: tuple[str, str], cells: Grid |
         return
     unit = PER_UNIT["uas" if names == AXES[0] else "mm"]
     west, south, east, north = _GLOBE if cells is None else cells.box
+    # Compared in quanta, so that a point on the edge is not refused by rounding.
     outside = ((at < np.rint([[west * unit], [south * unit]])) | (at > np.rint([[east * unit], [north * unit]]))).any(
         axis=0
     )

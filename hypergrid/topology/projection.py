@@ -1,4 +1,4 @@
-"""Metres between places: on a plane where the stations lie near each other, over the sphere where they do not."""
+"""Station positions in metres: on a plane, or for wide networks on the sphere."""
 
 import math
 from typing import Final, Literal, get_args
@@ -13,37 +13,37 @@ from hypergrid.topology.space import SeriesAxis
 
 Floats = NDArray[np.float64]
 Distance = Literal["auto", "plane", "great_circle"]
-"""How distances are measured; "auto" chooses by the extent of the stations."""
+"""Distance measure; "auto" chooses by the extent of the stations."""
 
 DISTANCES: Final[tuple[str, ...]] = get_args(Distance)
 
 MAX_PLANE_DISTORTION = 5e-3
-"""How far distances on a plane may be off, as a share: as far as those on a sphere are from those on the ellipsoid.
+"""Largest accepted distance error of the plane, as a share.
 
-Beyond, the plane is the worse of the two. It is reached where the farthest station is 1,100 km from the middle.
+This equals the error of the sphere against the ellipsoid; beyond it the plane is the less accurate of the two. It is
+reached when the farthest station is 1,100 km from the middle.
 """
 
 
 class Metres:
-    """Positions in metres: on a plane that touches the earth at the stations' middle, or on the sphere.
+    """Positions in metres, on a plane tangent at the stations' middle or on the sphere.
 
-    The plane is the azimuthal equidistant projection of WGS84 (pyproj): distances are exact from the middle, and
-    elsewhere too long by t/sin(t) at most, with t the angle from the middle to the farthest station (Snyder 1987,
-    equation 25-1): 1e-4 at 160 km. Wider networks are measured on the sphere of the earth's mean radius, over great
-    circles. Projected coordinates pass unchanged. The choice and the plane depend on the stations alone, so that
-    clipping a grid never changes an estimate.
+    The plane is the azimuthal equidistant projection of WGS84 (pyproj). Distances from the middle are exact; others are
+    too long by a factor of at most t/sin(t), with t the angle from the middle to the farthest station (Snyder 1987,
+    equation 25-1): 1e-4 at 160 km. Wider networks use great circles on the sphere of the earth's mean radius. Projected
+    coordinates pass unchanged.
 
     Parameters
     ----------
     axis
         Stations, at least one of them with a position.
     distance
-        "auto", or how distances are measured whatever the extent.
+        "auto", or the measure to use for any extent.
 
     Raises
     ------
     NotFound
-        No such way to measure.
+        Unknown distance measure.
     InvalidQuery
         Great circles between projected coordinates.
     """
@@ -61,6 +61,7 @@ class Metres:
             self.description = "projected coordinates as given"
             """How distances are measured, for people."""
             return
+        # The plane depends on the stations alone, so clipping a grid never changes an estimate.
         known = np.isfinite(axis.x) & np.isfinite(axis.y)
         lon, lat = _middle_longitude(axis.x[known]), float(axis.y[known].mean())
         self._transformer = _make_transformer(lat, lon)
@@ -75,23 +76,29 @@ class Metres:
 
     @property
     def is_given(self) -> bool:
-        """Whether positions are in metres already."""
+        """Whether the input positions are already in metres."""
         return self._transformer is None and not self.on_sphere
 
     def project(self, points: Floats) -> Floats:
-        """Return points (x, y) [degree or m] in metres: shape (points, 2) on a plane, (points, 3) on the sphere."""
+        """Convert points (x, y) [degree or m] to metres.
+
+        Returns
+        -------
+        Shape (points, 2) on a plane, (points, 3) on the sphere.
+        """
         if self.on_sphere:
             return places_m(points[:, 0], points[:, 1])
         return points if self._transformer is None else _project_to_plane(self._transformer, points)
 
 
 def _make_transformer(lat: float, lon: float) -> pyproj.Transformer:
-    """Return what takes degrees on WGS84 to the azimuthal equidistant plane around a place.
+    """Make the transformer from WGS84 degrees to the azimuthal equidistant plane around a point.
 
-    One serves all threads, and is made anew in each, as a query is answered in a thread of its own: from the steps it
-    takes 0.2 ms, from the names of both coordinate systems, which are looked up in a database, 8 ms.
+    One transformer serves all threads.
     """
     plane = f"+proj=aeqd +lat_0={lat:.6f} +lon_0={lon:.6f} +ellps=WGS84 +units=m"
+    # pyproj rebuilds the transformer in each thread, and each query runs in its own thread. A pipeline takes 0.2 ms to
+    # build; coordinate system names, which need a database lookup, take 8 ms.
     return pyproj.Transformer.from_pipeline(
         f"+proj=pipeline +step +proj=unitconvert +xy_in=deg +xy_out=rad +step {plane}"
     )
@@ -102,7 +109,7 @@ def _project_to_plane(transformer: pyproj.Transformer, points: Floats) -> Floats
 
 
 def _distortion(plane_m: Floats) -> float:
-    """Return by how much distances between places on the plane are too long at most, as a share."""
+    """Return the largest relative error of distances on the plane."""
     angle = float(np.linalg.norm(plane_m, axis=1).max()) / RADIUS_M
     return angle / math.sin(angle) - 1.0 if 0.0 < angle < math.pi else (math.inf if angle else 0.0)
 
@@ -112,5 +119,5 @@ def _format_share(off: float) -> str:
 
 
 def _middle_longitude(lon: Floats) -> float:
-    """Return the mean longitude of stations that lie within half a turn, also across the date line."""
+    """Return the mean longitude of stations within half a turn, also across the date line."""
     return float(lon[0] + np.mean((lon - lon[0] + 180.0) % 360.0 - 180.0))

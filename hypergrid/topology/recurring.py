@@ -1,4 +1,4 @@
-"""Which cell of a climatology each cell of another axis lies in: hour 14 of any day in hour 14."""
+"""Map the cells of a time axis to the cells of a climatology."""
 
 from functools import lru_cache
 
@@ -17,16 +17,16 @@ Numbers = NDArray[np.intp]
 
 @lru_cache(maxsize=16)
 def find_normal_cells(normal: TimeAxis, axis: TimeAxis) -> Numbers:
-    """Return the number of the cell of a climatology that each cell of an axis lies in.
+    """Return the index of the climatology cell that contains each cell of an axis.
 
-    A cycle goes on beyond the time that a climatology was made of: the hour 14 of a day in the future is an hour 14.
+    A cycle is not limited to the period of the climatology: hour 14 of a future day lies in hour 14.
 
     Parameters
     ----------
     normal
-        Cells that come again, or one cell, in which everything lies.
+        A periodic axis, or a single cell that contains everything.
     axis
-        What lies in them; a cell that comes again itself lies where all of its blocks do.
+        Cells to look up; a periodic cell lies in a climatology cell if all its blocks do.
 
     Returns
     -------
@@ -35,7 +35,8 @@ def find_normal_cells(normal: TimeAxis, axis: TimeAxis) -> Numbers:
     Raises
     ------
     InvalidQuery
-        A cell lies in none or in several; the message names the first. Or there are more cells than can be listed.
+        A cell lies in no climatology cell or in several (the message names the first one), or there are too many
+        cells to list.
     """
     if not isinstance(normal, Periodic):
         if normal.count != 1:
@@ -44,6 +45,7 @@ def find_normal_cells(normal: TimeAxis, axis: TimeAxis) -> Numbers:
         return np.zeros(axis.count, dtype=np.intp)
     if isinstance(axis, Periodic) and axis.cycle == normal.cycle:
         return _number_cells(normal, axis.cells, axis)
+    # Checked before the cells are listed.
     if axis.count > MAX_BLOCKS:
         message = (
             f"{axis.count:,} cells of time are more than the {MAX_BLOCKS:,} of which it can be told in which of "
@@ -53,10 +55,11 @@ def find_normal_cells(normal: TimeAxis, axis: TimeAxis) -> Numbers:
     starts, ends = (axis.corners, axis.corners + 1) if isinstance(axis, Instants) else blocks_of(axis)
     turns = _find_turns(normal.cycle, starts, ends)
     if isinstance(axis, Periodic):
+        # -2 marks cells without a block, -1 cells with a block that spans several cells of the cycle.
         lowest, highest = np.full(axis.count, normal.cycle.count), np.full(axis.count, -2)
         np.minimum.at(lowest, axis.owners, turns)
         np.maximum.at(highest, axis.owners, turns)
-        # A cell without a block holds nothing: wherever it lies, nothing is compared.
+        # An empty periodic cell may map to any cell: there is nothing to compare.
         turns = np.where(highest == -2, normal.cells[0], np.where(lowest == highest, highest, -1))
     if (turns < 0).any():
         message = (
@@ -69,7 +72,7 @@ def find_normal_cells(normal: TimeAxis, axis: TimeAxis) -> Numbers:
 
 
 def _find_turns(cycle: Cycle, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Numbers:
-    """Return in which cell of a cycle stretches of time lie, counted from 0, -1 where in several; shape as given."""
+    """Return the cycle cell of each interval, -1 if it spans several; shape as given."""
     if not len(starts):
         return np.empty(0, dtype=np.intp)
     over = periodic(cycle, int(starts.min()), int(ends.max()))
@@ -79,8 +82,9 @@ def _find_turns(cycle: Cycle, starts: NDArray[np.int64], ends: NDArray[np.int64]
 
 
 def _number_cells(normal: Periodic, cells: Numbers, axis: TimeAxis) -> Numbers:
-    """Return where cells of the cycle are among those that the climatology has."""
+    """Return the positions of cycle cells among the cells of the climatology."""
     places = np.searchsorted(normal.cells, cells)
+    # A cell after the last one gets the index `count`, which would be out of range.
     missing = normal.cells[np.minimum(places, normal.count - 1)] != cells
     if missing.any():
         cell = int(np.argmax(missing))

@@ -1,4 +1,4 @@
-"""Space as stations see it (a joint axis of points) and as surfaces see it (a grid), each in its own coordinates."""
+"""Spaces: the joint axis of stations, and regular grids of cells."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ System = Literal["lonlat", "metres"]
 
 @dataclass(frozen=True, eq=False)
 class SeriesAxis:
-    """The joint axis of stations: one cell a series, at its station's position."""
+    """Joint axis of stations: one cell per series, at the station's position."""
 
     series: tuple[Series, ...]
     x: NDArray[np.float64]
@@ -31,30 +31,31 @@ class SeriesAxis:
     elevation_m: NDArray[np.float64]
     system: System = "lonlat"
     moved: tuple[str, ...] = ()
-    """Stations that moved during the time that is asked for."""
+    """Stations that moved during the requested time."""
 
     @property
     def count(self) -> int:
-        """How many series."""
         return len(self.series)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one slice."""
         return (len(self.series),)
 
     def token(self) -> str:
-        """Content token."""
         return self._token
 
     @cached_property
     def _token(self) -> str:
+        # Cached: station tokens took much of the time of rebuilding standing queries.
         return token(self.series, self.x, self.y, self.elevation_m, self.system)
 
 
 @dataclass(frozen=True)
 class Grid(FormerNames):
-    """Cells on two regular axes, and perhaps on a third of heights, counted along x first, then y, then z."""
+    """Cells on two regular axes and an optional height axis.
+
+    In flat order x varies fastest, then y, then z.
+    """
 
     former_names = {"along": "replace_axes"}
 
@@ -63,15 +64,15 @@ class Grid(FormerNames):
     x: Regular
     """Columns: lon, or x [m]."""
     z: Levels | None = None
-    """Levels: z [m above sea level]; None for a surface, which has the height of the ground."""
+    """Levels: z [m above sea level]; None for a surface at ground height."""
 
     @property
     def axes(self) -> tuple[Levels, ...]:
-        """Levels, if there are any, rows and columns: slowest first, as `shape` has them."""
+        """Levels (if any), rows and columns: slowest first, as in `shape`."""
         return (self.y, self.x) if self.z is None else (self.z, self.y, self.x)
 
     def replace_axes(self, axes: Sequence[Levels]) -> "Grid":
-        """Return the grid of other cells along the same dimensions, in the order of `axes`.
+        """Return a grid with other cells along the same dimensions, in the order of `axes`.
 
         Raises
         ------
@@ -86,17 +87,15 @@ class Grid(FormerNames):
 
     @property
     def system(self) -> System:
-        """Coordinates: lonlat, or metres."""
         return "lonlat" if self.x.quantum == "uas" else "metres"
 
     @property
     def count(self) -> int:
-        """How many cells."""
         return math.prod(self.shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Levels, if there are any, rows and columns."""
+        """Levels (if any), rows and columns."""
         return tuple(axis.count for axis in self.axes)
 
     @property
@@ -106,21 +105,21 @@ class Grid(FormerNames):
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """West, south, east and north of the cells [degree or m]."""
+        """West, south, east and north of the grid [degree or m]."""
         unit = PER_UNIT[self.x.quantum]
         return self.x.origin / unit, self.y.origin / unit, self.x.stop / unit, self.y.stop / unit
 
     def centres(self, cells: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return x and y of the centres of flat cells [degree or m], shape (cells, 2)."""
+        """Return centre x and y of flat cells [degree or m], shape (cells, 2)."""
         rows, columns = np.divmod(cells, self.x.count)
+        # With levels, rows are counted over all levels.
         return np.stack([self.x.centres[columns], self.y.centres[rows % self.y.count]], axis=1)
 
     def heights_m(self, cells: NDArray[np.intp]) -> NDArray[np.float64] | None:
-        """Return the heights of the centres of flat cells above sea level, shape (cells,); None without levels."""
+        """Return centre heights of flat cells [m above sea level], shape (cells,); None without levels."""
         return None if self.z is None else self.z.centres[cells // (self.y.count * self.x.count)]
 
     def token(self) -> str:
-        """Content token."""
         return self._token
 
     @cached_property
@@ -138,28 +137,28 @@ def grid(
     shape: Sequence[int] | None = None,
     z: object = None,
 ) -> Grid:
-    """Describe a grid of cells.
+    """Make a grid of cells.
 
     Parameters
     ----------
     lon, lat
-        Start and stop, half-open, or the start alone together with `shape`: degrees, or "d:mm:ss" text.
+        Start and stop, half-open, or only the start together with `shape`: degrees, or "d:mm:ss" text.
     x, y
-        The same in projected metres, in place of `lon` and `lat`.
+        The same in projected metres, instead of `lon` and `lat`.
     step
-        Side of a cell: degrees (metres with `x` and `y`), or text such as "1arcsec", "0.5arcmin", "100m".
+        Cell side: degrees (metres with `x` and `y`), or text such as "1arcsec", "0.5arcmin", "100m".
     shape
         Rows and columns.
     z
-        Levels above sea level, where estimates are wanted in the air and not on the ground. `[1000, 1500, 2000]` are
-        the heights of the estimates [m]. Or levels as cells, whose estimates are at their middles: `{"start": 400,
-        "stop": 2400, "step": 500}` (or "count" in place of "stop") reach from 400 to 900 m with the estimate at 650 m,
-        and so on; `{"edges": [0, 800, 1500, 3000]}` have estimates at 400, 1150 and 2250 m.
+        Levels above sea level, for estimates in the air instead of on the ground. `[1000, 1500, 2000]` are the heights
+        of the estimates [m]. Or levels as cells with estimates at their middles: `{"start": 400, "stop": 2400, "step":
+        500}` (or "count" instead of "stop") has a first level of 400 to 900 m with its estimate at 650 m; `{"edges":
+        [0, 800, 1500, 3000]}` has estimates at 400, 1150 and 2250 m.
 
     Raises
     ------
     InvalidQuery, NotFound
-        A coordinate that cannot be read, a step that is not above zero, a grid of no cells.
+        An unreadable coordinate, a step that is not above zero, or a grid without cells.
 
     Examples
     --------
@@ -196,12 +195,12 @@ def grid(
 
 
 def side_of(step: object, quantum: Quantum) -> int:
-    """Return the side of a cell [quantum].
+    """Parse a cell side [quantum].
 
     Raises
     ------
     InvalidQuery
-        It cannot be read, or is not above zero.
+        It is unreadable or not above zero.
     """
     side = quanta(step, quantum, "step")
     if side <= 0:
@@ -211,10 +210,11 @@ def side_of(step: object, quantum: Quantum) -> int:
 
 
 def grid_json(cells: Grid) -> dict[str, Any]:
-    """Return a grid as a query's JSON has it, exact to the quantum; `grid(**…)` makes it again."""
+    """Return the JSON form of a grid, exact to the quantum; `grid(**…)` restores it."""
     if cells.system == "metres":
         corner: dict[str, Any] = {"x": cells.x.origin / 1000, "y": cells.y.origin / 1000, "step": cells.x.step / 1000}
     else:
+        # Decimal degrees cannot represent 1e-6 arc-seconds exactly.
         corner = {"lon": _format_sexagesimal(cells.x.origin), "lat": _format_sexagesimal(cells.y.origin)}
         corner["step"] = f"{cells.x.step / 1e6:.10g}arcsec"
     corner["shape"] = [cells.y.count, cells.x.count]
@@ -229,6 +229,7 @@ def _format_sexagesimal(quanta: int) -> str:
 
 
 def _check_globe(made: Grid) -> None:
+    # Longitudes may count from -180 or from 0 degrees.
     limit = PER_UNIT["uas"]
     if not (-90 * limit <= made.y.origin and made.y.stop <= 90 * limit):
         got = f"{made.y.origin / limit} to {made.y.stop / limit}"

@@ -1,4 +1,4 @@
-"""Every kind of time axis, and what they have in common: blocks, lengths."""
+"""Time axes of every kind, and the blocks and lengths of their cells."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +11,15 @@ from hypergrid.topology.periodic import Periodic
 Integers = NDArray[np.int64]
 
 TimeCells = Regular | Bins | Periodic
-"""Axes whose cells have an extent, so that something can be aggregated to them."""
+"""Axes whose cells have an extent and can be the target of an aggregate."""
 
 TimeAxis = TimeCells | Instants
 
 
 def blocks_of(axis: TimeCells) -> tuple[Integers, Integers]:
-    """Return starts and ends of the blocks of time that cells are made of, in order, shape (blocks,) each.
+    """Return the starts and ends of the time blocks of cells, in order, shape (blocks,) each.
 
-    Each cell is one block, those of `Periodic` as many as its `owners` say.
+    Each cell is one block, except for `Periodic`, where `owners` maps blocks to cells.
     """
     if isinstance(axis, Regular):
         return axis.corners, axis.corners + axis.length
@@ -27,7 +27,7 @@ def blocks_of(axis: TimeCells) -> tuple[Integers, Integers]:
 
 
 def sum_per_cell(axis: TimeCells, of_blocks: Integers) -> Integers:
-    """Return for each cell the sum over its blocks, shape (count,)."""
+    """Sum block values per cell, shape (count,)."""
     if not isinstance(axis, Periodic):
         return of_blocks
     totals = np.zeros(axis.count, dtype=np.int64)
@@ -36,7 +36,7 @@ def sum_per_cell(axis: TimeCells, of_blocks: Integers) -> Integers:
 
 
 def _find_civil_lengths_ns(axis: TimeCells) -> Integers:
-    """Return how long each block is by the clock of its zone [ns], shape (blocks,): a day of 23 hours is a day."""
+    """Return block lengths in local time [ns], shape (blocks,): a 23-hour day counts as a day."""
     starts, ends = blocks_of(axis)
     calendar = axis.calendar if isinstance(axis, Bins) else axis.cycle.calendar if isinstance(axis, Periodic) else None
     if calendar is None or calendar.clock.zone is None or not len(starts):
@@ -51,23 +51,27 @@ def _find_civil_lengths_ns(axis: TimeCells) -> Integers:
 
 
 def count_fitting_intervals(axis: TimeCells, interval_ns: int) -> Integers:
-    """Return how many intervals fit into each cell, shape (count,); days are those of the axis's clock.
+    """Return the number of whole intervals per cell, shape (count,).
 
-    A block that the edge of the axis cuts short counts as what fits into it; blocks that are all shorter than the
-    interval, as the hours of the day are for readings every three hours, may hold one each.
+    Days are civil days of the axis. A block cut by the edge of the axis counts only what fits into it. If every block
+    of a cell is shorter than the interval (hours of the day, readings every three hours), each block counts as one.
     """
     starts, ends = blocks_of(axis)
+    # Intervals of whole days are civil days, which may last 23 or 25 hours.
     lengths = ends - starts if interval_ns % DAY_NS else _find_civil_lengths_ns(axis)
     counts = sum_per_cell(axis, lengths // interval_ns)
-    # What is over all instants ends a nanosecond after the last, which it holds.
+    # A cell over all instants ends 1 ns after the last one, which it contains.
     closing = sum_per_cell(axis, (lengths % interval_ns == 1).astype(np.int64))
     return np.where(counts > 0, counts + closing, sum_per_cell(axis, np.ones_like(lengths)))
 
 
 def shortest_ns(axis: TimeCells) -> int:
-    """Return the length of the shortest cell [ns]; of a periodic axis, of a block that nothing cuts."""
+    """Return the length of the shortest cell [ns].
+
+    For a periodic axis this is the length of an uncut block.
+    """
     if isinstance(axis, Regular):
-        # Before any list of its cells: an axis that is refused a moment later may have 10^13.
+        # Without listing the cells: an axis that is about to be refused may have 10^13 of them.
         return axis.length
     starts, ends = blocks_of(axis)
     if not len(starts):

@@ -1,4 +1,4 @@
-"""A topology: the product of a time axis and a space; which cells a perspective has."""
+"""Topologies: products of a time axis and a space."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Space = SeriesAxis | Grid | Points | ZoneCells | Bands
 
 
 def axes_of(space: Space) -> tuple[Levels, ...]:
-    """Return the axes of a space whose cells are their product, slowest first; of points the levels, else none."""
+    """Return the axes of a space, slowest first; for points the levels, else none."""
     return space.axes if isinstance(space, Grid | Points | Bands) else ()
 
 
@@ -27,7 +27,7 @@ def replace_axes(space: Space, axes: Sequence[Levels]) -> Space:
 
 
 def changes_cells(source: Space, target: Space) -> bool:
-    """Return whether an aggregate from one space to another puts cells together, and is not over time alone."""
+    """Return whether an aggregate between two spaces combines cells, not only times."""
     if isinstance(target, Bands):
         return not isinstance(source, Bands)
     return isinstance(source, Grid) and source != target
@@ -35,23 +35,22 @@ def changes_cells(source: Space, target: Space) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """Cells of a perspective: every time cell with every cell of the space."""
+    """Cells of a perspective: all pairs of time cells and space cells."""
 
     time: TimeAxis
     space: Space
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Time cells, then the shape of one slice."""
+        """Number of time cells, then the shape of one slice."""
         return (self.time.count, *self.space.shape)
 
     @property
     def count(self) -> int:
-        """How many cells."""
         return self.time.count * self.space.count
 
     def token(self) -> str:
-        """Content token: equal cells, equal token."""
+        """Content token; equal for equal cells."""
         return self._token
 
     @cached_property

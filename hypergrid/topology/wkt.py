@@ -1,4 +1,4 @@
-"""Points and polygons from well-known text (OGC 06-103r4), in longitude and latitude, and boxes as polygons."""
+"""Parse well-known text (OGC 06-103r4) and boxes into points and polygons, in longitude and latitude."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hypergrid.core.errors import InvalidQuery
 
 MAX_LETTERS: Final = 100_000
-"""Longest text that is read."""
+"""Maximum length of accepted text."""
 _TEXT: Final = re.compile(
     r"\s*(POINT|MULTIPOINT|POLYGON|MULTIPOLYGON)\s*(?:Z\s*)?\(([0-9eE+\-.,() \t]*)\)\s*", re.IGNORECASE
 )
@@ -21,10 +21,10 @@ _HALF: Final = 180.0
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Polygons in longitude and latitude, valid once built; edges are straight in these coordinates."""
+    """Valid polygons in longitude and latitude; edges are straight in these coordinates."""
 
     shape: Any
-    """A polygon or multipolygon of shapely [degree]."""
+    """Shapely polygon or multipolygon [degree]."""
 
     @property
     def boxes(self) -> list[tuple[float, float, float, float]]:
@@ -32,14 +32,14 @@ class Region:
         return [tuple(part) for part in shapely.bounds(shapely.get_parts(self.shape)).tolist()]
 
     def holds(self, lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return which points lie inside or on the edge; longitudes a whole turn apart are the same."""
+        """Return whether points lie inside or on the edge; longitudes are equal modulo 360."""
         inside = np.zeros(np.broadcast(lon, lat).shape, np.bool_)
         for turn in (-360.0, 0.0, 360.0):
             inside |= shapely.intersects_xy(self.shape, lon + turn, lat)
         return inside
 
     def touches(self, west: float, south: float, east: float, north: float) -> bool:
-        """Return whether a box has a point in common with it."""
+        """Return whether a box [degree] intersects the region."""
         return any(
             bool(shapely.intersects(self.shape, shapely.box(west + turn, south, east + turn, north)))
             for turn in (-360.0, 0.0, 360.0)
@@ -47,12 +47,12 @@ class Region:
 
 
 def read_points(text: str) -> list[tuple[float, float, float | None]]:
-    """Return the points of a POINT or a MULTIPOINT: longitude, latitude [degree], and height where one is given.
+    """Parse a POINT or MULTIPOINT into (longitude, latitude [degree], height or None).
 
     Raises
     ------
     InvalidQuery
-        The text is neither, has odd numbers, or lies beside the earth.
+        Another geometry, malformed numbers, or coordinates off the globe.
     """
     shape = _geometry(text, ("POINT", "MULTIPOINT"))
     places = shapely.get_coordinates(shape, include_z=True)
@@ -64,12 +64,13 @@ def read_points(text: str) -> list[tuple[float, float, float | None]]:
 
 
 def read_region(text: str) -> Region:
-    """Return the polygons of a POLYGON or a MULTIPOLYGON.
+    """Parse a POLYGON or MULTIPOLYGON.
 
     Raises
     ------
     InvalidQuery
-        The text is neither, has odd numbers, lies beside the earth, crosses itself, or may cross the antimeridian.
+        Another geometry, malformed numbers, coordinates off the globe, a polygon that crosses itself or may cross the
+        antimeridian.
     """
     shape = _geometry(text, ("POLYGON", "MULTIPOLYGON"))
     if shapely.is_empty(shape):
@@ -93,12 +94,12 @@ def read_region(text: str) -> Region:
 
 
 def box(west: float, south: float, east: float, north: float) -> Region:
-    """Return a box [degree]; one whose west is above its east crosses the antimeridian.
+    """Return a box [degree]; if west is above east, it crosses the antimeridian.
 
     Raises
     ------
     InvalidQuery
-        South above north, or it lies beside the earth.
+        South above north, or coordinates off the globe.
     """
     _check(np.array([[west, south], [east, north]]), f"{west},{south},{east},{north}")
     if south > north:
@@ -111,6 +112,7 @@ def box(west: float, south: float, east: float, north: float) -> Region:
 
 
 def _geometry(text: str, kinds: tuple[str, ...]) -> Any:  # noqa: ANN401 - shapely has no types
+    # Only expected characters and nesting depths reach GEOS.
     match = _TEXT.fullmatch(text) if len(text) <= MAX_LETTERS else None
     wanted = " or ".join(kinds)
     if match is None or match[1].upper() not in kinds or _depth(text) > _MAX_DEPTH:

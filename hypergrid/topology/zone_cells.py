@@ -1,4 +1,4 @@
-"""Zones laid over a grid: which cells each zone holds, with exact shares, and how much of it the grid covers."""
+"""Zones over a grid: exact cell shares, and the covered share of each zone."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,36 +18,36 @@ from hypergrid.topology.zones import Zones
 Cells = NDArray[np.intp]
 
 WHOLE: Final = 1e-9
-"""By how much shares of a zone may miss its whole through rounding."""
+"""Rounding tolerance when the shares of a zone are compared with the whole."""
 _SLIVER: Final = 1e-9
-"""Share of a cell up to which it is the rounding of an edge that two coordinates write differently."""
+"""Largest cell share treated as rounding between two representations of the same edge."""
 _SHORT: Final = 40
-"""Vertices up to which a piece of a polygon is kept as it is until it meets single cells."""
+"""Vertex count up to which a polygon piece is not cut before the single-cell level."""
 _TURN: Final = 360.0
 
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """Cells of a grid that zones have a share in, zone by zone, in the grid's order."""
+    """Pairs of zones and grid cells that overlap, ordered by zone and cell."""
 
     zone: Cells
-    """Shape (pairs,), in order."""
+    """Zone of each pair, shape (pairs,), non-decreasing."""
     cell: Cells
     """Flat cell of the grid, shape (pairs,)."""
     share: Floats
-    """Of the cell inside the zone, above 0 to 1, shape (pairs,)."""
+    """Share of the cell inside the zone, above 0 up to 1, shape (pairs,)."""
     area_m2: Floats
-    """Of the cell inside the zone, shape (pairs,)."""
+    """Area of the cell inside the zone [m2], shape (pairs,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class ZoneCells:
-    """Zones as the cells of a space above a grid.
+    """Zones as cells of a space over a grid.
 
     Raises
     ------
     InvalidQuery
-        The zones' coordinates cannot be the grid's.
+        The zones cannot be in the coordinates of the grid.
     """
 
     zones: Zones
@@ -58,21 +58,17 @@ class ZoneCells:
 
     @property
     def count(self) -> int:
-        """How many zones."""
         return len(self.zones)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one slice."""
         return (len(self.zones),)
 
     @property
     def system(self) -> System:
-        """Coordinates: lonlat, or metres."""
         return self.grid.system
 
     def token(self) -> str:
-        """Content token."""
         return token(self.zones.token(), self.grid.token())
 
     @cached_property
@@ -92,36 +88,36 @@ class ZoneCells:
 
     @cached_property
     def area_m2(self) -> Floats:
-        """Of each zone, shape (zones,)."""
+        """Zone areas [m2], shape (zones,)."""
         return polygon_areas(self.zones.shapes, self.system)
 
     @cached_property
     def overlap(self) -> Overlap:
-        """Which cells each zone has a share in."""
         return overlap(self.zones, self.grid)
 
     @cached_property
     def share_in_grid(self) -> Floats:
-        """Share of each zone's area that the grid holds, 0 to 1, shape (zones,)."""
+        """Share of each zone's area that lies in the grid, 0 to 1, shape (zones,)."""
         shares = np.bincount(self.overlap.zone, self.overlap.area_m2, self.count) / self.area_m2
+        # Rounding must not make a fully covered zone partial.
         return np.where(shares > 1.0 - WHOLE, 1.0, shares)
 
     @cached_property
     def max_cells(self) -> int:
-        """Cells that the largest zone has a share in."""
+        """Largest number of overlapping cells of a zone."""
         return int(np.bincount(self.overlap.zone, minlength=1).max())
 
     @cached_property
     def membership(self) -> NDArray[np.bool_]:
-        """Which pairs of `overlap` belong together for functions that do not weight, shape (pairs,).
+        """Mask of the pairs of `overlap` used by unweighted functions, shape (pairs,).
 
-        A cell belongs to a zone that has half of it or more. A zone that has so much of no cell takes the one cell
-        of which it has most.
+        A cell belongs to a zone that covers at least half of it. A zone that covers half of no cell gets the one cell
+        of which it covers most.
         """
         pairs = self.overlap
         belongs = pairs.share >= 0.5
         alone = np.bincount(pairs.zone, belongs, self.count) == 0
-        # Ordered by zone and then by share, a zone's last pair is the cell of which it has most.
+        # Sorted by zone, then share: the last pair of a zone is its largest share.
         order = np.lexsort((-pairs.cell, pairs.share, pairs.zone))
         largest = order[np.append(np.diff(pairs.zone) > 0, np.ones(min(len(order), 1), bool))]
         belongs[largest[alone[pairs.zone[largest]]]] = True
@@ -129,12 +125,11 @@ class ZoneCells:
 
 
 def overlap(zones: Zones, grid: Grid) -> Overlap:
-    """Return which cells of a grid each zone has a share in, with exact shares.
+    """Return the cells of a grid that overlap each zone, with exact shares.
 
-    Around each zone lies a square block of cells, halved again and again: blocks inside the zone are done at once,
-    those outside are dropped, and each of the others goes on with its own piece of the polygon, so that no
-    intersection is with more of a long boundary than the parent block has. All blocks of all zones are cut in one call
-    of shapely a level. In longitude the zones are looked for one turn to either side as well.
+    A quadtree per zone: a square block of cells is halved repeatedly. Blocks inside the zone are emitted whole, blocks
+    outside are dropped, and the others recurse with their piece of the polygon. In longitude, zones are also searched
+    one turn to either side.
     """
     parts = [
         _find_shifted_overlap(zones, grid, turn)
@@ -145,7 +140,8 @@ def overlap(zones: Zones, grid: Grid) -> Overlap:
     order = np.lexsort((cell, zone))
     zone, cell, piece_m2 = zone[order], cell[order], piece_m2[order]
     whole_m2 = cell_areas(grid.y, grid.x)[cell // grid.x.count]
-    # Cells inside are marked by NaN. Beyond a pole there is no area, and nothing to have a share in.
+    # NaN marks cells entirely inside a zone. Beyond a pole cells have no area, hence no share. Rounding may make a
+    # piece larger than its cell.
     area_m2 = np.where(np.isnan(piece_m2), whole_m2, np.minimum(piece_m2, whole_m2))
     is_kept = area_m2 > _SLIVER * whole_m2
     return Overlap(
@@ -161,21 +157,25 @@ def _find_shifted_overlap(zones: Zones, grid: Grid, turn: float) -> tuple[Cells,
     zone = np.flatnonzero((first_column < stop_column) & (first_row < stop_row))
     if not len(zone):
         return zone, zone, np.empty(0)
+    # Prepared once for the repeated containment tests.
     shapely.prepare(shapes)
     row, column, pieces = first_row[zone], first_column[zone], shapes[zone]
     widest = int(np.maximum(stop_row - first_row, stop_column - first_column)[zone].max())
     size = 1 << (widest - 1).bit_length()
     inside: list[tuple[Cells, Cells]] = []
+    # Each block carries its own piece of the polygon, so intersections never see a longer boundary than the parent's.
+    # All blocks of all zones are cut in one shapely call per level.
     while len(zone):
         boxes = _boxes(grid, row, column, size)
         full = np.asarray(shapely.contains_properly(shapes[zone], boxes))
         inside.append(_cells_of(grid, zone[full], row[full], column[full], size))
         zone, row, column = zone[~full], row[~full], column[~full]
         pieces, boxes = pieces[~full], boxes[~full]
-        # A short boundary is not worth cutting before the last level: which blocks it meets costs less than the cuts.
+        # Short boundaries are only cut at the last level: an intersection test costs less than the cuts.
         cut = (shapely.get_num_coordinates(pieces) > _SHORT) if size > 1 else np.ones(len(zone), dtype=bool)
         pieces[cut] = shapely.intersection(pieces[cut], boxes[cut])
         kept = cut.copy()
+        # An intersection that is only a line or a point has no area.
         kept[cut] = shapely.area(pieces[cut]) > 0
         kept[~cut] = shapely.intersects(pieces[~cut], boxes[~cut])
         zone, row, column, pieces = zone[kept], row[kept], column[kept], pieces[kept]
@@ -196,21 +196,21 @@ def _find_shifted_overlap(zones: Zones, grid: Grid, turn: float) -> tuple[Cells,
 
 
 def _range(axis: Regular, low: Floats, high: Floats) -> tuple[Cells, Cells]:
-    """Return the first cell that reaches above `low`, and the first after it that starts above `high`."""
+    """Return the range of cells that end above `low` and start below `high`."""
     edges = axis.bounds
     first = np.searchsorted(edges[:, 1], low, side="right")
     return first.astype(np.intp), np.searchsorted(edges[:, 0], high, side="left").astype(np.intp)
 
 
 def _boxes(grid: Grid, row: Cells, column: Cells, size: int) -> NDArray[np.object_]:
-    """Return blocks of cells as boxes; those that reach beyond the grid end with it."""
+    """Return blocks of cells as boxes, clipped to the grid."""
     last_row, last_column = np.minimum(row + size, grid.y.count) - 1, np.minimum(column + size, grid.x.count) - 1
     x, y = grid.x.bounds, grid.y.bounds
     return np.asarray(shapely.box(x[column, 0], y[row, 0], x[last_column, 1], y[last_row, 1]), dtype=object)
 
 
 def _cells_of(grid: Grid, zone: Cells, row: Cells, column: Cells, size: int) -> tuple[Cells, Cells]:
-    """Return every cell of blocks, with the block's zone."""
+    """Return all cells of blocks, with the zone of each."""
     rows = row[:, None, None] + np.arange(size)[None, :, None]
     columns = column[:, None, None] + np.arange(size)[None, None, :]
     exists = (rows < grid.y.count) & (columns < grid.x.count)
@@ -236,6 +236,7 @@ def _refuse_other_coordinates(zones: Zones, grid: Grid) -> None:
         east * unit <= grid.x.origin or west * unit >= grid.x.stop
         or north * unit <= grid.y.origin or south * unit >= grid.y.stop
     )  # fmt: skip
+    # Small numbers may also be metres; only if they miss the grid are they taken for degrees.
     if zones.is_lonlat or (degrees and is_disjoint):
         problem = f"are in {zones.crs!r}" if zones.is_lonlat else f"lie within {span}, which looks like degrees"
         message = (

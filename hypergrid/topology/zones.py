@@ -1,4 +1,4 @@
-"""Zones: polygons as cells of space (a catchment, a municipality), read from GeoJSON (RFC 7946)."""
+"""Zones: named polygons (a catchment, a municipality) as cells, read from GeoJSON (RFC 7946)."""
 
 import json
 from collections import Counter
@@ -16,37 +16,38 @@ from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.tokens import token
 
 Shapes = NDArray[np.object_]
-"""Polygons and multipolygons of shapely, one a zone."""
+"""Shapely polygons and multipolygons, one per zone."""
 
+# Names are URNs such as urn:ogc:def:crs:OGC:1.3:CRS84, so only the end is compared.
 LONLAT: Final = ("CRS84", "EPSG::4326", "EPSG:4326", "WGS84")
-"""How the names end that the older GeoJSON gives to longitude and latitude."""
+"""Suffixes of GeoJSON 2008 coordinate system names that mean longitude and latitude."""
+# Other common formats, recognised to suggest a conversion.
 _FORMATS: Final = {".shp", ".gpkg", ".kml", ".kmz", ".gml", ".fgb", ".parquet"}
 
 
 @dataclass(frozen=True, eq=False)
 class Zones:
-    """Named polygons, valid once built; they may overlap, leave gaps, have holes and parts.
+    """Valid named polygons; they may overlap, leave gaps, and have holes and parts.
 
-    Edges are straight in the coordinates given: in longitude and latitude an edge along a parallel stays on it.
+    Edges are straight in the given coordinates: in longitude and latitude an edge along a parallel stays on it.
     """
 
     names: tuple[str, ...]
-    """One a zone, all different."""
+    """Unique zone names."""
     shapes: Shapes
-    """In degrees (longitude, latitude) or projected metres, as the grid that they are laid over; shape (zones,)."""
+    """Polygons in degrees (longitude, latitude) or projected metres, matching the grid; shape (zones,)."""
     crs: str | None = None
-    """Coordinate system that the GeoJSON named (before RFC 7946 it could); None where it named none."""
+    """Coordinate system named in the GeoJSON (allowed before RFC 7946), or None."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __repr__(self) -> str:
-        """Return the zones' names in a line."""
         return f"Zones({', '.join(self.names[:8])}{', …' if len(self) > 8 else ''})"
 
     @property
     def is_lonlat(self) -> bool | None:
-        """Whether coordinates were said to be longitude and latitude; None where nothing was said."""
+        """Whether `crs` is longitude and latitude; None without a `crs`."""
         return None if self.crs is None else self.crs.upper().endswith(LONLAT)
 
     def select(self, *names: str) -> "Zones":
@@ -55,9 +56,9 @@ class Zones:
         Raises
         ------
         NotFound
-            There is no zone of a name.
+            Unknown zone name.
         InvalidQuery
-            No name was given, or one twice.
+            No name, or a repeated one.
         """
         for name in names:
             if name not in self.names:
@@ -68,7 +69,7 @@ class Zones:
         return Zones(names, self.shapes[[self.names.index(name) for name in names]], self.crs)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the zones as a GeoJSON FeatureCollection; every feature's name is its property "name"."""
+        """Return the zones as a GeoJSON FeatureCollection; each feature has the property "name"."""
         features = [
             {"type": "Feature", "properties": {"name": name}, "geometry": json.loads(shapely.to_geojson(shape))}
             for name, shape in zip(self.names, self.shapes, strict=True)
@@ -79,7 +80,6 @@ class Zones:
         return document
 
     def token(self) -> str:
-        """Content token."""
         return self._token
 
     @cached_property
@@ -88,22 +88,22 @@ class Zones:
 
 
 def zones(given: object, *, name: str | None = None) -> Zones:
-    """Return zones from GeoJSON.
+    """Read zones from GeoJSON.
 
     Parameters
     ----------
     given
-        Path of a GeoJSON file; its text; a mapping (FeatureCollection, Feature, Polygon, MultiPolygon, or names to
-        geometries); or what has `__geo_interface__`, such as a GeoDataFrame.
+        Path of a GeoJSON file, its text, a mapping (FeatureCollection, Feature, Polygon, MultiPolygon, or names to
+        geometries), or an object with `__geo_interface__`, such as a GeoDataFrame.
     name
-        Property that names a zone. Where absent: the property "name", else the feature's id, else its number from 1.
+        Property that names a zone. Default: the property "name", else the feature's id, else its number from 1.
 
     Raises
     ------
     InvalidQuery
-        It cannot be read, holds no zone, or a zone is no valid polygon; the message names the zone and the reason.
+        Unreadable input, no zone, or an invalid polygon; the message names the zone and the reason.
     NotFound
-        There is no such file, or a feature lacks the property `name`.
+        The file does not exist, or a feature lacks the property `name`.
 
     Examples
     --------
@@ -132,17 +132,17 @@ def zones(given: object, *, name: str | None = None) -> Zones:
 
 
 def inline_zone_files(document: object, folder: Path) -> object:
-    """Return a query's JSON form with every zone file that it names read into it.
+    """Replace references to zone files in a query's JSON form by their content.
 
-    A query on the command line may say `"zones": {"file": "catchments.geojson", "name": "NAME"}`; the form that is
-    kept, sent and written into results is always whole.
+    A query on the command line may contain `"zones": {"file": "catchments.geojson", "name": "NAME"}`; the form that is
+    stored, sent and written into results is self-contained.
 
     Parameters
     ----------
     document
-        A query as JSON, not yet checked.
+        Query JSON, not yet validated.
     folder
-        What relative paths start from: the query's own folder.
+        Base of relative paths: the query's own folder.
     """
     if isinstance(document, list):
         return [inline_zone_files(item, folder) for item in document]
@@ -169,6 +169,7 @@ def _read_document(given: object) -> Mapping[str, Any]:
     if not isinstance(document, Mapping):
         message = f"zones need GeoJSON: the path of a file, its text, or a mapping; got {type(given).__name__}"
         raise InvalidQuery(message)
+    # The JSON of a query, which may come from another machine, must not read files here.
     if "file" in document and "type" not in document:
         message = "zones are given as GeoJSON itself; a file can be named by hg.zones and in a query file only"
         raise InvalidQuery(message)
@@ -195,6 +196,7 @@ def _read_file(path: Path) -> object:
 def _parse_json(text: str, what: str) -> object:
     try:
         return json.loads(text)
+    # Deeply nested JSON raises RecursionError.
     except (ValueError, RecursionError) as error:
         message = f"{what} is no JSON that can be read: {error}"
         raise InvalidQuery(message) from error
@@ -236,6 +238,7 @@ def _make_shape(geometry: object, name: str) -> object:
     if not isinstance(polygons, list | tuple) or not polygons:
         message = f"zone {name!r} is an empty {kind}; leave it out"
         raise InvalidQuery(message)
+    # Built ring by ring, so that an error names the zone and the reason.
     made = [_make_polygon(rings, name) for rings in polygons]
     shape = made[0] if kind == "Polygon" else shapely.multipolygons(made)
     if not shapely.is_valid(shape):
@@ -257,6 +260,7 @@ def _make_polygon(rings: object, name: str) -> object:
 
 def _make_ring(ring: object, name: str) -> NDArray[np.float64]:
     try:
+        # Heights are dropped.
         points = np.array([position[:2] for position in ring], np.float64)  # type: ignore[attr-defined]
     except (TypeError, ValueError, IndexError, KeyError):
         points = np.empty(0)

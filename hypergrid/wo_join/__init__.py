@@ -46,11 +46,11 @@ _MODULES = {
     "WoJoin": "join",
 }
 _FORMER = {"Known": "KnownParameters", "Late": "LateTuples", "Statistics": "JoinStatistics"}
-"""Names that classes had before; they are known for one release."""
+"""Former names of classes, accepted for one release."""
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - what a module gives
-    # The elements are needed everywhere, the join is not: it loads a compiler, which takes half a second.
+    # Loaded lazily, because the join loads a compiler, which takes half a second.
     if name in _FORMER:
         message = f"{__name__}.{name} is {_FORMER[name]} now; the former name ends with the next release"
         warnings.warn(message, DeprecationWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""What a push is given, checked at the door and made into columns that compiled loops can take."""
+"""Validation of pushes, and their conversion to columns for the compiled loops."""
 
 from typing import Any, NoReturn, TypeVar
 
@@ -11,27 +11,27 @@ from hypergrid.wo_join.state_layout import Batch, Floats, Ints
 Number = TypeVar("Number", np.int32, np.int64, np.float64)
 
 KEYS_AT_ONCE = 4096
-"""The most keys that one reading may have."""
+"""Most keys of one reading of uncertain key."""
 MIN_KEY, MAX_KEY = -(2**61), 2**62 - 2
-"""Keys that there may be: in nanoseconds since 1970 the years 1896 to 2116."""
+"""Range of keys: in nanoseconds since 1970, the years 1896 to 2116."""
 TICK_NS = 1_000_000_000
-"""A tick of a join that is given no arrivals: one a tuple."""
+"""Time per tuple [ns] in a join without arrivals."""
 
 
 def make_ticks(first: int, count: int) -> Ints:
-    """Return the arrivals of tuples from number `first` on, where none are given [ns]."""
+    """Generate the arrivals [ns] of tuples from number `first` on, for a join without arrivals."""
     return np.arange(first, first + count, dtype=np.int64) * TICK_NS
 
 
 def make_batch(
     count: int, stream: ArrayLike, key: ArrayLike, payload: ArrayLike, arrival: ArrayLike, key_high: ArrayLike | None
 ) -> Batch:
-    """Return the columns of a push to a join of `count` streams, without numbers of rows.
+    """Validate the columns of a push to a join of `count` streams, without row numbers.
 
     Raises
     ------
     InvalidQuery
-        Columns of different lengths, of no whole numbers, a stream or a key out of range.
+        Columns of different lengths or not of whole numbers, a stream or a key out of range.
     """
     streams = parse_integers("stream", stream)
     keys = parse_keys("key", key)
@@ -64,12 +64,12 @@ def make_batch(
 
 
 def parse_integers(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any]]:
-    """Return a column of whole numbers; instants become nanoseconds since 1970.
+    """Convert a column to whole numbers; instants become nanoseconds since 1970.
 
     Raises
     ------
     InvalidQuery
-        They are no whole numbers, which to round would be to join what does not belong together.
+        A value is not a whole number. It is not rounded, because that could join tuples that do not belong together.
     """
     given = np.asarray(values)
     kind = given.dtype.kind
@@ -77,6 +77,7 @@ def parse_integers(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any
         given = given.astype("datetime64[ns]").astype(np.int64)
     elif kind == "u" and given.size and int(given.max()) > 2**62:
         _refuse(f"{name} of whole numbers within 2^62 of zero; got {given.max()}")
+    # Floats do not represent every whole number beyond 2^53.
     elif kind == "f" and not np.all((np.rint(given) == given) & (np.abs(given) <= 2**53)):
         wrong = given[~((np.rint(given) == given) & (np.abs(given) <= 2**53))].ravel()[0]
         _refuse(f"{name} of whole numbers; got {wrong}: round it as it is meant, or give int64")
@@ -86,12 +87,12 @@ def parse_integers(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any
 
 
 def parse_keys(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any]]:
-    """Return a column of keys.
+    """Convert a column to keys.
 
     Raises
     ------
     InvalidQuery
-        They are no whole numbers, or out of range.
+        They are not whole numbers, or out of range.
     """
     keys = parse_integers(name, values)
     if keys.size and (int(keys.min()) < MIN_KEY or int(keys.max()) > MAX_KEY):
@@ -107,7 +108,8 @@ def _parse_payloads(values: ArrayLike) -> Floats:
 
 
 def _to_writable(column: NDArray[Any], kind: type[Number]) -> np.ndarray[tuple[int], np.dtype[Number]]:
-    """Return a column as loops are compiled for: they would be compiled anew for an array that cannot be written to."""
+    """Convert a column to the layout that the loops are compiled for."""
+    # A read-only array is another type to the compiler, for which the loops would be compiled again.
     taken = np.ascontiguousarray(column, kind)
     return taken if taken.flags.writeable and taken.flags.aligned else taken.copy()
 
@@ -118,13 +120,12 @@ def _refuse(needed: str) -> NoReturn:
 
 
 def make_empty_batch() -> Batch:
-    """Return a batch of no tuples."""
     integers = np.empty(0, np.int64)
     return Batch(np.empty(0, np.int32), integers, integers, np.empty(0), integers)
 
 
 def echo_keys(batch: Batch, high: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Batch:
-    """Return a batch in which each reading comes once for every key that it may have; all but the first are echoes."""
+    """Repeat each reading for every key that it may have, marking repeats as echoes."""
     times = high - batch.key + 1
     ends = np.cumsum(times)
     offset = np.arange(ends[-1]) - np.repeat(ends - times, times)

@@ -1,4 +1,4 @@
-"""What is known of the streams beforehand, and what a join is told to be."""
+"""Configuration of a join, and parameters of its streams that are known beforehand."""
 
 import datetime
 from collections.abc import Sequence
@@ -41,23 +41,23 @@ POLICIES = ("window", "published", "progress")
 FORMS = ("inner", "assembling")
 STRATEGIES = ("msf", "dbf", "hybrid")
 SPILLING = ("dbf", "hybrid")
-"""Strategies that write to disk."""
+"""Strategies that spill to disk."""
 SLOT_BYTES = 32
-"""A tuple that is held: row, payload, and four links of 4 bytes; 8 more where its arrival is kept."""
+"""Bytes of a held tuple: row, payload, and four links of 4 bytes; 8 more if its arrival is kept."""
 ENTRY_BYTES = 32
-"""A key of which a tuple is held: the key, four links, two buckets; and 4 for each stream."""
+"""Bytes of a key with held tuples: the key, four links, two buckets; 4 more for each stream."""
 ROW_BYTES = 24
-"""A tuple that waits in memory before it is joined: key, row, payload."""
+"""Bytes of a tuple that waits in memory before it is joined: key, row, payload."""
 RARE = 1000
-"""Monitored disorder is its quantile of 1 - 1/1000 by default."""
+"""Default quantile of monitored disorder: 1 - 1/1000."""
 
 
 @dataclass(frozen=True)
 class KnownParameters:
-    """Parameters known beforehand; what is None is monitored.
+    """Parameters known beforehand; those that are None are monitored.
 
-    The model counts r_i k_j / r_j arrivals of stream i while k_j of stream j arrive (equation 3.6). Where arrivals come
-    in bursts beyond that, the excess belongs to the lag.
+    The model counts r_i k_j / r_j arrivals of stream i while k_j of stream j arrive (equation 3.6). Arrivals in bursts
+    beyond that belong to the lag.
     """
 
     scrambling_factor: tuple[int, ...] | None = None
@@ -67,15 +67,15 @@ class KnownParameters:
     lag: tuple[tuple[float, ...], ...] | None = None
     """Greatest lag from each stream (row) to each other (column) [tuples], for policy "published"."""
     disorder: tuple[int, ...] | None = None
-    """How far a key of each stream may lie below the greatest before it [key units], for policy "progress"."""
+    """Greatest distance of each stream's keys below the greatest before them [key units], for policy "progress"."""
     multiplicity: tuple[int, ...] | None = None
-    """The most tuples of one key in each stream, for policy "progress": a key that all streams have brought so often is
-    dropped at once. Where the disorder is known and this is not, no key is, so that nothing can be lost."""
+    """Most tuples with one key in each stream, for policy "progress": a key that all streams have brought that often is
+    dropped at once. If the disorder is known and this is not, no key is dropped early, so no result can be lost."""
 
 
 @dataclass(frozen=True)
 class JoinConfig:
-    """What a join is, valid once built; `WoJoin` explains each."""
+    """Validated configuration of a join; `WoJoin` explains each field."""
 
     streams: int
     policy: Policy = "progress"
@@ -166,41 +166,41 @@ class JoinConfig:
 
     @property
     def window_number(self) -> int:
-        """The window in tuples, or in nanoseconds where it is a time; 0 where there is none."""
+        """Window in tuples, or in nanoseconds if it is a time; 0 without a window."""
         if isinstance(self.window, datetime.timedelta):
             return round(self.window.total_seconds() * 1e9)
         return self.window or 0
 
     @property
     def policy_number(self) -> int:
-        """The policy as the loops count it."""
+        """Code of the policy in the compiled loops."""
         if self.policy == "window":
             return WINDOW_TIME if isinstance(self.window, datetime.timedelta) else WINDOW_COUNT
         return PUBLISHED if self.policy == "published" else PROGRESS
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a tuple that is held."""
+        """Bytes of a held tuple."""
         return SLOT_BYTES + (8 if self.policy_number == WINDOW_TIME else 0)
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of a key of which a tuple is held."""
+        """Bytes of a key with held tuples."""
         return ENTRY_BYTES + 4 * self.streams
 
     @property
     def one_each_bytes(self) -> int:
-        """Bytes of one tuple of each stream, with one key."""
+        """Bytes of one tuple of each stream, all with one key."""
         return self.streams * self.slot_bytes + self.entry_bytes
 
     @property
     def sorting_bytes(self) -> int:
-        """Bytes of the tuples that wait to be sorted with "msf", by known scrambling factors; 0 where they are not."""
+        """Bytes of the "msf" sort buffers by known scrambling factors; 0 if these are not known."""
         factors = self.known.scrambling_factor if self.known and self.strategy == "msf" else None
         return 0 if factors is None or self.policy != "published" else sum(factors) * ROW_BYTES
 
     def write_settings(self, join_state: Ints, stream_state: Ints) -> None:
-        """Write it into a state."""
+        """Write the settings and known parameters into a join's state arrays."""
         known = self.known or KnownParameters()
         join_state[POLICY], join_state[FORM] = self.policy_number, INNER if self.form == "inner" else ASSEMBLING
         join_state[WINDOW], join_state[RARE_AT], join_state[JUMP] = self.window_number, self.rare, self.jump or 0
@@ -210,11 +210,12 @@ class JoinConfig:
         stream_state[:, KNOWN_DISPLACED] = -1 if known.scrambling_factor is None else known.scrambling_factor
         stream_state[:, KNOWN_DISORDER] = -1 if known.disorder is None else known.disorder
         stream_state[:, KNOWN_REPEATED] = -1 if known.multiplicity is None else known.multiplicity
+        # Known disorder makes results complete, which an underestimated multiplicity would break.
         believed = known.disorder is None or known.multiplicity is not None
         join_state[DROPS_WHOLE] = self.policy == "progress" and (self.form == "inner" or not self.in_order) and believed
 
     def known_arrays(self) -> KnownArrays:
-        """Return what is known beforehand of rates and lags."""
+        """Return the known rates and lags, NaN if monitored."""
         known, n = self.known or KnownParameters(), self.streams
         return KnownArrays(
             rate=np.array(known.rate_hz or [np.nan] * n, np.float64),

@@ -1,7 +1,7 @@
-"""The tuples that a join holds: a hash table from keys to entries, and a ring of tuples for each stream of an entry.
+"""Hash table of held tuples: from keys to entries with a ring for each stream.
 
-Where tuples are dropped by key, buckets follow the keys' order, so that a sweep goes through neighbouring buckets and
-meets each entry once; `SHIFT` is how many low bits of a key a bucket spans. Elsewhere buckets are scattered (SHIFT -1).
+If tuples are dropped by key, buckets follow the order of keys: a sweep visits neighbouring buckets and meets each entry
+once. `SHIFT` is the number of low key bits that one bucket spans. Otherwise keys are scattered (SHIFT -1).
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ SCATTER = -7046029254386353131
 
 @jit_inline
 def bucket_at(buckets: Narrow, shift: int, key: int) -> int:
-    """Return the bucket of a key."""
+    # Tried and 0.2 to 1.4 ns a tuple slower: one branchless formula for both kinds of buckets.
     if shift >= 0:
         return (key >> shift) & (len(buckets) - 1)
     return ((key * SCATTER) >> 20) & (len(buckets) - 1)
@@ -51,7 +51,7 @@ def bucket_at(buckets: Narrow, shift: int, key: int) -> int:
 
 @jit_inline
 def find(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, key: int) -> int:
-    """Return the entry of a key, or NONE."""
+    """Look up the entry of a key; NONE if it has none."""
     entry = buckets[index(bucket_at(buckets, join_state[SHIFT], key))]
     while entry != NONE and keys[index(entry)] != key:
         entry = heads[index(entry), AFTER]
@@ -60,7 +60,7 @@ def find(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, key: int)
 
 @jit_inline
 def enter(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, key: int) -> int:
-    """Return a new entry for a key that has none; there must be a free one, and of no stream is there a tuple in it."""
+    """Create an empty entry for a key that has none; a free entry must exist."""
     entry = index(join_state[FREE_ENTRY])
     join_state[FREE_ENTRY] = heads[entry, AFTER]
     bucket = index(bucket_at(buckets, join_state[SHIFT], key))
@@ -68,7 +68,7 @@ def enter(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, key: int
     heads[entry, AFTER] = buckets[bucket]
     buckets[bucket] = entry
     heads[entry, SIZE] = 0
-    # Asked first at the first arrival of any other stream: the last one.
+    # The first stream to be probed when another stream's tuple arrives.
     heads[entry, WATCH] = heads.shape[1] - TAILS - 1
     join_state[ENTRIES] += 1
     join_state[CREATED] += 1
@@ -89,7 +89,10 @@ def insert(
     payload: float,
     queued: int,
 ) -> int:
-    """Put a tuple behind those of its stream in an entry, return how many these were; there must be a free slot."""
+    """Append a tuple to its stream's ring in an entry; return the ring's previous size.
+
+    A free slot must exist.
+    """
     slot = index(join_state[FREE_SLOT])
     join_state[FREE_SLOT] = links[slot, NEXT]
     rows[slot] = row
@@ -113,6 +116,7 @@ def insert(
         stream_state[stream, PEAK] = held
     if held_all > join_state[PEAK_ALL]:
         join_state[PEAK_ALL] = held_all
+    # Queue of the stream by arrival, for policies that drop its oldest tuple.
     if queued:
         links[slot, YOUNGER] = NONE
         if stream_state[stream, NEWEST] == NONE:
@@ -125,11 +129,12 @@ def insert(
 
 @jit_inline
 def drop_chain(heads: Narrow, links: Narrow, join_state: Ints, stream_state: Ints, entry: int, stream: int) -> None:
-    """Drop all tuples of one stream from an entry, which may be left empty."""
+    """Drop all tuples of one stream from an entry, which may become empty."""
     tail = heads[entry, TAILS + stream]
     tail = index(tail)
     head = index(links[tail, NEXT])
     dropped = links[tail, ORDINAL] - links[head, ORDINAL] + 1
+    # The whole ring is put in front of the free list.
     links[tail, NEXT] = join_state[FREE_SLOT]
     join_state[FREE_SLOT] = head
     heads[entry, TAILS + stream] = NONE
@@ -140,7 +145,6 @@ def drop_chain(heads: Narrow, links: Narrow, join_state: Ints, stream_state: Int
 
 @jit_inline
 def drop_chains(heads: Narrow, links: Narrow, join_state: Ints, stream_state: Ints, entry: int) -> None:
-    """Drop all tuples from an entry."""
     free_slot = join_state[FREE_SLOT]
     for stream in range(heads.shape[1] - TAILS):
         tail = heads[entry, TAILS + stream]
@@ -158,7 +162,7 @@ def drop_chains(heads: Narrow, links: Narrow, join_state: Ints, stream_state: In
 
 @jit
 def unlink(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, entry: int) -> None:
-    """Take an entry out of its bucket."""
+    """Remove an entry from its bucket."""
     bucket = bucket_at(buckets, join_state[SHIFT], keys[entry])
     before = buckets[bucket]
     if before == entry:
@@ -171,7 +175,7 @@ def unlink(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints, entry: 
 
 @jit_inline
 def free(heads: Narrow, join_state: Ints, entry: int) -> None:
-    """Give back an entry that is empty and in no bucket."""
+    """Return an empty, unlinked entry to the free list."""
     heads[entry, SIZE] = 0
     heads[entry, AFTER] = join_state[FREE_ENTRY]
     join_state[FREE_ENTRY] = entry
@@ -182,14 +186,14 @@ def free(heads: Narrow, join_state: Ints, entry: int) -> None:
 def drop_oldest(
     buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, join_state: Ints, stream_state: Ints, stream: int
 ) -> None:
-    """Drop the tuple of a stream that came first (thesis 3.2.1: buffers are first in, first out)."""
+    """Drop the oldest tuple of a stream by arrival (first in, first out; thesis 3.2.1)."""
     slot = stream_state[stream, OLDEST]
     stream_state[stream, OLDEST] = links[slot, YOUNGER]
     if stream_state[stream, OLDEST] == NONE:
         stream_state[stream, NEWEST] = NONE
     entry = links[slot, OWNER]
     tail = heads[entry, TAILS + stream]
-    # The oldest of the stream is the first of its ring too.
+    # The stream's oldest tuple is always the first of its ring.
     if tail == slot:
         heads[entry, TAILS + stream] = NONE
     else:
@@ -218,13 +222,14 @@ def sweep(
     stream: int,
     closing: int,
 ) -> int:
-    """Drop what has a key from `start` to below `stop`: of one stream, or whole entries where it is NONE.
+    """Drop keys from `start` to below `stop`: of one stream, or whole entries (NONE).
 
-    Where `closing` is 0 or more, entries of which something is held are not dropped but taken out and added to the
-    pending ones, of which there are so many already; returns how many there are now.
+    If `closing` is 0 or more, it is the number of entries already in `pending`: nonempty entries are then appended to
+    `pending` instead of dropped. Returns the new number.
     """
     shift, size = join_state[SHIFT], len(buckets)
     first, last = start >> shift, (stop - 1) >> shift
+    # There are more bucket numbers than buckets: visit each bucket once.
     if start <= FLOOR or last - first >= size:
         first = last - size + 1
     for number in range(first, last + 1):
@@ -265,10 +270,11 @@ def sweep(
 
 @jit
 def link_all(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints) -> None:
-    """Put every key that is held into its bucket anew."""
+    """Rebuild all bucket chains."""
     for bucket in range(len(buckets)):
         buckets[bucket] = NONE
     for entry in range(len(heads)):
+        # Completed entries (WHOLE) must be found too, to detect late tuples.
         if heads[entry, SIZE] != 0:
             bucket = bucket_at(buckets, join_state[SHIFT], keys[entry])
             heads[entry, AFTER] = buckets[bucket]
@@ -277,10 +283,11 @@ def link_all(buckets: Narrow, keys: Ints, heads: Narrow, join_state: Ints) -> No
 
 @jit_maker
 def gather_slots(heads: Narrow, links: Narrow, count: int) -> tuple[Ints, Ints]:
-    """Return the slots of the `count` tuples that are held, and the stream of each."""
+    """Collect the slots of the `count` tuples that are held, and the stream of each."""
     slots, owners = np.empty(count, np.int64), np.empty(count, np.int64)
     slot_count = 0
     for entry in range(len(heads)):
+        # Free and completed entries hold no tuples.
         if heads[entry, SIZE] <= 0:
             continue
         for stream in range(heads.shape[1] - TAILS):
@@ -317,9 +324,9 @@ def reinsert(
     arrival: Ints,
     whole_keys: Ints,
 ) -> None:
-    """Insert tuples as they were held, in order of arrival within each stream, and keys that are whole.
+    """Restore held tuples, in order of arrival within each stream, and the keys of completed entries.
 
-    Arrivals may be none.
+    `arrival` may be empty.
     """
     for number in range(len(row)):
         entry = find(buckets, keys, heads, join_state, key[number])
@@ -348,7 +355,7 @@ def reinsert(
 
 @jit_maker
 def number_rows(stream: Narrow, brought: Ints) -> Ints:
-    """Return each tuple's number in its stream, and count them on in `brought`."""
+    """Assign row numbers within each stream, continuing and advancing the counts in `brought`."""
     row = np.empty(len(stream), np.int64)
     for tuple_index in range(len(stream)):
         row[tuple_index] = brought[stream[tuple_index]]

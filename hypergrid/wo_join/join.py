@@ -1,4 +1,4 @@
-"""WO-Join: a join of many streams on equality of keys, whose memory is driven by the data (thesis, chapter 3)."""
+"""WO-Join: an equi-join of many streams whose memory is driven by the data (thesis, chapter 3)."""
 
 import contextlib
 import dataclasses
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from hypergrid.wo_join.spilling.segments import Segments
 
 RANKS = 4096
-"""Sorted keys of each stream that there is room for at first, where lags are monitored."""
+"""Initial capacity of the sorted keys of each stream, if lags are monitored."""
 
 
 class WoJoin(FormerNames):
@@ -83,50 +83,51 @@ class WoJoin(FormerNames):
     Parameters
     ----------
     streams
-        How many; a tuple names its stream from 0 on.
+        Number of streams; tuples name their stream from 0 on.
     policy
         When a tuple is dropped. "window": after a number of later tuples of its stream, or a time. "published": when
-        its stream's buffer holds more than equation 3.8 asks for. "progress": when no other stream is believed to bring
-        its key any more, as each has come beyond it by more than its disorder; keys must grow in the long run.
+        its stream's buffer holds more than equation 3.8 asks for. "progress": when no other stream is expected to bring
+        its key any more, because each has passed it by more than its disorder; keys must grow in the long run.
     form
-        "inner": each combination of tuples with one key, once, as soon as its last member is there. "assembling": each
-        key once no stream is believed to bring it any more, in order of keys, with what there is of it. Of a key that
-        comes several times in a stream there are several rows, the r-th with the r-th tuple of each stream.
+        "inner": emits each combination of tuples with one key once, as soon as its last member arrives. "assembling":
+        emits each key once no stream is expected to bring it any more, in order of keys, with whatever arrived. If a
+        stream repeats a key, the slice has several rows, the r-th with the r-th tuple of each stream.
     in_order
-        False: in the assembling form, a key also once all streams awake have brought it as often as they bring any.
+        False: in the assembling form, a key is also emitted as soon as every awake stream has reached its
+        multiplicity.
     allowed_bytes
-        Limit of what is held, as `statistics().held_bytes` counts it.
+        Memory limit of held tuples, as counted by `statistics().held_bytes`.
     strategy
-        How to make do with less memory than the policy asks for (thesis 3.5): "msf" sorts each stream first, "dbf" lets
-        tuples of leading streams wait on disk, "hybrid" does both. Then "published" too drops tuples by key.
+        How to use less memory than the policy asks for (thesis 3.5): "msf" sorts each stream first, "dbf" spills
+        tuples of leading streams to disk, "hybrid" does both. "published" then also drops tuples by key.
     spill_folder
-        Where a folder for what waits on disk is made, and removed at the end; None: among temporary files.
+        Parent of the spill folder, which is removed at the end; None: the system's folder for temporary files.
     known
-        Parameters known beforehand; the others are monitored.
+        Parameters known beforehand; all others are monitored.
     window
-        For policy "window": tuples of each stream, or a time.
+        For policy "window": a number of tuples of each stream, or a time.
     idle_s
-        A stream that is silent for longer [s] is asleep: nobody waits for it until it comes again. None: never, so that
-        a stream which brings nothing keeps all others held.
+        Silence [s] after which a stream is asleep: the join stops waiting for it until it brings a tuple. None: never,
+        so a stream that brings nothing keeps the tuples of all others held.
     jump
         Key units by which a key may lie beyond all others, or below those of its stream, before its clock is taken to
-        have jumped; such tuples are told in `late`. None: judged by the keys so far (10,000 mean steps), once there
-        were 64 steps.
+        have jumped; such tuples are quarantined in `late`. None: judged by the keys so far (10,000 mean steps), after
+        64 steps.
     rare
-        Under "progress": of this many tuples of a stream, one may come later than reckoned with.
+        Under "progress": one in this many tuples of a stream may arrive later than expected.
 
     Raises
     ------
     InvalidQuery
-        Arguments that do not go together.
+        Incompatible arguments.
     TooLarge
-        The limit is below one tuple a stream, or below what known parameters ask for: both numbers.
+        The limit is below one tuple per stream, or below what known parameters ask for; both numbers are given.
 
     Notes
     -----
-    All streams share one hash table, with an entry a key, so that one probe finds the partners in all streams; the
-    stream whose absence prevented the entry's last result is asked first. Results do not depend on how arrivals are cut
-    into pushes. What a wrong parameter loses from the results is told in `late`.
+    All streams share one hash table with one entry per key, so a single probe finds the partners in all streams. The
+    stream whose absence last prevented a result of the entry is probed first. Results do not depend on how arrivals are
+    split into pushes. Tuples that may have missed results because of a wrong parameter are in `late`.
 
     Examples
     --------
@@ -171,6 +172,7 @@ class WoJoin(FormerNames):
             ranks=0 if self._sweeping else RANKS if policy == "published" else 0,
             scattered=not self._sweeping,
             timed=about.slot_bytes > SLOT_BYTES,
+            # With a strategy the reorder buffer judges clock jumps.
             jump=CEILING // 2 if strategy else jump or 0,
         )
         if strategy is None:
@@ -201,12 +203,11 @@ class WoJoin(FormerNames):
         if about.policy == "published" and known.scrambling_factor is not None and known.lag is not None:
             rates = known.rate_hz or (1.0,) * about.streams
             bounds = buffer_bounds(known.scrambling_factor, rates, known.lag)
-            # Under a limit a key need not have more than one tuple.
+            # Under a limit, several tuples of one key are not guaranteed room.
             admit(label, float(bounds.sum()) * about.slot_bytes + bounds.max() * about.entry_bytes, about.allowed_bytes)
 
     @property
     def streams(self) -> int:
-        """How many streams there are."""
         return self._about.streams
 
     def push(
@@ -218,7 +219,7 @@ class WoJoin(FormerNames):
         *,
         key_high: ArrayLike | None = None,
     ) -> Matches:
-        """Take tuples in order of arrival; return the results that they bring about.
+        """Push tuples in order of arrival; return the results that they complete.
 
         Parameters
         ----------
@@ -229,22 +230,22 @@ class WoJoin(FormerNames):
         payload
             float64, shape (m,).
         arrival
-            [ns], int64, shape (m,); an earlier one than before counts as the one before. None: one tick a tuple, which
-            counts as a second.
+            [ns], int64, shape (m,); one earlier than its predecessor counts as equal to it. None: one tick per tuple,
+            which counts as a second.
         key_high
-            For readings of uncertain key: the last key that each may have, shape (m,). The reading is then held under
-            every key from `key` to it, and monitors and lines count it as `key`.
+            For readings of uncertain key: the last key that each may have, shape (m,). The reading is held under every
+            key from `key` to it; monitors and watermarks count it at `key`.
 
         Raises
         ------
         InvalidQuery
-            Columns of different lengths or of no whole numbers, a stream or a key out of range; nothing was taken.
+            Columns of different lengths or not of whole numbers, a stream or a key out of range; nothing was taken.
         KeysDoNotGrow
             A stream has brought 100,000 tuples without a greater key.
         BufferFull
             More than `allowed_bytes` would have to be held.
         SpillFailed
-            What may not be held could not be written to disk.
+            Tuples over the limit could not be written to disk.
         """
         if self._finished:
             message = "a join that was finished takes no more tuples; make a new one"
@@ -256,7 +257,7 @@ class WoJoin(FormerNames):
         if self._reorder_buffer is not None:
             self._reorder_buffer.start_idle_clock(int(batch.arrival[0]))
         elif join_state[DEADLINE] == CEILING and join_state[IDLE] < CEILING:
-            # Streams that have brought nothing yet are waited for from the first arrival on.
+            # The idle time of streams that have brought nothing yet starts at the first arrival.
             stream_state[:, LAST] = batch.arrival[0]
             join_state[DEADLINE] = batch.arrival[0] + join_state[IDLE]
         if not self._state.rows.any():
@@ -270,7 +271,7 @@ class WoJoin(FormerNames):
         return matches
 
     def advance(self, clock_ns: int) -> Matches:
-        """Let the clock go on without an arrival [ns]: streams may fall asleep, and slices close."""
+        """Advance the clock [ns] without an arrival: streams may go idle, and slices close."""
         if self._reorder_buffer is not None:
             self._reorder_buffer.advance(clock_ns)
             return self._push_pieces(make_empty_batch())
@@ -278,9 +279,9 @@ class WoJoin(FormerNames):
         return self._run(make_empty_batch())
 
     def sleep_absent(self) -> Matches:
-        """Wait no longer for streams that have brought nothing yet; return what that lets go.
+        """Put all streams to sleep that have brought nothing yet; return the slices that this closes.
 
-        One that brings something later wakes, as a stream does that `widen` made.
+        They wake with their first tuple, like streams that `widen` added.
 
         Raises
         ------
@@ -296,7 +297,7 @@ class WoJoin(FormerNames):
         return self.advance(int(join_state[CLOCK]))
 
     def finish(self) -> Matches:
-        """Return the last results: in the assembling form, all slices still open. Nothing can be pushed after it."""
+        """Return the last results: in the assembling form, all open slices. Afterwards nothing can be pushed."""
         if self._reorder_buffer is not None:
             matches, self._finished = self._push_pieces(make_empty_batch(), last=True), True
             if self._reorder_buffer.segments is not None:
@@ -314,7 +315,7 @@ class WoJoin(FormerNames):
             kernel.close(*table, self._state.join_state, self._state.monitors.per, stop)
 
     def widen(self, streams: int) -> None:
-        """Let there be so many streams; nobody waits for a new one until it brings something."""
+        """Add streams up to a total of `streams`, asleep until their first tuple."""
         if streams <= self.streams:
             return
         if self._about.known is not None or self._about.strategy is not None:
@@ -326,13 +327,13 @@ class WoJoin(FormerNames):
         self._about.write_settings(self._state.join_state, self._state.monitors.per)
 
     def statistics(self) -> JoinStatistics:
-        """Return what is held, and what monitors say."""
         return make_statistics(self._state, self._known, self._about.allowed_bytes, self._reorder_buffer)
 
     def lags(self) -> NDArray[np.float64]:
-        """Return the lag from each stream (row) to each other (column) [tuples], shape (n, n), 0 on the diagonal.
+        """Return the lag [tuples] from each stream (row) to each other (column), shape (n, n).
 
-        Under policy "published" they are monitored at every arrival; else they are told by the greatest keys.
+        The diagonal is 0. Lags are monitored at every arrival under policy "published"; otherwise they are estimated
+        from the greatest keys.
         """
         waiting = self._reorder_buffer
         return find_lags(
@@ -340,7 +341,7 @@ class WoJoin(FormerNames):
         )
 
     def bounds(self, scrambling_factor: ArrayLike, rate_hz: ArrayLike) -> NDArray[np.float64]:
-        """Return the tuples of each stream that equation 3.8 asks to hold by other parameters than the monitored ones.
+        """Return the tuples of each stream that equation 3.8 holds for given instead of monitored parameters.
 
         Parameters
         ----------
@@ -352,12 +353,12 @@ class WoJoin(FormerNames):
         return find_bounds(own_state, self._known, scrambling_factor, rate_hz)
 
     def allow(self, allowed_bytes: int) -> None:
-        """Change the limit of what is held.
+        """Change the memory limit.
 
         Raises
         ------
         TooLarge
-            It is below one tuple a stream.
+            It is below one tuple per stream.
         """
         before, self._about = self._about, dataclasses.replace(self._about, allowed_bytes=allowed_bytes)
         try:
@@ -372,43 +373,43 @@ class WoJoin(FormerNames):
 
     @property
     def min_bytes(self) -> int:
-        """Bytes of one tuple of each stream and, with "msf", of the tuples that are known to be sorted at once."""
+        """Bytes of one tuple per stream and, with "msf", of the known sort buffers."""
         return self._about.one_each_bytes + self._about.sorting_bytes
 
     @property
     def needed_bytes(self) -> float:
-        """Bytes that equation 3.8 asks to hold, as `statistics()` tells them; the least before they are known.
+        """Bytes that equation 3.8 holds, as in `statistics()`; the minimum while they are unknown.
 
-        With a strategy, the least: it makes do with what there is.
+        With a strategy it is always the minimum, as the join spills to disk or sorts within it.
         """
         asked = self.statistics().bound_bytes
         return max(asked, self.min_bytes) if asked < math.inf and self._about.strategy is None else self.min_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are held, as `statistics()` tells them."""
+        """Bytes held, as in `statistics()`."""
         return self._held_bytes() + (0 if self._reorder_buffer is None else self._reorder_buffer.memory_bytes)
 
     @property
     def tuple_bytes(self) -> int:
-        """Bytes of a tuple that is held with a key of its own."""
+        """Bytes of a held tuple that has a key of its own."""
         return self._about.slot_bytes + self._about.entry_bytes
 
     @property
     def tuple_counts(self) -> NDArray[np.int64]:
-        """How many tuples of each stream were taken: the rows of the next ones, shape (n,)."""
+        """Number of tuples taken per stream, which is its next row number, shape (n,)."""
         return self._state.rows.copy()
 
     @property
     def stalled_streams(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many tuples each stream has brought since its greatest key, and that key, shape (n,) each."""
+        """Number of tuples since each stream's greatest key, and that key, shape (n,) each."""
         stream_state = (
             self._state.monitors if self._reorder_buffer is None else self._reorder_buffer.arrival_state.monitors
         ).per
         return stream_state[:, STILL].copy(), stream_state[:, GREATEST].copy()
 
     def list_min_rows(self) -> list[int | None]:
-        """Return the least row of each stream that is held or waits, None where there is nothing of it."""
+        """Return the least row of each stream that is held or waits, else None."""
         held = self._state.held
         slots, owners = gather_slots(held.heads, held.links, int(self._state.join_state[HELD_ALL]))
         min_rows = np.full(self.streams, CEILING)
@@ -418,9 +419,9 @@ class WoJoin(FormerNames):
         return [None if row == CEILING else row for row in min_rows.tolist()]
 
     def snapshot(self) -> bytes:
-        """Return all that the join remembers; `resume` goes on from it, equal to the last bit.
+        """Serialise the join; `resume` continues from the bytes with bit-identical results.
 
-        Segments on disk are named only; they stay there until the next snapshot or `finish`.
+        Segments on disk are referenced, not copied; they stay there until the next snapshot or `finish`.
         """
         about = dataclasses.asdict(self._about)
         if isinstance(self._about.window, datetime.timedelta):
@@ -438,12 +439,12 @@ class WoJoin(FormerNames):
 
     @classmethod
     def resume(cls, data: bytes) -> Self:
-        """Return the join that `snapshot` kept.
+        """Restore a join from a `snapshot`.
 
         Raises
         ------
         InvalidQuery
-            The bytes are no snapshot, were damaged, or were made by another version; or segments are gone.
+            The bytes are not a snapshot, were damaged, or were made by another version; or segments are missing.
         """
         header, body = state.header_of(data)
         description: dict[str, Any] = header["description"]  # type: ignore[assignment]
@@ -474,7 +475,6 @@ class WoJoin(FormerNames):
         arrival: ArrayLike | None,
         key_high: ArrayLike | None,
     ) -> Batch:
-        """Return columns that the loop can take."""
         ticking = arrival is None
         if self._ticking is not None and ticking != self._ticking and np.size(stream):
             message = "a join needs arrivals with every push, or with none; got both"
@@ -486,7 +486,6 @@ class WoJoin(FormerNames):
         return batch
 
     def _run(self, batch: Batch) -> Matches:
-        """Take a batch."""
         matches, code, start = self._loop(batch, 0)
         if code == LIMIT:
             taken = self._return_tuples(batch, start)
@@ -494,7 +493,10 @@ class WoJoin(FormerNames):
         return matches
 
     def _return_tuples(self, batch: Batch, start: int) -> int:
-        """Let the tuples of a batch from `start` on come again; return how many came before them."""
+        """Reset row numbers from `start` on, so that tuples can be pushed again.
+
+        Returns the number of tuples before it.
+        """
         rest = batch.stream[start:][batch.row[start:] >= 0]
         self._state.rows -= np.bincount(rest, minlength=self.streams)
         return int(np.count_nonzero(batch.row[:start] >= 0))
@@ -504,13 +506,17 @@ class WoJoin(FormerNames):
         return f"a join of {self.streams} streams"
 
     def _held_bytes(self, more: int = 0) -> int:
-        """Return the bytes of what is held, and of some tuples more with keys of their own."""
+        """Return the bytes of held tuples, plus `more` tuples with keys of their own."""
         held, entries = self._state.join_state[[HELD_ALL, ENTRIES]].tolist()
         return int((held + more) * self._about.slot_bytes + (entries + more) * self._about.entry_bytes)
 
     def _loop(self, batch: Batch, start: int) -> tuple[Matches, int, int]:
-        """Run the loop over a batch, with more room each time that it asks for it; return how far it came, and why."""
+        """Run the kernel over a batch, growing arrays on request.
+
+        Returns the results, the final code and the next tuple.
+        """
         own_state = self._state
+        # Sized by the previous push.
         out = make_output(max(1024, self._results + self._results // 4), self.streams)
         own_state.join_state[WRITTEN] = own_state.join_state[LATE_WRITTEN] = 0
         while True:
@@ -536,7 +542,7 @@ class WoJoin(FormerNames):
         return matches_of(out, self._results, int(own_state.join_state[LATE_WRITTEN])), code, start
 
     def _push_pieces(self, batch: Batch, *, last: bool = False) -> Matches:
-        """Take a batch by way of what waits, in pieces."""
+        """Push a batch through the reorder buffer in pieces."""
         results: list[Matches] = []
         for first in range(0, max(1, len(batch.stream)), PIECE):
             piece = batch.part(slice(first, first + PIECE))
@@ -554,7 +560,10 @@ class WoJoin(FormerNames):
         return join_matches(results)
 
     def _push_piece(self, piece: Batch, results: list[Matches], *, last: bool) -> int:
-        """Take a piece of a batch, add to what was found; return the bytes that are needed where these are too many."""
+        """Push one piece and append its results.
+
+        Returns the bytes needed if the limit is exceeded, else 0.
+        """
         waiting = self._reorder_buffer
         assert waiting is not None
         with contextlib.closing(waiting.release_tuples(piece, last=last)) as released:
@@ -577,7 +586,10 @@ class WoJoin(FormerNames):
         return 0 if waiting.settle(self._held_bytes()) else self._held_bytes() + waiting.memory_bytes
 
     def _feed(self, part: Batch, at: "np.ndarray[tuple[int], np.dtype[np.int64]]", results: list[Matches]) -> int:
-        """Join what was let go by the arrivals `at`; return the bytes needed where they are too many."""
+        """Join the tuples released by the arrivals `at`.
+
+        Returns the bytes needed if the limit is exceeded, else 0.
+        """
         waiting = self._reorder_buffer
         assert waiting is not None
         start, before = 0, int(self._state.join_state[TAKEN])
@@ -599,14 +611,14 @@ class WoJoin(FormerNames):
                 return self._held_bytes(1) + waiting.memory_bytes
 
     def _add_closed(self, results: list[Matches]) -> None:
-        """Take the slices that were closed, as results of the last arrival."""
+        """Append the slices that were closed, as results of the last arrival."""
         assert self._reorder_buffer is not None
         matches, _, _ = self._loop(make_empty_batch(), 0)
         last = np.full(len(matches), self._reorder_buffer.arrival_state.join_state[TAKEN] - 1)
         results.append(dataclasses.replace(matches, at=last))
 
     def _let_sleep(self) -> None:
-        """Wait no more for streams that are asleep once nothing of theirs waits."""
+        """Put idle streams to sleep in the join once none of their tuples wait."""
         assert self._reorder_buffer is not None
         gone = self._reorder_buffer.gone_streams
         if len(gone):
@@ -627,6 +639,7 @@ class WoJoin(FormerNames):
             state.retune(own_state)
 
     def _check_growth(self, matches: Matches) -> None:
+        # A window bounds the memory of an inner join, whatever the keys do.
         if self._about.policy == "window" and self._about.form == "inner":
             return
         monitors = self._state.monitors if self._reorder_buffer is None else self._reorder_buffer.arrival_state.monitors
@@ -641,7 +654,7 @@ class WoJoin(FormerNames):
 
 
 def _open_segments(folder: str | None) -> "Segments":
-    # Only who writes to disk waits for pyarrow.
+    # Imported here so that only joins that spill to disk load pyarrow.
     from hypergrid.wo_join.spilling.segments import Segments  # noqa: PLC0415
 
     return Segments(folder)

@@ -1,9 +1,8 @@
-"""The join itself: one pass over the tuples in order of arrival (an MJoin, thesis 3.3, over one shared hash table).
+"""Join kernel: one pass over the tuples in order of arrival (MJoin, thesis 3.3).
 
-The loop changes nothing before it knows that there is room for what a tuple brings; where there is none it returns with
-what it needs and goes on later from the same tuple. So results do not depend on how arrivals are cut into pushes.
-
-Tried for speed, and no faster: one formula, without a choice, for both kinds of buckets (0.2 to 1.4 ns a tuple slower).
+The loop changes no state before it has checked that there is room for a tuple. If there is not, it returns a code that
+names the shortage and is later resumed from the same tuple. Results therefore do not depend on how arrivals are split
+into pushes.
 """
 
 from typing import Any
@@ -102,21 +101,21 @@ from hypergrid.wo_join.state_layout import (
 from hypergrid.wo_join.watermarks import find_lowest_lines, is_clock_jump, line_of, mark_idle, note_greatest
 
 AT_ONCE = 64
-"""Tuples after which room is looked for again, at the latest: buckets are cut anew in time."""
+"""Maximum number of tuples between two checks for free room."""
 VISITS_ALLOWED = 65536
-"""Buckets that sweeps may visit in vain before buckets are cut anew."""
+"""Buckets that sweeps may visit without dropping anything before the buckets are resized."""
 
 
 @jit_inline
 def is_complete(heads: Narrow, entry: int, stream: int) -> bool:
-    """Tell whether all other streams have a tuple in the entry; the one whose absence was seen last is asked first."""
+    """Tell whether all other streams have a tuple, checking the last absent one first."""
     n, entry = index(heads.shape[1] - TAILS), index(entry)
-    # Most often there are too few tuples at all, and nobody needs to be asked.
+    # Usually there are too few tuples in the entry, and no stream needs to be checked.
     if heads[entry, SIZE] < n - 1:
         return False
     asked = index(heads[entry, WATCH])
     for _ in range(n):
-        # One branch for both is foretold better than two.
+        # One combined branch is better predicted than two.
         if (asked != stream) & (heads[entry, TAILS + asked] == NONE):
             heads[entry, WATCH] = asked
             return False
@@ -126,8 +125,9 @@ def is_complete(heads: Narrow, entry: int, stream: int) -> bool:
 
 @jit_inline
 def count_combinations(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
-    """Return how many results a tuple of a stream has in a complete entry."""
+    """Count the results of a tuple of a stream in a complete entry."""
     product, n = 1, heads.shape[1] - TAILS
+    # Exactly one tuple of each other stream, as usual.
     if heads[entry, SIZE] == n - 1:
         return 1
     for other in range(n):
@@ -158,9 +158,9 @@ def write_only(
     payload: float,
     key: int,
 ) -> None:
-    """Write the only combination of a tuple, in whose complete entry each other stream has one."""
+    """Write a tuple's only combination: each other stream has exactly one partner."""
     result_index, entry = index(join_state[WRITTEN]), index(entry)
-    # The tuple is put where it will be held. Then all streams are alike, and no branch is to be foretold.
+    # Stored in its future slot first: the loop then treats all streams the same and has no branch to predict.
     own = index(join_state[FREE_SLOT])
     rows[own], payloads[own] = row, payload
     for other in range(heads.shape[1] - TAILS):
@@ -189,7 +189,7 @@ def write_combinations(
     key: int,
     product: int,
 ) -> None:
-    """Write each combination of a tuple with those of the other streams in its entry, the last stream fastest."""
+    """Write every combination of a tuple with its partners; the last stream is innermost."""
     n = heads.shape[1] - TAILS
     first = index(join_state[WRITTEN])
     for result_index in range(first, first + product):
@@ -197,6 +197,7 @@ def write_combinations(
         out_payloads[result_index, stream] = payload
         out_key[result_index], out_at[result_index] = key, join_state[TAKEN] - 1
     join_state[WRITTEN] = first + product
+    # Mixed radix: the last stream changes with each result, an earlier one after all combinations of the later ones.
     repeat = 1
     for other in range(n - 1, -1, -1):
         if other == stream:
@@ -229,9 +230,9 @@ def write_closed(
     out_key: Ints,
     out_at: Ints,
 ) -> bool:
-    """Write the slices that are pending, in order of their keys; False where there is no room for the next.
+    """Write pending slices in order of keys; False if the output is full.
 
-    A slice is as many rows as its most frequent stream has tuples; the r-th has the r-th tuple of each stream.
+    A slice has as many rows as its most frequent stream has tuples; row r has the r-th tuple of each stream.
     """
     n = index(heads.shape[1] - TAILS)
     while join_state[PENDING_DONE] < join_state[PENDING]:
@@ -266,7 +267,7 @@ def write_closed(
         if keys[entry] < join_state[SWEPT_ALL]:
             free(heads, join_state, entry)
         else:
-            # It is whole before its time: the key stays until it is passed, so that what comes nevertheless is told.
+            # Closed before the watermark passed it: the key stays until then, so that a late tuple of it is detected.
             heads[entry, SIZE] = WHOLE
         join_state[WRITTEN] = first + height
         join_state[PENDING_DONE] += 1
@@ -285,12 +286,12 @@ def close(
     stream_state: Ints,
     stop: int,
 ) -> None:
-    """Take the slices with keys below `stop` out of the table, for `write_closed`."""
+    """Move the slices with keys below `stop` out of the table into `pending`, for `write_closed`."""
     size = sweep(buckets, keys, heads, links, pending, join_state, stream_state, join_state[SWEPT_ALL], stop, NONE, 0)
     join_state[SWEPT_ALL] = stop
     join_state[TOP_SWEPT] = max(join_state[TOP_SWEPT], stop)
     join_state[PENDING], join_state[PENDING_DONE] = size, 0
-    # Most often there is one. They are few, but for the last ones (heap sort, in place).
+    # Heap sort in place: usually one slice is pending, and few except at the end.
     for root in range(size // 2 - 1, -1, -1):
         sift_down(keys, pending, root, size)
     for end in range(size - 1, 0, -1):
@@ -300,7 +301,7 @@ def close(
 
 @jit
 def sift_down(keys: Ints, pending: Narrow, root: int, end: int) -> None:
-    """Let an entry sink in a heap whose greatest key is on top."""
+    """Sift an entry down a heap that has its greatest key on top."""
     while 2 * root + 1 < end:
         child = 2 * root + 1
         if child + 1 < end and keys[pending[child]] < keys[pending[child + 1]]:
@@ -315,10 +316,10 @@ def sift_down(keys: Ints, pending: Narrow, root: int, end: int) -> None:
 def drop_passed(
     buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, pending: Narrow, join_state: Ints, stream_state: Ints
 ) -> None:
-    """Drop, or close, what is below the lines.
+    """Drop, or close, everything below the watermarks.
 
-    A tuple of stream i is of no more use below the least line of the other streams: below the least of all, or, for the
-    stream that has the least itself, below the least but one.
+    A tuple of stream i can be dropped below the least watermark of the other streams. For all streams but one that is
+    the least watermark of all; for the stream that has it, the second least.
     """
     join_state[MOVED] = 0
     min_line = join_state[LEAST_LINE]
@@ -355,7 +356,7 @@ def drop_passed(
 
 @jit_inline
 def has_missed(join_state: Ints, stream_state: Ints, stream: int, key: int) -> bool:
-    """Tell whether tuples that the key would have met were dropped on purpose before."""
+    """Tell whether tuples that could have matched the key have already been dropped on purpose."""
     if key < join_state[SWEPT_ALL]:
         return True
     if join_state[FORM] == INNER:
@@ -394,7 +395,7 @@ def note_late(
     payload: float,
     why: int,
 ) -> None:
-    """Write a late tuple."""
+    """Record a late tuple."""
     late_index = join_state[LATE_WRITTEN]
     late[late_index, 0], late[late_index, 1] = stream, row
     late[late_index, 2], late[late_index, 3] = key, why
@@ -405,7 +406,7 @@ def note_late(
 
 @jit_inline
 def lacks_room(stream_state: Ints, join_state: Ints, ranks: Ints, late: Ints, stream: int) -> int:
-    """Return what is needed before a tuple of a stream can be taken, DONE where there is enough of all."""
+    """Return the code of a resource to enlarge before taking a tuple, else DONE."""
     if join_state[FREE_SLOT] == NONE:
         return SLOTS_FULL
     taken = (join_state[HELD_ALL] + 1) * join_state[SLOT_BYTES] + (join_state[ENTRIES] + 1) * join_state[ENTRY_BYTES]
@@ -415,6 +416,7 @@ def lacks_room(stream_state: Ints, join_state: Ints, ranks: Ints, late: Ints, st
         return ENTRIES_FULL
     if join_state[LATE_WRITTEN] == len(late):
         return LATE_FULL
+    # Sweeps visit far more than they drop: the width of the buckets no longer fits the keys.
     if join_state[VISITS] > 8 * join_state[DROPS] + VISITS_ALLOWED:
         return RETUNE
     if stream_state[stream, SHORT]:
@@ -427,7 +429,8 @@ def lacks_room(stream_state: Ints, join_state: Ints, ranks: Ints, late: Ints, st
 
 @jit_inline
 def count_sure_room(keys: Ints, rows: Ints, ranks: Ints, late: Ints, join_state: Ints) -> int:
-    """Return for how many tuples there is room, whatever they bring, so that it need not be asked for each."""
+    """Return a number of tuples that fit whatever they contain, to skip the check for each."""
+    # Sorted lists may fill up with any tuple.
     if ranks.shape[1]:
         return 1
     held, entries = join_state[HELD_ALL], join_state[ENTRIES]
@@ -448,15 +451,18 @@ def run(
     out: OutputArrays,
     start: int,
 ) -> tuple[int, int]:
-    """Take the tuples of a batch from `start` on; return a code, and the first tuple that was not taken."""
-    # Arrays by names of their own: to take one from a record counts references, which costs more than the loop.
+    """Join the tuples of a batch from `start` on.
+
+    Returns a code and the first tuple that was not taken.
+    """
+    # Arrays are unpacked into locals: taking one from a record counts references, which costs more than the loop.
     stream_state, records, rates, spread, ranks, reaches = monitors
     buckets, keys, heads, links, rows, payloads, arrivals, pending = held
     known_rate, known_lag = known
     batch_stream, batch_row, batch_key, batch_payload, batch_arrival = batch
     out_rows, out_payloads, out_key, out_at, late, late_payload = out
     form, policy, window = join_state[FORM], join_state[POLICY], join_state[WINDOW]
-    # Buckets follow the keys' order where tuples are dropped by key.
+    # Buckets follow the order of keys if tuples are dropped by key.
     sweeping = join_state[SHIFT] >= 0
     queued = not sweeping
     counting = queued and policy == PUBLISHED
@@ -467,6 +473,7 @@ def run(
         keys, heads, links, rows, payloads, pending, join_state, stream_state, out_rows, out_payloads, out_key, out_at
     ):
         return OUTPUT_FULL, start
+    # `sure` tuples fit whatever they contain, and need no check for room.
     sure, clock = 0, join_state[CLOCK]
     assume(stream_state.shape[1] == COLUMNS and records.shape[2] == 3 and links.shape[1] == 4 and late.shape[1] == 4)
     assume(rates.shape[1] == RATED and spread.shape[1] == 2 and spread.shape[2] == BUCKETS)
@@ -484,6 +491,7 @@ def run(
         echo = row < 0
         if unlikely(echo):
             row = ~row
+        # An arrival before its predecessor counts as equal to it.
         if batch_arrival[t] > clock:
             clock = batch_arrival[t]
             join_state[CLOCK] = clock
@@ -496,6 +504,7 @@ def run(
             if unlikely(join_state[WRITTEN] + product > len(out_rows)):
                 join_state[NEEDED] = product
                 return OUTPUT_FULL, t
+        # The tuple counts as taken only once its results have room.
         join_state[TAKEN] += 1
         if (
             judging
@@ -511,11 +520,15 @@ def run(
         is_late, is_held, is_moved = False, True, False
         if key < join_state[TOP_SWEPT]:
             is_late = has_missed(join_state, stream_state, stream, key)
+            # Sweeps never return to keys below these, so a tuple there would be held forever.
             is_held = key >= max(join_state[SWEPT_ALL], stream_state[stream, SWEPT])
+        # A further tuple of a completed key: the multiplicity was underestimated.
         if unlikely(entry != NONE and heads[entry, SIZE] == WHOLE):
             is_late, is_held = True, False
             stream_state[stream, REPEATED] = max(stream_state[stream, REPEATED], multiplicity(stream_state, stream) + 1)
+        # A reading of uncertain key is monitored at its first key only.
         if not echo:
+            # An accepted tuple ends the stream's quarantine.
             stream_state[stream, AWAY] = FLOOR
             if key > join_state[GREATEST_ALL]:
                 note_greatest(join_state, steps, key, join_state[JUMP])
@@ -523,6 +536,7 @@ def run(
             displacement, is_moved = observe_tuple(
                 stream_state, records, rates, spread, stream, key, clock, join_state[RARE]
             )
+            # The buffers were sized for a smaller scrambling factor, so partners may already be dropped.
             if unlikely(counting) and displacement > reckoned and stream_state[stream, COUNT] > WARM:
                 is_late = True
             if unlikely(ranks.shape[1] > 0):
@@ -569,11 +583,12 @@ def run(
                 find_lowest_lines(stream_state, join_state)
             else:
                 before = stream_state[stream, LINE]
-                # Most tuples are not the greatest of their stream, and move no line.
+                # Most tuples are not the greatest of their stream and move no watermark.
                 if is_moved or before == FLOOR or policy != PROGRESS:
                     line = line_of(stream_state, join_state, records, stream, clock)
                     if line != before:
                         stream_state[stream, LINE] = line
+                        # Other watermarks are not among the two least.
                         if min(line, before) <= join_state[NEXT_LINE] or stream == join_state[LAST_STREAM]:
                             find_lowest_lines(stream_state, join_state)
             if join_state[MOVED]:
@@ -623,7 +638,7 @@ def run(
 
 @jit
 def pass_time(monitors: MonitorState, held: HeldTuples, join_state: Ints, clock: int) -> None:
-    """Let the clock go on without an arrival: streams may fall asleep, windows end."""
+    """Advance the clock without an arrival: streams may go idle, and windows expire."""
     stream_state, records, _, _, _, _ = monitors
     buckets, keys, heads, links, _, _, arrivals, pending = held
     clock = max(join_state[CLOCK], clock)
@@ -642,16 +657,16 @@ def pass_time(monitors: MonitorState, held: HeldTuples, join_state: Ints, clock:
 
 @jit_inline
 def count_brought(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
-    """Return how many tuples a stream has brought of an entry's key."""
+    """Return the number of tuples of an entry's key that a stream has brought."""
     tail = heads[entry, TAILS + stream]
     return int(links[tail, ORDINAL] + 1) if tail != NONE else 0
 
 
 @jit_inline
 def is_whole(heads: Narrow, links: Narrow, stream_state: Ints, entry: int, stream: int) -> bool:
-    """Tell whether each stream has brought a key as often as it brings any, with one more tuple of a stream.
+    """Tell whether one more tuple lets every stream reach its multiplicity in an entry.
 
-    Nothing is believed of a stream that begins.
+    A stream whose watermark is unknown never counts as complete.
     """
     for other in range(len(stream_state)):
         count = count_brought(heads, links, entry, other) + (other == stream)
@@ -662,16 +677,16 @@ def is_whole(heads: Narrow, links: Narrow, stream_state: Ints, entry: int, strea
 
 @jit_inline
 def drop_whole(heads: Narrow, links: Narrow, join_state: Ints, stream_state: Ints, entry: int) -> None:
-    """Drop all tuples of an entry, which stays until its key is passed, so that what comes nevertheless is told."""
+    """Drop all tuples of an entry, keeping the key to detect late tuples."""
     drop_chains(heads, links, join_state, stream_state, entry)
     heads[entry, SIZE] = WHOLE
 
 
 @jit_inline
 def is_brought(heads: Narrow, links: Narrow, stream_state: Ints, entry: int) -> bool:
-    """Tell whether each stream that is awake has brought a key as often as it brings any.
+    """Tell whether every stream that is awake has reached its multiplicity in an entry.
 
-    The one that had not when it was asked last is asked first. Nothing is believed of a stream that begins.
+    The stream that was last found short is checked first. A stream whose watermark is unknown never counts as complete.
     """
     asked = index(heads[entry, WATCH])
     for _ in range(len(stream_state)):

@@ -1,8 +1,8 @@
-"""Ranks, lags and the buffer bound of the thesis (3.2.3, 3.3), at every arrival.
+"""Ranks, lags and the buffer bound of the thesis (3.2.3, 3.3), updated at every arrival.
 
-Definition 3.2.6 asks for ranks among tuples yet to come. What the arrivals so far allow: the tuples of the leading
-stream with keys beyond the greatest of the lagging one, which is exact for what has arrived. Where the stream itself
-lags, the tuples that it lacks are those of the other beyond its own greatest key, at its own rate.
+Definition 3.2.6 asks for ranks among future tuples. What the arrivals so far allow is, for a leading stream, the number
+of its tuples with keys beyond the greatest of the lagging one, which is exact for what has arrived. A lagging stream
+lacks the tuples that the other has beyond its own greatest key, converted to its own rate.
 """
 
 from typing import Any
@@ -34,12 +34,12 @@ from hypergrid.wo_join.state_layout import (
 )
 
 MARGIN = 1024
-"""Keys kept below those that lags need, so that ranks of late tuples are exact."""
+"""Keys retained below those that lags need, so that ranks of late tuples are exact."""
 
 
 @jit
 def rank_of(stream_state: Ints, ranks: Ints, stream: int, key: int) -> int:
-    """Return how many of the sorted keys of a stream lie below a key."""
+    """Count the sorted keys of a stream that are less than a key."""
     low, high = 0, stream_state[stream, RANKED]
     while low < high:
         middle = (low + high) >> 1
@@ -52,22 +52,23 @@ def rank_of(stream_state: Ints, ranks: Ints, stream: int, key: int) -> int:
 
 @jit
 def find_passed(stream_state: Ints, ranks: Ints, stream: int, factor: int) -> int:
-    """Return the key that all but so many tuples of a stream have passed, FLOOR where no more came.
+    """Return the key that all but `factor` tuples of a stream have passed, else FLOOR.
 
-    It is that of s'_j in equation 3.7: with the scrambling factor for `factor`, all to come have greater keys
-    (definition 3.2.2), so that its rank is known.
+    This is the key of s'_j in equation 3.7: with the scrambling factor as `factor`, all future tuples have greater keys
+    (definition 3.2.2), so its rank is final. FLOOR means that the stream has at most `factor` tuples.
     """
     rank = stream_state[stream, COUNT] - factor - stream_state[stream, BELOW] - 1
     if stream_state[stream, COUNT] <= factor:
         return FLOOR
+    # The least retained key replaces one that is no longer in the list.
     return int(ranks[stream, max(rank, 0)])
 
 
 @jit
 def make_room(stream_state: Ints, ranks: Ints, stream: int) -> bool:
-    """Drop the least keys of a full list; False where more than three quarters of it are still needed."""
+    """Drop the least keys of a full list; False if three quarters are needed."""
     size = stream_state[stream, RANKED]
-    # Twice as many as the factor, since it may grow.
+    # Twice the factor, because it may grow.
     drop = size - 2 * scrambling(stream_state, stream) - MARGIN
     for other in range(len(stream_state)):
         if other != stream:
@@ -84,9 +85,10 @@ def make_room(stream_state: Ints, ranks: Ints, stream: int) -> bool:
 
 @jit
 def rank_in(stream_state: Ints, ranks: Ints, stream: int, key: int) -> None:
-    """Insert a key into the sorted list of its stream, and note how often it came."""
+    """Insert a key into the sorted list of its stream, and update the multiplicity."""
     rank = stream_state[stream, RANKED]
     stream_state[stream, RANKED] = rank + 1
+    # From the end, because keys mostly grow.
     while rank > 0 and ranks[stream, rank - 1] > key:
         ranks[stream, rank] = ranks[stream, rank - 1]
         rank -= 1
@@ -99,19 +101,19 @@ def rank_in(stream_state: Ints, ranks: Ints, stream: int, key: int) -> None:
 
 @jit
 def least_index(stream_state: Ints, ranks: Ints, stream: int, key: int) -> int:
-    """Return one more than the tuples with lesser keys: the least virtual index that the key has so far."""
+    """Return a key's least virtual index: one plus the number of lesser keys."""
     return int(stream_state[stream, BELOW] + rank_of(stream_state, ranks, stream, key) + 1)
 
 
 @jit
 def greatest_index(stream_state: Ints, ranks: Ints, stream: int, key: int) -> int:
-    """Return the tuples with keys not above: the greatest virtual index that the key has so far."""
+    """Return a key's greatest virtual index: the number of keys up to it."""
     return int(stream_state[stream, BELOW] + rank_of(stream_state, ranks, stream, key + 1))
 
 
 @jit
 def ratio_of(stream_state: Ints, rates: Ints, known: Floats, stream: int, other: int, clock: int) -> float:
-    """Return the rate of a stream over that of another; 1 where either is unknown."""
+    """Return the rate of a stream divided by that of another; 1 if either is unknown."""
     ratio = rate_of(stream_state, rates, known, stream, clock) / rate_of(stream_state, rates, known, other, clock)
     return ratio if ratio == ratio else 1.0
 
@@ -120,7 +122,7 @@ def ratio_of(stream_state: Ints, rates: Ints, known: Floats, stream: int, other:
 def lag_of(
     stream_state: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, stream: int, other: int, clock: int
 ) -> float:
-    """Return the lag from a stream to another [tuples], positive where it leads (definition 3.2.6)."""
+    """Return the lag from a stream to another [tuples], positive if it leads (definition 3.2.6)."""
     known = lag[stream, other]
     if known == known:
         return float(known)
@@ -137,11 +139,12 @@ def lag_of(
 
 @jit
 def count_awaited(stream_state: Ints, ranks: Ints, stream: int, other: int, factor: int) -> int:
-    """Return the tuples of a stream so far beyond the key that all but `factor` tuples of the other have passed.
+    """Count tuples beyond the key that all but `factor` of the other stream have passed.
 
-    With S_i, S_j and k_j it is the sum of the last two terms of equation 3.7: the lag at tau', when s'_j arrived, which
-    is known by now, and what came of S_i since then, counted. That is r_i k_j / r_j, with the rates from tau' on. Where
-    S_i has not come to that key it is negative: the tuples that it lacks, by the mean distance of its keys.
+    For S_i, S_j and k_j this is the sum of the last two terms of equation 3.7: the lag at tau', when s'_j arrived,
+    which is known by now, plus the tuples of S_i counted since then, which are r_i k_j / r_j at the rates from tau' on.
+    If S_i has not reached that key, the result is negative: the tuples it lacks, estimated from the mean distance of
+    its keys.
     """
     key, ranked = find_passed(stream_state, ranks, other, factor), stream_state[stream, RANKED]
     lacking = key - stream_state[stream, GREATEST]
@@ -155,7 +158,7 @@ def count_awaited(stream_state: Ints, ranks: Ints, stream: int, other: int, fact
 def reach_of(
     stream_state: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, stream: int, other: int, clock: int
 ) -> float:
-    """Return what equation 3.7 asks to hold of a stream for another beyond its own scrambling factor [tuples]."""
+    """Return the tuples that equation 3.7 holds beyond the stream's own scrambling factor."""
     known, factor = lag[stream, other], scrambling(stream_state, other)
     if known == known:
         during = factor * ratio_of(stream_state, rates, rate, stream, other, clock) if factor > 0 else 0.0
@@ -167,7 +170,7 @@ def reach_of(
 def fill_lags(
     stream_state: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, clock: int, lags: Floats
 ) -> None:
-    """Write the lag from each stream to each other, shape (n, n)."""
+    """Write the lag from each stream to each other [tuples], shape (n, n)."""
     for i in range(len(stream_state)):
         for j in range(len(stream_state)):
             if i != j:
@@ -176,9 +179,9 @@ def fill_lags(
 
 @jit
 def count_all_awaited(stream_state: Ints, ranks: Ints, factors: Ints, ratios: Floats, reaches: Floats) -> None:
-    """Write what each stream has beyond the key that all but some tuples of each other have passed, shape (n, n).
+    """Write `count_awaited` for each pair of streams, shape (n, n).
 
-    What lies further back than is remembered is reckoned by the ratios of the rates, shape (n, n).
+    Tuples that are no longer in the sorted lists are estimated from the rate ratios, shape (n, n).
     """
     for i in range(len(stream_state)):
         for j in range(len(stream_state)):
@@ -193,9 +196,9 @@ def count_all_awaited(stream_state: Ints, ranks: Ints, factors: Ints, ratios: Fl
 def fill_bounds(
     stream_state: Ints, rates: Ints, ranks: Ints, reaches: Floats, rate: Floats, lag: Floats, stream: int, clock: int
 ) -> None:
-    """Bring the bounds of all streams up to date after an arrival of one (equations 3.7 and 3.8).
+    """Update the bounds of all streams after an arrival of `stream` (equations 3.7 and 3.8).
 
-    What changes lies between that stream and the others only, so that the others' is kept in `reaches`.
+    Only the reaches between that stream and the others change; those of all other pairs are kept in `reaches`.
     """
     n = len(stream_state)
     is_unknown = False
@@ -213,7 +216,8 @@ def fill_bounds(
         for j in range(n):
             if j != i and not stream_state[j, ASLEEP]:
                 max_reach = max(max_reach, reaches[i, j])
-        # At least one, also where all others sleep.
+        # At least one tuple, even if all other streams are asleep.
+        # The 1e-9 keeps rounding errors from adding a tuple.
         bound = max(1.0, np.ceil(scrambling(stream_state, i) + max_reach - 1e-9))
         stream_state[i, BOUND] = CEILING if is_unknown else int(bound)
 
@@ -222,7 +226,7 @@ def fill_bounds(
 def observe_tuples(
     monitors: MonitorState, stream: Narrow, key: Ints, arrival: Ints, rare: int, start: int
 ) -> tuple[int, int]:
-    """Observe tuples without joining them; return a code, and the first tuple that was not taken."""
+    """Monitor tuples without joining them; return a code and the first tuple that was not taken."""
     stream_state, records, rates, spread, ranks, _ = monitors
     for t in range(start, len(stream)):
         i: Any = np.int64(stream[t])
@@ -246,9 +250,9 @@ def sort_along(
     rare: int,
     start: int,
 ) -> tuple[int, int]:
-    """Sort tuples on their first key within a buffer of `slack`, and observe the second keys in that order.
+    """Sort by the first key within a buffer of `slack` tuples; monitor the second keys.
 
-    `waiting` holds both keys of what waits, shape (capacity, 2), between the two `ends`.
+    `waiting` buffers both keys, shape (capacity, 2), valid between the two `ends`.
     """
     stream_state, records, rates, spread, _, _ = monitors
     for t in range(start, len(first_key)):

@@ -1,7 +1,7 @@
-"""Monitors of streams by themselves: what a join keeps of its streams, for those who do not join them.
+"""Stand-alone monitors of streams: the parameters that a join monitors, without joining.
 
-All are brought up to date at every arrival and tell of the last one to two epochs (4,096 tuples of the stream each), so
-that they fall as well as rise; rates are those of the last 128 tuples.
+All are updated at every arrival and cover the last one to two epochs (4,096 tuples of the stream each), so they fall as
+well as rise; rates cover the last 128 tuples.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ from hypergrid.wo_join.state_layout import (
 )
 
 RANKS = 4096
-"""Sorted keys of each stream that there is room for at first."""
+"""Initial capacity for sorted keys of each stream."""
 SLACK = 1024
-"""Tuples that wait to be sorted, by default."""
+"""Default size of the sort buffer [tuples]."""
 
 
 class Monitors:
@@ -38,9 +38,9 @@ class Monitors:
     Parameters
     ----------
     streams
-        How many.
+        Number of streams.
     rare
-        Of this many tuples one may be more disordered than `disorder` tells.
+        One in this many tuples may exceed `disorder`.
 
     Examples
     --------
@@ -60,12 +60,14 @@ class Monitors:
         self._known = KnownArrays(np.full(streams, np.nan), np.full((streams, streams), np.nan))
 
     def observe(self, stream: ArrayLike, key: ArrayLike, arrival: ArrayLike) -> None:
-        """Take note of tuples in order of arrival: stream, key and arrival [ns] of each, shape (m,).
+        """Update the monitors with tuples in order of arrival.
+
+        Stream, key and arrival [ns] of each tuple have shape (m,).
 
         Raises
         ------
         InvalidQuery
-            Columns of different lengths or of no whole numbers, or a stream out of range.
+            Columns of different lengths or not of whole numbers, or a stream out of range.
         """
         given = parse_integers("stream", stream), parse_keys("key", key), parse_integers("arrival", arrival)
         streams, keys, arrivals = (np.array(column, np.int64) for column in given)
@@ -87,7 +89,7 @@ class Monitors:
 
     @property
     def physical_index(self) -> NDArray[np.int64]:
-        """Tuples of each stream so far: the physical index of its last one, shape (n,)."""
+        """Physical index of each stream's last tuple: its number of tuples so far, shape (n,)."""
         return self._state.monitors.per[:, COUNT].copy()
 
     @property
@@ -98,18 +100,18 @@ class Monitors:
 
     @property
     def multiplicity(self) -> NDArray[np.int64]:
-        """The most tuples with one key, shape (n,)."""
+        """Most tuples with one key in each stream, shape (n,)."""
         stream_state = self._state.monitors.per
         return np.array([multiplicity(stream_state, stream) for stream in range(len(stream_state))], np.int64)
 
     @property
     def disorder(self) -> NDArray[np.int64]:
-        """Quantile of how far keys lie below the greatest before them [key units], to 1/32; shape (n,)."""
+        """Quantile of the distance of keys below the greatest before [key units], to 1/32; shape (n,)."""
         stream_state = self._state.monitors.per
         return np.array([max(0, disorder_of(stream_state, stream)) for stream in range(len(stream_state))], np.int64)
 
     def rate_hz(self, clock_ns: int | None = None) -> NDArray[np.float64]:
-        """Return the rate of each stream until an instant, by default its last arrival [Hz]; NaN before two tuples."""
+        """Return each stream's rate [Hz] up to `clock_ns` (default: its last arrival); NaN before two tuples."""
         monitors = self._state.monitors
         clocks = monitors.per[:, LAST] if clock_ns is None else np.full(len(monitors.per), clock_ns)
         rates = [
@@ -118,11 +120,11 @@ class Monitors:
         return np.array(rates, np.float64)
 
     def lag(self) -> NDArray[np.float64]:
-        """Return the lag from each stream (row) to each other (column) [tuples], 0 on the diagonal (definition 3.2.6).
+        """Return the lag [tuples] from each stream (row) to each other (column; definition 3.2.6).
 
-        A leading stream's is how many of its tuples have keys beyond the greatest of the other: the greatest lower
-        bound that the arrivals allow where it is in order. A lagging stream's is negative: what it lacks of the other's
-        tuples, at its own rate.
+        The diagonal is 0. For a leading stream the lag is the number of its tuples with keys beyond the greatest of the
+        other: the greatest lower bound that the arrivals allow if the stream is in order. For a lagging stream it is
+        negative: the number of the other's tuples that it lacks, converted to its own rate.
         """
         monitors, n = self._state.monitors, len(self._state.monitors.per)
         lag_matrix = np.zeros((n, n))
@@ -131,10 +133,10 @@ class Monitors:
         return lag_matrix
 
     def virtual_index(self, stream: int, key: int) -> tuple[int, int]:
-        """Return the least and the greatest virtual index of a key among what has arrived (definition 3.2.5), from 1.
+        """Return a key's least and greatest virtual index among the arrivals (definition 3.2.5), from 1.
 
-        Where the stream did not bring the key, the greatest is one below the least. Exact for keys among the last
-        thousand or more of the stream.
+        For a key that the stream has not brought, the greatest is one less than the least. Exact for keys among the
+        last thousand or more of the stream.
         """
         monitors = self._state.monitors
         min_index = lags.least_index(monitors.per, monitors.ranks, stream, key)
@@ -142,15 +144,15 @@ class Monitors:
 
 
 class DependentMonitor:
-    """The dependent scrambling factor from one column of a stream to another (definition 3.4.1).
+    """Dependent scrambling factor from one column of a stream to another (definition 3.4.1).
 
-    It is the scrambling factor on the second column when the stream is sorted on the first. Tuples are sorted within a
-    buffer as they come, which is exact where the first column's scrambling factor is not above `slack`.
+    This is the scrambling factor on the second column when the stream is sorted by the first. Tuples are sorted within
+    a buffer as they arrive, which is exact if the first column's scrambling factor is at most `slack`.
 
     Parameters
     ----------
     slack
-        Tuples that wait to be sorted.
+        Size of the sort buffer [tuples].
 
     Examples
     --------
@@ -171,7 +173,7 @@ class DependentMonitor:
         self._ends = np.zeros(2, np.int64)
 
     def observe(self, first: ArrayLike, second: ArrayLike) -> None:
-        """Take note of tuples in order of arrival, by their keys on both columns, shape (m,).
+        """Update the monitor with the keys of tuples in order of arrival, shape (m,).
 
         Raises
         ------
@@ -188,7 +190,7 @@ class DependentMonitor:
         _sort_pairs(self._state, self._waiting, self._ends, first_keys, other, self._slack)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Return all that it remembers, as columns of a snapshot."""
+        """Return the state as columns of a snapshot."""
         own_state = self._state
         names = ("per", "records", "rates", "spread")
         return {
@@ -198,7 +200,7 @@ class DependentMonitor:
         }
 
     def restore(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Be as `columns` told."""
+        """Restore the state from `columns`."""
         own = dict(columns)
         self._waiting, self._ends = own.pop("waiting"), own.pop("ends")
         self._slack = len(self._waiting) // 4 - 1
@@ -206,8 +208,9 @@ class DependentMonitor:
 
     @property
     def scrambling_factor(self) -> int:
-        """Of the last one to two epochs [tuples], what waits included."""
+        """Dependent scrambling factor over the last one to two epochs [tuples], including buffered tuples."""
         monitors = self._state.monitors
+        # Buffered tuples are observed on a copy, because reading must not change the monitor.
         ahead = state.JoinState(
             self._state.join_state,
             self._state.steps,

@@ -1,9 +1,9 @@
-"""Monitors of single streams, brought up to date at every arrival (thesis 3.2.2).
+"""Monitors of single streams, updated at every arrival (thesis 3.2.2).
 
-The physical index of a tuple is its number in its stream. Its displacement is how far it came behind the first tuple
-with a key as great as its own; the scrambling factor is the greatest displacement. Only running maxima can be that
-first tuple, so that it is found among them by bisection. Disorder is the same in key units: the greatest key so far
-less the tuple's own.
+The physical index of a tuple is its number in its stream. Its displacement is its distance behind the first tuple with
+a key at least as great as its own; the scrambling factor is the greatest displacement. Only running maxima can be that
+first tuple, so it is found among them by bisection. Disorder is the same in key units: the greatest key so far minus
+the tuple's own.
 """
 
 import numpy as np
@@ -44,7 +44,7 @@ from hypergrid.wo_join.state_layout import (
 
 @jit_inline
 def bucket_of(disorder: int) -> int:
-    """Return the histogram's bucket of a disorder of zero or more: exact below 64, then to 1/32."""
+    """Return the histogram bucket of a nonnegative disorder: exact below 64, then to 1/32."""
     if disorder < 2 << FINE:
         return disorder
     shift = (int(np.float64(disorder).view(np.int64)) >> 52) - 1023 - FINE
@@ -62,17 +62,17 @@ def upper_of(bucket: int) -> int:
 
 @jit_inline
 def disorder_of(stream_state: Ints, stream: int) -> int:
-    """Return the quantile of disorder; -1 where all but a few tuples were greater than any before."""
+    """Return the quantile of disorder; -1 if within it every tuple exceeded all before."""
     return upper_of(stream_state[stream, QUANTILE]) - 1
 
 
 @jit_inline
 def find_record(stream_state: Ints, records: Ints, stream: int, key: int) -> int:
-    """Return the place of the first running maximum of at least the key, which there must be."""
+    """Find the first running maximum that is at least the key; one must exist."""
     mask = index(records.shape[1] - 1)
     first, high = stream_state[stream, FIRST_RECORD], stream_state[stream, END_RECORD] - 1
     step = 1
-    # From the newest backwards: what is out of order is seldom far out.
+    # Search from the newest backwards, because disorder is usually small.
     low = high - step
     while low >= first and records[stream, low & mask, 1] >= key:
         high = low
@@ -90,11 +90,9 @@ def find_record(stream_state: Ints, records: Ints, stream: int, key: int) -> int
 
 @jit
 def set_guard(stream_state: Ints, records: Ints, stream: int) -> None:
-    """Note the key above which no tuple can be displaced further than any of this epoch, for some arrivals to come.
-
-    A tuple is, where the running maximum of more than the greatest displacement ago is as great as its key. That
-    maximum only grows, so the one of some arrivals on serves until then, and hardly any tuple needs a search.
-    """
+    """Set the key above which no tuple can exceed this epoch's displacement, valid for some arrivals."""
+    # A tuple exceeds it if the running maximum of more than the greatest displacement ago is at least its key. That
+    # maximum only grows, so one value serves for several arrivals, and hardly any tuple needs a search.
     mask = index(records.shape[1] - 1)
     first, low, high = (
         stream_state[stream, FIRST_RECORD],
@@ -104,7 +102,7 @@ def set_guard(stream_state: Ints, records: Ints, stream: int) -> None:
     displaced = stream_state[stream, DISPLACED]
     stream_state[stream, GUARDED] = stream_state[stream, COUNT] + displaced // 4
     before = stream_state[stream, GUARDED] - displaced
-    # From the newest backwards: it is seldom far.
+    # Search from the newest backwards, because the distance is usually small.
     step = 1
     while high - step > low and records[stream, (high - step) & mask, 0] >= before:
         high -= step
@@ -122,11 +120,12 @@ def set_guard(stream_state: Ints, records: Ints, stream: int) -> None:
 
 @jit
 def turn_epoch(stream_state: Ints, spread: Narrow, stream: int, rare: int) -> None:
-    """Forget the epoch before; this one becomes it."""
+    """Start a new epoch; the current one becomes the previous one."""
     stream_state[stream, DISPLACED_BEFORE], stream_state[stream, DISPLACED] = stream_state[stream, DISPLACED], 0
     stream_state[stream, REPEATED_BEFORE], stream_state[stream, REPEATED] = stream_state[stream, REPEATED], 0
     stream_state[stream, WORST_BEFORE], stream_state[stream, WORST] = stream_state[stream, WORST], 0
     total = 0
+    # Plane 0 covers both epochs, plane 1 the current one.
     for bucket in range(BUCKETS):
         spread[stream, 0, bucket] = spread[stream, 1, bucket]
         spread[stream, 1, bucket] = 0
@@ -138,7 +137,7 @@ def turn_epoch(stream_state: Ints, spread: Narrow, stream: int, rare: int) -> No
 
 @jit_inline
 def settle_quantile(stream_state: Ints, spread: Narrow, stream: int, rare: int) -> None:
-    """Move the quantile to the least bucket that at most one in `rare` tuples lies above."""
+    """Move the quantile to the least bucket that at most one in `rare` tuples exceeds."""
     allowed = stream_state[stream, COUNTED] // rare
     stream_state[stream, TURN] = (allowed + 1) * rare
     bucket, above = stream_state[stream, QUANTILE], stream_state[stream, ABOVE]
@@ -155,14 +154,14 @@ def settle_quantile(stream_state: Ints, spread: Narrow, stream: int, rare: int) 
 def observe_tuple(
     stream_state: Ints, records: Ints, rates: Ints, spread: Narrow, stream: int, key: int, arrival: int, rare: int
 ) -> tuple[int, bool]:
-    """Take note of an arrival; return its displacement, and whether greatest key or quantile may have moved.
+    """Monitor an arrival; return its displacement, and whether its watermark may change.
 
-    The displacement [tuples] is told where none in this epoch was greater; else it is 0.
+    The displacement [tuples] is returned if it is a new maximum of this epoch, otherwise 0.
 
     Parameters
     ----------
     rare
-        Of this many tuples, one may lie above the quantile of disorder.
+        One in this many tuples may exceed the quantile of disorder.
     """
     count = stream_state[stream, COUNT] + 1
     is_moved = unlikely(count & (EPOCH - 1) == 1 and count > EPOCH)
@@ -192,7 +191,7 @@ def observe_tuple(
     stream_state[stream, STILL] += 1
     if disorder > stream_state[stream, WORST]:
         stream_state[stream, WORST] = disorder
-    # Bucket 0 is of those that were greater than any before.
+    # Bucket 0 counts tuples that were greater than all before.
     bucket = index(bucket_of(disorder + 1))
     spread[stream, 0, bucket] += 1
     spread[stream, 1, bucket] += 1
@@ -211,6 +210,7 @@ def observe_tuple(
         and record_index > 0
         and stream_state[stream, END_RECORD] - record_index == records.shape[1]
     ):
+        # The search met the start of a full ring, so an even older record may have matched.
         stream_state[stream, SHORT] = 1
     displacement = count - records[stream, record_index & mask, 0]
     if displacement <= stream_state[stream, DISPLACED]:
@@ -221,7 +221,7 @@ def observe_tuple(
 
 @jit_inline
 def scrambling(stream_state: Ints, stream: int) -> int:
-    """Return the scrambling factor [tuples]: the known one, or the greatest displacement of one to two epochs."""
+    """Return the scrambling factor [tuples]: known, or the maximum over one to two epochs."""
     if stream_state[stream, KNOWN_DISPLACED] >= 0:
         return int(stream_state[stream, KNOWN_DISPLACED])
     return int(max(stream_state[stream, DISPLACED], stream_state[stream, DISPLACED_BEFORE]))
@@ -229,7 +229,7 @@ def scrambling(stream_state: Ints, stream: int) -> int:
 
 @jit_inline
 def multiplicity(stream_state: Ints, stream: int) -> int:
-    """Return the multiplicity [tuples]: the known one, or the greatest of one to two epochs."""
+    """Return the multiplicity [tuples]: known, or the maximum over one to two epochs."""
     if stream_state[stream, KNOWN_REPEATED] >= 0:
         return int(stream_state[stream, KNOWN_REPEATED])
     return int(max(stream_state[stream, REPEATED], stream_state[stream, REPEATED_BEFORE]))
@@ -237,7 +237,7 @@ def multiplicity(stream_state: Ints, stream: int) -> int:
 
 @jit
 def rate_of(stream_state: Ints, rates: Ints, known: Floats, stream: int, clock: int) -> float:
-    """Return the rate [Hz]: the known one, or that of the last tuples until now; NaN where there is none yet."""
+    """Return the rate [Hz]: known, or of the last tuples; NaN before two tuples."""
     if known[stream] == known[stream]:
         return float(known[stream])
     count = stream_state[stream, COUNT]

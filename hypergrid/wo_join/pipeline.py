@@ -1,4 +1,4 @@
-"""Pipelines of joins: results of joins are the streams of others (thesis 3.4), as in queries 1 to 3 of section 3.6."""
+"""Pipelines of joins that feed further joins (thesis 3.4), as in its queries 1 to 3 (section 3.6)."""
 
 import datetime
 import itertools
@@ -31,11 +31,11 @@ class Stage:
     """One join of a pipeline."""
 
     output: str
-    """Name of the stream of its results."""
+    """Name of its result stream."""
     inputs: tuple[str, ...]
-    """Names of its streams: outputs of earlier stages, or streams that are pushed."""
+    """Names of its input streams: outputs of earlier stages, or pushed streams."""
     key_of: tuple[str, ...] | None = None
-    """None: the key is that of the streams pushed. Else, for each input, the pushed stream whose other key is taken."""
+    """Pushed stream whose other key is joined on, for each input; None: join on the key of the pushed streams."""
 
 
 QUERY_1 = (Stage("results", ("S1", "S2", "S3")),)
@@ -45,31 +45,31 @@ QUERY_2 = (
     Stage("S8", ("S4", "S5", "S6")),
     Stage("results", ("S7", "S8")),
 )
-"""Two joins of three, and one of their results, all on one key."""
+"""Two joins of three streams, and a join of their results, all on one key."""
 QUERY_3 = (*QUERY_2[:2], Stage("results", ("S7", "S8"), key_of=("S1", "S4")))
-"""The same, with the last join on another key."""
+"""Query 2 with the last join on another key."""
 
 
 @dataclass(frozen=True)
 class _Tuples:
-    """Tuples of one stream of a pipeline, each made of tuples of the streams pushed (its leaves)."""
+    """Tuples of one stream of a pipeline, composed of tuples of pushed streams (leaves)."""
 
     at: Ints
-    """Number of the arrival that brought each about, shape (m,)."""
+    """Number of the arrival that caused each tuple, shape (m,)."""
     arrival: Ints
     key: Ints
     rows: Ints
-    """Of each leaf, shape (m, leaves)."""
+    """Row of each leaf, shape (m, leaves)."""
     payloads: Floats
     others: Ints
-    """Their other keys, shape (m, leaves)."""
+    """Other key of each leaf, shape (m, leaves)."""
 
     def take_rows(self, chosen: NDArray[np.intp] | Ints | slice) -> "_Tuples":
         return _Tuples(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
 
 
 class _LeafColumns(NamedTuple):
-    """What tuples are made of: rows, payloads and other keys of each leaf, shape (m, leaves) each."""
+    """Components of tuples: rows, payloads and other keys of each leaf, shape (m, leaves) each."""
 
     rows: Ints
     payloads: Floats
@@ -80,7 +80,7 @@ class _LeafColumns(NamedTuple):
 
 
 class _FedTuples(NamedTuple):
-    """Tuples that a join is to be fed, in order of arrival, each column of shape (m,)."""
+    """Tuples to be pushed into a join, in order of arrival, each column of shape (m,)."""
 
     stream: NDArray[np.int32]
     key: Ints
@@ -99,7 +99,7 @@ _NO_TUPLES = _FedTuples(np.zeros(0, np.int32), *(np.zeros(0, np.int64),) * 3)
 
 
 class _InputTuples:
-    """What a join's input is made of, for as long as the join holds it."""
+    """Components of an input's tuples, retained as long as the join holds them."""
 
     def __init__(self, leaves: int) -> None:
         several = np.zeros((0, leaves), np.int64)
@@ -122,36 +122,36 @@ class _InputTuples:
         return self.parts.take_rows(rows - self.first)
 
     def forget(self, below: int) -> None:
-        # A copy, so that the memory is given back.
+        # Copied, because a view would keep the memory of the whole array.
         self.parts = _LeafColumns._make(column[below - self.first :].copy() for column in self.parts)
         self.first = below
 
 
 class Pipeline(FormerNames):
-    """Joins whose results are the streams of others.
+    """A tree of joins, in which results are streams of further joins.
 
     Parameters
     ----------
     stages
-        In an order in which each comes after those that it reads. The last one's results are the pipeline's.
+        Ordered so that each follows the stages that it reads. The results of the last are those of the pipeline.
     policy, known, window, idle_s
-        As in `WoJoin`; known parameters by the output of the stage.
+        As in `WoJoin`; known parameters are keyed by the output of the stage.
     allowed_bytes
-        Limit of what is held together, results that wait for partners included. It is shared among the joins by what
-        equation 3.8 asks for, anew after each push, and where a join is full while others have memory to spare.
+        Memory limit of all joins together, including results that wait for partners. It is divided among the joins in
+        proportion to equation 3.8, again after each push and whenever a join is full while others have memory to spare.
 
     Raises
     ------
     InvalidQuery
-        Stages that do not make a tree.
+        Stages that are not a tree.
     TooLarge
-        The limit is below one tuple a stream, or below what known parameters ask for.
+        The limit is below one tuple per stream, or below what known parameters ask for.
 
     Notes
     -----
-    The streams that are pushed are numbered in the order in which the stages name them (`leaves`). Late results of
-    inner stages are counted in the statistics of the stage that they came late for; `late` has those of the streams
-    pushed. There is no strategy: what inner results are made of stays in memory in any case.
+    Pushed streams are numbered in the order in which the stages name them (`leaves`). Late results of inner stages are
+    counted in the statistics of the stage for which they were late; `late` has the late tuples of pushed streams. There
+    is no spilling strategy, because the components of inner results stay in memory anyway.
 
     Examples
     --------
@@ -196,7 +196,7 @@ class Pipeline(FormerNames):
         self.stages = tuple(stages)
         outputs = [stage.output for stage in self.stages]
         self.leaves = tuple(name for stage in self.stages for name in stage.inputs if name not in outputs)
-        """Names of the streams that are pushed."""
+        """Names of the pushed streams."""
         self._check(outputs)
         self._leaves_below: dict[str, tuple[str, ...]] = {name: (name,) for name in self.leaves}
         for stage in self.stages:
@@ -204,7 +204,7 @@ class Pipeline(FormerNames):
                 itertools.chain(*(self._leaves_below[name] for name in stage.inputs))
             )
         self.joins: dict[str, WoJoin] = {}
-        """The join of each stage, by its output."""
+        """Join of each stage, by output."""
         self._inputs = {
             (stage.output, name): _InputTuples(len(self._leaves_below[name]))
             for stage in self.stages
@@ -246,7 +246,7 @@ class Pipeline(FormerNames):
         *,
         other_key: ArrayLike | None = None,
     ) -> Matches:
-        """Take tuples in order of arrival; return the results of the last stage.
+        """Push tuples in order of arrival; return the results of the last stage.
 
         Parameters
         ----------
@@ -262,10 +262,10 @@ class Pipeline(FormerNames):
         InvalidQuery
             As in `WoJoin.push`; or other keys are needed and were not given. Nothing was taken.
         KeysDoNotGrow
-            As in `WoJoin.push`; all was taken, and `matches` are what was found.
+            As in `WoJoin.push`; everything was taken, and `matches` are the results.
         BufferFull
-            All joins together need more than is allowed. All was taken; what could not be joined waits, and is tried
-            again with the next push, as after `allow`.
+            The joins together need more than is allowed. Everything was taken; tuples that could not be joined wait,
+            and are retried with the next push, for example after `allow`.
         """
         if other_key is None and self._dependent:
             message = f"joins on another key (of {', '.join(self._dependent)}) need other_key="
@@ -302,7 +302,7 @@ class Pipeline(FormerNames):
         self._share()
         unfed = any(len(fed.key) for fed in self._unfed_tuples.values())
         if self._allowed_bytes is not None and (unfed or self.held_bytes > self._allowed_bytes):
-            # What waits takes a tuple and a key each, where it is joined.
+            # Once joined, each waiting tuple will take a slot and an entry.
             more = sum(len(self._unfed_tuples[name].key) * join.tuple_bytes for name, join in self.joins.items())
             label = "a pipeline of joins"
             raise BufferFull(label, self.held_bytes + more, self._allowed_bytes, matches, len(others))
@@ -316,7 +316,7 @@ class Pipeline(FormerNames):
     def _join(
         self, stage: Stage, by_stream: dict[str, _Tuples], late: list[LateTuples], still: list[KeysDoNotGrow]
     ) -> _Tuples:
-        """Push what came into a stage's join, and what could not be pushed before; return its results."""
+        """Push new input tuples and those still waiting into a stage's join; return its results."""
         join, inputs = self.joins[stage.output], []
         for number, name in enumerate(stage.inputs):
             tuples = by_stream[name]
@@ -337,20 +337,25 @@ class Pipeline(FormerNames):
             members.append(kept.get_columns(rows[:, number]))
             if name in self.leaves:
                 late += [_to_leaf(matches.late, number, self.leaves.index(name), kept) for matches in results]
+            # Rows before those that the join holds or may still take are not needed any more.
             kept.forget(
                 min(int(next_rows[number]), kept.end if min_rows[number] is None else int(min_rows[number] or 0))
             )
         columns = (np.concatenate(several, axis=1) for several in zip(*members, strict=True))
-        # A result comes with the arrival that it was found at, be that earlier than what could be joined only now.
+        # Results have the arrival that completed them, even if tuples that could only be joined now arrived later.
         keys = np.concatenate([matches.key for matches in results])
         return _Tuples(brought_by.at, brought_by.arrival, keys, *columns)
 
     def _feed(self, join: WoJoin, fed: _FedTuples, still: list[KeysDoNotGrow]) -> tuple[list[Matches], int]:
-        """Push tuples into a join, with all memory that the others leave where it is short; return how many went."""
+        """Push tuples into a join, lending it unused memory when full.
+
+        Returns the results and the number of tuples taken.
+        """
         results, start = [], 0
         while True:
             stream, key, _, arrival = fed.take_rows(slice(start, None))
             try:
+                # Payloads stay in `_inputs`, where they are looked up by row.
                 results.append(join.push(stream, key, np.zeros(len(key)), arrival))
             except KeysDoNotGrow as error:
                 results.append(error.matches)
@@ -364,7 +369,7 @@ class Pipeline(FormerNames):
             return results, len(fed.key)
 
     def _lend_memory(self, join: WoJoin) -> bool:
-        """Give a join all memory that is left; return whether it got any more."""
+        """Give a join all memory that the others leave; return whether that is more than before."""
         if self._allowed_bytes is None:
             return False
         others = sum(max(other.held_bytes, other.min_bytes) for other in self.joins.values() if other is not join)
@@ -375,19 +380,19 @@ class Pipeline(FormerNames):
         return True
 
     def advance(self, clock_ns: int) -> None:
-        """Let the clock go on without an arrival [ns]: streams may fall asleep, so that nothing is held for them."""
+        """Advance the clock [ns] without an arrival, so that idle streams go to sleep."""
         for join in self.joins.values():
             join.advance(clock_ns)
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of what inputs of joins are made of, and of what could not be joined yet."""
+        """Bytes of the components of input tuples, and of tuples that could not be joined yet."""
         unfed = sum(column.nbytes for fed in self._unfed_tuples.values() for column in fed)
         return unfed + sum(kept.size_bytes for kept in self._inputs.values())
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all that is held, which `allowed_bytes` limits."""
+        """Bytes counted against `allowed_bytes`."""
         return self.kept_bytes + sum(join.held_bytes for join in self.joins.values())
 
     @property
@@ -397,20 +402,20 @@ class Pipeline(FormerNames):
 
     @property
     def needed_bytes(self) -> float:
-        """Bytes that equation 3.8 asks all joins to hold; the least as long as nothing is known."""
+        """Bytes that equation 3.8 holds in all joins; the minimum while parameters are unknown."""
         return float(sum(join.needed_bytes for join in self.joins.values()))
 
     def statistics(self) -> MemoryShares | None:
-        """Return who holds, needs and may hold how much, by outputs; None where no limit is shared."""
+        """Return the memory held, needed and allowed of each join, by output; None without a limit."""
         return None if self._memory is None else self._memory.statistics()
 
     def allow(self, allowed_bytes: int) -> None:
-        """Change the limit of what is held together; what waits is tried again with the next push.
+        """Change the memory limit; tuples that wait are retried with the next push.
 
         Raises
         ------
         TooLarge
-            It is below one tuple a stream.
+            It is below one tuple per stream.
         """
         admit("the joins of a pipeline with one tuple a stream", self.min_bytes, allowed_bytes)
         self._allowed_bytes = allowed_bytes
@@ -420,9 +425,9 @@ class Pipeline(FormerNames):
         self._share()
 
     def predict_parameters(self) -> dict[str, StreamParameters]:
-        """Return what theorems 3.4.1 and 3.4.2 say of each stream that a stage reads, from the streams pushed.
+        """Predict the parameters of each stream that a stage reads by theorems 3.4.1 and 3.4.2.
 
-        Parameters of the streams pushed are the monitored ones; of a stream that is joined on another key, those on it.
+        Parameters of pushed streams are the monitored ones; those of a stream joined on another key refer to that key.
         """
         parameters: dict[str, StreamParameters] = {}
         for stage in self.stages:
@@ -443,7 +448,7 @@ class Pipeline(FormerNames):
         return parameters
 
     def predict_bounds(self) -> dict[str, NDArray[np.float64]]:
-        """Return the tuples of each input that equation 3.8 asks a stage to hold, by `predictions` and the lags."""
+        """Predict the tuples of each input that equation 3.8 holds, from `predict_parameters` and the current lags."""
         predictions = self.predict_parameters()
         bounds = {}
         for stage in self.stages:
@@ -453,15 +458,15 @@ class Pipeline(FormerNames):
         return bounds
 
     def _share(self) -> None:
-        """Give each join its part of the memory."""
+        """Divide the memory among the joins."""
         if self._memory is None or self._allowed_bytes is None:
             return
-        # What is held already cannot be taken back.
+        # Memory already in use cannot be taken back.
         held = sum(max(join.held_bytes, join.min_bytes) for join in self.joins.values())
         self._memory.allow(max(self._allowed_bytes - self.kept_bytes, held))
 
     def snapshot(self) -> bytes:
-        """Return all that the pipeline remembers; `resume` goes on from it, equal to the last bit."""
+        """Serialise the pipeline; `resume` continues from the bytes with bit-identical results."""
         header: dict[str, object] = {
             "stages": [[stage.output, stage.inputs, stage.key_of] for stage in self.stages],
             "allowed_bytes": self._allowed_bytes,
@@ -480,12 +485,12 @@ class Pipeline(FormerNames):
 
     @classmethod
     def resume(cls, data: bytes) -> Self:
-        """Return the pipeline that `snapshot` kept.
+        """Restore a pipeline from a `snapshot`.
 
         Raises
         ------
         InvalidQuery
-            The bytes are no snapshot of a pipeline, were damaged, or were made by another version.
+            The bytes are not a snapshot of a pipeline, were damaged, or were made by another version.
         """
         header_fields, body = state.header_of(data, MAGIC, "a pipeline")
         header: dict[str, Any] = dict(header_fields)

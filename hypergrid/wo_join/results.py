@@ -1,4 +1,4 @@
-"""What a push gives: results in columns, and tuples that came late."""
+"""Results of a push in columns, and late tuples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -9,12 +9,12 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, TooLarge
 from hypergrid.wo_join.state_layout import CLOSED, QUARANTINED, Floats, Ints, OutputArrays
 
 LATE_ROWS = 256
-"""LateTuples tuples that there is room for at first."""
+"""Initial capacity for late tuples."""
 
 
 @dataclass(frozen=True, eq=False)
 class LateTuples:
-    """Tuples that may have missed results: none is lost, all are told here, in order of arrival."""
+    """Tuples that may have missed results, in order of arrival; none is lost."""
 
     stream: Ints
     """Shape (l,)."""
@@ -25,8 +25,8 @@ class LateTuples:
     payload: Floats
     """Shape (l,)."""
     reason: Ints
-    """0 (`Late.CLOSED`): what it could have met was dropped, or its slice closed. 1 (`Late.QUARANTINED`): its key is so
-    far off that its clock must have jumped; it took no part in anything. Shape (l,)."""
+    """0 (`LateTuples.CLOSED`): possible partners were dropped, or its slice is closed. 1 (`LateTuples.QUARANTINED`):
+    its key is so far off that its clock must have jumped; it was not joined at all. Shape (l,)."""
 
     CLOSED = CLOSED
     QUARANTINED = QUARANTINED
@@ -37,16 +37,16 @@ class LateTuples:
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """Results of a push, in the order in which they were made."""
+    """Results of a push, in the order in which they were found."""
 
     rows: Ints
-    """Number of each tuple in its stream, from 0; -1 where there is none (assembling form); shape (m, n)."""
+    """Number of each tuple in its stream, from 0; -1 if absent (assembling form); shape (m, n)."""
     payloads: Floats
-    """Payload of each, NaN where there is none; shape (m, n)."""
+    """Payload of each tuple, NaN if absent; shape (m, n)."""
     key: Ints
-    """The key of each result; shape (m,)."""
+    """Key of each result; shape (m,)."""
     at: Ints
-    """Number, from 0 over all pushes, of the arrival that brought each result about; shape (m,)."""
+    """Number, from 0 over all pushes, of the arrival that completed each result; shape (m,)."""
     late: LateTuples
 
     def __len__(self) -> int:
@@ -54,7 +54,6 @@ class Matches:
 
 
 def make_output(capacity: int, streams: int, late: int = LATE_ROWS) -> OutputArrays:
-    """Return room for so many results and late tuples."""
     return OutputArrays(
         rows=np.empty((capacity, streams), np.int64),
         payloads=np.empty((capacity, streams), np.float64),
@@ -66,7 +65,7 @@ def make_output(capacity: int, streams: int, late: int = LATE_ROWS) -> OutputArr
 
 
 def enlarge_output(out: OutputArrays, results: int, late: int) -> OutputArrays:
-    """Return the same with room for so many results and late tuples."""
+    """Copy the output into larger buffers."""
     larger = make_output(results, out.rows.shape[1], late)
     for before, after in zip(out, larger, strict=True):
         size = min(len(before), len(after))
@@ -75,17 +74,18 @@ def enlarge_output(out: OutputArrays, results: int, late: int) -> OutputArrays:
 
 
 def matches_of(out: OutputArrays, results: int, late: int) -> Matches:
-    """Return what was written; arrays much larger than that are let go."""
+    """Return the written results, as a copy if the buffers are more than twice as large."""
     wasteful = results < len(out.key) // 2
     rows, payloads, key, at = out.rows[:results], out.payloads[:results], out.key[:results], out.at[:results]
     if wasteful:
+        # Views would keep the large buffers alive.
         rows, payloads, key, at = rows.copy(), payloads.copy(), key.copy(), at.copy()
     stream, row, late_key, reason = out.late[:late].T.copy()
     return Matches(rows, payloads, key, at, LateTuples(stream, row, late_key, out.late_payload[:late].copy(), reason))
 
 
 def join_matches(parts: Sequence[Matches]) -> Matches:
-    """Return all results, one part after the other, and all late tuples; at least one part."""
+    """Concatenate results and late tuples of at least one part."""
     if len(parts) == 1:
         return parts[0]
     late = LateTuples(
@@ -101,31 +101,34 @@ def join_matches(parts: Sequence[Matches]) -> Matches:
 
 
 class KeysDoNotGrow(InvalidQuery):
-    """A stream's keys have stopped growing, so that no bound of memory exists. Nothing is lost: pushing can go on."""
+    """A stream's keys have stopped growing, so memory is unbounded; pushing can go on."""
 
     def __init__(self, message: str, matches: Matches) -> None:
         super().__init__(message)
         self.matches = matches
-        """Results of the push in which it was noticed; the push was taken whole."""
+        """Results of the push that detected it, all of whose tuples were taken."""
 
 
 class BufferFull(TooLarge):
-    """A join needs more memory than it is allowed, and has no strategy that makes do with less.
+    """A join needs more memory than it is allowed, and has no strategy to use less.
 
-    With a strategy, what was taken and could not be joined waits: where it is pushed on, it is tried again.
+    With a strategy, tuples that were taken and could not be joined wait, and are retried with the next push.
     """
 
     def __init__(self, label: str, projected: float, allowed: float, matches: Matches, taken: int) -> None:
         remedy = "allow more, or give known parameters or a smaller window"
         super().__init__(label, "bytes to be held", projected, allowed, remedy)
         self.matches = matches
-        """Results of what was taken."""
+        """Results of the tuples that were taken."""
         self.taken = taken
-        """Tuples of the push that were taken; those after them were not."""
+        """Number of tuples of the push that were taken; the rest were not."""
 
 
 class SpillFailed(HyperGridError, OSError):
-    """A join could not write to its folder. Nothing is lost: what was taken waits in memory, and pushing can go on."""
+    """A join could not write to its spill folder.
+
+    No tuple is lost: those taken stay in memory, and pushing can go on.
+    """
 
     def __init__(self, label: str, why: OSError, matches: Matches, taken: int) -> None:
         super().__init__(
@@ -134,6 +137,6 @@ class SpillFailed(HyperGridError, OSError):
             f"{why.strerror or why}; make room there, then push what was not taken"
         )
         self.matches = matches
-        """Results of what was taken."""
+        """Results of the tuples that were taken."""
         self.taken = taken
-        """Tuples of the push that were taken; those after them were not."""
+        """Number of tuples of the push that were taken; the rest were not."""

@@ -1,4 +1,4 @@
-"""The state of a join: its arrays, how they grow, and how they are kept as bytes and made again."""
+"""State of a join: its arrays, their growth, and their serialisation."""
 
 import json
 import zlib
@@ -62,32 +62,31 @@ from hypergrid.wo_join.state_layout import (
 MAGIC = b"HyperGrid join\x00"
 VERSION = 2
 RECORDS = 1024
-"""Running maxima of a stream that are remembered at first."""
+"""Initial capacity for running maxima of a stream."""
 SLOTS, KEYS = 1024, 512
-"""Tuples and keys that there is room for at first."""
+"""Initial capacity for tuples and for keys."""
 NOTHING: Mapping[str, np.ndarray] = {}
 
 
 @dataclass
 class JoinState:
-    """All that a join remembers."""
+    """Complete state of a join."""
 
     join_state: Ints
     steps: Floats
     monitors: MonitorState
     held: HeldTuples
     rows: Ints
-    """Tuples that each stream has brought, shape (n,): the next ones' rows."""
+    """Number of tuples taken of each stream, which is the row of its next one, shape (n,)."""
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes of all arrays."""
         arrays = (self.join_state, self.steps, self.rows, *self.monitors, *self.held)
         return sum(array.nbytes for array in arrays)
 
 
 def make_monitors(streams: int, ranks: int) -> MonitorState:
-    """Return monitors that have seen nothing; `ranks` is how many keys a sorted list has room for at first."""
+    """Create empty monitors; `ranks` is the initial capacity of sorted keys."""
     stream_state = np.zeros((streams, COLUMNS), np.int64)
     stream_state[:, [GREATEST, LINE, SWEPT, AWAY]] = FLOOR
     stream_state[:, [OLDEST, NEWEST]] = NONE
@@ -102,23 +101,24 @@ def make_monitors(streams: int, ranks: int) -> MonitorState:
 
 
 def make_state(streams: int, *, ranks: int, scattered: bool, timed: bool, jump: int) -> JoinState:
-    """Return the state of a join that has seen nothing.
+    """Create the state of an empty join.
 
     Parameters
     ----------
     ranks
-        Room for sorted keys of each stream, 0 where no lag is monitored.
+        Capacity for sorted keys of each stream, 0 if lags are not monitored.
     scattered
-        Whether buckets are scattered; else they follow the keys.
+        Whether buckets are scattered; otherwise they follow the order of keys.
     timed
         Whether the arrival of each tuple is kept.
     jump
-        Key units that a clock may jump, 0 where that is judged by the keys.
+        Key units that a clock may jump, 0 if judged by the keys.
     """
     join_state = np.zeros(PLACES, np.int64)
     join_state[[FREE_SLOT, FREE_ENTRY, LAST_STREAM]] = NONE
     join_state[[GREATEST_ALL, SWEPT_ALL, TOP_SWEPT, LEAST_LINE, NEXT_LINE]] = FLOOR
     join_state[DEADLINE] = CEILING
+    # No distance is a jump until enough steps are known.
     join_state[REACH] = jump or CEILING // 2
     join_state[SHIFT] = -1 if scattered else 0
 
@@ -145,7 +145,7 @@ def _lengthen(array: np.ndarray, size: int) -> np.ndarray:
 
 
 def grow_slots(state: JoinState, size: int) -> None:
-    """Make room for so many tuples."""
+    """Grow the capacity for tuples to `size`."""
     held, before = state.held, len(state.held.rows)
     names = ["rows", "payloads", "links"]
     if len(held.arrivals) == before:
@@ -157,7 +157,7 @@ def grow_slots(state: JoinState, size: int) -> None:
 
 
 def grow_entries(state: JoinState, size: int) -> None:
-    """Make room for so many keys, in at least twice as many buckets."""
+    """Grow the capacity for keys to `size`, with at least twice as many buckets."""
     held, before = state.held, len(state.held.keys)
     names = ["keys", "heads", "pending"]
     state.held = held._replace(
@@ -172,12 +172,13 @@ def grow_entries(state: JoinState, size: int) -> None:
 
 
 def retune(state: JoinState) -> None:
-    """Cut the buckets anew, so that a bucket spans about one key."""
+    """Resize the buckets so that one spans about one key, and rebuild them."""
     join_state, held = state.join_state, state.held
     keys = np.sort(held.keys[held.heads[:, SIZE] != 0])
     if len(keys) > 16:
         spacing = float(np.median(np.diff(keys)))
     else:
+        # Too few held keys: the mean distance of all keys since the last resizing.
         spacing = float(join_state[GREATEST_ALL] - join_state[FIRST_KEY]) / max(1, int(join_state[CREATED]))
     join_state[SHIFT] = max(0, int(max(1.0, spacing)).bit_length() - 1)
     join_state[[VISITS, DROPS, CREATED]] = 0
@@ -186,11 +187,12 @@ def retune(state: JoinState) -> None:
 
 
 def grow_records(state: JoinState, size: int) -> None:
-    """Remember so many running maxima of each stream."""
+    """Grow the capacity for running maxima of each stream to `size` (a power of two)."""
     monitors = state.monitors
     before = monitors.records.shape[1]
     records = np.zeros((len(monitors.per), size, 3), np.int64)
     for stream, row in enumerate(monitors.per):
+        # Positions in a ring depend on its capacity.
         places = np.arange(row[FIRST_RECORD], row[END_RECORD])
         records[stream, places & (size - 1)] = monitors.records[stream, places & (before - 1)]
     monitors.per[:, SHORT] = 0
@@ -198,7 +200,7 @@ def grow_records(state: JoinState, size: int) -> None:
 
 
 def grow_ranks(state: JoinState, size: int) -> None:
-    """Make room for so many sorted keys of each stream."""
+    """Grow the capacity for sorted keys of each stream to `size`."""
     monitors = state.monitors
     ranks = np.zeros((len(monitors.per), size), np.int64)
     ranks[:, : monitors.ranks.shape[1]] = monitors.ranks
@@ -206,7 +208,7 @@ def grow_ranks(state: JoinState, size: int) -> None:
 
 
 def widen(state: JoinState, streams: int) -> None:
-    """Make room for further streams: so many in all. The new ones are asleep until they bring something."""
+    """Add streams up to a total of `streams`; new ones are asleep until their first tuple."""
     monitors, held, more = state.monitors, state.held, streams - len(state.monitors.per)
     fresh = make_monitors(more, monitors.ranks.shape[1])
     fresh.per[:, ASLEEP] = 1
@@ -222,7 +224,7 @@ def widen(state: JoinState, streams: int) -> None:
 
 
 def pack(magic: bytes, header: Mapping[str, object], columns: Mapping[str, np.ndarray]) -> bytes:
-    """Return a header and columns as bytes: magic, version, check sum, and all of it compressed."""
+    """Serialise a header and columns: magic, version, checksum, and compressed content."""
     listed = [[name, str(column.dtype), list(column.shape)] for name, column in columns.items()]
     text = json.dumps({**header, "columns": listed}, default=int).encode()
     body = b"".join(_pack_column(column) for column in columns.values())
@@ -230,19 +232,19 @@ def pack(magic: bytes, header: Mapping[str, object], columns: Mapping[str, np.nd
 
 
 def to_bytes(state: JoinState, description: dict[str, object], more: Mapping[str, np.ndarray] = NOTHING) -> bytes:
-    """Return a state as bytes: columns of what is held and of what monitors remember.
+    """Serialise a state: held tuples and monitors in columns.
 
     `more` are further columns, which `columns_of` returns.
     """
     held, monitors, streams = state.held, state.monitors, len(state.monitors.per)
     queued = int(state.join_state[SHIFT]) < 0
     slots, owners = gather_slots(held.heads, held.links, int(state.join_state[HELD_ALL]))
-    # By row within each stream: the order of its queue and of each key's ring.
+    # By row within each stream, which is the order of its queue and of each key's ring.
     order = np.lexsort((held.rows[slots], owners))
     slots, owners = slots[order], owners[order]
     rings = [_unroll_ring(monitors, stream) for stream in range(streams)]
     marks = np.nonzero(monitors.spread)
-    # Which slot holds what is of this process only.
+    # Slot numbers are local to this process.
     join_state, stream_state = state.join_state.copy(), monitors.per.copy()
     join_state[[FREE_SLOT, FREE_ENTRY]] = NONE
     stream_state[:, [OLDEST, NEWEST]] = NONE
@@ -276,7 +278,7 @@ def to_bytes(state: JoinState, description: dict[str, object], more: Mapping[str
 
 
 def _pack_column(column: np.ndarray) -> bytes:
-    """Return a column as bytes, integers as differences along the first axis, byte planes apart: these compress."""
+    """Encode a column: integers as differences along the first axis, byte planes separated, which compresses well."""
     if column.dtype.kind == "i" and len(column) > 1:
         column = np.diff(column, axis=0, prepend=np.zeros_like(column[:1]))
     flat = np.ascontiguousarray(column)
@@ -299,12 +301,12 @@ def _unroll_ring(monitors: MonitorState, stream: int) -> Ints:
 
 
 def header_of(data: bytes, magic: bytes = MAGIC, label: str = "a join") -> tuple[dict[str, object], bytes]:
-    """Return the header that `packed` was given, and its columns as they are.
+    """Return the header given to `pack`, and the still encoded columns.
 
     Raises
     ------
     InvalidQuery
-        The bytes are of something else, were damaged, or are of another version.
+        The bytes are of another kind, were damaged, or are of another version.
     """
     plain = zlib.decompress(unseal(data, magic, VERSION, label=label))
     length = int.from_bytes(plain[:4], "little")
@@ -312,7 +314,7 @@ def header_of(data: bytes, magic: bytes = MAGIC, label: str = "a join") -> tuple
 
 
 def columns_of(header: dict[str, object], body: bytes) -> dict[str, np.ndarray]:
-    """Return the columns that `header_of` left as they were."""
+    """Decode the columns left encoded by `header_of`."""
     columns: dict[str, np.ndarray] = {}
     offset = 0
     for name, dtype, shape in header["columns"]:  # type: ignore[attr-defined]
@@ -323,7 +325,7 @@ def columns_of(header: dict[str, object], body: bytes) -> dict[str, np.ndarray]:
 
 
 def from_columns(header: dict[str, object], columns: dict[str, np.ndarray]) -> JoinState:
-    """Return the state that was kept; it goes on exactly as that one would have."""
+    """Restore a serialised state, which continues exactly as the original would have."""
     join_state, stream_state = columns["whole"], columns["per"]
     streams, queued = len(stream_state), bool(header["queued"])
     timed = len(columns["arrival"]) > 0 or bool(header["description"]["timed"])  # type: ignore[index]
@@ -340,7 +342,7 @@ def from_columns(header: dict[str, object], columns: dict[str, np.ndarray]) -> J
     state.rows, state.steps = columns["rows"], columns["steps"]
     state.join_state[SHIFT] = join_state[SHIFT]
     _reinsert(state, columns, queued=queued)
-    # What inserting counted is put right.
+    # Insertion changed the counters; the saved ones replace them.
     free_slot, free_entry, entries = state.join_state[[FREE_SLOT, FREE_ENTRY, ENTRIES]]
     oldest, newest = state.monitors.per[:, OLDEST].copy(), state.monitors.per[:, NEWEST].copy()
     state.monitors.per[:], state.join_state = stream_state, join_state
@@ -363,5 +365,5 @@ def _reinsert(state: JoinState, columns: dict[str, np.ndarray], *, queued: bool)
 
 
 def to_tuples(value: object) -> Any:  # noqa: ANN401 - lists of JSON, at any depth
-    """Return tuples for the lists that JSON made of them."""
+    """Convert the lists that JSON made of tuples back into tuples."""
     return tuple(to_tuples(item) for item in value) if isinstance(value, list) else value

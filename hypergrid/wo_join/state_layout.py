@@ -1,4 +1,4 @@
-"""Where each number of a join's state stands. All state is in arrays, so that compiled loops and snapshots share it.
+"""Layout of a join's state: arrays only, shared by compiled loops and snapshots.
 
 `per` has a row of integers for each stream, `whole` one row for the join. Keys are int64 between `FLOOR` and `CEILING`.
 """
@@ -13,22 +13,22 @@ Narrow = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 FLOOR = -(2**62)
-"""Below every key."""
+"""Less than every key."""
 CEILING = 2**62
-"""Above every key."""
+"""Greater than every key."""
 NONE = -1
-"""No slot, entry or stream."""
+"""Absent slot, entry or stream."""
 
 EPOCH = 4096
-"""Tuples of a stream after which a monitor forgets the epoch before this one: it tells of one to two epochs."""
+"""Tuples of a stream per monitoring epoch; a monitor covers the current epoch and the one before."""
 WARM = 32
-"""Tuples of a stream before its monitored parameters are believed; until then nothing is dropped on its account."""
+"""Tuples of a stream before its monitored parameters are used; until then nothing is dropped on its account."""
 RATED = 128
-"""The last tuples of a stream that its rate is measured on (a power of two)."""
+"""Number of last tuples of a stream over which its rate is measured (a power of two)."""
 FINE = 5
-"""Bits of a disorder that its histogram tells apart: widths of buckets are at most 1/32 of the disorder."""
+"""Bits of resolution of the disorder histogram: bucket widths are at most 1/32 of the disorder."""
 BUCKETS = 1920
-"""Buckets of that histogram, up to a disorder of 2^62."""
+"""Buckets of the disorder histogram, which cover a disorder of up to 2^62."""
 
 # Columns of `per`: what the monitors know of a stream …
 COUNT, GREATEST, LAST = 0, 1, 2
@@ -36,63 +36,64 @@ COUNT, GREATEST, LAST = 0, 1, 2
 DISPLACED, DISPLACED_BEFORE, REPEATED, REPEATED_BEFORE, WORST, WORST_BEFORE = 4, 5, 6, 7, 8, 9
 """Greatest displacement [tuples], repetition [tuples] and disorder [key units], of this epoch and the one before."""
 FIRST_RECORD, END_RECORD, SHORT = 10, 11, 12
-"""The ring of running maxima: first, one beyond the last, and whether a search met its end."""
+"""Ring of running maxima: index of the first, index after the last, and whether a search hit the start of the ring."""
 QUANTILE, ABOVE, COUNTED = 13, 14, 15
-"""Histogram of disorder: the quantile's bucket, tuples above it, tuples in all."""
+"""Disorder histogram: the quantile's bucket, number of tuples above it, number of tuples in all."""
 STILL = 16
-"""Tuples since the greatest key grew."""
+"""Tuples since the greatest key last grew."""
 RANKED, BELOW = 17, 18
-"""Keys in the sorted list of the greatest ones, and how many smaller ones were dropped from it."""
+"""Length of the sorted list of greatest keys, and the number of smaller keys dropped from it."""
 # … and what the join does with it.
 LINE, SWEPT, HELD, PEAK = 19, 20, 21, 22
-"""Keys below LINE the stream brings no more; its tuples below SWEPT are dropped; tuples held, and most ever held."""
+"""Watermark: the stream is expected to bring no key below LINE. Its tuples below SWEPT are dropped; number of tuples
+held now, and at most so far."""
 ASLEEP, AWAY, OLDEST, NEWEST, REACHED, BOUND, LATE = 23, 24, 25, 26, 27, 28, 29
-"""Asleep or not; last key in quarantine or FLOOR; ends of its queue; the record that LINE stands at; tuples it may
-hold; tuples that came late or into quarantine."""
+"""Whether asleep; last quarantined key or FLOOR; ends of its queue; the record at which LINE is; tuples it may hold;
+tuples that were late or quarantined."""
 RETURNS = 30
-"""How many tuples in a row came from far behind their stream."""
+"""Number of consecutive tuples from far behind the stream's greatest key."""
 
 KNOWN_DISPLACED, KNOWN_DISORDER = 32, 33
-"""Scrambling factor [tuples] and greatest disorder [key units] known beforehand, -1 where monitored."""
+"""Known scrambling factor [tuples] and greatest disorder [key units], -1 if monitored."""
 GUARD, TURN, GUARDED = 31, 34, 35
-"""The key above which no tuple is displaced further than any of this epoch; the number of tuples at which one more may
-lie above the quantile; the number of tuples until which GUARD holds."""
+"""Key above which no tuple can have a greater displacement than this epoch's maximum; tuple count at which one more
+tuple may lie above the quantile; tuple count until which GUARD is valid."""
 KNOWN_REPEATED = 36
-"""Multiplicity [tuples] known beforehand, -1 where monitored."""
+"""Known multiplicity [tuples], -1 if monitored."""
 COLUMNS = 37
 
 # Columns of an entry …
 AFTER, SIZE, WATCH, TAILS = 0, 1, 2, 3
-"""Next entry of the bucket or of the free list; tuples of any stream; the stream whose absence was last seen to prevent
-a result, which is asked first (probe order by last failure); where the last tuples of the streams begin."""
+"""Next entry of the bucket or of the free list; tuples of all streams; the stream whose absence last prevented a
+result, which is probed first (probe order by last failure); column at which the streams' last tuples begin."""
 WHOLE = -1
-"""The size of an entry that is whole: all that may come of its key came, its results are given, its tuples dropped."""
+"""SIZE of a completed entry: every expected tuple arrived, its results are emitted, its tuples dropped."""
 # … and of a slot.
 NEXT, OWNER, ORDINAL, YOUNGER = 0, 1, 2, 3
-"""Next tuple of the ring or of the free list; the entry; the how manieth of its key in its stream, from 0; the next
-tuple of the stream by arrival."""
+"""Next tuple of the ring or of the free list; the entry; ordinal of the tuple within its key and stream, from
+0; the next tuple of the stream by arrival."""
 
 # Places in `whole`.
 CLOCK, FREE_SLOT, FREE_ENTRY, HELD_ALL, ENTRIES, GREATEST_ALL, SWEPT_ALL, DEADLINE = 0, 1, 2, 3, 4, 5, 6, 7
 LEAST_LINE, NEXT_LINE, LAST_STREAM, PEAK_ALL, TAKEN = 8, 9, 10, 11, 12
-"""Least line of all awake streams, the least but one, the stream of the first; peak of tuples held; tuples taken."""
+"""Least watermark of all awake streams, second least, the stream of the least; peak of tuples held; tuples taken."""
 WRITTEN, LATE_WRITTEN, PENDING, PENDING_DONE, SHIFT = 13, 14, 15, 16, 17
 VISITS, DROPS, ADVANCES, NEEDED, TOP_SWEPT = 18, 19, 20, 21, 22
 CREATED, FIRST_KEY, REACH, MOVED, DROPS_WHOLE = 23, 24, 25, 26, 27
-"""DROPS_WHOLE: whether tuples are dropped once their entry is whole."""
-# How the join decides, in the same row: the window in tuples or ns, the silence after which a stream is asleep [ns], of
-# how many tuples one may come later than reckoned with, the key units that a clock may jump (0: judged), and bytes:
-# allowed, of a tuple, of a key.
+"""DROPS_WHOLE: whether tuples are dropped as soon as their entry is complete."""
+# Settings of the join, in the same row: the window in tuples or ns, the silence after which a stream is asleep [ns],
+# one in how many tuples may exceed the disorder quantile, the jump limit of a clock in key units (0: judged), and bytes
+# allowed, of a tuple, and of a key.
 POLICY, FORM, WINDOW, IDLE, RARE, JUMP, ALLOWED, SLOT_BYTES, ENTRY_BYTES = 32, 33, 34, 35, 36, 37, 38, 39, 40
 PLACES = 48
 
-# What a call of the loop returns.
+# Return codes of the loop.
 DONE, OUTPUT_FULL, SLOTS_FULL, ENTRIES_FULL, LATE_FULL, RECORDS_SHORT, RANKS_FULL, RETUNE, LIMIT = range(9)
 
 # Policies and forms.
 WINDOW_COUNT, WINDOW_TIME, PUBLISHED, PROGRESS = range(4)
 INNER, ASSEMBLING = range(2)
-# Why a tuple is in `late`.
+# Reason of a tuple in `late`.
 CLOSED, QUARANTINED = 0, 1
 
 
@@ -100,45 +101,45 @@ class MonitorState(NamedTuple):
     """State of the monitors of n streams."""
 
     per: Ints
-    """Numbers of each stream, shape (n, COLUMNS)."""
+    """State of each stream, shape (n, COLUMNS)."""
     records: Ints
     """Rings of running maxima: physical index, key, arrival [ns]; shape (n, a power of two, 3)."""
     rates: Ints
     """Rings of the last arrivals [ns], shape (n, RATED)."""
     spread: Narrow
-    """Histograms of disorder: all that is remembered, and this epoch's; shape (n, 2, BUCKETS)."""
+    """Disorder histograms: of both epochs, and of the current one; shape (n, 2, BUCKETS)."""
     ranks: Ints
-    """The greatest keys of each stream in order, shape (n, capacity); capacity 0 where nobody asks for lags."""
+    """Greatest keys of each stream, sorted, shape (n, capacity); capacity 0 if lags are not monitored."""
     reaches: Floats
-    """What each stream (row) holds for each other (column) beyond its scrambling factor [tuples], shape (n, n)."""
+    """Tuples that each stream (row) holds for each other (column) beyond its scrambling factor, shape (n, n)."""
 
 
 class HeldTuples(NamedTuple):
-    """The tuples that a join holds: one hash table over the keys of all streams, an entry a key, a slot a tuple."""
+    """Tuples held by a join: one hash table, an entry per key, a slot per tuple."""
 
     buckets: Narrow
     """First entry of each bucket, shape (a power of two,)."""
     keys: Ints
     """Key of each entry, shape (entries,)."""
     heads: Narrow
-    """Numbers of each entry, and the last tuple of each stream in it; shape (entries, TAILS + n)."""
+    """State of each entry, and the last tuple of each stream in it; shape (entries, TAILS + n)."""
     links: Narrow
-    """Numbers of each slot, shape (slots, 4); the tuples of one stream in one entry are a ring."""
+    """Links of each slot, shape (slots, 4); the tuples of one stream in one entry form a ring."""
     rows: Ints
     payloads: Floats
     arrivals: Ints
-    """Arrival of each slot [ns]; one element where the policy needs none."""
+    """Arrival of each slot [ns]; one element if the policy does not need arrivals."""
     pending: Narrow
-    """Entries that are closed and not yet told, shape (entries,)."""
+    """Entries that are closed and not yet written to the output, shape (entries,)."""
 
 
 class KnownArrays(NamedTuple):
-    """Parameters that are known beforehand; the others are in `per`."""
+    """Parameters known beforehand; the others are in `per`."""
 
     rate: Floats
-    """[Hz], NaN where monitored; shape (n,)."""
+    """[Hz], NaN if monitored; shape (n,)."""
     lag: Floats
-    """[tuples], NaN where monitored; shape (n, n)."""
+    """[tuples], NaN if monitored; shape (n, n)."""
 
 
 class Batch(NamedTuple):
@@ -146,18 +147,17 @@ class Batch(NamedTuple):
 
     stream: Narrow
     row: Ints
-    """Number of the tuple in its stream; its complement where it is a further key of the same reading."""
+    """Number of the tuple in its stream; its complement for the further keys of a reading of uncertain key."""
     key: Ints
     payload: Floats
     arrival: Ints
 
     def part(self, rows: slice) -> "Batch":
-        """Return some of the tuples."""
         return Batch(self.stream[rows], self.row[rows], self.key[rows], self.payload[rows], self.arrival[rows])
 
 
 class OutputArrays(NamedTuple):
-    """Where results and late tuples go."""
+    """Output buffers for results and late tuples."""
 
     rows: Ints
     """Shape (capacity, n)."""
@@ -165,7 +165,7 @@ class OutputArrays(NamedTuple):
     """Shape (capacity, n)."""
     key: Ints
     at: Ints
-    """Number of the arrival that brought it about."""
+    """Number of the arrival that caused the result."""
     late: Ints
     """Stream, row, key, reason; shape (capacity, 4)."""
     late_payload: Floats

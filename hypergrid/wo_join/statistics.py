@@ -1,4 +1,4 @@
-"""What a join tells of itself: a frozen record that pages, memory manager and tests read alike."""
+"""Statistics of a join: a frozen record for pages, memory manager and tests."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -39,43 +39,43 @@ if TYPE_CHECKING:
 
 Activity = Literal["awake", "asleep", "silent", "still"]
 STILL_TUPLES = 100_000
-"""Tuples of a stream without a greater key after which its keys are said not to grow."""
+"""Number of tuples without a greater key after which a stream's keys count as not growing."""
 
 
 @dataclass(frozen=True)
 class StreamStatistics:
-    """One stream, as monitored now."""
+    """Monitored parameters and counts of one stream."""
 
     scrambling_factor: int
-    """Over the last one to two epochs [tuples], or as known beforehand."""
+    """Over the last one to two epochs [tuples], or the known one."""
     multiplicity: int
-    """The most tuples with one key; of those held together, over the last one to two epochs."""
+    """Most tuples with one key, of those held together, over the last one to two epochs."""
     rate_hz: float
     """Rate of the last 128 tuples until now [Hz], NaN before there are two; without arrivals a tick counts as 1 s."""
     lag: float
-    """Greatest lag to another stream [tuples], negative where the stream is behind all others."""
+    """Greatest lag to another stream [tuples], negative if the stream is behind all others."""
     disorder: int
-    """Quantile of how far keys lie below the greatest before them [key units]."""
+    """Quantile of how far keys lie below the greatest key before them [key units]."""
     arrived: int
-    """Tuples so far, without those in quarantine."""
+    """Tuples so far, without quarantined ones."""
     late: int
-    """Of all, late or in quarantine."""
+    """Tuples that were late or quarantined."""
     held: int
     held_peak: int
     held_bytes: int
     waiting: int
     """Tuples that wait in memory before they are joined, with a strategy."""
     spilled: int
-    """Tuples that wait on disk."""
+    """Tuples spilled to disk."""
     bound: float
-    """Tuples that equation 3.8 asks to hold, by these parameters; inf before they are known."""
+    """Tuples that equation 3.8 holds for these parameters; inf while they are unknown."""
     activity: Activity
     """"silent": has brought nothing yet; "asleep": silent for longer than `idle_s`; "still": its keys do not grow."""
 
 
 @dataclass(frozen=True)
 class JoinStatistics:
-    """A join, now."""
+    """Statistics of a whole join."""
 
     streams: tuple[StreamStatistics, ...]
     arrived: int
@@ -83,36 +83,36 @@ class JoinStatistics:
     held: int
     held_peak: int
     held_bytes: int
-    """Bytes of the tuples and keys that are held: this is what `allowed_bytes` limits."""
+    """Bytes of held tuples and keys, which `allowed_bytes` limits."""
     bound_bytes: float
-    """Bytes of what equation 3.8 asks to hold."""
+    """Bytes that equation 3.8 holds."""
     allocated_bytes: int
-    """Bytes of all arrays of the state."""
+    """Bytes of all state arrays."""
     allowed_bytes: int | None
     disk: "DiskStatistics"
 
 
 @dataclass(frozen=True)
 class DiskStatistics:
-    """What a join has on disk."""
+    """Disk usage of a join."""
 
     spilled: int = 0
-    """Tuples that wait there now."""
+    """Tuples on disk now."""
     segments: int = 0
-    """Segments there now."""
+    """Segments on disk now."""
     bytes: int = 0
-    """Bytes of these."""
+    """Bytes of these segments."""
     written: int = 0
-    """Segments written so far."""
+    """Number of segments written so far."""
     io_s: float = 0.0
-    """Time spent with the disk so far [s]."""
+    """Total disk time [s]."""
 
 
 def find_lags(state: JoinState, known: KnownArrays) -> NDArray[np.float64]:
     """Return the lag from each stream (row) to each other (column) [tuples], 0 on the diagonal.
 
-    Where no sorted keys are kept (policies other than "published"), it is the distance of the greatest keys, by the
-    mean distance of the stream's keys among the running maxima that are remembered.
+    Without sorted keys (policies other than "published") the lag is the distance of the greatest keys divided by the
+    mean distance of the stream's keys between the retained running maxima.
     """
     stream_state, monitors, n = state.monitors.per, state.monitors, len(state.monitors.per)
     lags = np.zeros((n, n))
@@ -130,11 +130,11 @@ def find_lags(state: JoinState, known: KnownArrays) -> NDArray[np.float64]:
 
 
 def find_bounds(state: JoinState, known: KnownArrays, factors: ArrayLike, rates: ArrayLike) -> NDArray[np.float64]:
-    """Return the tuples of each stream that equations 3.7 and 3.8 ask to hold, shape (n,); inf before they are known.
+    """Return the tuples that equations 3.7 and 3.8 hold per stream, shape (n,); inf while unknown.
 
-    The lag is that at tau' of equation 3.7, and what came since then is counted, where sorted keys are kept (policy
-    "published"); else both are told by the distance of keys. What lies further back than is remembered is reckoned by
-    the rates, as is all where lags are known.
+    With sorted keys (policy "published"), the lag is that at tau' of equation 3.7, and tuples since then are counted;
+    otherwise both are estimated from distances of keys. Tuples that are no longer retained are estimated from the
+    rates, and so is everything if lags are known.
 
     Parameters
     ----------
@@ -162,12 +162,13 @@ def find_bounds(state: JoinState, known: KnownArrays, factors: ArrayLike, rates:
     reaches = np.where(np.isnan(known.lag), reaches, k[None, :] * ratios + known.lag)
     reaches[:, ~awake] = -np.inf
     np.fill_diagonal(reaches, -np.inf)
+    # The 1e-9 keeps rounding errors from adding a tuple.
     bounds: NDArray[np.float64] = np.maximum(1.0, np.ceil(k + reaches.max(axis=1) - 1e-9))
     return bounds
 
 
 def _unroll_records(state: JoinState, stream: int) -> NDArray[np.int64]:
-    """Return the running maxima of a stream that are remembered: number, key and arrival [ns] of each."""
+    """Return the retained running maxima of a stream: number, key and arrival [ns] of each."""
     first, end = state.monitors.per[stream, [FIRST_RECORD, END_RECORD]]
     ring: NDArray[np.int64] = state.monitors.records[
         stream, np.arange(first, end) & (state.monitors.records.shape[1] - 1)
@@ -176,7 +177,10 @@ def _unroll_records(state: JoinState, stream: int) -> NDArray[np.int64]:
 
 
 def _find_passed(state: JoinState, stream: int, factor: int) -> tuple[int, int]:
-    """Return the greatest key of more than so many tuples ago, and how many tuples before those remembered it lies."""
+    """Return the greatest key of more than `factor` tuples ago.
+
+    Also returns how many tuples it lies before the retained records.
+    """
     ring, before = _unroll_records(state, stream), int(state.monitors.per[stream, COUNT]) - factor
     if not len(ring) or before < 1:
         return 0, 0
@@ -185,7 +189,7 @@ def _find_passed(state: JoinState, stream: int, factor: int) -> tuple[int, int]:
 
 
 def _find_spacings(state: JoinState) -> NDArray[np.float64]:
-    """Return the mean key units from one tuple of each stream to the next, at least 1e-9, shape (n,)."""
+    """Return each stream's mean key distance between tuples [key units], at least 1e-9, shape (n,)."""
     spacings = np.ones(len(state.monitors.per))
     for stream in range(len(spacings)):
         ring = _unroll_records(state, stream)
@@ -197,7 +201,7 @@ def _find_spacings(state: JoinState) -> NDArray[np.float64]:
 def make_statistics(
     state: JoinState, known: KnownArrays, allowed_bytes: int | None, waiting: "ReorderBuffer | None" = None
 ) -> JoinStatistics:
-    """Return a record of a join's state, and of what waits before it."""
+    """Collect the statistics of a join and of its reorder buffer."""
     if waiting is not None:
         state = add_arrivals(state, waiting.arrival_state)
     stream_state, join_state, n = state.monitors.per, state.join_state, len(state.monitors.per)
@@ -258,7 +262,7 @@ def _make_disk_statistics(waiting: "ReorderBuffer | None", spilled: int) -> Disk
 
 
 def add_arrivals(state: JoinState, monitors: JoinState) -> JoinState:
-    """Return a state with what monitors before the join have seen."""
+    """Combine a join's state with the monitors of the reorder buffer before it."""
     stream_state, join_state = monitors.monitors.per.copy(), state.join_state.copy()
     stream_state[:, [HELD, PEAK]] = state.monitors.per[:, [HELD, PEAK]]
     stream_state[:, LATE] += state.monitors.per[:, LATE]

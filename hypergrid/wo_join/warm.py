@@ -1,4 +1,4 @@
-"""Compile the loops of joins and monitors, so that no stream waits for it: `python -m hypergrid.wo_join.warm`."""
+"""Compile the loops of joins and monitors ahead of the first stream: `python -m hypergrid.wo_join.warm`."""
 
 from hypergrid.wo_join.config import KnownParameters
 from hypergrid.wo_join.join import WoJoin
@@ -6,7 +6,7 @@ from hypergrid.wo_join.monitors import DependentMonitor, Monitors
 
 
 def warm() -> None:
-    """Compile every function for the only kinds of arguments that it is called with; at once where that was done."""
+    """Compile every function for its argument types; returns at once if they are cached."""
     join = WoJoin(2, form="assembling", idle_s=1.0)
     join.push([0, 1, 0], [1, 1, 2], [0.0, 0.0, 0.0])
     join.advance(10**12)

@@ -1,8 +1,8 @@
-"""How far each stream has come: the key below which it brings nothing any more, by policy; sleep, and clocks that jump.
+"""Watermarks: the key below which a stream should bring nothing more; idle streams; clock jumps.
 
-`progress` (ours): the greatest key seen less a quantile of the stream's disorder. `published`: by the scrambling factor
-k, what follows a tuple by more than k places has a greater key (definition 3.2.2). `window`: the same with the window
-in the place of k.
+`progress` (ours): the greatest key seen minus a quantile of the stream's disorder. `published`: tuples that follow a
+tuple by more than the scrambling factor k have greater keys (definition 3.2.2). `window`: the same with the window
+instead of k.
 """
 
 import numpy as np
@@ -48,20 +48,20 @@ from hypergrid.wo_join.state_layout import (
 )
 
 ADVANCES_JUDGED = 64
-"""Steps of the greatest key that must be known before a jump can be told."""
+"""Minimum number of steps of the greatest key before clock jumps are detected."""
 JUMP_STEPS = 10_000.0
-"""A jump is as many mean steps of the greatest key, at least …"""
+"""A jump is at least this many mean steps of the greatest key …"""
 JUMP_DISORDERS = 16
-"""… and as many times the greatest disorder of the stream."""
+"""… and at least this many times the greatest disorder of the stream."""
 SHOWN = 1.5
-"""A stream that begins shows all its disorder once its keys have come so many times as far."""
+"""A new stream's disorder is trusted once its keys have advanced by this multiple of it."""
 RETURNS_BELIEVED = 8
-"""Tuples in a row from far behind after which a stream's clock is believed to be there."""
+"""Number of consecutive tuples from far behind after which the stream's new clock is accepted."""
 
 
 @jit_inline
 def line_of(stream_state: Ints, join_state: Ints, records: Ints, stream: int, clock: int) -> int:
-    """Return the key below which a stream is believed to bring nothing more; FLOOR where nothing is known."""
+    """Return the watermark of a stream; FLOOR while it is unknown."""
     if stream_state[stream, COUNT] == 0:
         return FLOOR
     if join_state[POLICY] == PROGRESS:
@@ -69,7 +69,7 @@ def line_of(stream_state: Ints, join_state: Ints, records: Ints, stream: int, cl
         if known >= 0:
             return int(stream_state[stream, GREATEST] - known)
         disorder, come = disorder_of(stream_state, stream), stream_state[stream, GREATEST] - records[stream, 0, 1]
-        # As long as the first tuple is remembered: a stream shows no more disorder than it has come.
+        # While the first tuple is still in the ring: disorder cannot exceed the distance that the keys have advanced.
         growing = stream_state[stream, FIRST_RECORD] == 0 and come < SHOWN * disorder
         return (
             FLOOR if growing or stream_state[stream, COUNT] < WARM else int(stream_state[stream, GREATEST] - disorder)
@@ -94,6 +94,7 @@ def line_of(stream_state: Ints, join_state: Ints, records: Ints, stream: int, cl
         )
         if age < behind:
             break
+        # Later tuples have strictly greater keys.
         line = records[stream, record_index, 1] + 1
         stream_state[stream, REACHED] += 1
     return int(line)
@@ -101,7 +102,7 @@ def line_of(stream_state: Ints, join_state: Ints, records: Ints, stream: int, cl
 
 @jit_inline
 def find_lowest_lines(stream_state: Ints, join_state: Ints) -> None:
-    """Find the two least lines of the streams that are awake; at most one beyond the greatest key of all."""
+    """Find the two least watermarks of awake streams, at most one above the greatest key."""
     min_line, following, last_stream = CEILING, CEILING, NONE
     for stream in range(len(stream_state)):
         if not stream_state[stream, ASLEEP]:
@@ -110,6 +111,7 @@ def find_lowest_lines(stream_state: Ints, join_state: Ints) -> None:
                 following, min_line, last_stream = min_line, line, stream
             elif line < following:
                 following = line
+    # With all streams asleep the least watermark would be CEILING, and every later key late.
     beyond = join_state[GREATEST_ALL] + 1
     join_state[MOVED] = 1
     join_state[LEAST_LINE], join_state[NEXT_LINE], join_state[LAST_STREAM] = (
@@ -121,7 +123,7 @@ def find_lowest_lines(stream_state: Ints, join_state: Ints) -> None:
 
 @jit
 def mark_idle(stream_state: Ints, join_state: Ints, idle: int, clock: int) -> None:
-    """Put the streams to sleep that are silent for longer than `idle`, and note when the next may be."""
+    """Put streams to sleep after a silence longer than `idle`; set the next deadline."""
     deadline = CEILING
     for stream in range(len(stream_state)):
         if not stream_state[stream, ASLEEP]:
@@ -135,9 +137,10 @@ def mark_idle(stream_state: Ints, join_state: Ints, idle: int, clock: int) -> No
 
 @jit_inline
 def note_greatest(join_state: Ints, steps: Floats, key: int, jump: int) -> None:
-    """Take note of a key greater than all before, and of what would be a jump from here."""
+    """Record a new greatest key, and update the distance that counts as a jump."""
     if join_state[GREATEST_ALL] > FLOOR and key - join_state[GREATEST_ALL] <= join_state[REACH]:
         join_state[ADVANCES] += 1
+        # A running mean at first, then an exponential one over about ADVANCES_JUDGED steps.
         steps[0] += (key - join_state[GREATEST_ALL] - steps[0]) / min(join_state[ADVANCES], ADVANCES_JUDGED)
         if jump == 0 and join_state[ADVANCES] >= ADVANCES_JUDGED:
             join_state[REACH] = np.int64(min(JUMP_STEPS * max(steps[0], 1.0), 1e18))
@@ -146,10 +149,10 @@ def note_greatest(join_state: Ints, steps: Floats, key: int, jump: int) -> None:
 
 @jit
 def is_clock_jump(stream_state: Ints, join_state: Ints, stream: int, key: int, jump: int) -> bool:
-    """Judge a key beyond reach: True where its clock must have jumped.
+    """Judge a key beyond `REACH`: True if the clock must have jumped.
 
-    It is believed where more than half of the streams jump to the same time (the network was silent), or where a
-    stream comes back to where another is, and stays there (what it said before was wrong).
+    The new time is accepted if more than half of the streams jump to the same time (the network was silent), or if a
+    stream returns to where another one is and stays there (its earlier clock was wrong).
     """
     reach = join_state[REACH]
     if jump == 0:
@@ -175,10 +178,11 @@ def is_clock_jump(stream_state: Ints, join_state: Ints, stream: int, key: int, j
     is_alone = True
     for other in range(len(stream_state)):
         is_alone &= other == stream or abs(stream_state[other, GREATEST] - key) > reach
-    # A clock set back to its beginning would hold everything for ever.
+    # A clock reset to its epoch would keep every other stream's tuples held forever.
     if stream_state[stream, RETURNS] < RETURNS_BELIEVED or is_alone:
         return True
     stream_state[stream, RETURNS], stream_state[stream, AWAY] = 0, FLOOR
+    # Records and greatest key of the wrong time are dropped.
     stream_state[stream, FIRST_RECORD] = stream_state[stream, END_RECORD]
     stream_state[stream, GUARDED] = 0
     stream_state[stream, GREATEST] = FLOOR

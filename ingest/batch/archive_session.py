@@ -1,4 +1,4 @@
-"""The archive that a run writes: opened or made, for one run at a time, gone again where the run that made it fails."""
+"""Archive session of a run: open or create the archive under a lock."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,11 +11,11 @@ from hypergrid.core.errors import ArchiveConflict
 from ingest.deployment.deployment_file import FILE_NAME, Deployment
 
 STAGING: Final = "staging"
-"""Folder of an archive that ingest stages in; the lock in it is held by the one run that works."""
+"""Staging folder of an archive; its lock is held by the one active run."""
 
 
 def open_if_exists(folder: Path) -> Archive | None:
-    """Return the archive in the folder; None where one can be made.
+    """Return the archive in the folder; None if the folder is vacant.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def _is_vacant(folder: Path) -> bool:
 
 
 def check_same(archive: Archive, deployment: Deployment) -> None:
-    """Raise `ArchiveConflict` unless network, slices and place of an archive are those that a deployment describes."""
+    """Raise `ArchiveConflict` if network, slice length or storage of an archive differ from the deployment's."""
     if (archive.name, round(archive.slice_s * 1e9)) != (deployment.name, round(deployment.slice_s * 1e9)):
         message = (
             f"the archive {archive.path} is of network {archive.name!r} with slices of {archive.slice_s:g} s; "
@@ -48,7 +48,7 @@ def check_same(archive: Archive, deployment: Deployment) -> None:
 
 
 def check_units(archive: Archive, deployment: Deployment) -> None:
-    """Raise `ArchiveConflict` unless the archive keeps what the deployment declares in the same units."""
+    """Raise `ArchiveConflict` if the archive keeps a declared variable in another unit."""
     named = [column.variable for feed in deployment.feeds for column in feed.columns]
     kept = archive.variables
     for name in dict.fromkeys([*named, *(variable.name for variable in deployment.variables)]):
@@ -65,17 +65,17 @@ def check_units(archive: Archive, deployment: Deployment) -> None:
 def locked_archive(
     folder: Path, deployment: Deployment, *, now_ns: int, on_wait: Callable[[], None]
 ) -> Iterator[Archive]:
-    """Give the archive, at its newest snapshot, to one run at a time; make it where there is none.
+    """Lock the archive for one run and open its newest snapshot; create it if missing.
 
-    Where the context raises and nothing was committed, an archive that was made for it is removed again, with the
-    folders above it that were made too. `on_wait` is called once a wait for another run begins.
+    If the context raises and nothing was committed, an archive that was created for it is removed, with its new parent
+    folders. `on_wait` is called once when waiting for another run begins.
 
     Raises
     ------
     hypergrid.core.errors.ArchiveConflict
-        The archive is of another network, has slices of another length, or has its values elsewhere.
+        The archive belongs to another network, has another slice length, or its values are stored elsewhere.
     hypergrid.core.errors.StoreUnavailable
-        The S3-compatible store that holds its values does not answer, or refuses.
+        The S3-compatible object store does not answer, or denies access.
     """
     while True:
         was_folder, parents = folder.is_dir(), [above for above in folder.resolve().parents if not above.exists()]
@@ -85,13 +85,14 @@ def locked_archive(
                 (folder / STAGING).mkdir(exist_ok=True)
                 stack.enter_context(wait_for_lock(folder / STAGING / "lock", on_wait=on_wait))
             except FileNotFoundError:
-                # The run that we waited for had made the archive, failed, and removed it: it is ours to make.
+                # The run that held the lock had created the archive, failed, and removed it: create it again.
                 continue
             archive = Archive.open(folder)
             check_same(archive, deployment)
             try:
                 yield archive
             except BaseException:
+                # A failed run must not leave the archive that it created.
                 if made and archive.discard():
                     _restore(folder, parents, was_folder=was_folder)
                 raise
@@ -99,7 +100,7 @@ def locked_archive(
 
 
 def _create(folder: Path, deployment: Deployment, now_ns: int) -> bool:
-    """Make the archive; return False where another run was faster."""
+    """Create the archive; return False if another run was faster."""
     names = dict.fromkeys(column.variable for feed in deployment.feeds for column in feed.columns)
     variables = [deployment.variable(name) for name in names]
     try:

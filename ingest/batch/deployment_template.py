@@ -1,4 +1,4 @@
-"""A deployment file to start from, as a dry run would have it: what is a guess says so in a comment."""
+"""Proposal of a deployment file from a dry run; inferred entries are marked by a comment."""
 
 import json
 import os
@@ -19,8 +19,8 @@ _COLUMN_KEYS: Final = ("variable_column", "value_column", "unit_column", "flag_c
 def propose_deployment(run: DryRun) -> str:
     """Return the text of a deployment file.
 
-    A column is mapped to the variable that its name is taken for. Where no unit is told there is none in the file, and
-    a comment asks for it: without one the numbers are taken to be in the variable's own unit.
+    Columns are mapped to the variables inferred from their names. If a unit is unknown, it is omitted and a comment
+    asks for it: without it, numbers are assumed to be in the variable's own unit.
     """
     slice_s = min((source.interval_s for source in run.sources if source.interval_s), default=DEFAULT_SLICE_S)
     lines = [
@@ -31,7 +31,7 @@ def propose_deployment(run: DryRun) -> str:
     ]
     lines += _variables(run)
     names: set[str] = set()
-    # The first pattern that matches a file takes it.
+    # Specific patterns first: a file belongs to the first pattern that matches.
     for source in sorted(run.sources, key=lambda source: (len(source.files) > 1, -len(_pattern(source.files)))):
         lines += _feed(source, names)
     station_ids = {station.id for source in run.sources for station in source.layout.metadata.stations}
@@ -46,7 +46,7 @@ def propose_deployment(run: DryRun) -> str:
                 "# elevation_m = 2450.0",
             ]
     text = "\n".join(lines) + "\n"
-    # What cannot be read back must not be written.
+    # A file that cannot be parsed must not be written.
     from_mapping(tomllib.loads(text))
     return text
 
@@ -68,7 +68,7 @@ def _variables(run: DryRun) -> list[str]:
 
 
 def _variable(variable: Variable) -> list[str]:
-    """Return the lines of a variable; of a known counter of which nothing is declared as a comment."""
+    """Return the lines of a variable; commented out for a known counter without a declaration."""
     lines = ["[[variable]]", f"name = {_quoted(variable.name)}", f"unit = {_quoted(variable.unit)}"]
     if variable.standard_name:
         lines.append(f"standard_name = {_quoted(variable.standard_name)}")
@@ -156,7 +156,7 @@ def _column(seen: ColumnSeen, taken: dict[tuple[object, ...], int]) -> str:
 
 
 def _pattern(files: Sequence[str]) -> str:
-    """Return a pattern that the names of files have in common."""
+    """Return a glob pattern that matches all of the file names."""
     names = [Path(file).name.removesuffix(".gz") for file in files]
     if len(set(names)) == 1:
         return _literal(names[0])

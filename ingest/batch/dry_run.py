@@ -1,4 +1,4 @@
-"""What an ingest would read: each column and why it is taken so, and the first problem of each kind."""
+"""Dry run: how each column would be read and why, and the first problem of each kind."""
 
 import tempfile
 from collections import Counter
@@ -43,15 +43,15 @@ NO_ZONE: Final = "nobody says: taken as UTC; set timezone if clocks showed anoth
 
 @dataclass(frozen=True)
 class ColumnSeen:
-    """A column, and what it would be read as."""
+    """A column, and how it would be read."""
 
     name: str
     column: Column
     guess: ColumnGuess
-    """What it most likely is; where nothing declares or tells it, this is a proposal and is not done."""
+    """Inferred attributes; a proposal only, unless declared or in the file."""
     why: str
     low: float
-    """Least value; NaN without any."""
+    """Minimum value; NaN without any."""
     high: float
 
 
@@ -62,7 +62,7 @@ class SourceSummary:
     feed: Feed
     layout: Layout
     why: str
-    """Why they are of their format."""
+    """Why this format was chosen."""
     files: list[str] = field(default_factory=list)
     rows: int = 0
     stations: dict[str, None] = field(default_factory=dict)
@@ -74,10 +74,10 @@ class SourceSummary:
     examples: dict[str, str] = field(default_factory=dict)
     """The first reject of each kind, with its file and line."""
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Least and greatest value by column."""
+    """Minimum and maximum value by column."""
 
     def zone(self) -> tuple[str, str]:
-        """Return the zone of time stamps, and who says so."""
+        """Return the time zone of the stamps, and the reason for it."""
         if self.layout.zoned:
             return "UTC", "the time stamps carry their zone, or count from 1970 UTC"
         if "timezone" in self.feed.options.given:
@@ -88,7 +88,7 @@ class SourceSummary:
         return self.layout.options.timezone, NO_ZONE
 
     def columns(self) -> list[ColumnSeen]:
-        """Return the columns that would be read."""
+        """Return the columns to read, with the attributes inferred from their names."""
         columns_seen = []
         for name in self.ranges if self.layout.long else self.layout.columns:
             column_metadata = self.layout.metadata.columns.get(name)
@@ -97,6 +97,7 @@ class SourceSummary:
             why = guess.why
             if any(column.name == name for column in self.feed.columns):
                 why = DECLARED
+            # Variables of plain CSV are inferred from the column names, not given in the file.
             elif column_metadata is not None and column_metadata.variable is not None and self.feed.format != "csv":
                 why = FROM_FILE
             elif column_metadata is not None and column_metadata.unit:
@@ -108,18 +109,17 @@ class SourceSummary:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a dry run found."""
+    """Result of a dry run."""
 
     deployment: Deployment
     sources: tuple[SourceSummary, ...]
     unreadable: Mapping[str, str]
-    """Files that cannot be read at all, and why."""
+    """Files that cannot be read at all, with the reason."""
     unknown: tuple[str, ...]
-    """Files that no feed reads, or that are in no known format."""
+    """Files without a feed, or of unknown format."""
     companions: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return {
             "declared": self.deployment.declared,
             "sources": [_source_to_dict(source, self.deployment) for source in self.sources],
@@ -131,7 +131,7 @@ class DryRun:
 
 
 def declared_variable(deployment: Deployment, name: str) -> Variable:
-    """Return a variable as a deployment declares it; a known one where it declares no unit."""
+    """Return a variable as declared; a known one if no unit is declared."""
     own = deployment.variable(name)
     return KNOWN_VARIABLES[name] if own.unit == UNKNOWN_UNIT and name in KNOWN_VARIABLES else own
 
@@ -178,23 +178,23 @@ def _source_to_dict(source: SourceSummary, deployment: Deployment) -> dict[str, 
 def dry_run(
     paths: Sequence[str | Path], *, deployment: Path | None = None, progress: Callable[[str, float], None] | None = None
 ) -> DryRun:
-    """Read files as `ingest.job.ingest` would, and keep nothing.
+    """Read files as `ingest.job.ingest` would, without storing anything.
 
     Parameters
     ----------
     paths
-        Files, and folders with all that is in them.
+        Files, and folders with all their content.
     deployment
-        Deployment file; by default the one of the first folder that has one, else everything is told by the files.
+        Deployment file; by default that of the first folder that has one, else metadata comes from the files.
     progress
-        Is told the stage and the fraction of it that is done.
+        Called with the stage and the fraction done.
 
     Raises
     ------
     NotFound
         A path does not exist.
     InvalidDeployment
-        The deployment file cannot be used.
+        The deployment file is invalid.
     """
     on_progress = progress or (lambda _stage, _fraction: None)
     sources = [Path(path) for path in paths]
@@ -206,6 +206,7 @@ def dry_run(
     unreadable: dict[str, str] = {}
     on_progress("read", 0.0)
     for count, file in enumerate(discovery.files):
+        # One folder per file, so that only one decompressed file at a time is on disk.
         with tempfile.TemporaryDirectory(prefix="hypergrid-") as scratch:
             try:
                 _read(file, feeds[file.feed], Path(scratch), seen)
@@ -224,6 +225,7 @@ def _name(sources: Sequence[Path]) -> str:
 def _read(file: SourceFile, feed: Feed, scratch: Path, seen: dict[Hashable, SourceSummary]) -> None:
     plain = decompress_to(file, feed, scratch)
     layout = layout_of(plain, feed)
+    # Files with the same header are shown as one source.
     key = (feed.name, layout.header, layout.options)
     if key not in seen:
         recognised = recognise(first_bytes(plain, feed), plain.path.name)

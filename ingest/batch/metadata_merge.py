@@ -1,4 +1,4 @@
-"""What files tell of themselves, put under what the deployment declares: variables, units, and where stations stand."""
+"""Merge of file metadata into the deployment: variables, units and station positions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -17,20 +17,20 @@ from ingest.formats import Layout
 from ingest.formats.file_metadata import FileMetadata
 
 FAR_TIMES: Final = 10.0
-"""A station is far off when it is so many times farther from the network's middle than half of the stations are."""
+"""Minimum distance of a distant station from the network's middle [median distance]."""
 FAR_LEAST_M: Final = 50_000.0
-"""Nearer than this to the middle nothing is far off [m]."""
+"""Stations nearer to the middle than this are never distant [m]."""
 _SAME_DEGREES: Final = 1e-5
 _SAME_M: Final = 1.0
 
 
 def column_of(feed: Feed, layout: Layout, name: str) -> Column:
-    """Return what is in a column of a file: as the deployment says, else as the file tells."""
+    """Return a column of a file: declared attributes first, then file metadata."""
     return feed.column(name).with_metadata(layout.metadata.columns.get(name))
 
 
 def columns_of(plan: IngestPlan, deployment: Deployment) -> Mapping[int, tuple[Column, ...]]:
-    """Return the columns of each row of each readable file, by its place; of long rows those known beforehand."""
+    """Return the columns of each readable file by index; of long rows those known beforehand."""
     feeds = {feed.name: feed for feed in deployment.feeds}
     return {
         file_index: tuple(column_of(feeds[plan.files[file_index].feed], layout, name) for name in layout.columns)
@@ -41,17 +41,17 @@ def columns_of(plan: IngestPlan, deployment: Deployment) -> Mapping[int, tuple[C
 def with_file_metadata(
     deployment: Deployment, plan: IngestPlan, *, variables: Mapping[str, Variable], stations: Mapping[str, Station]
 ) -> Deployment:
-    """Return the deployment with the variables and stations that the plan's files tell and it does not declare.
+    """Return the deployment with the variables and stations from file metadata that it does not declare.
 
     Parameters
     ----------
     variables, stations
-        What the archive has. It keeps its units; a station that a file tells elsewhere than it stood has moved there.
+        Those of the archive, which keeps its units; a station with another position in a file has moved.
 
     Raises
     ------
     InvalidDeployment
-        A column is told in a unit that is none of its variable's.
+        The unit of a column is not convertible to its variable's.
     """
     variables_by_name: dict[str, Variable] = {variable.name: variable for variable in deployment.variables}
     for file_index, columns in columns_of(plan, deployment).items():
@@ -88,11 +88,13 @@ def _check_units(plan: IngestPlan, deployment: Deployment) -> None:
 def merge_stations(
     metadata: Iterable[FileMetadata], declared: tuple[Station, ...], archive: Mapping[str, Station]
 ) -> tuple[Station, ...]:
-    """Return the declared stations, then those that files tell; a declared one without a position takes the told."""
+    """Merge stations: declared ones, then those of files; a declared one without position takes the file's."""
     own = {station.id: station for station in declared}
     stations: dict[str, Station] = {}
+    # In order of time, so that changed positions are moves.
     for file_metadata in sorted(metadata, key=lambda file_metadata: file_metadata.first_ns or 0):
         for station in file_metadata.stations:
+            # Declared positions take precedence.
             if is_placed(own.get(station.id)):
                 continue
             before = stations.get(station.id) or archive.get(station.id)
@@ -110,7 +112,7 @@ def merge_stations(
 
 
 def _moved_positions(before: Position, after: Iterable[Position], first_ns: int | None) -> list[Position]:
-    """Return the positions of `after` that are others than the one before them."""
+    """Return the positions of `after` that differ from the preceding one."""
     moved = []
     for position in after:
         start = position.from_ns if position.from_ns is not None else first_ns
@@ -131,14 +133,14 @@ def _is_same(position: Position, other: Position) -> bool:
 
 
 def is_placed(station: Station | None) -> bool:
-    """Tell whether it is known where a station stands."""
+    """Return whether the position of a station is known."""
     return station is not None and not (np.isnan(station.position.lon) or np.isnan(station.position.lat))
 
 
 def find_distant_stations(stations: Iterable[Station]) -> dict[str, float]:
-    """Return the stations that lie far off the others, with their distance from the network's middle [m].
+    """Return the stations far from the others, with their distance from the network's middle [m].
 
-    The middle is the median place; far is more than `FAR_TIMES` as far from it as half of the stations are.
+    The middle is the median position; far means more than `FAR_TIMES` times the median distance from it.
     """
     placed = [station for station in stations if is_placed(station)]
     if len(placed) < 4:

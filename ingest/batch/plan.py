@@ -1,4 +1,4 @@
-"""What a run will do: which files are new, how each is laid out, and the chunks that they are cut into."""
+"""Plan of a run: which files are new, their layouts, and their chunks."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -23,18 +23,18 @@ class IngestPlan:
     files: tuple[SourceFile, ...]
     """New files, the unreadable ones included."""
     skipped: int
-    """Files whose content is known."""
+    """Number of files whose content is known."""
     chunks: tuple[Chunk, ...]
     layouts: Mapping[int, Layout]
-    """By place among the files; unreadable files have none."""
+    """By file index; unreadable files have none."""
     unreadable: tuple[Reject, ...]
     """Files that cannot be read at all."""
     files_elsewhere: int = 0
-    """Known files that were read with another description than this one."""
+    """Number of known files that were read with another mapping than the current one."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to parse."""
+        """Number of bytes to parse."""
         return sum(self.files[file_index].size_bytes for file_index in self.layouts)
 
 
@@ -48,15 +48,16 @@ def make_plan(
     progress: Callable[[float], None] = lambda _: None,
     requires_columns: bool = True,
 ) -> IngestPlan:
-    """Hash the files, leave out those that the ledger knows, and lay out and cut the others.
+    """Hash the files, skip known ones, and split the others into chunks.
 
-    What is packed, or no text with lines, is made plain in the folder `scratch`, where it stays while it is parsed. A
-    content is known where it gave readings, or where this mapping was tried on it before.
+    Content in the ledger is known if it gave readings, or if this mapping was tried on it before. Compressed files are
+    extracted, and text that has no lines is rewritten, into the folder `scratch`, where the copies stay while they are
+    parsed.
 
     Parameters
     ----------
     requires_columns
-        Whether some file of a feed must have each of its columns; else some of its files are elsewhere.
+        Whether each column of a feed must be in one of its files; False if some of its files are not part of this run.
 
     Raises
     ------
@@ -83,7 +84,7 @@ def make_plan(
             wrong = str(error)
         sha256 = hash_of(file.path, file.size_bytes)
         attempt = (sha256, mapping[file.feed])
-        # Older archives noted no shifts of clocks.
+        # Older archives did not record clock shifts.
         is_same = not tried.isdisjoint({attempt, (sha256, feed.token())})
         if sha256 in read or is_same:
             elsewhere += not is_same
@@ -100,12 +101,14 @@ def make_plan(
             layout = layout_of(file, feed)
             chunks += cut(file, file_index, layout, feed.format, chunk_bytes=chunk_bytes, first=len(chunks))
             layouts[file_index] = layout
+            # A file repeated within this run is skipped, too.
             read |= {sha256} if layout.columns or layout.long else set()
         except Unreadable as error:
             unreadable.append(Reject(file.name, 0, "", "", str(error)))
     for feed in deployment.feeds:
         file_indices = [file_index for file_index in layouts if files[file_index].feed == feed.name]
         others = [layout for name, layout in telling if name == feed.name]
+        # Files of a feed may describe one another's columns.
         layouts |= _link_layouts(feed, {file_index: layouts[file_index] for file_index in file_indices}, others)
         if requires_columns:
             _check_columns(feed, [layouts[file_index] for file_index in file_indices])
@@ -116,7 +119,7 @@ def make_plan(
 
 
 def _metadata_files(file: SourceFile, feed: Feed) -> list[tuple[str, Layout]]:
-    """Return the layout of a known file without readings, if it may tell of the columns of others."""
+    """Return the layout of a known file, for its metadata of other files' columns."""
     form = FORMATS[feed.format]
     if not isinstance(form, DocumentFormat) or form.link is None:
         return []
@@ -136,7 +139,7 @@ def _link_layouts(feed: Feed, layouts: Mapping[int, Layout], telling: list[Layou
 def _check_columns(feed: Feed, layouts: list[Layout]) -> None:
     headers = {name for layout in layouts for name in layout.header}
     if any(layout.long for layout in layouts):
-        # Which columns long rows have is known once they are read.
+        # Columns of long rows are known only after parsing.
         return
     for column in feed.columns:
         if layouts and column.name not in headers:
@@ -146,7 +149,7 @@ def _check_columns(feed: Feed, layouts: list[Layout]) -> None:
 
 
 def layout_warnings(plan: IngestPlan, deployment: Deployment) -> list[str]:
-    """Return what a user should know about the columns of the files."""
+    """Return warnings about the columns of the files."""
     warnings: list[str] = []
     for feed in deployment.feeds:
         layouts = {plan.files[p].name: layout for p, layout in plan.layouts.items() if plan.files[p].feed == feed.name}
@@ -220,7 +223,7 @@ def _first_rows(file: SourceFile, feed: Feed, layout: Layout) -> Parsed:
 
 
 def guess_slice_s(discovery: Discovery, deployment: Deployment) -> float:
-    """Return the usual interval between rows of one station at the beginning of the first file that tells it [s]."""
+    """Return a station's usual interval [s], from the first file with enough rows."""
     feeds = {feed.name: feed for feed in deployment.feeds}
     for file in discovery.files[:20]:
         if file.refused or (file.member and isinstance(FORMATS[feeds[file.feed].format], DocumentFormat)):

@@ -1,4 +1,4 @@
-"""What an ingest did, in numbers."""
+"""Report of an ingest run."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,74 +10,73 @@ from hypergrid.core.errors import HyperGridError
 
 @dataclass(frozen=True)
 class IngestReport:
-    """The result of `ingest.job.ingest`. A reading is one column of one row, with or without a value."""
+    """Result of `ingest.job.ingest`. A reading is one column of one row, with or without a value."""
 
     archive: str
     """Folder of the archive."""
     engine: str
-    """"inprocess" or "spark"; empty where nothing was new."""
+    """"inprocess" or "spark"; empty if there was nothing new."""
     stations: int
-    """Stations that the rows came from."""
+    """Stations in the rows."""
     files: int
-    """Files ingested now."""
+    """Files ingested by this run."""
     files_skipped: int
-    """Files whose content the archive, or an earlier file of this run, had already, or could not read in this way."""
+    """Files already in the archive, repeated within this run, or known to be unreadable with this mapping."""
     files_ignored: int
-    """Files that no feed reads."""
+    """Files without a feed."""
     rows: int
     """Rows read."""
     rows_rejected: int
-    """Rows that could not be read; whole files not counted."""
+    """Unreadable rows, without those of unreadable files."""
     readings: int
-    """Readings of the rows read: values and missing."""
+    """Readings of the rows: values and missing."""
     values: int
     missing: int
     """Reported without a value; stored with their time."""
     readings_rejected: int
-    """Readings that the rejected rows would have been."""
+    """Readings that the rejected rows would have given."""
     rejects: Mapping[str, int]
-    """Rejects by kind of reason, whole files included."""
+    """Rejects by kind of reason, including whole files."""
     stored: int
-    """Readings that came to be in the archive."""
+    """Readings added to the archive."""
     duplicates: int
-    """Readings that the archive had already."""
+    """Readings that were already in the archive."""
     superseded: int
-    """Readings that another with their series and time replaced; retained."""
+    """Readings replaced by another with the same series and time; retained."""
     slices: int
-    """Slices that the rows fall into."""
+    """Number of slices with rows."""
     seconds: Mapping[str, float]
     """Duration of each stage [s]."""
     snapshot: str | None
-    """Snapshot that was committed; None where nothing changed."""
+    """Committed snapshot; None if nothing changed."""
     quality: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By station, the readings of each flag, by its word; those that each test found something against; and gaps."""
+    """Counts by station: readings by flag (as a word) and by failed test, and gaps."""
     skipped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By variable, how many stations no test by neighbours could evaluate, by the reason."""
+    """Number of stations that no neighbour test could evaluate, by variable and reason."""
     revised: int = 0
-    """Readings that the archive had before, and that have another flag now."""
+    """Stored readings whose flag changed."""
     far_off: tuple[str, ...] = ()
-    """Stations that lie far off the others."""
+    """Stations far from the others."""
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return {**asdict(self), "far_off": list(self.far_off), "warnings": list(self.warnings)}
 
 
 def check_conservation(
     *, rows_in: Mapping[int, tuple[int, int]], rejected: int, stored: int, superseded: int, duplicates: int
 ) -> None:
-    """Check that every reading went somewhere: rows x columns in == stored + superseded + rejected + duplicates.
+    """Check that rows x columns in == stored + superseded + rejected + duplicates.
 
     Parameters
     ----------
     rows_in
-        For each file, by its place, its rows (the rejected ones included) and its columns.
+        Rows (including rejected ones) and columns of each file, by file index.
 
     Raises
     ------
     HyperGridError
-        A reading is lost, or counted twice: a defect of this program; nothing may be committed.
+        A reading is lost or counted twice: an internal error; nothing may be committed.
     """
     reading_count = sum(rows * columns for rows, columns in rows_in.values())
     went = stored + superseded + rejected + duplicates
@@ -92,7 +91,7 @@ def check_conservation(
 
 @dataclass
 class Stages:
-    """Durations of the stages of a run, and how far each is, told to whoever listens.
+    """Durations of the stages of a run, and progress for a listener.
 
     `clock` returns seconds from any origin.
     """
@@ -103,7 +102,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Callable[[float], None]]:
-        """Time a stage; yields what tells the fraction done, from 0 to 1."""
+        """Time a stage; yield a function that reports the fraction done, from 0 to 1."""
         start = self.clock()
         self.report_progress(name, 0.0)
         yield lambda fraction: self.report_progress(name, fraction)
@@ -111,6 +110,5 @@ class Stages:
         self.report_progress(name, 1.0)
 
     def report_progress(self, name: str, fraction: float) -> None:
-        """Tell the listener, if there is one."""
         if self.listener is not None:
             self.listener(name, fraction)

@@ -1,8 +1,7 @@
-"""Between parsing and the commit: parsed chunks as Parquet files in a folder of the archive, gone when the run ends.
+"""Staging of parsed chunks as Parquet files in the archive's folder.
 
-A chunk becomes one file with a column for each of its own, so that a variable is read by itself; its rows are in the
-order of the file, usually that of time, and row groups are small, so that a range of time is read by itself too. What
-is in memory is bounded by a chunk on the way in and by a range of time on the way out.
+The files are deleted when the run ends. Each has the columns of its chunk, and its rows in the order of the input file.
+Memory is bounded by one chunk while staging, and by one range of time while reading.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +19,9 @@ from hypergrid.core.times import Window
 from ingest.formats import BadRow, Parsed
 from ingest.sources.folder import Chunk, parse
 
+# Small, because rows are usually in order of time, and a range of time is read separately.
 ROW_GROUP: Final = 1 << 16
-"""Rows of a row group."""
+"""Rows per row group."""
 STATION, COLUMN, TIME, ARRIVAL, PREFIX = "station", "column", "time_ns", "arrival_ns", "value:"
 FLAG: Final = "flag"
 SUMMARY: Final = pa.schema(
@@ -37,41 +37,41 @@ SUMMARY: Final = pa.schema(
         ("unmapped", pa.list_(pa.string())),
     ]
 )
-"""What a staged chunk tells about itself."""
+"""Schema of the record of a staged chunk."""
 
 
 @dataclass(frozen=True)
 class StagedChunk:
-    """A staged chunk: where it is, and how much of what."""
+    """Summary of a staged chunk."""
 
     number: int
     lines: int
     rows: int
     rejects: int
     first_ns: int
-    """Least time stamp [ns since 1970 UTC]; 0 without rows."""
+    """First time stamp [ns since 1970 UTC]; 0 without rows."""
     last_ns: int
-    """Greatest time stamp [ns since 1970 UTC]; 0 without rows."""
+    """Last time stamp [ns since 1970 UTC]; 0 without rows."""
     stations: tuple[str, ...]
     columns: tuple[str, ...] | None = None
-    """Of long rows: a column that the station beside it in `stations` has; a station comes once for each."""
+    """For long rows: columns parallel to `stations`, with one entry per pair."""
     unmapped: tuple[str, ...] = ()
-    """Of long rows: columns that nothing maps."""
+    """For long rows: columns without a mapping."""
 
     def record(self) -> dict[str, Any]:
-        """Return it as a row of `SUMMARY`."""
+        """Return the summary as a row of `SUMMARY`."""
         summary = {name: getattr(self, name) for name in SUMMARY.names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in summary.items()}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "StagedChunk":
-        """Read a row of `SUMMARY`."""
+        """Build a summary from a row of `SUMMARY`."""
         lists: dict[str, Any] = {name: tuple(value) for name, value in record.items() if isinstance(value, list)}
         return cls(**{**record, **lists})
 
 
 def stage(chunk: Chunk, folder: Path) -> StagedChunk:
-    """Parse a chunk and write its rows and rejects into the folder; staging it again gives the same files."""
+    """Parse a chunk and write its rows and rejects into the folder; idempotent."""
     parsed = parse(chunk)
     if len(parsed.code):
         _write(_table(parsed), _rows_path(folder, chunk.number))
@@ -94,7 +94,7 @@ def stage(chunk: Chunk, folder: Path) -> StagedChunk:
 
 
 def _present_columns(parsed: Parsed) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """Return the stations and, of long rows, a column that each has."""
+    """Return the stations or, for long rows, each pair of station and column."""
     if parsed.name_code is None:
         return parsed.stations, None
     pairs = np.unique(np.column_stack([parsed.code, parsed.name_code]), axis=0).tolist()
@@ -117,7 +117,7 @@ def _labels(code: NDArray[np.int32], names: tuple[str, ...]) -> pa.Array:
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    # A task that runs twice must not be read half written.
+    # If a task runs twice, its file must not be read half written.
     partial = path.with_suffix(".partial")
     pq.write_table(table, partial, row_group_size=ROW_GROUP, compression="lz4", use_dictionary=[STATION, COLUMN])
     partial.replace(path)
@@ -132,7 +132,7 @@ def _rejects_path(folder: Path, number: int) -> Path:
 
 
 def staged_rejects(staged: StagedChunk, folder: Path) -> Iterator[BadRow]:
-    """Yield the rows of a chunk that were refused, by line."""
+    """Yield the rejected rows of a chunk, by line."""
     if staged.rejects:
         for batch in pq.ParquetFile(_rejects_path(folder, staged.number)).iter_batches(ROW_GROUP):
             for record in batch.to_pylist():
@@ -140,7 +140,7 @@ def staged_rejects(staged: StagedChunk, folder: Path) -> Iterator[BadRow]:
 
 
 def staged_rows(staged: StagedChunk, folder: Path, window: Window) -> Parsed | None:
-    """Return the rows of a chunk that are stamped within the window, None where there are none."""
+    """Return the rows of a chunk with stamps within the window, None if there are none."""
     if not staged.rows or staged.last_ns < window.start_ns or staged.first_ns >= window.stop_ns:
         return None
     whole = window.start_ns <= staged.first_ns and staged.last_ns < window.stop_ns
@@ -169,19 +169,19 @@ def _unlabelled(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.in
 
 
 Span = tuple[int, int, int]
-"""First and last stamp of some values [ns since 1970 UTC], and how many they are."""
+"""First and last stamp of some values [ns since 1970 UTC], and their number."""
 
 
 def windows(spans: Iterable[Span], *, maximum: int, chunks_ns: tuple[int, int]) -> Sequence[Window]:
-    """Cut time so that no window holds many more than `most` values, if each span's are spread evenly over its time.
+    """Split time into windows of about `maximum` values, if values are spread evenly within each span.
 
     Parameters
     ----------
     spans
-        Of values; those without any are passed over.
+        Spans of values; empty ones are ignored.
     chunks_ns
-        Where the archive's first chunk along time begins, and how long its chunks are [ns]. Windows that are longer
-        begin and end with one, so that none is written twice.
+        Start of the archive's first chunk along time, and length of its chunks [ns]. Longer windows are aligned to
+        chunks.
     """
     filled = [(first, last + 1, count) for first, last, count in spans if count]
     if not filled:
@@ -196,6 +196,7 @@ def windows(spans: Iterable[Span], *, maximum: int, chunks_ns: tuple[int, int]) 
     cuts = np.interp(np.linspace(0, total, pieces + 1)[1:-1], held, edges.astype(np.float64)).astype(np.int64)
     origin, length = chunks_ns
     if last - first >= 2 * length * pieces:
+        # Aligned, so that no chunk is written twice.
         cuts = origin + (cuts - origin + length // 2) // length * length
     bounds = np.unique(np.concatenate([[first], np.clip(cuts, first, last), [last]])).tolist()
     return [Window(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
@@ -204,7 +205,7 @@ def windows(spans: Iterable[Span], *, maximum: int, chunks_ns: tuple[int, int]) 
 def _held_before(
     edges: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    # Between two edges values come at one rate: the sum of those of all spans that reach there.
+    # Between two edges the rate is constant: the sum over all spans that cover them.
     rate = np.zeros(len(edges))
     each = counts / (stops - starts)
     np.add.at(rate, np.searchsorted(edges, starts), each)

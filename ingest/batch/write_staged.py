@@ -1,4 +1,4 @@
-"""Staged chunks into the archive: one commit, a range of time and a variable at a time."""
+"""Write staged chunks into the archive: one commit, by range of time and variable."""
 
 import os
 from collections import Counter
@@ -29,27 +29,28 @@ from ingest.quality.summary import Summary
 from ingest.quality.zone import ZoneSuspicion
 
 VALUES_AT_ONCE: Final = 12_000_000
-"""Values of all columns that are in memory at once: some 400 MB with what they are turned into."""
+"""Values of all columns in memory at once: about 400 MB including conversions."""
+# No time zone is that far off, so the clock must be wrong.
 AHEAD_NS: Final = 24 * 3600 * SECOND_NS
-"""A stamp further beyond the present than this is of a clock that is wrong [ns]: no zone is as far off."""
+"""Maximum distance of a stamp in the future [ns]."""
 
 
 @dataclass(frozen=True, eq=False)
 class StagedBatch:
-    """Everything that was staged, and what it means."""
+    """All staged chunks of a run, with their deployment."""
 
     plan: IngestPlan
     deployment: Deployment
     staged: Sequence[StagedChunk]
-    """By chunk, in their order."""
+    """One per chunk, in order."""
     folder: Path
-    """Where it is staged."""
+    """Staging folder."""
     columns: Mapping[int, tuple[Column, ...]]
-    """Columns of a file, by its place; of long rows those known beforehand."""
+    """Columns by file index; of long rows those known beforehand."""
     arrivals: Mapping[str, Arrivals]
-    """By feed, for those that have a table."""
+    """By feed, for feeds with an arrivals table."""
     ingested_ns: Mapping[int, int] = field(default_factory=dict)
-    """When files were ingested, by their place, of those that were before [ns since 1970 UTC]."""
+    """Time of ingest by file index, for files that were ingested before [ns since 1970 UTC]."""
 
     def series(self) -> Mapping[str, tuple[Series, ...]]:
         """Return the series of all rows, by variable."""
@@ -65,29 +66,28 @@ class StagedBatch:
         return all_series(present, self.deployment)
 
     def column(self, file_index: int, name: str) -> Column:
-        """Return what is in a column of a file, told by its place."""
+        """Return the resolved column of a file."""
         feed = next(feed for feed in self.deployment.feeds if feed.name == self.plan.files[file_index].feed)
         return column_of(feed, self.plan.layouts[file_index], name)
 
     def width(self, file_index: int) -> int:
-        """Return the readings of a row of a file, told by its place; 0 where it cannot be read."""
+        """Return the readings per row of a file; 0 if it is unreadable."""
         if file_index not in self.columns:
             return 0
         return 1 if self.plan.layouts[file_index].long else len(self.columns[file_index])
 
     def spans(self) -> list[Span]:
-        """Return where the values of each chunk lie in time."""
+        """Return first stamp, last stamp and number of values of each chunk."""
         return [
             (staged.first_ns, staged.last_ns, staged.rows * max(1, self.width(chunk.file)))
             for chunk, staged in zip(self.plan.chunks, self.staged, strict=True)
         ]
 
     def stations(self) -> tuple[str, ...]:
-        """Return the stations of all rows."""
         return tuple(dict.fromkeys(station for staged in self.staged for station in staged.stations))
 
     def rejects(self) -> list[Reject]:
-        """Return all rejects, with lines counted from the start of their file."""
+        """Return all rejects, with line numbers relative to the start of their file."""
         all_rejects = list(self.plan.unreadable)
         before = {file_index: layout.lines_before for file_index, layout in self.plan.layouts.items()}
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
@@ -98,19 +98,19 @@ class StagedBatch:
         return all_rejects
 
     def rows_in(self) -> dict[int, tuple[int, int]]:
-        """Return, for each readable file by its place, its rows (rejected ones included) and its columns."""
+        """Return rows (including rejected ones) and columns of each readable file, by file index."""
         rows: Counter[int] = Counter()
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
             rows[chunk.file] += staged.rows + staged.rejects
         return {file_index: (rows[file_index], self.width(file_index)) for file_index in self.columns}
 
     def readings_rejected(self) -> int:
-        """Return how many readings the rejected rows would have been."""
+        """Return the number of readings that the rejected rows would have given."""
         pairs = zip(self.plan.chunks, self.staged, strict=True)
         return sum(staged.rejects * self.width(chunk.file) for chunk, staged in pairs)
 
     def files(self, now_ns: int) -> list[FileEntry]:
-        """Return the entries of the ledger of files."""
+        """Return the entries for the ledger of files."""
         rows, bad = Counter[int](), Counter[int]()
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
             rows[chunk.file] += staged.rows
@@ -133,26 +133,26 @@ class StagedBatch:
 
 @dataclass
 class Totals:
-    """What was stored so far."""
+    """Running totals of stored readings."""
 
     conservation: Conservation = field(default_factory=Conservation)
     values: int = 0
     missing: int = 0
     slices: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """Numbers of the slices that the rows fall into."""
+    """Indices of the slices with rows."""
     quality: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Counts of flags, tests and gaps by station."""
+    """Counts of flags, tests and gaps, by station."""
     skipped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By variable, stations that no test by neighbours could evaluate, by the reason."""
+    """Number of stations that no neighbour test could evaluate, by variable and reason."""
     revised: int = 0
-    """Readings that were in the archive, and have another flag now."""
+    """Stored readings whose flag changed."""
     suspicions: Sequence[ZoneSuspicion] = ()
-    """Stations whose clocks are likely off."""
+    """Stations whose clocks are probably off."""
     instants_ahead: dict[str, int] = field(default_factory=dict)
-    """By station, the greatest stamp of those that lie in the future [ns since 1970 UTC]."""
+    """Latest future stamp by station [ns since 1970 UTC]."""
 
     def add(self, missing: int, ahead: Mapping[str, int], outcome: Conservation) -> None:
-        """Add a variable's readings of a range of time, of which some are missing, and some lie in the future."""
+        """Add the outcome of a variable within a range of time, with its missing and future readings."""
         self.missing += missing
         self.values += outcome.readings - missing
         self.conservation = self.conservation + outcome
@@ -169,7 +169,7 @@ def store(
     values_at_once: int,
     progress: Callable[[float], None],
 ) -> Totals:
-    """Judge and write everything that was staged; the caller commits. `known`: the stations that the archive has."""
+    """Flag and write all staged rows; the caller commits. `known`: stations in the archive."""
     series = stock.series()
     variables = {name: stock.deployment.variable(name) for name in series}
     writer.variables(variables.values())
@@ -177,6 +177,7 @@ def store(
     writer.stations(stations)
     quality = stock.deployment.quality
     places = {**known, **{station.id: station for station in stations}}
+    # One for each variable, because variables run in parallel threads.
     inspectors = {name: QualityFlagger(quality, places, stock.deployment.slice_s) for name in variables}
     for name, variable in variables.items():
         inspectors[name].keep(writer, {name: variable})
@@ -193,7 +194,7 @@ def store(
         outcome = inspectors[name].store(writer, variables[name], readings, coming)
         return missing, _instants_ahead(readings, now_ns), outcome
 
-    # Variables side by side, as most of the work is numpy's and the compressor's; the next range is read meanwhile.
+    # Variables run in parallel, as most of the work is in numpy and the compressor; the next range is read meanwhile.
     with ThreadPoolExecutor(os.cpu_count()) as variables_at_once, ThreadPoolExecutor(1) as reader:
         load = partial(rows_within, stock, now_ns=now_ns)
         ahead = reader.submit(load, cuts[0]) if cuts else None
@@ -218,7 +219,7 @@ def store(
 
 
 def _instants_ahead(readings: Readings, now_ns: int) -> dict[str, int]:
-    """Return the greatest stamp of each station of those that lie in the future [ns]."""
+    """Return the latest future stamp of each station [ns]."""
     ahead_ns: dict[str, int] = {}
     ahead = readings.time_ns > now_ns + AHEAD_NS
     if ahead.any():
@@ -231,7 +232,7 @@ def _instants_ahead(readings: Readings, now_ns: int) -> dict[str, int]:
 
 
 def rows_within(stock: StagedBatch, window: Window, *, now_ns: int) -> list[ParsedRows]:
-    """Return the rows that were staged and are stamped within a window."""
+    """Return the staged rows with stamps within a window."""
     feeds = {feed.name: feed for feed in stock.deployment.feeds}
     shifts = {station: round(hours * 3600 * SECOND_NS) for station, hours in stock.deployment.quality.clock_shift_h}
     pieces = []
@@ -244,6 +245,7 @@ def rows_within(stock: StagedBatch, window: Window, *, now_ns: int) -> list[Pars
         ingested_ns = stock.ingested_ns.get(chunk.file, now_ns)
         arrival_ns = known.arrival_times(parsed.stations, parsed.code, parsed.time_ns, otherwise_ns=ingested_ns)
         if parsed.arrival_ns is not None:
+            # The arrivals table takes precedence over arrivals in the file.
             arrival_ns = np.where((arrival_ns == ingested_ns) & (parsed.arrival_ns > 0), parsed.arrival_ns, arrival_ns)
         columns = {column.name: column for column in stock.columns[chunk.file]}
         time_ns = parsed.time_ns
@@ -256,7 +258,7 @@ def rows_within(stock: StagedBatch, window: Window, *, now_ns: int) -> list[Pars
 
 
 def _split_by_column(stock: StagedBatch, file_index: int, rows: ParsedRows, parsed: Parsed) -> list[ParsedRows]:
-    """Return long rows apart by their column, so that each piece is a table of one column."""
+    """Split long rows by column, so that each piece is a table of one column."""
     pieces = []
     for number, name in enumerate(parsed.names):
         mask = parsed.name_code == number
@@ -280,10 +282,11 @@ def _slice_numbers(pieces: Iterable[ParsedRows], slice_s: float) -> NDArray[np.i
 
 
 def _runs(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers without those that repeat the one before: few are left of rows in order of time."""
+    """Return the numbers without consecutive repeats."""
+    # Rows ordered by time leave few numbers, which makes the following sort cheap.
     return numbers[np.r_[True, numbers[1:] != numbers[:-1]]] if len(numbers) else numbers
 
 
 def count_by_reason(rejects: Iterable[Reject]) -> dict[str, int]:
-    """Return the number of rejects by the kind of their reason, the most frequent first."""
+    """Return the number of rejects by kind of reason, the most frequent first."""
     return dict(Counter(reject.reason.partition(":")[0] for reject in rejects).most_common())

@@ -1,1 +1,1 @@
-"""Commands about ingest."""
+"""Ingest commands of the command line."""

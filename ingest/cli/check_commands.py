@@ -1,4 +1,4 @@
-"""The commands that examine an archive and mend it, and that give it today's layout."""
+"""Commands that check, repair and upgrade an archive."""
 
 import sys
 import time
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _NAMED: Final = 3
-"""Places of what is alike that people are told of; all are in the JSON."""
+"""Number of places listed per kind of defect; the JSON has all."""
 
 
 def check(
@@ -123,7 +123,7 @@ def _show_compared(report: "UpgradeReport") -> None:
 
 
 def _group_alike(defects: Sequence[Defect]) -> list[tuple[str, str, str, str]]:
-    """Return rows for people: of what is alike in many places the first ones are named, and the rest is counted."""
+    """Group equal defects into table rows, which list the first places and count the rest."""
     places: dict[tuple[str, str, str], list[str]] = {}
     for defect in defects:
         places.setdefault((defect.kind, defect.what, defect.remedy), []).append(defect.where)
@@ -141,7 +141,7 @@ def _run_repair(folder: Path, notify: OnProgress, *, deep: bool) -> "RepairRepor
 
 
 def _run_verification(folder: Path, snapshot: str | None, notify: OnProgress) -> "Comparison | None":
-    from ingest.repair.verify_values import RawComparisonReport, verify  # noqa: PLC0415 - only who asks for it needs the parsers
+    from ingest.repair.verify_values import RawComparisonReport, verify  # noqa: PLC0415 - only --deep needs the parsers
 
     if snapshot is None:
         return None
@@ -154,13 +154,13 @@ def _run_verification(folder: Path, snapshot: str | None, notify: OnProgress) ->
 def _examine_archive(
     folder: Path, snapshot: str | None, notify: OnProgress, *, deep: bool
 ) -> tuple[list[Defect], str | None]:
-    from ingest.repair.examiners import check_parts  # noqa: PLC0415 - it knows all that ingest keeps
+    from ingest.repair.examiners import check_parts  # noqa: PLC0415 - it imports most of ingest
 
     try:
         opened = Archive.open(folder, snapshot=snapshot)
         result = list(opened.check(deep=deep, progress=notify))
     except NotAnArchive as error:
-        # Of a layout that is not read nothing can be examined; the message says what to do.
+        # An archive of an unsupported layout cannot be examined; the message says what to do.
         if isinstance(error, UnknownLayout) or not (folder / MARKER).is_file():
             raise
         remedy = (
@@ -229,4 +229,4 @@ def _show_repair(report: "RepairReport") -> None:
 
 
 COMMANDS: Final = (check, upgrade)
-"""What the command line registers."""
+"""Commands that the command line registers."""

@@ -1,4 +1,4 @@
-"""What the command line shows of an ingest and of a dry run."""
+"""Text output of ingests and dry runs on the command line."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ _REASONS = {
 
 
 def show_report(report: dict[str, Any]) -> None:
-    """Print what an ingest did."""
+    """Print the report of an ingest."""
     if report["snapshot"] is None:
         known = report["files_skipped"]
         show_message(
@@ -58,7 +58,7 @@ def show_report(report: dict[str, Any]) -> None:
 
 
 def ledger(report: Mapping[str, Any]) -> str:
-    """Return where all readings of a run went, in a line: what an ingest checks before it commits."""
+    """Format the conservation of a run's readings, which an ingest checks before committing."""
     went = [
         (report["stored"], "in the archive"),
         (report["superseded"], "superseded (retained)"),
@@ -70,13 +70,13 @@ def ledger(report: Mapping[str, Any]) -> str:
 
 
 def show_quality(title: str, by_station: Mapping[str, Mapping[str, int]]) -> None:
-    """Print how many readings each test left with which flag, by station."""
+    """Print the number of readings by station, test and flag."""
     if rows := table_of(by_station):
         show_table(f"{title}: {len(rows)} of {len(by_station)} stations, the most doubtful first", COLUMNS, rows)
 
 
 def skipped_text(skipped: Mapping[str, Mapping[str, int]]) -> str:
-    """Return in a line which variables have stations that no test by neighbours could evaluate, and why."""
+    """List in a line the variables whose stations could not be tested against neighbours, and why."""
     parts = []
     for variable, reasons in skipped.items():
         why = ", ".join(f"{reasons[reason]} {text}" for reason, text in _REASONS.items() if reasons.get(reason))
@@ -85,7 +85,7 @@ def skipped_text(skipped: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def show_skipped(skipped: Mapping[str, Mapping[str, int]]) -> None:
-    """Print which stations no test by neighbours could evaluate, where there are any."""
+    """Print the stations that could not be tested against neighbours, if any."""
     if line := skipped_text(skipped):
         show_line(line)
 
@@ -149,12 +149,12 @@ def _show_source(source: SourceSummary, deployment: Deployment) -> None:
 
 
 def write_template(run: DryRun, path: Path) -> None:
-    """Write a deployment file to start from; one that is there stays as it is.
+    """Write a deployment file to start from; an existing file is not overwritten.
 
     Raises
     ------
     InvalidDeployment
-        There is such a file, or there is nothing to describe.
+        The file exists, or there is nothing to describe.
     """
     if path.exists():
         message = f"{path} is there already and stays as it is; name another file, or remove it"

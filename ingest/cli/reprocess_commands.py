@@ -1,4 +1,4 @@
-"""The commands that read a whole archive once more."""
+"""Commands that reprocess a whole archive."""
 
 import time
 from pathlib import Path
@@ -45,7 +45,7 @@ def reprocess(  # noqa: PLR0913 - one option a line
     Without --queries, or with --quality, the tests run; main gets the flags in one commit. With --queries surfaces are
     computed, with these flags.
     """
-    # A query needs neither ingest nor Spark.
+    # Imported here, because queries need neither ingest nor Spark.
     from ingest.reprocess import job  # noqa: PLC0415
 
     folder = choose_archive(archive_argument, archive)
@@ -111,7 +111,7 @@ def reprocess(  # noqa: PLR0913 - one option a line
 
 
 def remap(archive: Path, *, deployment: Path | None, as_json: bool) -> None:
-    """Read the raw files of an archive again, as `ingest --remap` asks, and tell what that changed."""
+    """Run `ingest --remap`: read the raw files of an archive again, and show what changed."""
     from ingest.reprocess.remap import remap as run  # noqa: PLC0415
     from ingest.reprocess.remap import stage_locally_or_on_spark  # noqa: PLC0415
 
@@ -143,4 +143,4 @@ def remap(archive: Path, *, deployment: Path | None, as_json: bool) -> None:
 
 
 COMMANDS: Final = (reprocess,)
-"""What the command line registers."""
+"""Commands that the command line registers."""

@@ -1,4 +1,4 @@
-"""The command `hypergrid stream`; what it needs of Spark and of ingest is loaded when it is called."""
+"""The command `hypergrid stream`; Spark and ingest are imported only when it is called."""
 
 import signal
 import threading
@@ -55,6 +55,7 @@ def stream(
     before = {
         number: signal.signal(number, lambda *_: stopping.set())
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        # nohup ignores SIGHUP, which must stay so.
         if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
@@ -88,7 +89,7 @@ def stream(
 
 @contextmanager
 def _show_progress(*, quiet: bool) -> "Iterator[Callable[[StreamStatus], None]]":
-    """Show how a stream stands: a line that is written over on a terminal, elsewhere one a minute."""
+    """Show a stream's status: a live line on a terminal, else one line a minute."""
     if quiet or not STDERR.is_terminal:
         shown_s = [0.0]
 
@@ -105,8 +106,8 @@ def _show_progress(*, quiet: bool) -> "Iterator[Callable[[StreamStatus], None]]"
 
 @contextmanager
 def _serve_metrics(folder: Path, port: int) -> "Iterator[Callable[[StreamStatus], None]]":
-    """Tell Prometheus how a stream stands."""
-    from ingest.streaming.metrics import StreamMetrics, serve_metrics  # noqa: PLC0415 - of those who ask for it
+    """Serve the status of a stream to Prometheus."""
+    from ingest.streaming.metrics import StreamMetrics, serve_metrics  # noqa: PLC0415 - only with --metrics-port
 
     metrics = StreamMetrics(folder)
     with serve_metrics(metrics, port) as listened:
@@ -117,4 +118,4 @@ def _serve_metrics(folder: Path, port: int) -> "Iterator[Callable[[StreamStatus]
 _SHOW_EVERY_S: Final = 60.0
 
 COMMANDS: Final = (stream,)
-"""What the command line registers."""
+"""Commands that the command line registers."""

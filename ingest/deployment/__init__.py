@@ -1,1 +1,1 @@
-"""Deployments: what a network is, and which column of which file is which variable."""
+"""Deployments: the description of a network, and the mapping of file columns to variables."""

@@ -1,4 +1,4 @@
-"""When readings arrived: a table `station,time,arrival` beside the deployment file."""
+"""Arrival times of readings: a table `station,time,arrival` next to the deployment file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _COLUMNS = ("station", "time", "arrival")
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """Arrival times by station: stamps in order, and the arrival of each."""
+    """Arrival times by station: sorted stamps, and the arrival of each."""
 
     by_station: Mapping[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
 
@@ -25,7 +25,7 @@ class Arrivals:
     ) -> NDArray[np.int64]:
         """Return when the readings of `stations[code]` at `time_ns` arrived [ns], shape (n,).
 
-        A reading that the table does not have arrived `otherwise_ns`; of several entries for one the first counts.
+        Readings missing in the table get `otherwise_ns`; of duplicate entries the first counts.
         """
         arrival = np.full(len(time_ns), otherwise_ns, np.int64)
         for index, station in enumerate(stations):
@@ -45,7 +45,7 @@ def read_arrivals(path: Path) -> Arrivals:
     Raises
     ------
     InvalidDeployment
-        There is no such file, or it is no such table.
+        The file does not exist, or is not such a table.
     """
     if not path.is_file():
         message = f"the deployment names arrivals in {path.name}, which is not beside it; add the file or drop the key"
@@ -62,6 +62,7 @@ def read_arrivals(path: Path) -> Arrivals:
     stations = table["station"].chunk(0)
     code = stations.indices.to_numpy(zero_copy_only=False)
     time_ns, arrival_ns = _instants(table["time"]), _instants(table["arrival"])
+    # A stable sort, so that the first of duplicate entries counts.
     order = np.lexsort((time_ns, code))
     names = stations.dictionary.to_pylist()
     bounds = np.searchsorted(code[order], np.arange(len(names) + 1))
@@ -70,5 +71,5 @@ def read_arrivals(path: Path) -> Arrivals:
 
 
 def _instants(seconds: pa.ChunkedArray) -> NDArray[np.int64]:
-    # Rounding to whole microseconds restores decimals that a float64 of seconds holds (until the year 2106).
+    # Rounding to whole microseconds restores the decimals that a float64 of seconds holds (until the year 2106).
     return np.rint(np.nan_to_num(seconds.to_numpy()) * 1e6).astype(np.int64) * 1000

@@ -1,4 +1,4 @@
-"""What a column most likely holds, told by its name: a variable, a unit, a statistic, a height; and by what."""
+"""Infer variable, unit, statistic and height of a column from its name, with the reasons."""
 
 import re
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ OTHERS: Final = {
         Variable("ozone", "ug m-3", "mass_concentration_of_ozone_in_air", "Ozone"),
     )
 }
-"""Variables beside `COMMON` that names are recognised as; a deployment declares them."""
+"""Variables beyond `COMMON` that are recognised by name; a deployment has to declare them."""
 KNOWN_VARIABLES: Final[Mapping[str, Variable]] = {**OTHERS, **COMMON}
 
 _ALIASES: Final[Mapping[str, str]] = {
@@ -121,7 +121,7 @@ _FOLD: Final = str.maketrans({"ä": "a", "ö": "o", "ü": "u", "é": "e", "è": 
 
 @dataclass(frozen=True)
 class ColumnGuess:
-    """What a column is taken for; None where its name does not tell."""
+    """Inferred attributes of a column; None if its name does not reveal them."""
 
     variable: Variable
     unit: str | None
@@ -132,10 +132,9 @@ class ColumnGuess:
 
 
 def guess_column(name: str, unit: str | None = None) -> ColumnGuess:
-    """Return what a column is taken for by its name, and by a unit that is told beside it.
+    """Infer the attributes of a column from its name and, if given, its unit.
 
-    A variable that many know is taken only where the unit, if there is one, is of its kind; else the column is a
-    variable of its own.
+    A common variable is only inferred if the unit, if any, is convertible; otherwise the column becomes a new variable.
 
     Examples
     --------
@@ -179,7 +178,9 @@ def guess_column(name: str, unit: str | None = None) -> ColumnGuess:
         reasons.append(f"unit {parsed_unit} from {rest[0]!r} in its name")
         rest = []
     known = KNOWN_VARIABLES.get(_BY_NAME.get(alias, ""))
+    # With further words in the name, short aliases such as "t" are too ambiguous.
     if known is not None and (not rest or len(alias) > 3) and _is_plausible(parsed_unit, known):
+        # Sensors in the soil: a length in the name is a depth, which is a negative height.
         if known.name in _DEEP and height is not None:
             height = -abs(height)
         reasons.insert(0, f"{alias!r} is {known.long_name.lower()}")
@@ -192,6 +193,7 @@ def guess_column(name: str, unit: str | None = None) -> ColumnGuess:
             f" not in {parsed_unit}" if parsed_unit and not _is_plausible(parsed_unit, known) else " the name says more"
         )
     own = variable_name(name)
+    # A common name would claim a meaning that the numbers may not have.
     own = f"{own}_raw" if own in KNOWN_VARIABLES else own
     return ColumnGuess(
         Variable(own, parsed_unit or "unknown", None, name), parsed_unit, statistic, height, 1, "; ".join(reasons)
@@ -208,12 +210,12 @@ def _height(tokens: list[str], reasons: list[str]) -> tuple[float | None, list[s
 
 
 def _find_known_variable(tokens: list[str]) -> tuple[str, list[str]]:
-    """Return the longest run of words from the first that is a known name, else the whole, and the words left."""
+    """Return the longest prefix that is a known name, else all words joined, and the rest."""
     for count in range(len(tokens), 0, -1):
         joined = "".join(tokens[:count])
         if joined in _BY_NAME:
             return joined, tokens[count:]
-        # "airtc" is the air's temperature in degC.
+        # "airtc" is air temperature in degC.
         if joined[:-1] in _BY_NAME and joined[-1] in _SUFFIXES and count == len(tokens) and len(joined) >= 4:
             return joined[:-1], [joined[-1]]
     for start in range(1, len(tokens)):

@@ -1,4 +1,4 @@
-"""The deployment file: what the network is, and which column of which file is which variable.
+"""Deployment file: the network's stations and variables, and the mapping of file columns to variables.
 
 `station_data/deployments` has an example of every key.
 """
@@ -38,16 +38,16 @@ from ingest.formats.strptime import check_format
 from ingest.formats.timestamps import zone_of
 
 FILE_NAME: Final = "deployment.toml"
-"""Name under which a deployment file is found by itself."""
+"""Default name under which a deployment file is looked up."""
 DEFAULT_NAME: Final = "unnamed"
 DEFAULT_SLICE_S: Final = 120.0
-"""Length of a slice where nothing is declared [s]."""
+"""Default length of a slice [s]."""
 UNKNOWN_UNIT: Final = "unknown"
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a feed, and what is in it."""
+    """One column of a feed, and the series attributes of its values."""
 
     token_name: ClassVar[str] = "Column"
 
@@ -57,17 +57,17 @@ class Column:
     unit: str = UNKNOWN_UNIT
     """Unit of the numbers in the file."""
     height_m: float | None = None
-    """Height above ground [m]; None where it is not known."""
+    """Height above ground [m]; None if unknown."""
     replicate: int = 1
     statistic: Statistic = "sample"
     interval_s: float = 0.0
-    """Nominal interval [s]; 0 where it is not known."""
+    """Nominal interval [s]; 0 if unknown."""
     stamp: Stamp = "instant"
     given: tuple[str, ...] = field(default=(), compare=False)
-    """Keys that the deployment gives: what a file tells does not replace them."""
+    """Keys set in the deployment; file metadata does not override them."""
 
     def with_metadata(self, column: ColumnMetadata | None) -> "Column":
-        """Return it with what the file tells and the deployment does not give."""
+        """Return a copy with attributes from file metadata, except those that the deployment sets."""
         if column is None:
             return self
         keys = ("unit", "height_m", "replicate", "statistic", "interval_s", "stamp")
@@ -79,32 +79,33 @@ class Column:
 
 @dataclass(frozen=True)
 class Feed:
-    """Files of one form, and their columns."""
+    """Files of one format, and their columns."""
 
     token_name: ClassVar[str] = "Feed"
 
     name: str
     files: str
-    """Pattern of the files' names; empty where it has messages alone."""
+    """Glob pattern of file names; empty for a feed of messages only."""
     format: str
     options: ReadOptions
     columns: tuple[Column, ...] = ()
-    """Declared columns; empty: every column of numbers is a variable of its name."""
+    """Declared columns; empty: each numeric column becomes a variable of the same name."""
     interval_s: float = 0.0
     statistic: Statistic = "sample"
     stamp: Stamp = "instant"
     arrivals: str | None = None
-    """File beside the deployment file with `station,time,arrival`."""
+    """File next to the deployment file, with columns `station,time,arrival`."""
+    # Omitted in tokens by default, so that feeds without a topic keep theirs.
     topic: Topic | None = field(default=None, metadata={"omit_default": True})
-    """Under which its messages come by MQTT."""
+    """MQTT topic of its messages."""
 
     def column(self, name: str) -> Column:
-        """Return the declared column, or an undeclared one of unknown unit.
+        """Return the declared column, or an undeclared one with unknown unit.
 
         Raises
         ------
         NotFound
-            The feed declares columns, and this is none of them.
+            The feed declares columns, but not this one.
         """
         for column in self.columns:
             if column.name == name:
@@ -122,7 +123,7 @@ class Feed:
         )
 
     def token(self) -> str:
-        """Return a token of everything that decides whether a file can be read."""
+        """Return a digest of everything that decides whether a file can be read."""
         return token(self)
 
 
@@ -131,12 +132,12 @@ Grouping = Literal["network", "feed"]
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """How a stream assembles slices."""
+    """Slice assembly settings of a stream."""
 
     join: Grouping = "network"
-    """Whose slices wait for one another: those of all stations, or of each feed's by themselves."""
+    """Which stations' slices wait for one another: those of the whole network, or of one feed."""
     idle_s: float | None = None
-    """A station that is silent for longer is waited for no longer [s]; None: ten slices."""
+    """Stop waiting for a station after this much silence [s]; None: ten slices."""
 
 
 @dataclass(frozen=True)
@@ -150,45 +151,44 @@ class Deployment:
     """Length of a slice of the base perspective [s]."""
     stations: tuple[Station, ...] = ()
     variables: tuple[Variable, ...] = ()
-    """Variables that the file declares itself."""
+    """Variables declared in the file."""
     quality: QualityOverrides = QualityOverrides()
-    """Tests that set flags, and clocks that are corrected."""
+    """Tests that set flags, and clock corrections."""
     declared: bool = True
-    """False where no file was given and everything is a default."""
+    """False if there is no deployment file and everything is a default."""
     path: Path | None = field(default=None, compare=False)
     """The deployment file."""
     stream: StreamSettings = field(default=StreamSettings(), compare=False)
     broker: Broker | None = field(default=None, compare=False)
-    """Where messages come from."""
+    """Broker that messages are received from."""
     store: S3Store | None = field(default=None, compare=False)
-    """Where an archive that is made keeps its values; None: in its folder."""
+    """Object store for the values of a new archive; None: in the archive's folder."""
 
     @cached_property
     def _declared_variables(self) -> Mapping[str, Variable]:
         return {variable.name: variable for variable in self.variables}
 
     def variable(self, name: str) -> Variable:
-        """Return a variable: declared here, known to everybody and mapped to by a feed, or else of unknown unit.
-
-        A column that only has a known variable's name may hold another unit: "air_temperature" may be in degF.
-        """
+        """Return a variable: declared, or known and mapped by a feed, else with unknown unit."""
         if name in self._declared_variables:
             return self._declared_variables[name]
+        # The column name alone is not enough: a column named "air_temperature" may be in degF.
         known = KNOWN_VARIABLES.get(name)
         if known is not None and any(column.variable == name for feed in self.feeds for column in feed.columns):
             return known
         return Variable(name, UNKNOWN_UNIT, None, known.long_name if known else "")
 
     def mapping_of(self, feed: Feed) -> str:
-        """Return a token of everything that decides which readings a file of a feed gives."""
+        """Return a digest of everything that decides which readings a file of a feed yields."""
         return token(feed, [list(shift) for shift in self.quality.clock_shift_h])
 
     def token(self) -> str:
-        """Return a token of everything that decides how a file is read."""
+        """Return a digest of everything that decides how a file is read."""
         stations = {
             s.id: (s.name, [(p.from_ns, repr((p.lon, p.lat, p.elevation_m))) for p in s.positions])
             for s in self.stations
         }
+        # Omitted below if empty, because older tokens had no shifts.
         shifts = [list(shift) for shift in self.quality.clock_shift_h]
         return token(self.name, self.slice_s, self.feeds, self.variables, stations, *([shifts] if shifts else []))
 
@@ -196,9 +196,10 @@ class Deployment:
 def default_deployment(
     *, name: str = DEFAULT_NAME, slice_s: float = DEFAULT_SLICE_S, variables: tuple[Variable, ...] = ()
 ) -> Deployment:
-    """Return what holds without a deployment file: what files tell, else UTC, units unknown, positions missing.
+    """Return the deployment used without a file: one feed per format.
 
-    A feed for each format; plain CSV is told by its name, the others by their first bytes.
+    Metadata comes from the files; the defaults are UTC, unknown units and missing positions. Plain CSV is recognised by
+    file name, the other formats by their first bytes.
     """
     options = ReadOptions(nodata=("NaN", "nan", "NA"))
     names = sorted(FORMATS, key=lambda name: (name != GENERAL, name))
@@ -212,15 +213,15 @@ def load(path: Path) -> Deployment:
     Raises
     ------
     InvalidDeployment
-        It cannot be used; the message names the key.
+        The file is invalid; the message names the key.
     NotFound
-        There is no such file.
+        The file does not exist.
     """
     return load_with_text(path)[0]
 
 
 def load_with_text(path: Path) -> tuple[Deployment, str]:
-    """Read a deployment file once; return what it describes, and its text; errors as in `load`."""
+    """Read a deployment file once; return the deployment and the file's text; errors as in `load`."""
     if not path.is_file():
         message = f"no deployment file {path}; write one (see station_data/deployments) or leave the option away"
         raise NotFound(message)
@@ -242,9 +243,9 @@ def load_with_text(path: Path) -> tuple[Deployment, str]:
 
 
 def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: Path | None = None) -> Deployment:
-    """Return the deployment that the content of a file describes; errors as in `load`."""
+    """Return the deployment described by parsed TOML; errors as in `load`."""
     top = TomlTable(content, "", file=file)
-    # Before all else: a table whose name is misspelt must not be told as a missing one.
+    # First, so that a misspelt table name is reported as unknown, not as a missing table.
     for key in ("network", "variable", "feed", "station", "quality", "mqtt", "stream", "archive"):
         top.has(key)
     top.finish()
@@ -349,6 +350,7 @@ def _feed(table: TomlTable, own: Mapping[str, Variable]) -> Feed:
     stamp = cast("Stamp", table.text("stamp", default="instant", among=get_args(Stamp)))
     zone = table.text("timezone", default="UTC")
     table.run_check("timezone", lambda: zone_of(zone))
+    # File metadata does not override these keys.
     given = table.given_keys()
     defaults = Column("", "", statistic=statistic, interval_s=interval_s, stamp=stamp, given=given)
     columns: tuple[Column, ...] = ()
@@ -413,6 +415,7 @@ def _column(table: TomlTable, name: str, defaults: Column, own: Mapping[str, Var
         inner.refuse("variable", f"needs a known one or a [[variable]] table: {known}")
     unit = inner.text("unit", default=UNKNOWN_UNIT)
     declared = _unit(variable, own)
+    # Converting a number checks that the units are compatible.
     inner.run_check("unit", lambda: convert(0.0, check_unit(unit), declared))
     if declared in DIMENSIONLESS_TEXT and unit not in DIMENSIONLESS_TEXT:
         inner.refuse("unit", f"is {unit!r}, but [[variable]] {variable!r} is kept without one; give it a unit there")
@@ -435,7 +438,7 @@ def _column(table: TomlTable, name: str, defaults: Column, own: Mapping[str, Var
 
 
 def _interval_s(table: TomlTable, default: float) -> float:
-    """Return the interval that is given [s], which is more than none; 0 stands for one that is not known."""
+    """Return the interval [s], which must be positive if given; 0 means unknown."""
     interval_s = table.number("interval_s", default=default, minimum=0.0)
     if table.has("interval_s") and interval_s == 0.0:
         table.refuse("interval_s", "needs more than 0 s; got 0: omit the key where the interval is not known")
@@ -451,12 +454,14 @@ def _check_columns(table: TomlTable, columns: tuple[Column, ...], existing: tupl
 
 
 def _station(table: TomlTable) -> Station:
+    # An unquoted id such as 7 is an integer in TOML.
     station_id = str(table.value("id")) if isinstance(table.value("id"), int) else table.text("id")
     positions = [_position(table, None)]
     for moved in table.tables("moved"):
         instant = moved.run_check("from", lambda moved=moved: parse_instant(moved.value("from")))  # type: ignore[misc]
         positions.append(_position(moved, instant))
         moved.finish()
+    # The first position has no start: it is valid from the beginning.
     starts = [position.from_ns for position in positions[1:]]
     if starts != sorted(set(starts), key=lambda start: start or 0):
         table.refuse("moved", "needs instants one after the other; order them by `from`")
@@ -478,12 +483,12 @@ QARTOD = (1, 2, 3, 4, 9)
 
 
 def text_form(table: TomlTable) -> TextForm:
-    """Read the keys; what is left away is told by each file's beginning.
+    """Read the keys of a text format; omitted ones are inferred from the beginning of each file.
 
     Raises
     ------
     InvalidDeployment
-        A key cannot be used, or two do not go together.
+        A key is invalid, or two keys conflict.
     """
     names = table.texts("names", default=())
     if len(set(names)) < len(names):

@@ -1,8 +1,8 @@
-"""Which default tests a variable has: by its name, or by the CF standard name that it is declared with.
+"""Default tests of a variable, chosen by its name or by its declared CF standard name.
 
-A kind serves every variable that measures what it is of, whatever that is called in a network and in whichever unit it
-is kept. Limits of single values are records of the earth with something to spare; where no source is named they are
-what the instruments of automatic stations can say at all.
+A kind serves every variable that measures the same quantity, whatever its name and unit in a network. Limits of single
+values are the earth's records plus a margin; if no source is named, they are the limits that instruments of
+automatic stations can report.
 """
 
 from collections.abc import Mapping
@@ -32,11 +32,11 @@ from ingest.deployment.quality_settings import (
 GAP: Final = Gap()
 
 _BANDS: Final = (
-    # Latitudes [degree]; lowest and highest air temperature that is normal at sea level [degC], and how they change
-    # with elevation [K/m]. Records that each must hold: -89.2 (Vostok, 3,488 m), -71 on the ice shelves, 19.8 (Signy);
-    # -32.8 (Sarmiento); 48.9 (Rivadavia), 50.7 (Oodnadatta), -23 (Charlotte Pass, 1,755 m); -25 (Altiplano, 4,000 m);
-    # -48 (Darlag, 3,968 m), 54.0 (Mitribah); -56 (Peter Sink, 2,500 m), 56.7 (Death Valley); -58 (Uvs Nuur), 49.6
-    # (Lytton); -71 (Tomtor), 40 (Fort Smith); -69.6 (Klinck, 3,105 m), 37 (Khatanga).
+    # Latitudes [degree]; lowest and highest normal air temperature at sea level [degC], and their change with elevation
+    # [K/m]. Records that each band must include: -89.2 (Vostok, 3,488 m), -71 on the ice shelves, 19.8 (Signy); -32.8
+    # (Sarmiento); 48.9 (Rivadavia), 50.7 (Oodnadatta), -23 (Charlotte Pass, 1,755 m); -25 (Altiplano, 4,000 m); -48
+    # (Darlag, 3,968 m), 54.0 (Mitribah); -56 (Peter Sink, 2,500 m), 56.7 (Death Valley); -58 (Uvs Nuur), 49.6 (Lytton);
+    # -71 (Tomtor), 40 (Fort Smith); -69.6 (Klinck, 3,105 m), 37 (Khatanga).
     ((-90.0, -60.0), (-76.0, 25.0), (-0.0045, -0.004)),
     ((-60.0, -40.0), (-40.0, 45.0), (-0.0045, -0.005)),
     ((-40.0, -20.0), (-25.0, 55.0), (-0.0045, -0.005)),
@@ -50,7 +50,7 @@ _BANDS: Final = (
 
 
 def _by_latitude(low: float = 0.0, high: float = 0.0) -> Climatology:
-    """Return what is normal by latitude and elevation, with bounds so much further down and up [K]."""
+    """Return normal ranges by latitude and elevation, with their bounds shifted by `low` and `high` [K]."""
     return Climatology(
         tuple(
             Normal(
@@ -69,28 +69,28 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         climatology=_by_latitude(),
         spike=Spike(suspect=3.0, fail=6.0, per_hour=4.0),
         flat_line=FlatLine(hours=4.0, fail_hours=24.0, readings=24),
-        # Air falls by some 15 K within minutes where a front or a downburst passes.
+        # Air cools by some 15 K within minutes when a front or a downburst passes.
         rate_of_change=RateOfChange(suspect=12.0, fail=20.0, per_hour=12.0),
         gap=GAP,
-        # A lapse of 6.5 K in a kilometre; pools of cold air and the sun's side of a valley make 6 K between neighbours.
-        # The outflow of a cloudburst makes 10 K and more between a station and all of its neighbours for some minutes.
+        # A lapse rate of 6.5 K/km; cold-air pools and the sunny side of a valley cause 6 K between neighbours. The
+        # outflow of a cloudburst causes 10 K and more between a station and all of its neighbours for some minutes.
         buddy_check=BuddyCheck(least_spread=2.0, per_m=-0.0065, threshold=6.0),
         level_shift=LevelShift(least_shift=0.3),
     ),
     "surface_temperature": VariableTests(
         gross_range=GrossRange(fail=(-100.0, 95.0), suspect=(-95.0, 82.0)),
-        # A surface that radiates is some kelvins colder than the air; bare ground in the sun hotter by 40.
+        # A radiating surface is some kelvins colder than the air; bare ground in the sun is hotter by 40.
         climatology=_by_latitude(-8.0, 40.0),
         spike=Spike(suspect=7.0, fail=15.0, per_hour=10.0),
-        # Snow that melts stays at 0 degC.
+        # Melting snow stays at 0 degC.
         flat_line=FlatLine(hours=4.0, fail_hours=24.0, readings=24, exempt=(Exempt(least=-0.5, most=0.5),)),
         rate_of_change=RateOfChange(suspect=20.0, fail=40.0, per_hour=30.0),
         gap=GAP,
     ),
     "solar_radiation": VariableTests(
-        # A pyranometer loses 4 W m-2 to a clear night sky, 10 where nothing blows on its dome; the edges of clouds add
-        # to the sun. At the zenith these are BSRN's limits, extremely rare and physically possible; below it with the
-        # exponent of the direct beam, for many an instrument stands parallel to a slope that faces the sun.
+        # A pyranometer loses 4 W m-2 to a clear night sky, 10 without wind on its dome; cloud edges add to the sun. At
+        # the zenith these are BSRN's limits, extremely rare and physically possible; below it they use the exponent of
+        # the direct beam, because many instruments are parallel to a slope that faces the sun.
         gross_range=GrossRange(
             fail=(-30.0, 2000.0),
             suspect=(-10.0, 1750.0),
@@ -101,9 +101,9 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
     ),
     "relative_humidity": VariableTests(
         gross_range=GrossRange(fail=(-2.0, 110.0), suspect=(0.0, 105.0)),
-        # A wood of fir or a gust of dry air changes half of it within minutes: only what is alone stands out.
+        # A fir wood or a gust of dry air changes half of it within minutes: only isolated readings are spikes.
         spike=Spike(suspect=20.0, fail=40.0, per_hour=60.0),
-        # Saturated: sensors end between 95 and 104 %, as their errors are of 5 % there.
+        # Saturation: sensors read between 95 and 104 %, because their errors are 5 % there.
         flat_line=FlatLine(hours=5.0, fail_hours=24.0, readings=24, exempt=(Exempt(least=95.0),)),
         rate_of_change=RateOfChange(suspect=40.0, per_hour=60.0),
         gap=GAP,
@@ -113,8 +113,8 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         gross_range=GrossRange(fail=(-1.0, 100.0), suspect=(0.0, 80.0)),
         spike=Spike(suspect=4.0, fail=8.0, per_hour=2.0),
         # Soil dries by less than a probe resolves in half a day; plateaus of the International Soil Moisture Network
-        # are of 12 hours at least (Dorigo and others 2013, Vadose Zone J. 12). Frozen soil keeps what it has; the
-        # surface tells of frost where the soil's own temperature is not measured.
+        # last at least 12 hours (Dorigo and others 2013, Vadose Zone J. 12). Frozen soil keeps its value; the surface
+        # temperature indicates frost where the soil temperature is not measured.
         flat_line=FlatLine(
             hours=12.0, fail_hours=72.0, readings=48, exempt=(Exempt("surface_temperature", most=-3.0),)
         ),
@@ -125,8 +125,8 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         spike=Spike(suspect=20.0, fail=60.0, per_hour=20.0),
         gap=GAP,
     ),
-    # A dry gauge stands still for weeks: no flat line.
-    # Falls near zero are resets; smaller ones the noise of weighing gauges, which queries balance.
+    # A dry gauge is constant for weeks: no flat line. Falls near zero are resets; smaller ones are the noise of
+    # weighing gauges, which queries balance.
     "rain_meter": VariableTests(
         gross_range=GrossRange(fail=(0.0, 20_000.0)),
         gap=GAP,
@@ -136,13 +136,13 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
     "wind_speed": VariableTests(
         gross_range=GrossRange(fail=(0.0, 115.0), suspect=(0.0, 75.0)),
         spike=Spike(suspect=9.0, fail=20.0, per_hour=10.0),
-        # Calm, below what starts an anemometer.
+        # Calm: below an anemometer's starting speed.
         flat_line=FlatLine(hours=6.0, fail_hours=48.0, readings=24, exempt=(Exempt(most=0.5),)),
         gap=GAP,
     ),
     "wind_direction": VariableTests(
         gross_range=GrossRange(fail=(0.0, 360.0)),
-        # A vane stands where the last wind left it.
+        # A vane stays where the last wind left it.
         flat_line=FlatLine(hours=8.0, fail_hours=48.0, readings=24, exempt=(Exempt("wind_speed", most=0.5),)),
         gap=GAP,
     ),
@@ -157,18 +157,18 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         level_shift=LevelShift(least_shift=0.05),
     ),
 }
-"""By variable of `hypergrid.core.units`, in its unit there."""
+"""Default tests by variable of `hypergrid.core.units`, in the unit defined there."""
 
 
 @dataclass(frozen=True)
 class QuantityKind:
-    """A kind of quantity, and its tests."""
+    """A kind of quantity, and its default tests."""
 
     units: tuple[str, ...]
-    """Units of the same number: of water a millimetre is a kilogram on a square metre."""
+    """Units with the same numeric value: a millimetre of water is a kilogram per square metre."""
     tests: VariableTests
     standard_names: tuple[str, ...] = ()
-    """CF standard names of it."""
+    """CF standard names of the quantity."""
 
 
 def _range(fail: tuple[float, float], suspect: tuple[float, float] | None = None) -> VariableTests:
@@ -182,10 +182,10 @@ _PRECIPITATION: Final = GrossRange(
     fail=(-1.0, 520.0), suspect=(-0.2, 260.0), interval_exponent=0.5,
 )  # fmt: skip
 _INTENSITY: Final = GrossRange(_PRECIPITATION.fail, _PRECIPITATION.suspect, interval_exponent=-0.5)
-"""The same envelope as means over an interval."""
+"""The same envelope for means over an interval."""
 
-# Limits of BSRN: extremely rare, physically possible (C. N. Long and E. G. Dutton 2002); where the beam falls on an
-# instrument that may stand parallel to a slope, or on one, with the exponent of the direct beam.
+# BSRN limits, extremely rare and physically possible (C. N. Long and E. G. Dutton 2002); with the exponent of the
+# direct beam where the beam may fall on an instrument parallel to a slope, or on a slope.
 _REFLECTED: Final = GrossRange(
     fail=(-30.0, 2000.0),
     suspect=(-10.0, 1500.0),
@@ -247,7 +247,7 @@ KINDS: Final[Mapping[str, QuantityKind]] = {
     ),
     "precipitation_rate": QuantityKind(
         ("mm/h", "kg m-2 h-1"),
-        # Half a millimetre in three hours, as of amounts.
+        # Half a millimetre in three hours, as for amounts.
         VariableTests(gross_range=_INTENSITY, gap=GAP, faulty_zeros=FaultyZeros(of="rate", wet=0.5 / 3.0)),
         (
             "precipitation_flux",
@@ -261,7 +261,7 @@ KINDS: Final[Mapping[str, QuantityKind]] = {
     ),
     "evaporation": QuantityKind(
         ("mm", "kg m-2"),
-        # Dew condenses some tenths of a millimetre in a night; a wet surface evaporates some 1.5 mm an hour at most.
+        # Dew amounts to some tenths of a millimetre a night; a wet surface evaporates about 1.5 mm an hour at most.
         VariableTests(gross_range=GrossRange((-2.0, 4.0), (-0.5, 2.0), interval_exponent=1.0), gap=GAP),
         ("lwe_thickness_of_water_evaporation_amount", "water_evapotranspiration_amount"),
     ),
@@ -285,7 +285,7 @@ KINDS: Final[Mapping[str, QuantityKind]] = {
     ),
     "radiant_exposure": QuantityKind(
         ("J m-2",),
-        # What the limits of an hour's irradiance make in an hour.
+        # Limits of one hour's irradiance, integrated over the hour.
         VariableTests(
             gross_range=GrossRange(
                 (-108e3, 7.2e6),
@@ -335,8 +335,8 @@ KINDS: Final[Mapping[str, QuantityKind]] = {
     ),
     "soil_temperature": QuantityKind(
         ("degC",),
-        # Soil stays the same for weeks, at depth and where it freezes: no flat line. Snow on one site and none on
-        # another, and soil that freezes later, make true shifts of several kelvins for weeks: no shifts of level.
+        # Soil temperature is constant for weeks, at depth and while it freezes: no flat line. Snow on one site and not
+        # on another, and soil that freezes later, cause real shifts of several kelvins for weeks: no level shift.
         VariableTests(
             gross_range=GrossRange((-70.0, 85.0), (-50.0, 75.0)), spike=Spike(suspect=3.0, fail=10.0, per_hour=4.0),
             gap=GAP,
@@ -345,7 +345,7 @@ KINDS: Final[Mapping[str, QuantityKind]] = {
     ),
     "ground_surface_temperature": QuantityKind(
         ("degC",),
-        # Below snow it is 0 degC for months.
+        # Below snow it stays at 0 degC for months.
         VariableTests(
             gross_range=GrossRange((-70.0, 95.0), (-55.0, 80.0)), spike=Spike(suspect=7.0, fail=15.0, per_hour=10.0),
             gap=GAP,
@@ -358,7 +358,7 @@ KINDS: Final[Mapping[str, QuantityKind]] = {
     ),
     "wind_gust": QuantityKind(
         ("m s-1",),
-        # 113 m s-1 on Barrow Island, 1996. A squall is one reading high: no spikes.
+        # 113 m s-1 on Barrow Island, 1996. A squall is a single high reading: no spikes.
         VariableTests(
             gross_range=GrossRange((0.0, 130.0), (0.0, 90.0)),
             flat_line=FlatLine(hours=6.0, fail_hours=48.0, readings=24, exempt=(Exempt(most=0.5),)),
@@ -368,7 +368,7 @@ KINDS: Final[Mapping[str, QuantityKind]] = {
     ),
     "snow_height": QuantityKind(
         ("m",),
-        # 11.8 m on Mount Ibuki, 1927. Without snow, and in cold spells, it stands still.
+        # 11.8 m on Mount Ibuki, 1927. Without snow, and in cold spells, it is constant.
         VariableTests(
             gross_range=GrossRange((-1.0, 20.0), (-0.2, 12.0)), spike=Spike(suspect=0.3, fail=1.5, per_hour=0.1),
             gap=GAP,
@@ -387,15 +387,15 @@ KINDS: Final[Mapping[str, QuantityKind]] = {
     ),
     "wind_to_direction": QuantityKind(("degree",), DEFAULTS["wind_direction"], ("wind_to_direction",)),
 }  # fmt: skip
-"""By name of a variable."""
+"""Kinds by variable name."""
 
 _OTHER_NAMES: Final = {name: ("precipitation", "precipitation_rate") for name in ("precipitation", "rain", "rainfall")}
-"""Kinds by further names of a variable: an amount or a rate, as its unit says."""
+"""Kinds by alternative variable names: an amount or a rate, depending on the unit."""
 _BY_STANDARD_NAME: Final = {name: kind for kind in KINDS.values() for name in kind.standard_names}
 
 
 def default_tests(variable: Variable) -> VariableTests:
-    """Return the default tests of a variable, in its unit: none where its kind or its unit is not known.
+    """Return a variable's default tests in its unit; none if kind or unit is unknown.
 
     Examples
     --------
@@ -410,7 +410,7 @@ def default_tests(variable: Variable) -> VariableTests:
             try:
                 tests = kind.tests if variable.unit == unit else kind.tests.convert_units(unit, variable.unit)
             except InvalidUnit:
-                # Of another unit that is the same number, or of the name of a kind, and something else.
+                # Another unit with the same number, or a variable that only shares the name of a kind.
                 continue
             if variable.is_counter and variable.rollover is not None:
                 return replace(tests, gross_range=GrossRange(fail=(0.0, variable.rollover)))
@@ -419,9 +419,9 @@ def default_tests(variable: Variable) -> VariableTests:
 
 
 def _kinds_of(variable: Variable) -> list[QuantityKind]:
-    """Return the kinds that a variable may be of, the likeliest first; its unit decides."""
+    """Return the candidate kinds of a variable, the most likely first; its unit decides."""
     if variable.is_counter:
-        # Whatever it is called: the content of a gauge is held against no limit of what falls in an interval.
+        # Whatever its name: limits of precipitation in an interval do not apply to the content of a gauge.
         return [KINDS["rain_meter"]]
     named = [KINDS[name] for name in _OTHER_NAMES.get(variable.name, (variable.name,)) if name in KINDS]
     # A known variable keeps its own kind, whatever standard name a deployment gives it.

@@ -1,4 +1,4 @@
-"""What a deployment says of quality: `[quality]` and `[quality.<variable>]`, over the defaults.
+"""Quality settings of a deployment: `[quality]` and `[quality.<variable>]`, over the defaults.
 
 ```toml
 [quality]
@@ -24,21 +24,21 @@ from ingest.deployment.quality_settings import SUN, VALUE, Exempt, Parameters, V
 from ingest.deployment.toml_table import TomlTable
 
 MOST_SHIFT_H: Final = 26.0
-"""Zones reach from -12 to +14 h [h]."""
+"""Maximum clock shift [h]; time zones span -12 to +14 h."""
 
 
 @dataclass(frozen=True)
 class QualityOverrides:
-    """Which tests run on what is ingested."""
+    """Quality tests of a deployment."""
 
     token_name: ClassVar[str] = "QualityOverrides"
 
     run: bool = True
     zone_guard: bool = True
     clock_shift_h: tuple[tuple[str, float], ...] = ()
-    """By station, the hours that are added to its stamps."""
+    """Hours added to the stamps of a station, by station."""
     variables: tuple[tuple[str, VariableTests], ...] = ()
-    """Variables that are declared; others have their defaults."""
+    """Declared variables; the others have default tests."""
 
     def tests(self, variable: Variable) -> VariableTests:
         """Return the tests of a variable, in its unit."""
@@ -48,22 +48,22 @@ class QualityOverrides:
         return declared[variable.name] if variable.name in declared else default_tests(variable)
 
     def to_json(self, variables: Mapping[str, Variable]) -> dict[str, Any]:
-        """Return all parameters of the tests of some variables, as `from_json` reads them."""
+        """Return all parameters of the tests of some variables, in the form that `from_json` reads."""
         return {name: _tests_to_dict(self.tests(variable)) for name, variable in variables.items()}
 
 
 def read_quality(table: TomlTable, variable: Callable[[str], Variable | None]) -> QualityOverrides:
-    """Return what the table `quality` of a deployment file says.
+    """Read the table `quality` of a deployment file.
 
     Parameters
     ----------
     variable
-        Gives a variable by name; None where there is none of it.
+        Looks up a variable by name; None if unknown.
 
     Raises
     ------
     hypergrid.core.errors.InvalidDeployment
-        The message names the key.
+        The table is invalid; the message names the key.
     """
     run, guard = (_switch(table, key) for key in ("run", "zone_guard"))
     shifts: tuple[tuple[str, float], ...] = ()
@@ -86,7 +86,7 @@ def read_quality(table: TomlTable, variable: Callable[[str], Variable | None]) -
 
 
 def from_json(content: Mapping[str, Any]) -> QualityOverrides:
-    """Return what `Quality.to_json` wrote; errors as in `read_quality`."""
+    """Parse the output of `QualityOverrides.to_json`; errors as in `read_quality`."""
     table = TomlTable(content, "quality", file="the archive")
     tests = [
         (name, _read_tests(TomlTable(table.value(name), name, file="the archive"), VariableTests(), Variable))
@@ -127,7 +127,7 @@ def _tests_to_dict(tests: VariableTests) -> dict[str, Any]:
 
 
 def _parameters_to_dict(parameters: Parameters) -> dict[str, Any]:
-    """Return parameters as a deployment file would give them: what is absent has no key."""
+    """Return parameters as in a deployment file: absent ones have no key."""
     content: dict[str, Any] = {}
     for each in fields(parameters):
         value = getattr(parameters, each.name)

@@ -1,7 +1,7 @@
-"""Parameters of the tests: frozen records, read from `deployment.toml` key by key, and kept with the archive as JSON.
+"""Parameters of the quality tests: frozen records, read from `deployment.toml`, kept with the archive as JSON.
 
-A field tells what its number is of, so that a default in degC serves a variable that is kept in degF: a "level" is a
-value of the variable, a "difference" one between two values, anything else stays.
+Each field declares what its number measures, so that a default in degC also serves a variable in degF: a "level" is a
+value of the variable, a "difference" is one between two values, "plain" numbers are not converted.
 """
 
 import math
@@ -19,7 +19,7 @@ VALUE: Final = "value"
 SUN: Final = "sun"
 MINUTE_NS: Final = 60_000_000_000
 JOINED_INTERVALS: Final = 1.5
-"""Readings this many nominal intervals apart follow one another: none is missing between them, and there is no gap."""
+"""Maximum distance of consecutive readings [nominal intervals]; beyond it there is a gap."""
 
 
 def _number(default: float | None, of: Of = "plain", *, minimum: float = -1e300, maximum: float = 1e300) -> Any:  # noqa: ANN401
@@ -27,11 +27,11 @@ def _number(default: float | None, of: Of = "plain", *, minimum: float = -1e300,
 
 
 def _duration(default: float | None) -> Any:  # noqa: ANN401
-    """Return a field of hours, which are more than none."""
+    """Return a field for a positive number of hours."""
     return field(default=default, metadata={"kind": "number", "of": "plain", "least": 0.0, "most": 1e300, "above": 0.0})
 
 
-def _span(default: Bounds | None = None, of: Of = "level") -> Any:  # noqa: ANN401 - what dataclasses take for any type
+def _span(default: Bounds | None = None, of: Of = "level") -> Any:  # noqa: ANN401 - as dataclasses.field
     return field(default=default, metadata={"kind": "span", "of": of})
 
 
@@ -39,24 +39,26 @@ def _choice(default: str, *among: str) -> Any:  # noqa: ANN401
     return field(default=default, metadata={"kind": "text", "among": among, "of": "plain"})
 
 
+# NaN, because None means that an optional number is absent.
 NEEDED: Final = math.nan
-"""Default of a number that must be given."""
+"""Default of a required number."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters of one test; what is not given is that of `base`."""
+    """Parameters of one test; keys that are not given keep the values of `base`."""
 
     token_name: ClassVar[str] = "Parameters"
 
     def convert_units(self, source: str, target: str) -> Self:
-        """Return them for values in another unit.
+        """Return the parameters converted for values in another unit.
 
         Raises
         ------
         hypergrid.core.errors.InvalidUnit
-            The one does not convert to the other.
+            The units are not convertible.
         """
+        # Differences are converted without the offset of the scale, as between degC and degF.
         zero = float(convert(0.0, source, target))
 
         def convert_one(given: float, of: Of) -> float:
@@ -75,12 +77,12 @@ class Parameters:
 
     @classmethod
     def read(cls, table: TomlTable, base: "Parameters | None") -> Self:
-        """Return what a table of the deployment file says, over `base`.
+        """Read a table of the deployment file over the defaults in `base`.
 
         Raises
         ------
         hypergrid.core.errors.InvalidDeployment
-            A key is unknown, missing or out of bounds; it is named.
+            A key is unknown, missing or out of bounds; the message names it.
         """
         given = {each.name: _read(table, each, getattr(base or cls(), each.name)) for each in fields(cls)}
         table.finish()
@@ -89,10 +91,10 @@ class Parameters:
         return made
 
     def check(self, table: TomlTable) -> None:
-        """Refuse what does not go together."""
+        """Refuse parameters that contradict each other."""
 
 
-def _read(table: TomlTable, each: Field[Any], base: Any) -> Any:  # noqa: ANN401 - whatever the field holds
+def _read(table: TomlTable, each: Field[Any], base: Any) -> Any:  # noqa: ANN401 - any field type
     name, metadata = each.name, each.metadata
     if metadata["kind"] == "records":
         return (
@@ -136,17 +138,17 @@ def _refuse_less(table: TomlTable, key: str, fail: float | None, suspect: float)
 
 @dataclass(frozen=True)
 class SunLimit(Parameters):
-    """The most that the sun allows: `factor * S * sin(elevation) ** power + offset`.
+    """Upper limit by the sun: `factor * S * sin(elevation) ** power + offset`.
 
-    S is the irradiance at the top of the atmosphere [W m-2]. The form is that of BSRN's limits (C. N. Long and E. G.
-    Dutton 2002, BSRN Global Network recommended QC tests, V2.0). An amount (`interval_exponent` above zero) is held
-    against it times its seconds.
+    S is the irradiance at the top of the atmosphere [W m-2]. The formula is that of BSRN's limits (C. N. Long and E. G.
+    Dutton 2002, BSRN Global Network recommended QC tests, V2.0). For an amount (`interval_exponent` above zero) the
+    limit is multiplied by its seconds.
     """
 
     token_name: ClassVar[str] = "SunLimit"
 
     factor: float = _number(1.2, "difference", minimum=0.0)
-    """[the variable's unit for each W m-2]"""
+    """[unit of the variable per W m-2]"""
     offset: float = _number(50.0, "difference", minimum=0.0)
     power: float = _number(1.2, minimum=0.0, maximum=10.0)
     flag: str = _choice("suspect", "suspect", "fail")
@@ -154,11 +156,11 @@ class SunLimit(Parameters):
 
 @dataclass(frozen=True)
 class GrossRange(Parameters):
-    """Values outside `fail` fail, those outside `suspect` are suspect; bounds are inside.
+    """Fail values outside `fail`, mark those outside `suspect` as suspect; bounds are inclusive.
 
-    Bounds of what grows or shrinks with its interval are those of one hour: of readings over h hours they are bounds
-    times `h ** interval_exponent`. An exponent above zero is one of totals: where an interval is not known the upper
-    bounds are not tested. One below zero is one of rates: a sample or an extreme counts as a minute.
+    Bounds of a quantity that scales with its interval are those for one hour: readings over h hours are compared with
+    the bounds times `h ** interval_exponent`. A positive exponent is for totals: if the interval is unknown, the upper
+    bounds are not tested. A negative one is for rates: a sample or an extreme counts as one minute.
     """
 
     token_name: ClassVar[str] = "GrossRange"
@@ -169,17 +171,17 @@ class GrossRange(Parameters):
     sun: tuple[SunLimit, ...] = field(default=(), metadata={"kind": "records", "record": SunLimit})
 
     def check(self, table: TomlTable) -> None:
-        """Refuse spans that do not go together."""
+        """Refuse spans that contradict each other."""
         _refuse_wider(table, self.suspect, self.fail)
 
 
 @dataclass(frozen=True)
 class Normal(Parameters):
-    """What is normal in some months, at some heights above ground, latitudes and elevations.
+    """Normal range in some months, at some heights above ground, latitudes and elevations.
 
-    Bounds are those at sea level: they change by `low_per_m` and `high_per_m` with each metre of elevation or, where
-    `scale_heights_m` are given, by exp(-elevation / scale height), that of the lower and of the upper bound. Where an
-    elevation is not known, bounds that change by metres are as wide as from 0 to 4,000 m.
+    Bounds are those at sea level: they change by `low_per_m` and `high_per_m` per metre of elevation or, if
+    `scale_heights_m` is given, by exp(-elevation / scale height), with one scale height for the lower and one for the
+    upper bound. If the elevation is unknown, bounds that change per metre are widened to cover 0 to 4,000 m.
     """
 
     token_name: ClassVar[str] = "Normal"
@@ -195,7 +197,7 @@ class Normal(Parameters):
     scale_heights_m: Bounds | None = _span(of="plain")
 
     def check(self, table: TomlTable) -> None:
-        """Refuse spans that do not go together."""
+        """Refuse spans that contradict each other."""
         _refuse_wider(table, self.suspect, self.fail)
         if self.scale_heights_m is not None and self.scale_heights_m[0] <= 0.0:
             table.refuse("scale_heights_m", f"needs heights above 0 m; got {list(self.scale_heights_m)}")
@@ -203,7 +205,10 @@ class Normal(Parameters):
 
 @dataclass(frozen=True)
 class Climatology(Parameters):
-    """Each reading is held against the last of `normal` that has its month and place; without one it is not tested."""
+    """Compare each reading with the last entry of `normal` for its month and place.
+
+    Readings without an entry are not evaluated.
+    """
 
     token_name: ClassVar[str] = "Climatology"
 
@@ -212,10 +217,10 @@ class Climatology(Parameters):
 
 @dataclass(frozen=True)
 class Spike(Parameters):
-    """A reading that stands out from those before and after it, by more than what changes in the time between.
+    """A reading that differs from both neighbours by more than the change expected in between.
 
-    The threshold is `suspect` and `per_hour` for each hour between readings. "differential": the smaller of the two
-    steps, where they have opposite directions; "average": the distance from the mean of the two.
+    The threshold is `suspect` plus `per_hour` for each hour between readings. "differential": the smaller of the two
+    steps, if they have opposite directions; "average": the distance from the mean of the two neighbours.
     """
 
     token_name: ClassVar[str] = "Spike"
@@ -233,7 +238,7 @@ class Spike(Parameters):
 
 @dataclass(frozen=True)
 class RateOfChange(Parameters):
-    """A step from the reading before of more than `suspect` and `per_hour` for each hour between."""
+    """A step from the previous reading of more than `suspect` plus `per_hour` for each hour in between."""
 
     token_name: ClassVar[str] = "RateOfChange"
 
@@ -249,10 +254,10 @@ class RateOfChange(Parameters):
 
 @dataclass(frozen=True)
 class Exempt(Parameters):
-    """While something lies between `least` and `most` (both included), time does not count.
+    """Stop counting time while a quantity lies between `least` and `most` (both inclusive).
 
     `of` is "value" (the reading itself), "sun" (its elevation [degree]; unknown without a position: exempt), or a
-    variable (the latest reading at the station, at most three hours old; without one: not exempt).
+    variable (the latest reading at the station, at most three hours old; if missing: not exempt).
     """
 
     token_name: ClassVar[str] = "Exempt"
@@ -262,18 +267,20 @@ class Exempt(Parameters):
     most: float = field(default=1e300, metadata={"kind": "number", "of": "level", "least": -1e300, "most": 1e300})
 
     def convert_units(self, source: str, target: str) -> Self:
-        """Return it for values in another unit: bounds of other things stay, and those that are none."""
+        """Convert the bounds to another unit; bounds of other quantities and infinite bounds stay."""
         if self.of != VALUE:
             return self
+        # 1e300 means no bound, which has no unit.
         low, high = (x if abs(x) >= 1e300 else float(convert(x, source, target)) for x in (self.least, self.most))
         return replace(self, least=low, most=high)
 
 
 @dataclass(frozen=True)
 class FlatLine(Parameters):
-    """Readings that stay within `tolerance` for `hours` or longer, `readings` or more; exempt times do not count.
+    """Readings that stay within `tolerance` for `hours` or longer, at least `readings` of them.
 
-    All of them are suspect, and fail from `fail_hours` on. A pause of more than `within_hours` ends them.
+    Exempt times do not count. All of the readings are suspect, and fail from `fail_hours` on. A pause of more than
+    `within_hours` ends the run.
     """
 
     token_name: ClassVar[str] = "FlatLine"
@@ -287,7 +294,7 @@ class FlatLine(Parameters):
 
     @property
     def worst_flag(self) -> int:
-        """The flag of what stays the same for longest."""
+        """Flag of the longest flat line."""
         return SUSPECT if self.fail_hours is None else FAIL
 
     def check(self, table: TomlTable) -> None:
@@ -297,7 +304,7 @@ class FlatLine(Parameters):
 
 @dataclass(frozen=True)
 class AttenuatedSignal(Parameters):
-    """The standard deviation, or the range, of the `hours` before and with each reading lies below a threshold."""
+    """Standard deviation or range of the last `hours` up to each reading lies below a threshold."""
 
     token_name: ClassVar[str] = "AttenuatedSignal"
 
@@ -308,14 +315,14 @@ class AttenuatedSignal(Parameters):
     measure: str = _choice("std", "std", "range")
 
     def check(self, table: TomlTable) -> None:
-        """Refuse thresholds in the wrong order: the smaller the deviation, the worse."""
+        """Refuse thresholds in the wrong order: a smaller deviation is worse."""
         if self.fail is not None and self.fail > self.suspect:
             table.refuse("fail", f"needs at most what is suspect, {self.suspect:g}; got {self.fail:g}")
 
 
 @dataclass(frozen=True)
 class Gap(Parameters):
-    """A pause of more than `hours`: counted a station, and the first reading after it flagged where `flag` says so."""
+    """A pause of more than `hours`: counted, and `flag` set on the reading after it."""
 
     token_name: ClassVar[str] = "Gap"
 
@@ -325,7 +332,7 @@ class Gap(Parameters):
 
 @dataclass(frozen=True)
 class CounterFall(Parameters):
-    """A counter that falls by `least` or more, to more than `near_zero`, since a reading at most `within_hours` ago."""
+    """A counter fell by `least` or more, to above `near_zero`, within `within_hours`."""
 
     token_name: ClassVar[str] = "CounterFall"
 
@@ -339,8 +346,9 @@ class CounterFall(Parameters):
 class BuddyCheck(Parameters):
     """A reading far from the mean of its neighbours, reduced to its elevation (titanlib's definition).
 
-    Neighbours are the other stations within `radius_km` (not given: by the network's spacing, `Places.radius_m`) and
-    `most_elevation_m` up or down, in the same cell of `minutes`; at least `neighbours` of them must report.
+    Neighbours are the other stations within `radius_km` (if not given: derived from the network's spacing,
+    `Places.radius_m`) and `most_elevation_m` up or down, in the same cell of `minutes`; at least `neighbours` of them
+    must report.
     """
 
     token_name: ClassVar[str] = "BuddyCheck"
@@ -357,10 +365,10 @@ class BuddyCheck(Parameters):
 
 @dataclass(frozen=True)
 class SpatialConsistency(Parameters):
-    """A reading far from what a straight line in elevation through its neighbours says at its elevation.
+    """A reading far from a linear fit in elevation through its neighbours.
 
-    The line is fitted without the station itself. Where the neighbours' elevations spread by less than
-    `least_elevation_m` (standard deviation), their mean is taken, reduced by `per_m`.
+    The line is fitted without the station itself. If the neighbours' elevations spread by less than `least_elevation_m`
+    (standard deviation), their mean is used instead, reduced by `per_m`.
     """
 
     token_name: ClassVar[str] = "SpatialConsistency"
@@ -377,11 +385,12 @@ class SpatialConsistency(Parameters):
 
 @dataclass(frozen=True)
 class LevelShift(Parameters):
-    """A series that for most of a day lies off its usual difference from its references, or from its own past.
+    """A series that for most of a day deviates from its references, or its past.
 
-    Off is more than `threshold` times the usual spread of that difference, `alone_threshold` times where there are no
-    two references, and more than `least_shift`. Usual is what was not flagged in the `days` before, `least_days` of
-    them at least. What lasts for longer than `memory_days`, at most twice that, becomes usual.
+    It deviates if its difference from them is more than `threshold` usual spreads from its usual level
+    (`alone_threshold` if there are not two references), and more than `least_shift`. The usual level is learned from
+    unflagged readings of the last `days`, at least `least_days` of them. A shift that lasts longer than `memory_days`,
+    at most twice that, becomes usual.
     """
 
     token_name: ClassVar[str] = "LevelShift"
@@ -397,12 +406,12 @@ class LevelShift(Parameters):
 
 @dataclass(frozen=True)
 class FaultyZeros(Parameters):
-    """A rain gauge that reports no rain while its neighbours do, time and again (a blocked gauge).
+    """A rain gauge that repeatedly reports no rain while its neighbours do (a blocked gauge).
 
-    `of` says what readings are: "amount", of an interval, "rate", or "counter", one that grows. Three hours are wet
-    where at least `share` of `neighbours` or more have more than `wet` (of rates: on average); a gauge that is dry in
-    more of them, one after another, than chance makes likely (1 in 10 to the power of `evidence`) on at least `days`
-    days is blocked.
+    `of` says what readings are: "amount" (of an interval), "rate", or "counter" (one that grows). Three hours are wet
+    if at least `share` of at least `neighbours` neighbours have more than `wet` (of rates: on average). A gauge is
+    blocked if it is dry in more consecutive wet periods than chance makes likely (1 in 10 to the power of `evidence`),
+    on at least `days` days.
     """
 
     token_name: ClassVar[str] = "FaultyZeros"
@@ -418,7 +427,7 @@ class FaultyZeros(Parameters):
 
 @dataclass(frozen=True)
 class VariableTests:
-    """The tests of one variable; None: not run."""
+    """Tests of one variable; None: not run."""
 
     token_name: ClassVar[str] = "VariableTests"
 
@@ -455,38 +464,37 @@ class VariableTests:
 
     @property
     def companions(self) -> tuple[str, ...]:
-        """Other variables that exemptions look at."""
+        """Other variables that exemptions depend on."""
         exempt = self.flat_line.exempt if self.flat_line else ()
         return tuple(dict.fromkeys(exemption.of for exemption in exempt if exemption.of not in (VALUE, SUN)))
 
     def convert_units(self, source: str, target: str) -> "VariableTests":
-        """Return them for values in another unit."""
         present = {name: getattr(self, name) for name in self.KINDS}
         return VariableTests(**{n: p.convert_units(source, target) for n, p in present.items() if p is not None})
 
     @property
     def cell_ns(self) -> int:
-        """Length of the cells of time within which tests by neighbours look [ns]; 0: there are none such."""
+        """Length of the time cells of the neighbour tests [ns]; 0 if there are none."""
         checks = [check for check in (self.buddy_check, self.spatial_consistency) if check]
         return math.lcm(*(round(check.minutes * MINUTE_NS) for check in checks)) if checks else 0
 
     def series_tests(self) -> "VariableTests":
-        """Return those that look along a series alone."""
+        """Return only the tests along a single series."""
         return replace(self.without_memory(), buddy_check=None, spatial_consistency=None)
 
     def without_memory(self) -> "VariableTests":
-        """Return those that look no further than `reach_s`."""
+        """Return only the tests that look no further than `reach_s`."""
         return replace(self, level_shift=None, faulty_zeros=None)
 
     @property
     def memory_days(self) -> float:
-        """For how long the tests with a memory look back, at most twice that [d]; 0: there are none such."""
+        """Memory of the tests with one [d], which look back twice that at most; else 0."""
         return max((test.memory_days for test in (self.level_shift, self.faulty_zeros) if test), default=0.0)
 
     def reach_s(self, interval_s: float) -> float:
-        """Return how far from a reading those lie that its flags depend on, with one every `interval_s` or more [s]."""
+        """Return the reach of the tests [s] at intervals of at most `interval_s` [s]."""
         hours = [0.5]
-        # What comes more rarely than a test joins readings is joined all the same, interval by interval.
+        # Series with longer intervals than a test's limit are still joined, interval by interval.
         joined = interval_s * JOINED_INTERVALS / 3600.0
         if self.spike:
             hours.append(max(self.spike.within_hours, joined))

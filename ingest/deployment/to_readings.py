@@ -1,4 +1,4 @@
-"""Rows of files to readings of variables: series, units, flags and arrivals. Pure: no file, no clock, no Spark."""
+"""Conversion of parsed rows to readings. Pure: no file, no clock, no Spark."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,26 +17,25 @@ _DIGITS = re.compile(r"(\d+)")
 
 @dataclass(frozen=True, eq=False)
 class ParsedRows:
-    """ParsedRows of one feed in columns, n of them."""
+    """Parsed rows of one feed in columns, n rows."""
 
     feed: Feed
     columns: Mapping[str, Column]
-    """What is in each column of `values`."""
+    """Column of each entry of `values`."""
     stations: tuple[str, ...]
     code: NDArray[np.int32]
-    """Which of `stations`, shape (n,)."""
+    """Index into `stations`, shape (n,)."""
     time_ns: NDArray[np.int64]
     """Time stamp [ns since 1970 UTC], shape (n,)."""
     arrival_ns: NDArray[np.int64]
     """Arrival [ns since 1970 UTC], shape (n,)."""
     values: Mapping[str, NDArray[np.float64]]
-    """Column to values [the column's unit], shape (n,) each; NaN: reported without a value."""
+    """Values by column [the column's unit], shape (n,) each; NaN: reported without a value."""
     flag: NDArray[np.uint8] | None = None
-    """Flags of QARTOD that the rows came with, shape (n,)."""
+    """QARTOD flags from the source, shape (n,)."""
 
 
 def series_of(feed: str, column: Column, station: str) -> Series:
-    """Return the series that a column of a feed, by its name, holds for a station."""
     return Series(
         column.variable,
         station,
@@ -50,10 +49,8 @@ def series_of(feed: str, column: Column, station: str) -> Series:
 
 
 def all_series(present: Iterable[tuple[Feed, Column, str]], deployment: Deployment) -> Mapping[str, tuple[Series, ...]]:
-    """Return the series by variable: stations in the deployment's order, then others by name.
-
-    The order depends on what is present and on nothing else, so that equal files make equal archives.
-    """
+    """Return the series by variable: stations in the deployment's order, then others by name."""
+    # The order depends only on the series that are present, so that equal files make equal archives.
     rank = {station.id: index for index, station in enumerate(deployment.stations)}
     keyed_series: dict[str, set[tuple[object, Series]]] = {}
     for feed, column, station in present:
@@ -79,14 +76,15 @@ def natural_sort_key(text: str) -> tuple[tuple[int, str], ...]:
 def assemble_readings(
     pieces: Sequence[ParsedRows], variable: Variable, series: tuple[Series, ...], deployment: Deployment
 ) -> Readings:
-    """Return the readings of a variable in rows that hold it, in their order.
+    """Return the readings of a variable from the rows that contain it, in order.
 
-    Values come in the variable's unit; a missing value is a reading with the flag MISSING and its exact time.
+    Values are converted to the variable's unit; a missing value becomes a reading with the flag MISSING and its exact
+    time.
 
     Raises
     ------
     hypergrid.core.errors.InvalidUnit
-        A column's unit does not convert to the variable's.
+        A column's unit is not convertible to the variable's.
     """
     series_index = {sensor_series: index for index, sensor_series in enumerate(series)}
     parts = [Readings.empty(series)]
@@ -95,7 +93,7 @@ def assemble_readings(
             column = piece.columns[name]
             if column.variable != variable.name:
                 continue
-            # Of long rows, not every station has every column.
+            # In long rows, not every station has every column.
             indices = [series_index.get(series_of(piece.feed.name, column, station), -1) for station in piece.stations]
             table = np.array(indices or [0], np.int32)
             converted = convert(values, column.unit, deployment.variable(variable.name).unit)
@@ -107,7 +105,7 @@ def assemble_readings(
 
 
 def stations_of(present: Iterable[str], deployment: Deployment, *, known: Collection[str]) -> tuple[Station, ...]:
-    """Return the declared stations, and those present that are neither declared nor `known`: these have no position."""
+    """Return the declared stations, and those present that are neither declared nor `known`, without a position."""
     declared = {station.id: station for station in deployment.stations}
     nowhere = (Position(None, float("nan"), float("nan"), float("nan")),)
     others = [

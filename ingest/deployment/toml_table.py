@@ -1,4 +1,4 @@
-"""Tables of a settings file, read key by key: what is wrong is named by the path of its key."""
+"""Validated access to the tables of a settings file: errors name the path of the key."""
 
 import difflib
 from collections.abc import Callable, Collection, Mapping
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class TomlTable:
-    """A table whose keys are taken one at a time; `finish` refuses those that nobody took.
+    """Table whose keys are read one at a time; `finish` refuses keys that were not read.
 
     Examples
     --------
@@ -27,26 +27,26 @@ class TomlTable:
         self._known: set[str] = set()
 
     def refuse(self, key: str, what: str, *, cause: Exception | None = None) -> NoReturn:
-        """Raise the error that names the key."""
+        """Raise `InvalidDeployment` with the path of the key."""
         path = ".".join(part for part in (self.path, key) if part)
         message = f"{self.file}: {path} {what}"
         raise InvalidDeployment(message) from cause
 
     def has(self, key: str) -> bool:
-        """Tell whether the key is given."""
+        """Return whether the key is given, and mark it as read."""
         self._known.add(key)
         return key in self._content
 
     def given_keys(self) -> tuple[str, ...]:
-        """Return the keys that are given, in order, which takes none of them."""
+        """Return the given keys, sorted, without marking them as read."""
         return tuple(sorted(self._content))
 
-    def value(self, key: str, *, default: object = None) -> Any:  # noqa: ANN401 - whatever TOML holds
-        """Return what is given, unchecked, or the default."""
+    def value(self, key: str, *, default: object = None) -> Any:  # noqa: ANN401 - any TOML value
+        """Return the unchecked value, or the default."""
         return self._content[key] if self.has(key) else default
 
     def text(self, key: str, *, default: str | None = None, among: Collection[str] | None = None) -> str:
-        """Return a text that is not empty; `among`: one of these."""
+        """Return a non-empty text; one of `among` if given."""
         value = self._require(key, default)
         if not isinstance(value, str) or not value.strip():
             self.refuse(key, f"needs text; got {value!r}")
@@ -57,11 +57,12 @@ class TomlTable:
     def number(
         self, key: str, *, default: float | None = None, minimum: float = -1e300, maximum: float = 1e300
     ) -> float:
-        """Return a number between two bounds."""
+        """Return a number between two bounds, both inclusive."""
         value = self._require(key, default)
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
+            # NaN passes, because it is the default of coordinates.
             or not (value != value or minimum <= value <= maximum)
         ):
             bounds = f" between {minimum:g} and {maximum:g}" if abs(minimum) < 1e300 and maximum < 1e300 else ""
@@ -70,7 +71,7 @@ class TomlTable:
         return float(value)
 
     def texts(self, key: str, *, default: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a list of texts; one text is a list of one."""
+        """Return a list of texts; a single text becomes a list of one."""
         value = self.value(key, default=list(default))
         if isinstance(value, str):
             return (value,)
@@ -79,7 +80,7 @@ class TomlTable:
         return tuple(value)
 
     def tables(self, key: str) -> list["TomlTable"]:
-        """Return an array of tables; empty where the key is missing."""
+        """Return an array of tables; empty if the key is missing."""
         value = self.value(key, default=[])
         if not isinstance(value, list):
             self.refuse(key, f"needs [[{key}]], an array of tables; got {value!r}")
@@ -87,7 +88,7 @@ class TomlTable:
         return [TomlTable(item, f"{base}{key}[{index}]", file=self.file) for index, item in enumerate(value)]
 
     def run_check(self, key: str, check: Callable[[], T]) -> T:
-        """Return what `check` returns; its error is told with the key."""
+        """Return the result of `check`; an error is raised with the path of the key."""
         try:
             return check()
         except InvalidDeployment:
@@ -96,12 +97,12 @@ class TomlTable:
             self.refuse(key, f"cannot be used: {error}", cause=error)
 
     def names(self) -> list[str]:
-        """Return all keys, which counts as taking them."""
+        """Return all keys, and mark them as read."""
         self._known.update(self._content)
         return list(self._content)
 
     def finish(self) -> None:
-        """Refuse keys that nobody asked for."""
+        """Refuse keys that were not read."""
         for key in self._content:
             if key not in self._known:
                 self.refuse(key, f"is an unknown key{_hint(key, self._known)}. There are: {_listing(self._known)}")

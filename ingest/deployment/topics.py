@@ -1,4 +1,4 @@
-"""What a deployment says of MQTT: which topics a feed's messages come under, and which broker has them."""
+"""MQTT settings of a deployment: the topics of a feed's messages, and the broker."""
 
 import re
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from hypergrid.core.errors import InvalidDeployment
 from ingest.deployment.toml_table import TomlTable
 
 STATION: Final = "station"
-"""The named part of a topic that is the station, where the message itself names none."""
+"""Named level of a topic that is the station, if the message itself does not name one."""
 USER_KEY: Final = "HYPERGRID_MQTT_USER"
-PASSWORD_KEY: Final = "HYPERGRID_MQTT_PASSWORD"  # noqa: S105 - the name of it
+PASSWORD_KEY: Final = "HYPERGRID_MQTT_PASSWORD"  # noqa: S105 - a variable name, not a password
 _PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 _NAMED: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A pattern of topics: levels between slashes, `{name}` and `+` for any one level, `#` at the end for all below.
+    """Topic pattern: `{name}` and `+` match one level, a final `#` all levels below.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class Topic:
 
     @cached_property
     def filter(self) -> str:
-        """What the broker is asked for."""
+        """Topic filter for the subscription."""
         return _NAMED.sub("+", self.pattern)
 
     @cached_property
@@ -46,21 +46,21 @@ class Topic:
             named = _NAMED.fullmatch(level)
             levels.append(f"(?P<{named[1]}>[^/]*)" if named else "[^/]*" if level == "+" else re.escape(level))
         text = "/".join(levels)
+        # In MQTT, "#" alone does not match topics that begin with "$".
         if self.pattern.split("/")[-1] == "#":
             text = f"{text.removesuffix(re.escape('#')).removesuffix('/')}(?:/.*)?" if len(levels) > 1 else "(?!\\$).*"
         return re.compile(text, re.DOTALL)
 
     def matches(self, topic: str) -> bool:
-        """Tell whether a topic has this form."""
         return self._form.fullmatch(topic) is not None
 
     def station(self, topic: str) -> str:
-        """Return the station that a topic names; empty where it names none."""
+        """Return the station in a topic; empty if it has none."""
         match = self._form.fullmatch(topic)
         return match[STATION] if match and STATION in self._form.groupindex else ""
 
     def overlaps(self, other: "Topic") -> bool:
-        """Tell whether some topic has the form of both."""
+        """Return whether some topic matches both patterns."""
         return _overlap(self.filter.split("/"), other.filter.split("/"))
 
 
@@ -68,7 +68,7 @@ def _overlap(levels: Sequence[str], other: Sequence[str]) -> bool:
     if levels[:1] == ["#"] or other[:1] == ["#"]:
         return True
     if not levels or not other:
-        # "a/#" has "a" itself, too.
+        # "a/#" also matches "a" itself.
         return levels[:1] in ([], ["#"]) and other[:1] in ([], ["#"])
     return (levels[0] == other[0] or "+" in (levels[0], other[0])) and _overlap(levels[1:], other[1:])
 
@@ -79,7 +79,7 @@ def read_topic(table: TomlTable) -> Topic:
     Raises
     ------
     InvalidDeployment
-        It is no pattern of topics.
+        It is not a valid topic pattern.
     """
     pattern = table.text("topic")
     levels = pattern.split("/")
@@ -96,7 +96,7 @@ def read_topic(table: TomlTable) -> Topic:
 
 
 def check_no_overlap(topics: Sequence[tuple[str, Topic]], *, file: str) -> None:
-    """Raise `InvalidDeployment` where a message could be of two of the feeds (name, topic)."""
+    """Raise `InvalidDeployment` if a message could match two of the feeds (name, topic)."""
     for index, (name, topic) in enumerate(topics):
         for before, earlier in topics[:index]:
             if topic.overlaps(earlier):
@@ -109,32 +109,32 @@ def check_no_overlap(topics: Sequence[tuple[str, Topic]], *, file: str) -> None:
 
 @dataclass(frozen=True)
 class Broker:
-    """Where messages come from. Its password is in a file or the environment, and nowhere else."""
+    """Source of messages. The password is only in a file or in the environment."""
 
     host: str
     port: int = 1883
     tls: bool = False
     ca_file: Path | None = None
-    """Certificates that the broker's is to be signed by; None: those that the system trusts."""
+    """Certificates that must have signed the broker's; None: those that the system trusts."""
     certificate: Path | None = None
-    """The certificate of this client, where the broker wants one."""
+    """Client certificate, if the broker requires one."""
     key: Path | None = None
-    """Its key."""
+    """Key of the client certificate."""
     user: str = ""
     password_file: Path | None = None
     """File whose first line is the password."""
     client_id: str = ""
-    """Under which the broker keeps messages for us; empty: one is made for the archive and kept with it."""
+    """Client id of the persistent session; empty: generated for the archive and stored with it."""
 
     @property
     def url(self) -> str:
-        """As it was given."""
+        """URL in the form of the settings."""
         scheme = "mqtts" if self.tls else "mqtt"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"
 
     def check_files(self) -> None:
-        """Raise `InvalidDeployment` where a file that it names is missing."""
+        """Raise `InvalidDeployment` if a file that it names is missing."""
         for key in ("ca_file", "certificate", "key", "password_file"):
             path: Path | None = getattr(self, key)
             if path is not None and not path.is_file():
@@ -143,12 +143,12 @@ class Broker:
 
 
 def address(url: str) -> tuple[str, int, bool]:
-    """Return the host, the port, and whether TLS is used, of mqtt://HOST[:PORT] or mqtts://HOST[:PORT].
+    """Parse mqtt://HOST[:PORT] or mqtts://HOST[:PORT] into host, port, and whether TLS is used.
 
     Raises
     ------
     InvalidDeployment
-        It is no such address, or has a password in it.
+        The URL has another form, or contains a password.
     """
     try:
         parts = urlsplit(url)
@@ -169,12 +169,12 @@ def address(url: str) -> tuple[str, int, bool]:
 
 
 def read_broker(table: TomlTable, *, folder: Path | None) -> Broker:
-    """Read the table [mqtt]; paths begin at `folder`, where the deployment file is. Nobody looks yet what is there.
+    """Read the table [mqtt]; paths are relative to `folder` and not checked yet.
 
     Raises
     ------
     InvalidDeployment
-        A key cannot be used.
+        A key is invalid.
     """
     host, port, tls = table.run_check("url", lambda: _address_of(table))
     if table.has("password"):

@@ -1,4 +1,4 @@
-"""Deployments of a stream over time: each reads the records of the spool from its first one on."""
+"""Deployments of a stream over time: each reads the spool from its first record on."""
 
 import tomllib
 from collections.abc import Callable
@@ -13,16 +13,15 @@ from ingest.deployment.deployment_file import Deployment, from_mapping, load_wit
 
 @dataclass(frozen=True)
 class DeploymentVersion:
-    """A deployment, and the first record of the spool that it reads."""
+    """A deployment, and the first spool record that it reads."""
 
     first: int
     text: str
     path: Path
-    """The file that it was read from."""
+    """File that it was read from."""
 
     @property
     def deployment(self) -> Deployment:
-        """The deployment."""
         return _parse_text(self.text, self.path)
 
 
@@ -37,7 +36,7 @@ def read_versions(folder: Path) -> list[DeploymentVersion]:
     Raises
     ------
     hypergrid.core.errors.DamagedArchive
-        One is another than it was, and its spare too.
+        One is damaged, and so is its spare.
     """
     versions = []
     for path in list_written_twice(folder):
@@ -47,14 +46,14 @@ def read_versions(folder: Path) -> list[DeploymentVersion]:
 
 
 def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment], None] = lambda _: None) -> bool:
-    """Let a deployment file read the records from `first` on; return whether it is another than before.
+    """Use a deployment file from record `first` on; return whether it is a new one.
 
-    It is on the disk before this returns; `first` lies beyond all records that a batch was planned with.
+    It is on disk when this returns; `first` must lie beyond all records of planned batches.
 
     Parameters
     ----------
     check
-        Raises where what was read, and would be deployed, cannot be used.
+        Raises if the deployment is not acceptable.
 
     Raises
     ------
@@ -64,6 +63,7 @@ def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment]
     described, text = load_with_text(path)
     check(described)
     before = read_versions(folder)
+    # An unchanged file needs no new version.
     if before and before[-1].text == text:
         return False
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,8 +77,9 @@ def version_at(versions: list[DeploymentVersion], seq: int) -> Deployment:
     Raises
     ------
     NotFound
-        There is none.
+        The stream has no deployment.
     """
+    # The first version also reads the records before it.
     earlier_versions = [version for version in versions if version.first <= seq] or versions[:1]
     if not earlier_versions:
         message = "the stream of this archive has no deployment yet; give --deployment FILE"
@@ -87,6 +88,6 @@ def version_at(versions: list[DeploymentVersion], seq: int) -> Deployment:
 
 
 def split_by_version(versions: list[DeploymentVersion], after: int, upto: int) -> list[tuple[int, int, Deployment]]:
-    """Return the records with after < seq <= upto in spans (after, upto), each with the deployment that reads it."""
+    """Split the records with after < seq <= upto into spans (after, upto), each with its deployment."""
     cuts = sorted({after, upto, *(version.first - 1 for version in versions if after < version.first - 1 < upto)})
     return [(start, stop, version_at(versions, stop)) for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]

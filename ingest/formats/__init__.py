@@ -1,4 +1,4 @@
-"""Parsers of station files: one format a file, found by name in `FORMATS`.
+"""Parsers of station files: one format per file, looked up by name in `FORMATS`.
 
 To add a format, write a module with a `layout` and a `parse` function (see `ingest.formats.base.Format`), add it to
 the table at the module's end, and import it here.

@@ -1,4 +1,4 @@
-"""How stations, times and variables lie in a NetCDF file of time series, and how pieces of them are read."""
+"""Geometry of NetCDF time series: the layout of stations, times and variables, and reading of pieces."""
 
 import re
 from dataclasses import dataclass
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 GeometryKind = Literal["orthogonal", "incomplete", "contiguous", "indexed", "single"]
 NO_TIME: Final = np.iinfo(np.int64).min
-"""A time that is filled: no row."""
+"""Fill value of a time: there is no row."""
+# Smaller differences are noise of the station's receiver.
 MOVED_DEGREES: Final = 1e-3
-"""A station has moved when it is so far from where it was; less is the noise of its receiver."""
+"""Minimum distance between two positions of a moving station [degree]."""
 MOVED_M: Final = 10.0
 MOVES_MOST: Final = 1000
-"""Positions of one station that are kept."""
+"""Maximum number of positions that are kept per station."""
 
 _SINCE: Final = re.compile(r"^\s*(\w+)\s+since\s+(.+?)\s*$")
 _SECONDS: Final = {
@@ -42,35 +43,35 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Geometry:
-    """Which geometry a file has, and the names of its parts."""
+    """Kind of geometry of a file, and the names of its parts."""
 
     kind: GeometryKind
     time: str
-    """Variable of time."""
+    """Time variable."""
     station: str
-    """Variable of the stations' names; empty where there is none."""
+    """Variable with station names; empty if there is none."""
     instance: str
-    """Dimension of the stations; empty where there is none."""
+    """Station dimension; empty if there is none."""
     sample: str
-    """Dimension along which pieces are cut: time, or observations."""
+    """Dimension along which pieces are split: time, or observations."""
     size: int
-    """Its length."""
+    """Length of that dimension."""
     link: str = ""
-    """Ragged: the variable of counts, or of indices."""
+    """Ragged: variable with counts, or indices."""
 
     @property
     def is_ragged(self) -> bool:
-        """Whether the observations of all stations lie along one dimension."""
+        """Whether the observations of all stations are along one dimension."""
         return self.kind in ("contiguous", "indexed", "single")
 
 
 def find_geometry(dataset: "xr.Dataset") -> Geometry:
-    """Return the geometry of a file.
+    """Determine the geometry of a file.
 
     Raises
     ------
     Unreadable
-        It is of another feature type, or of no geometry that is known.
+        The file has another feature type, or an unknown geometry.
     """
     feature = str(dataset.attrs.get("featureType", "timeSeries"))
     if feature.lower() != "timeseries":
@@ -86,7 +87,7 @@ def find_geometry(dataset: "xr.Dataset") -> Geometry:
     station = station or next((n for n in ("station", "station_id", "station_name") if n in dataset.variables), "")
     instance = str(next(iter(dataset[station].dims), "")) if station else ""
     if station and dataset[station].dtype.kind == "S" and dataset[station].ndim == 1 and dataset[station].size > 1:
-        # One name, written as characters.
+        # A single name, stored as characters.
         instance = "" if dataset[station].dtype.itemsize == 1 else instance
     dims = tuple(map(str, dataset[time].dims))
     counts = _first(dataset, lambda a: "sample_dimension" in a)
@@ -133,7 +134,7 @@ def data_variables(dataset: "xr.Dataset", shape: Geometry) -> tuple[str, ...]:
 
 
 def _positions(dataset: "xr.Dataset") -> dict[str, str]:
-    """Return the variables of longitude, latitude and elevation."""
+    """Return the variables with longitude, latitude and elevation."""
     coordinates: dict[str, str] = {}
     for name in dataset.variables:
         attributes = dataset[name].attrs
@@ -143,15 +144,16 @@ def _positions(dataset: "xr.Dataset") -> dict[str, str]:
         elif standard == "latitude" or (not standard and re.fullmatch(r"degrees?_?(north|N)", units)):
             coordinates.setdefault("lat", str(name))
         elif standard in _ELEVATIONS:
+            # A standard name for elevations takes precedence over a height.
             coordinates["elevation"] = str(name)
         elif standard == "height" and _STATION_HEIGHT.search(str(attributes.get("long_name", ""))):
-            # A height above the surface, CF says; but "Station height" is where the station stands.
+            # CF defines a height above the surface; but a "Station height" is the station's elevation.
             coordinates.setdefault("elevation", str(name))
     return coordinates
 
 
 def height_of(dataset: "xr.Dataset", name: str, *, otherwise: float | None) -> float | None:
-    """Return the height of a variable's sensor [m] by the scalar coordinate that it names, a depth as negative."""
+    """Return the height of a variable's sensor [m] from its scalar coordinate; depths are negative."""
     for word in str(dataset[name].attrs.get("coordinates", "")).split():
         if word not in dataset.variables or dataset[word].size != 1:
             continue
@@ -163,12 +165,12 @@ def height_of(dataset: "xr.Dataset", name: str, *, otherwise: float | None) -> f
 
 
 def names(dataset: "xr.Dataset", shape: Geometry, otherwise: str) -> tuple[str, ...]:
-    """Return the names of the stations; `otherwise` of one that the file does not name.
+    """Return the names of the stations; `otherwise` if the file does not name them.
 
     Raises
     ------
     Unreadable
-        A name is empty or comes twice.
+        A name is empty or repeated.
     """
     if not shape.station:
         count = dataset.sizes.get(shape.instance, 1) if shape.instance else 1
@@ -184,7 +186,7 @@ def names(dataset: "xr.Dataset", shape: Geometry, otherwise: str) -> tuple[str, 
 def _texts(variable: "xr.DataArray", count: int) -> list[str]:
     values = variable.values
     if values.dtype.kind == "S" and values.dtype.itemsize == 1 and values.size > count:
-        # Characters along the last dimension, or the last two.
+        # Characters are along the last dimension, or the last two.
         values = values.reshape(count, -1)
         return [b"".join(row.tolist()).decode("utf-8", errors="replace").strip("\0 ") for row in values]
     flat = np.asarray(values).ravel().tolist()
@@ -192,7 +194,7 @@ def _texts(variable: "xr.DataArray", count: int) -> list[str]:
 
 
 def stations(dataset: "xr.Dataset", shape: Geometry, station_names: tuple[str, ...]) -> tuple[Station, ...]:
-    """Return the stations with their positions; one that moves has a position from each instant that it moved."""
+    """Return the stations with their positions; moving ones get one for each move."""
     where = _positions(dataset)
     if not {"lon", "lat"} <= set(where):
         return tuple(station_at(name, float("nan"), float("nan")) for name in station_names)
@@ -232,7 +234,7 @@ def _moving_stations(
         code, time_ns = codes(dataset, shape, start, stop), times(dataset, shape, start, stop)
         columns = [numbers(dataset, shape, name, start, stop) for name in parts]
         lon, lat, up = (*columns, np.full(len(code), np.nan))[:3]
-        # A position off the globe is none, as `station_at` takes it; written so that NaN is none as well.
+        # Positions off the globe are invalid, as in `station_at`; the comparisons also reject NaN.
         known = (lon >= -180.0) & (lon <= 360.0) & (np.abs(lat) <= 90.0) & (code >= 0)
         order = np.flatnonzero(known)[np.argsort(code[known], kind="stable")]
         edges = np.searchsorted(code[order], np.arange(len(station_names) + 1))
@@ -252,7 +254,7 @@ def _moving_stations(
 def _position_changes(
     lon: NDArray[np.float64], lat: NDArray[np.float64], up: NDArray[np.float64], history: list[Position]
 ) -> list[int]:
-    """Return the rows at which a station stands elsewhere than at the last change."""
+    """Return the rows at which a station has moved since the last change."""
     starts: list[int] = []
     last = (history[-1].lon, history[-1].lat, history[-1].elevation_m) if history else None
     start = 0
@@ -270,7 +272,7 @@ def _position_changes(
 
 
 def _origin(dataset: "xr.Dataset", name: str) -> tuple[float, int]:
-    """Return the unit of a variable of time [s] and where it counts from [ns since 1970 UTC]."""
+    """Return the unit of a time variable [s] and its origin [ns since 1970 UTC]."""
     attributes = dataset[name].attrs
     text, calendar = str(attributes.get("units", "")), str(attributes.get("calendar", "standard")).lower()
     match = _SINCE.match(text)
@@ -289,22 +291,24 @@ def _origin(dataset: "xr.Dataset", name: str) -> tuple[float, int]:
 def times(
     dataset: "xr.Dataset", shape: Geometry, start: int, stop: int, *, bounds: str = "", edge: int = 0
 ) -> NDArray[np.int64]:
-    """Return the instants of a piece's rows [ns], `NO_TIME` where they are filled; of `bounds`, one edge of them."""
+    """Return the instants of a piece's rows [ns], or one edge of `bounds`; `NO_TIME` for fill values."""
     unit_s, origin_ns = _origin(dataset, shape.time)
     variable = dataset[bounds or shape.time]
     if bounds:
         variable = variable.isel({variable.dims[-1]: edge})
-    # Once: a piece that is not loaded is read and unpacked at every look.
+    # Loaded once, because an unloaded piece is read and decompressed at every access.
     raw = variable.isel({shape.sample: slice(start, stop)}).load()
     if shape.kind == "incomplete":
         raw = raw.transpose(shape.sample, shape.instance)
     filled = _fill_values(raw)
     values = raw.values
     if values.dtype.kind in "iu" and unit_s >= 1 and not _packing(raw):
+        # Integers are converted exactly, without float64.
         whole = values.astype(np.int64) * round(unit_s * SECOND_NS) + origin_ns
     else:
+        # Clipped below, so that the conversion to int64 cannot overflow.
         number = np.where(filled, 0.0, _scale_number(raw, values.astype(np.float64)))
-        # Days as float64 are exact to some 0.1 microseconds; rounding restores what was meant.
+        # Days in float64 are exact to about 0.1 microseconds; rounding restores the intended time.
         whole = np.rint(np.clip(number * unit_s, -9e9, 9e9) * 1e6).astype(np.int64) * 1000 + origin_ns
     whole = np.where(filled, NO_TIME, whole).ravel()
     repeats = dataset.sizes[shape.instance] if shape.kind == "orthogonal" else 1
@@ -312,7 +316,7 @@ def times(
 
 
 def codes(dataset: "xr.Dataset", shape: Geometry, start: int, stop: int) -> NDArray[np.int64]:
-    """Return the station of each row of a piece; -1 where there is no such station."""
+    """Return the station index of each row of a piece; -1 if invalid."""
     if shape.kind == "single":
         return np.zeros(stop - start, np.int64)
     count = dataset.sizes[shape.instance]
@@ -328,14 +332,14 @@ def codes(dataset: "xr.Dataset", shape: Geometry, start: int, stop: int) -> NDAr
 
 
 def numbers(dataset: "xr.Dataset", shape: Geometry, name: str, start: int, stop: int) -> NDArray[np.float64]:
-    """Return a variable of a piece's rows, NaN where it is filled."""
+    """Return a variable of a piece's rows, NaN for fill values."""
     raw = dataset[name].isel({shape.sample: slice(start, stop)}).load()
     if not shape.is_ragged:
         raw = raw.transpose(shape.sample, shape.instance)
     return _unpack_values(raw, ...).ravel()
 
 
-def _unpack_values(variable: "xr.DataArray", rows) -> NDArray[np.float64]:  # noqa: ANN001 - an index of numpy's
+def _unpack_values(variable: "xr.DataArray", rows) -> NDArray[np.float64]:  # noqa: ANN001 - a numpy index
     values = variable.values[rows]
     number = _scale_number(variable, values.astype(np.float64))
     return np.where(_fill_values(variable), np.nan, number)
@@ -357,9 +361,10 @@ def _packing(variable: "xr.DataArray") -> tuple[float, float] | None:
 
 
 def _fill_values(variable: "xr.DataArray") -> NDArray[np.bool_]:
-    """Return where a variable is filled or missing, told of its packed numbers."""
+    """Return the mask of fill and missing values."""
     values = variable.values
     mask = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+    # Both attributes are in the packed type, so they are compared before unpacking.
     for key in ("_FillValue", "missing_value"):
         for marker in np.ravel(variable.attrs.get(key, [])):
             mask |= values == np.asarray(marker).astype(values.dtype)

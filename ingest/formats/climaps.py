@@ -1,8 +1,8 @@
-"""Exports of SensorScope's Climaps: a header "Epoch,<sensor> / <quantity>,…", one row a time, one file a station.
+"""Exports of SensorScope's Climaps: one row per time, one file per station.
 
-Columns differ from station to station; a repeated name carries " [2]", which is the replicate. The sensor fixes the
-unit. A table of the stations (`…stn.info`: id, name, easting, northing, latitude, longitude, altitude) lies beside them
-and gives the positions.
+The header is "Epoch,<sensor> / <quantity>,…". Columns differ between stations; a repeated name ends with "[2]", which
+is the replicate. The sensor defines the unit. A station table next to the files (`…stn.info`: id, name, easting,
+northing, latitude, longitude, altitude) has the positions.
 """
 
 import csv
@@ -48,7 +48,7 @@ _NO_POSITION: Final = -999.0
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Tell a file of this format by its header."""
+    """Recognise the format by its header."""
     first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
     return "its header is 'Epoch' and columns named 'sensor / quantity'" if re.match(rb"Epoch,.* / ", first) else None
 
@@ -59,7 +59,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     Raises
     ------
     Unreadable
-        There is none, or it names a column twice.
+        The header is missing, or repeats a column name.
     """
     first, newline, _ = head.partition(b"\n")
     header = tuple(name.strip() for name in next(csv.reader([first.decode("utf-8-sig", errors="replace")]), []))
@@ -71,9 +71,11 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     ignored = tuple(name for name in present if name not in wanted)
     stem = file.rsplit(".", 1)[0]
     match = _STATION.match(stem)
+    # Missing values are written as nan.
     named = replace(options, nodata=(*options.nodata, "nan"), time_column=_TIME, text=TextForm(","))
     start = len(first) + len(newline)
     plain = Layout(header, wanted, ignored, named, match[1] if match else stem, start, 1)
+    # The first rows show the interval.
     times = parse(head[start : head.rfind(b"\n") + 1], plain, last=False).time_ns
     return replace(
         plain,
@@ -92,7 +94,7 @@ def _column_metadata(name: str, interval_s: float) -> ColumnMetadata:
 
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
-    """Parse a chunk; see `ingest.formats.base.Format`."""
+    """Parse a chunk of whole lines, as defined by `ingest.formats.base.Format`."""
     lines = read_lines(data, delimiter=",", fields=len(layout.header), quotes=False, last=last)
     types = {_TIME: pa.int64()} | dict.fromkeys(layout.columns, pa.float64())
     table = csv_fields.read_columns(lines, layout, types, quotes=False)
@@ -105,17 +107,18 @@ FORMATS.add("climaps", Format("climaps", None, layout, parse, sniff))
 
 
 def sniff_stations(head: bytes, file: str) -> str | None:
-    """Tell a table of stations by its name."""
+    """Recognise a station table by its file name."""
     return "a table of SensorScope's stations, by its name" if file.lower().endswith("stn.info") else None
 
 
 def layout_stations(path: Path, options: ReadOptions) -> Layout:
-    """Read where the stations are; the file has no readings."""
+    """Read the positions of the stations; the file has no readings."""
     stations = []
     for line in _station_lines(path):
         match = _LISTED.match(line)
         numbers = None if match is None else _numbers(match.groups()[4:])
         if match is not None and numbers is not None:
+            # Unknown coordinates are listed as -999.
             lat, lon, up = (float("nan") if number == _NO_POSITION else number for number in numbers)
             stations.append(station_at(match[1], lon, lat, up, name=match[2]))
     return Layout((), (), (), options, path.stem, 0, 0, FileMetadata(stations=tuple(stations), zone="UTC"))
@@ -133,7 +136,7 @@ def _numbers(texts: tuple[str, ...]) -> tuple[float, ...] | None:
 
 
 def parse_stations(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
-    """Return no rows, and the lines that are no stations."""
+    """Return no rows; reject lines that are not stations."""
     lines = _station_lines(path)
     bad = tuple(
         BadRow(number, "", show(line.encode()), "no station: id, name, x, y, latitude, longitude, altitude are needed")

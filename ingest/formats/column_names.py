@@ -1,4 +1,4 @@
-"""What names of columns say about time, station and the like, in the conventions that are about."""
+"""Meaning of column names (time, station and the like) in common conventions."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -50,12 +50,12 @@ _STATISTICS: Final = frozenset("avg ave mean max min tot total sum smp sample st
 
 
 def normalise_name(name: str) -> str:
-    """Return a name as the tables of this module have it: without brackets, small, letters and digits alone."""
+    """Normalise a name for lookups: without brackets, in lower case, only letters and digits."""
     return _OTHER.sub("", _BRACKETS.sub("", name).lower())
 
 
 def time_columns_among(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that by their names are the time stamp: its parts, a date and a clock, or one; else none."""
+    """Return the columns of the time stamp: its parts, date and clock, or one; none if unknown."""
     by_normal_name: dict[str, str] = {}
     for name in names:
         by_normal_name.setdefault(normalise_name(name), name)
@@ -80,6 +80,7 @@ def time_columns_among(names: Sequence[str]) -> tuple[str, ...]:
     )
     if date and clock_name:
         return (date, clock_name)
+    # A column named "time" is preferred to other names.
     exact = next((name for name in names if name.lower() == "time"), "")
     found_name = exact or next((name for name in names if normalise_name(name) in TIME), "")
     return (found_name,) if found_name else ()
@@ -93,9 +94,9 @@ def _parts(by_normal_name: Mapping[str, str]) -> dict[str, str]:
 
 
 def pattern_of(columns: Sequence[str], first: Sequence[str]) -> str | None:
-    """Return the form of a stamp whose parts are columns of their own, None where they are not.
+    """Return the pattern of a stamp whose parts are separate columns, None if they are not.
 
-    `first` has texts of the year, which tell whether it has two digits.
+    `first` has texts of the year, which show whether it has two digits.
     """
     parts = {name: part for part, name in _parts({normalise_name(name): name for name in columns}).items() if name}
     directives = [parts.get(name, "") for name in columns]
@@ -106,7 +107,7 @@ def pattern_of(columns: Sequence[str], first: Sequence[str]) -> str | None:
 
 
 def is_unit_cell(cell: str) -> bool:
-    """Return whether the cell of a line under the names has a unit, a statistic or nothing in it, and no value."""
+    """Return whether a cell below the names is a unit, a statistic or empty."""
     text = cell.strip().strip("[]()").strip()
     if not text or text.lower() in _STATISTICS or text in ("-", "--", "UTC", "n/a", "yyyy-mm-dd HH:MM"):
         return True

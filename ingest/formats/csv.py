@@ -1,7 +1,7 @@
-"""Tables of delimited text: wide, one row a station and time and one column a variable, or long, one row a value.
+"""Delimited text: wide tables (one row per station and time, one column per variable) or long ones.
 
-What the deployment does not say of their form is told by their beginning (`ingest.formats.csv_sniffer`). A file without
-a station column holds one station, named as the file is.
+A long table has one value per row. What the deployment does not declare is inferred from the file's beginning
+(`ingest.formats.csv_sniffer`). A file without a station column holds one station, named like the file.
 """
 
 import re
@@ -25,7 +25,7 @@ from ingest.formats.strptime import EPOCHS, ISO
 from ingest.formats.timestamps import SHARE, AmbiguousDates, fits
 
 QARTOD: Final = (("1", 1), ("2", 2), ("3", 3), ("4", 4), ("9", 9))
-"""What a column of flags holds where the deployment does not say: the flags themselves."""
+"""Default meaning of a flag column: QARTOD flags."""
 UNKNOWN_FLAG: Final = "unknown flag"
 WRONG_UNIT: Final = "wrong unit"
 
@@ -36,7 +36,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     Raises
     ------
     Unreadable
-        There is no header with a time column, it names a column twice, or its dates are ambiguous.
+        A header with a time column is missing, it repeats a name, or its dates are ambiguous.
     """
     dialect = read_head(head, options)
     form = dialect.form
@@ -51,7 +51,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
             raise Unreadable(message)
     present = [name for name in dialect.header if name not in special]
     if form.long:
-        # What rows name, as far as the deployment says it beforehand; the column of values is nobody's variable.
+        # Known only as far as the deployment lists the names in rows; the value column is not a variable.
         wanted: tuple[str, ...] = options.columns or ()
     elif options.columns is None:
         texts = _columns_of_text(dialect, options)
@@ -60,7 +60,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
         wanted = tuple(name for name in present if name in options.columns)
     ignored = tuple(name for name in present if name not in wanted)
     if form.unit_column in dialect.header and options.columns is None:
-        # Nobody says in which unit values are wanted: in the one that a variable has first.
+        # Without declared columns, values are converted to the unit that a variable has first.
         units = tuple((name, column.unit or "") for name, column in _file_metadata(dialect, wanted).columns.items())
         form = replace(form, targets=units)
     resolved = replace(options, station_column=dialect.station_column, time_column=form.time_columns[0], text=form)
@@ -73,7 +73,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
 
 
 def _file_metadata(head: Dialect, wanted: tuple[str, ...]) -> FileMetadata:
-    """Return the units that a line of the header or, of a long table, a column has."""
+    """Return the units in a header line or, for a long table, in a column."""
     form = head.form
     units = {name: unit for name, unit in head.units.items() if name in wanted}
     if form.unit_column in head.header:
@@ -102,7 +102,7 @@ def _station_of(file: str, pattern: str) -> str:
 
 
 def _columns_of_text(head: Dialect, options: ReadOptions) -> set[str]:
-    """Return the columns that hold no number and some text in the first rows: remarks, not readings."""
+    """Return the columns whose first rows have text and no number: remarks, not readings."""
     text_columns = set()
     for name in head.header:
         cells = [cell for cell in head.cells(name) if cell and cell not in options.nodata]
@@ -120,7 +120,7 @@ def _is_number(text: str, decimal: str) -> bool:
 
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
-    """Parse a chunk; see `ingest.formats.base.Format`."""
+    """Parse a chunk of whole lines, as defined by `ingest.formats.base.Format`."""
     options, form = layout.options, layout.options.text
     if form.encoding not in (None, UTF8):
         data = to_utf8(data, form.encoding or UTF8)
@@ -149,6 +149,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     name_code = code
     if form.long:
         names, name_code = csv_fields.labels(table, form.variable_column, lines, what="variable")
+    # Repeated local times are resolved per sensor: by station and, in long tables, by variable.
     group = code.astype(np.int64) * max(1, len(names)) + (name_code if form.long else 0)
     time_ns = timestamps.from_text(
         _stamps(table, form.time_columns), timestamps.timestamp_format_of(options), lines, group=group
@@ -174,14 +175,14 @@ def _stamps(table: pa.Table, columns: tuple[str, ...]) -> pa.Array:
 
 
 def _flags(table: pa.Table, layout: Layout, lines: Lines) -> NDArray[np.uint8] | None:
-    """Return the flags that rows came with, shape (n,); refuse rows whose flag nobody knows."""
+    """Return the rows' flags from the source, shape (n,); refuse rows with an unknown flag."""
     form = layout.options.text
     if form.flag_column not in layout.header:
         return None
     known = dict(form.flags or QARTOD)
     texts, code = csv_fields.labels(table, form.flag_column, lines, what=None)
     numbers = np.array([known.get(text, 0) for text in texts] or [0], np.uint8)
-    # No flag at all: nobody has evaluated the value.
+    # An empty flag means that the value was not evaluated.
     numbers[[index for index, text in enumerate(texts) if not text and text not in known]] = 2
     flags = numbers[code]
     lines.refuse(
@@ -198,7 +199,7 @@ def _convert_to_wanted_units(
     name_code: NDArray[np.int32],
     lines: Lines,
 ) -> NDArray[np.float64]:
-    """Return values in the units that the deployment wants, where each row says its unit."""
+    """Convert values to the units of the deployment, if each row has its unit."""
     form = layout.options.text
     if form.unit_column not in layout.header or not form.targets:
         return value
@@ -218,7 +219,7 @@ def _convert_to_wanted_units(
 
 
 def _drop_unmapped(layout: Layout, parsed: Parsed, names: tuple[str, ...], name_code: NDArray[np.int32]) -> Parsed:
-    """Return the rows of variables that something maps, and which these are."""
+    """Keep the rows of mapped variables, and record the others as unmapped."""
     columns = layout.options.columns
     unmapped = () if columns is None else tuple(sorted({names[i] for i in np.unique(name_code)} - set(columns)))
     if unmapped:
@@ -233,10 +234,11 @@ def _drop_unmapped(layout: Layout, parsed: Parsed, names: tuple[str, ...], name_
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Tell a file by a header with a time column above rows of as many cells, most of them with a time stamp."""
+    """Recognise a header with a time column, above rows of the same length with time stamps."""
     try:
         dialect = read_head(head, ReadOptions())
     except AmbiguousDates as error:
+        # Still this format: `layout` raises the error.
         return f"a table with {error}"
     except Unreadable:
         return None
@@ -244,6 +246,7 @@ def sniff(head: bytes, file: str) -> str | None:
     if len(dialect.header) < 2 or not fits(stamps, dialect.form.time_format or ISO):
         return None
     below = [line for line in head[dialect.data_start :].splitlines()[:100] if line.strip()]
+    # Minus one, because the last line may be truncated.
     if len(dialect.rows[:100]) < SHARE * (len(below) - 1):
         return None
     time = " and ".join(repr(name) for name in dialect.form.time_columns)

@@ -1,7 +1,7 @@
-"""The fields of lines that have the right form: numbers by pyarrow, and why not where it cannot.
+"""Parsing of the fields of well-formed lines with pyarrow, and reasons for those that fail.
 
-pyarrow converts a whole chunk or nothing. So a chunk is first read as numbers (the fast path, some 70 MB/s on one
-core); where that fails it is read as text, what is no number is found by a pattern, and the rest is converted (the
+pyarrow converts a whole chunk or nothing. A chunk is therefore first read as numbers (the fast path, about 70 MB/s on
+one core); if that fails, it is read as text, invalid numbers are found by a pattern, and the rest is converted (the
 careful path, still by column and never by line).
 """
 
@@ -28,15 +28,16 @@ LABEL: Final = pa.dictionary(pa.int32(), pa.string())
 
 
 def read_columns(lines: Lines, layout: Layout, types: Mapping[str, pa.DataType], *, quotes: bool) -> pa.Table:
-    """Return the columns of `types`, with these types or, where any field does not convert, all as text.
+    """Return the columns of `types`; all as text if any field does not convert.
 
     Raises
     ------
     RuntimeError
-        pyarrow saw other rows than `read_lines` did: a defect of this program, never of a file.
+        pyarrow saw other rows than `read_lines` did: an internal error, independent of the file.
     """
     try:
         table = _read(lines, layout, types, quotes=quotes)
+        # An empty integer cell becomes null instead of failing.
         converted = not any(pa.types.is_integer(kind) and table[name].null_count for name, kind in types.items())
     except pa.ArrowInvalid:
         converted = False
@@ -68,14 +69,14 @@ def _read(lines: Lines, layout: Layout, types: Mapping[str, pa.DataType], *, quo
 
 
 def separator(form: TextForm) -> str:
-    """Return what parts two cells; blanks, of which there may be many, are made one before."""
+    """Return the delimiter for pyarrow; runs of blanks must already be reduced to one."""
     return " " if form.delimiter == BLANKS else form.delimiter or ","
 
 
 def numbers(
     table: pa.Table, column: str, lines: Lines, nodata: tuple[str, ...], *, decimal: str = "."
 ) -> NDArray[np.float64]:
-    """Return a column as numbers, shape (n,), NaN where nothing was measured; refuse lines with no finite number."""
+    """Return a column as numbers, shape (n,), NaN for missing values; refuse lines without a finite number."""
     array = _join_chunks(table[column])
     if pa.types.is_string(array.type):
         array = _parse_carefully(array, column, lines, nodata, decimal)
@@ -83,7 +84,7 @@ def numbers(
     if np.isinf(values).any():
         lines.refuse(np.isinf(values), column, f"{BAD_NUMBER}: infinite")
     for number in _numeric_nodata(nodata, decimal):
-        # A station may write -999 as -999.000.
+        # A station may write -999 as -999.000, so nodata is compared by value, too.
         if (values == number).any():
             values = np.where(values == number, np.nan, values)
     beyond = np.isfinite(values) & (np.abs(values) > LARGEST)
@@ -105,7 +106,7 @@ def _parse_carefully(text: pa.Array, column: str, lines: Lines, nodata: tuple[st
 
 
 def integers(table: pa.Table, column: str, lines: Lines) -> NDArray[np.int64]:
-    """Return a column as integers, shape (n,); refuse lines where it is none."""
+    """Return a column as integers, shape (n,); refuse lines without one."""
     array = _join_chunks(table[column])
     if pa.types.is_string(array.type):
         text = pc.utf8_trim_whitespace(array)
@@ -121,9 +122,9 @@ def integers(table: pa.Table, column: str, lines: Lines) -> NDArray[np.int64]:
 def labels(
     table: pa.Table, column: str, lines: Lines, *, what: str | None = "station"
 ) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Return the distinct names of a column and which one each row has; refuse lines where it is empty.
+    """Return the distinct names in a column and each row's index; refuse empty ones.
 
-    `what` is in the column; None: it may be empty.
+    `what` describes the content for the reason; None: the column may be empty.
     """
     array = _join_chunks(table[column])
     if not pa.types.is_dictionary(array.type):
@@ -143,7 +144,6 @@ def _join_chunks(column: pa.ChunkedArray) -> pa.Array:
 
 
 def text_of(table: pa.Table, column: str) -> pa.Array:
-    """Return a column that was read as text."""
     return _join_chunks(table[column])
 
 
@@ -156,7 +156,7 @@ def gather(
     *,
     flags: NDArray[np.uint8] | None = None,
 ) -> Parsed:
-    """Return the rows that nobody refused, and the stations that these have, each named once."""
+    """Return the rows that were not refused, with the distinct stations that they have."""
     kept, number = lines.is_sound, lines.number
     if not kept.all():
         number = number[kept]
@@ -168,7 +168,7 @@ def gather(
 
 
 def compact_codes(names: tuple[str, ...], code: NDArray[np.int32]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Return those of the names that a code has, each named once, and the code among them."""
+    """Return the distinct names that are used, and the code as an index into them."""
     present = np.unique(code)
     new_codes = {name: number for number, name in enumerate(dict.fromkeys(names[index] for index in present.tolist()))}
     recoding = np.array([new_codes.get(name, 0) for name in names] or [0], np.int32)

@@ -1,4 +1,4 @@
-"""The lines of a chunk of text: which have the right form, without looking at what is in their fields."""
+"""Splitting of a chunk into well-formed lines, without parsing their fields."""
 
 import csv
 import re
@@ -24,25 +24,25 @@ _EDGES: Final = re.compile(rb"(?m)^ | (?=\r?$)")
 
 @dataclass(eq=False)
 class Lines:
-    """The lines of a chunk that have the right form, n of them, and those that were refused so far.
+    """Well-formed lines of a chunk, n of them, and those refused so far.
 
-    A parser refuses further lines with `refuse` as it looks at fields; the first reason found for a line is kept.
+    A parser refuses further lines with `refuse` when it checks fields; the first reason for a line is kept.
     """
 
     source: bytes
-    """The chunk, lines ended by newlines alone."""
+    """The chunk, with lines ended by newlines only."""
     data: bytes
-    """The n lines that are left, each ended by a newline."""
+    """The n remaining lines, each ended by a newline."""
     starts: NDArray[np.int64]
-    """Where they begin in `source`, shape (n,)."""
+    """Their start offsets in `source`, shape (n,)."""
     stops: NDArray[np.int64]
-    """Where they end, the newline excluded, shape (n,)."""
+    """Their end offsets, without the newline, shape (n,)."""
     number: NDArray[np.int64]
     """Line number from 1, shape (n,)."""
     count: int
-    """Lines of the chunk."""
+    """Number of lines of the chunk."""
     is_sound: NDArray[np.bool_]
-    """Lines that nobody refused, shape (n,)."""
+    """Lines that were not refused, shape (n,)."""
     bad: list[BadRow] = field(default_factory=list)
 
     def refuse(self, mask: NDArray[np.bool_], column: str, reason: str | Callable[[int], str]) -> None:
@@ -54,19 +54,19 @@ class Lines:
         self.is_sound &= ~mask
 
     def refused(self) -> tuple[BadRow, ...]:
-        """Return the refused lines in their order."""
+        """Return the refused lines in order."""
         return tuple(sorted(self.bad, key=lambda row: row.line))
 
 
 def single_blanks(data: bytes) -> bytes:
-    """Return text with one blank in place of many and of tabs, and none at the edges of lines."""
-    # A search for each is five times faster than a pattern of all.
+    """Replace runs of blanks and tabs by one blank, and remove them at line edges."""
+    # Searching for each of these marks is five times faster than one pattern for all.
     uneven = data.startswith(b" ") or data.endswith(b" ") or any(mark in data for mark in _UNEVEN)
     return _EDGES.sub(b"", _BLANKS.sub(b" ", data)) if uneven else data
 
 
 def show(text: bytes) -> str:
-    """Return the beginning of a line as text that can be printed, whatever its bytes are."""
+    """Return the beginning of a line as printable text, for any bytes."""
     decoded = text[: 4 * TEXT_MOST].decode("utf-8", errors="backslashreplace").replace("\0", "\\x00")
     return decoded[:TEXT_MOST]
 
@@ -81,23 +81,24 @@ def read_lines(
     comment: bytes = b"",
     repeated: bytes = b"",
 ) -> Lines:
-    """Return the lines of a chunk that have `fields` fields; blank lines are neither rows nor bad.
+    """Return the lines of a chunk that have `fields` fields; blank lines are skipped.
 
     Parameters
     ----------
     source
         Whole lines; only the last one of the file may lack its newline.
     delimiter, quotes
-        What parts two fields, and whether double quotes may enclose one.
+        Field delimiter, and whether double quotes may enclose a field.
     last
-        The chunk ends where its file ends: a last line without newline that is too short was cut off.
+        The chunk ends at the end of its file: a last line that is too short and has no newline was cut off.
     comment, repeated
-        How lines begin, and a whole line, that are passed over as blank ones are; empty: none.
+        Prefix of comment lines, and a whole line, which are skipped like blank ones; empty: none.
     """
     if b"\r" in source:
         source = source.replace(b"\r\n", b"\n")
         if b"\r" in source:
             source = _part_at_returns(source, delimiter.encode(), fields)
+    # Counting delimiter bytes finds malformed lines with exact line numbers, before pyarrow converts the others.
     octets = np.frombuffer(source, np.uint8)
     stops = np.flatnonzero(octets == _NEWLINE)
     open_end = len(source) > 0 and octets[-1] != _NEWLINE
@@ -110,7 +111,7 @@ def read_lines(
 
     blank = stops == starts
     if delimiter != "\t" and (field_counts == 1).any():
-        # Seldom more than a few lines: those of one field, which may be blanks alone.
+        # Rarely more than a few lines: those with one field, which may consist of blanks.
         for row in np.flatnonzero((field_counts == 1) & ~blank).tolist():
             blank[row] = not source[starts[row] : stops[row]].strip()
     for text, whole in ((comment, False), (repeated, True)):
@@ -129,7 +130,7 @@ def read_lines(
 
 
 def _part_at_returns(source: bytes, delimiter: bytes, fields: int) -> bytes:
-    """Let carriage returns end lines where all that they part are whole rows; elsewhere they are damage, and stay."""
+    """Turn carriage returns that separate whole rows into line ends; others are damage, and are kept."""
     lines = source.split(b"\n")
     for index, line in enumerate(lines):
         if b"\r" in line and all(part.count(delimiter) == fields - 1 for part in line.rstrip(b"\r").split(b"\r")):
@@ -138,7 +139,7 @@ def _part_at_returns(source: bytes, delimiter: bytes, fields: int) -> bytes:
 
 
 def _lines_beginning_with(lines: Lines, octets: NDArray[np.uint8], text: bytes, *, whole: bool) -> NDArray[np.bool_]:
-    """Return which lines begin with a text, or are equal to it."""
+    """Return which lines begin with a text or, if `whole`, are equal to it."""
     length = lines.stops - lines.starts
     mask = length == len(text) if whole else length >= len(text)
     rows = np.flatnonzero(mask)
@@ -150,7 +151,7 @@ def _lines_beginning_with(lines: Lines, octets: NDArray[np.uint8], text: bytes, 
 
 
 def _refuse_bytes(lines: Lines, octets: NDArray[np.uint8]) -> None:
-    """Refuse lines with bytes that no text has."""
+    """Refuse lines with bytes that are invalid in text."""
     source, size = lines.source, len(lines.starts)
 
     def having(byte: int) -> NDArray[np.bool_]:
@@ -164,6 +165,7 @@ def _refuse_bytes(lines: Lines, octets: NDArray[np.uint8]) -> None:
         lines.refuse(having(ord("\r")), "", f"{BINARY}: a carriage return inside a line")
     if not source.isascii():
         foreign = np.zeros(size, bool)
+        # Only lines with non-ASCII bytes are decoded.
         suspects = np.unique(np.searchsorted(lines.stops, np.flatnonzero(octets >= 0x80)))
         for row in suspects.tolist():
             try:
@@ -174,7 +176,8 @@ def _refuse_bytes(lines: Lines, octets: NDArray[np.uint8]) -> None:
 
 
 def _count_quoted(lines: Lines, delimiter: str, field_counts: NDArray[np.int64]) -> None:
-    """Count the fields anew where quotes may hide a delimiter; refuse lines whose last quote stays open."""
+    """Recount the fields of lines with quotes; refuse lines with an open quote."""
+    # Quotes may hide a delimiter; only lines with quotes go through the slow csv reader.
     quotes = np.flatnonzero(np.frombuffer(lines.source, np.uint8) == ord('"'))
     rows, number = np.unique(np.searchsorted(lines.stops, quotes), return_counts=True)
     odd = np.zeros(len(field_counts), bool)

@@ -1,4 +1,4 @@
-"""The form of a table of text, told by its beginning: what parts cells, where the header is, which columns are what."""
+"""Inference of a text table's form from its beginning: delimiter, header and roles of columns."""
 
 import csv
 import re
@@ -21,44 +21,44 @@ from ingest.formats.encoding import BYTE_ORDER_MARK, UTF8, encoding_of, to_utf8
 from ingest.formats.timestamps import SHARE, recognise_form
 
 DELIMITERS: Final = (",", ";", "\t", "|", BLANKS)
-"""What is tried, in this order."""
+"""Candidate delimiters, in this order."""
 LINES_LOOKED_AT: Final = 300
 SURE: Final = 0.9
-"""Where so many rows have as many cells as the header, no other delimiter is tried."""
+"""Share of rows with as many cells as the header above which no other delimiter is tried."""
 HEADER_WITHIN: Final = 60
-"""Lines among which a header is sought."""
+"""Number of lines that are searched for a header."""
 _DECIMAL_COMMA: Final = re.compile(r"^\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*$")
 _DECIMAL_POINT: Final = re.compile(r"^\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*$")
 _NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", BLANKS: "blanks"}
 
 
 class TextLine(NamedTuple):
-    """A line of the beginning of a file."""
+    """A line at the beginning of a file."""
 
     row: int
-    """Its number from 1."""
+    """Line number from 1."""
     raw: bytes
-    """In UTF-8, without its end."""
+    """Bytes in UTF-8, without the line end."""
     text: str
     stop: int
-    """Where the next line begins [bytes from the file's start]."""
+    """Offset of the next line [bytes from the file's start]."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What the beginning of a table tells."""
+    """Inferred form of a table."""
 
     form: TextForm
-    """With nothing left to be told."""
+    """Complete form, without unset fields."""
     header: tuple[str, ...]
     station_column: str
     data_start: int
-    """Where rows begin [bytes]."""
+    """Offset of the first row [bytes]."""
     lines_before: int
     units: dict[str, str]
     repeated: bytes
     rows: tuple[tuple[str, ...], ...]
-    """Cells of the first rows of proper length."""
+    """Cells of those first rows that have the right length."""
     notes: tuple[str, ...] = field(default=())
 
     def cells(self, column: str) -> list[str]:
@@ -68,7 +68,7 @@ class Dialect:
 
 
 class _HeaderMatch(NamedTuple):
-    """A header among the lines: its first place, how many lines it has, its cells, and what parts them."""
+    """A header candidate: index of its first line, number of lines, cells, and delimiter."""
 
     line_index: int
     lines: int
@@ -79,12 +79,12 @@ class _HeaderMatch(NamedTuple):
 
 
 def read_head(head: bytes, options: ReadOptions) -> Dialect:
-    """Tell the form of a table by its first bytes; what `options.text` declares is so.
+    """Infer the form of a table from its first bytes; settings in `options.text` are kept.
 
     Raises
     ------
     Unreadable
-        There is no header with a time column, it names a column twice, or its dates are ambiguous.
+        A header with a time column is missing, it repeats a name, or its dates are ambiguous.
     """
     form = options.text
     encoding, why = (form.encoding, "") if form.encoding else encoding_of(head)
@@ -93,7 +93,7 @@ def read_head(head: bytes, options: ReadOptions) -> Dialect:
     lines = everything[form.skip_lines :]
     comment = form.comment if form.comment is not None else _comment(lines)
     usable = [line for line in lines if line.text.strip() and not (comment and line.text.startswith(comment))]
-    # A header may stand in the last of the comments, where nobody says otherwise.
+    # The header may be in the last comment line, unless the deployment declares comments.
     may = usable if form.comment is not None else [line for line in lines if line.text.strip()]
     header_match = _declared_header(usable, options) or _recognise_header(usable, options)
     if header_match is None and len(may) > len(usable):
@@ -108,7 +108,7 @@ def read_head(head: bytes, options: ReadOptions) -> Dialect:
     rows = tuple(
         tuple(cells) for line in body if len(cells := _split(line.text, header_match.delimiter)) == len(header)
     )
-    # The last line may be cut off by the end of what was read.
+    # The last line may be truncated, because only the beginning of the file was read.
     rows = rows[:-1] if len(rows) > 3 and not head.endswith(b"\n") else rows
     units = _units(
         usable[header_match.line_index : header_match.line_index + header_match.lines], header_match, header, form
@@ -153,7 +153,7 @@ def _lines(head: bytes, encoding: str) -> list[TextLine]:
 
 
 def _comment(lines: Sequence[TextLine]) -> str:
-    # A line further down may be a row whose first byte was damaged.
+    # Only the first line counts, because a later one may be a row with a damaged first byte.
     first = next((line.text for line in lines if line.text.strip()), "")
     return "#" if first.startswith("#") else ""
 
@@ -168,7 +168,7 @@ def _split(text: str, delimiter: str) -> list[str]:
 
 
 def _declared_header(usable: Sequence[TextLine], options: ReadOptions) -> _HeaderMatch | None:
-    """Return the header that the deployment describes, None where it leaves that to us."""
+    """Return the header described by the deployment, None if it describes none."""
     form = options.text
     count = form.header_lines if form.header_lines is not None else (0 if form.names else None)
     if count is None:
@@ -191,7 +191,7 @@ def _declared_header(usable: Sequence[TextLine], options: ReadOptions) -> _Heade
 
 
 def _likely(usable: Sequence[TextLine], count: int, names: Sequence[str]) -> str:
-    """Return what parts the cells of most lines alike."""
+    """Return the delimiter that gives most lines the same number of cells."""
 
     def agreement(delimiter: str) -> tuple[int, int]:
         widths = [len(_split(line.text, delimiter)) for line in usable[count : count + 100]]
@@ -202,7 +202,7 @@ def _likely(usable: Sequence[TextLine], count: int, names: Sequence[str]) -> str
 
 
 def _recognise_header(usable: Sequence[TextLine], options: ReadOptions) -> _HeaderMatch | None:
-    """Return the first line that names time columns and has as many cells as the rows below it."""
+    """Return the first line that names time columns and has as many cells as the rows below."""
     form = options.text
     if form.header_lines is not None or form.names:
         return None
@@ -215,7 +215,9 @@ def _recognise_header(usable: Sequence[TextLine], options: ReadOptions) -> _Head
                 continue
             below = [_split(row.text, delimiter) for row in usable[line_index + 1 : line_index + 100]]
             agreement = sum(len(row) == len(names) for row in below) / len(below) if below else 0.5
+            # A single column agrees with almost any rows.
             agreement -= 0.4 * (len(names) < 2)
+            # Earlier delimiters and lines win unless another one is clearly better.
             if best is None or agreement > best[0] + 0.2:
                 more = _lines_below(below, names)
                 reason = f"line {line.row} is the header" if line.row > 1 else ""
@@ -228,7 +230,7 @@ def _recognise_header(usable: Sequence[TextLine], options: ReadOptions) -> _Head
 
 
 def _lines_below(below: Sequence[list[str]], names: Sequence[str]) -> int:
-    """Return how many lines under the names have units and the like, but no value."""
+    """Return the number of lines below the names that have units or statistics, but no value."""
     count = 0
     for row in below[:3]:
         if len(row) != len(names) or not any(cell.strip() for cell in row) or not all(map(is_unit_cell, row)):
@@ -238,7 +240,7 @@ def _lines_below(below: Sequence[list[str]], names: Sequence[str]) -> int:
 
 
 def _header_by_content(usable: Sequence[TextLine], options: ReadOptions) -> _HeaderMatch | None:
-    """Return a header whose names tell no time, but above a column of time stamps."""
+    """Return a header without a time column by name, above a column of time stamps."""
     form = options.text
     if form.time_columns:
         return None
@@ -253,6 +255,7 @@ def _header_by_content(usable: Sequence[TextLine], options: ReadOptions) -> _Hea
                 continue
             for column in range(min(3, len(names))):
                 form_of = recognise_form([row[column] for row in rows])
+                # Epochs do not count, because other numbers may look like them.
                 if form_of and not form_of[0].startswith("epoch") and recognise_form([names[column]]) is None:
                     named = _name_columns(names)
                     why = f"{named[column]!r} is the time: {form_of[1]}"
@@ -265,7 +268,7 @@ def _header_by_content(usable: Sequence[TextLine], options: ReadOptions) -> _Hea
 def _recognise_commented_header(
     may: Sequence[TextLine], usable: list[TextLine], comment: str, options: ReadOptions
 ) -> tuple[_HeaderMatch | None, list[TextLine]]:
-    """Look for the header in the last line of comments above the first row."""
+    """Look for the header in the last comment line above the first row."""
     above = [line for line in may if not usable or line.row < usable[0].row]
     if not above or not comment:
         return None, usable
@@ -285,8 +288,9 @@ def _time_columns(names: Sequence[str], options: ReadOptions) -> tuple[str, ...]
 
 
 def _name_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names for all columns; one without a name is told by its place."""
+    """Return names for all columns; unnamed ones are numbered."""
     column_names = tuple(name.strip() or f"column {number}" for number, name in enumerate(names, 1))
+    # Lines were decoded with surrogateescape, which maps invalid bytes to surrogates.
     letters = {letter for name in column_names for letter in name}
     if any("\ud800" <= letter <= "\udfff" for letter in letters):
         message = "invalid UTF-8: in the header; set encoding"
@@ -325,11 +329,12 @@ def _station_column(header: Sequence[str], options: ReadOptions, time_columns: S
 
 
 def _complete_dialect(head: Dialect, options: ReadOptions, notes: list[str]) -> Dialect:
-    """Tell what the first rows tell: the form of time stamps, the decimal sign, whether a row is one value."""
+    """Infer time format, decimal sign and long tables from the first rows."""
     form = head.form
     decimal = form.decimal
     others = [name for name in head.header if name not in form.time_columns]
     if decimal is None:
+        # With commas as delimiter, there are no decimal commas.
         cells = [cell for name in others for cell in head.cells(name)] if form.delimiter != "," else []
         commas, points = (sum(bool(p.match(cell)) for cell in cells) for p in (_DECIMAL_COMMA, _DECIMAL_POINT))
         decimal = "," if commas > points else "."
@@ -350,13 +355,14 @@ def _complete_dialect(head: Dialect, options: ReadOptions, notes: list[str]) -> 
 
 
 def _long(form: TextForm, head: Dialect, options: ReadOptions) -> TextForm:
-    """Return the form as that of a long table where the names of columns and what is in them say so."""
+    """Return the form of a long table if column names and content indicate one."""
     named = {normalise_name(name): name for name in reversed(head.header)}
     variable, value, unit = (
         next((named[name] for name in names if name in named), "") for names in (LONG_VARIABLE, LONG_VALUE, LONG_UNIT)
     )
     if not variable or not value or value in (options.columns or ()):
         return form
+    # Names of variables are texts: a column of numbers does not hold them.
     texts = [text for text in head.cells(variable) if text]
     if not texts or sum(map(_is_number, texts)) > (1 - SHARE) * len(texts):
         return form

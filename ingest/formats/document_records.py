@@ -1,4 +1,4 @@
-"""Records of documents (messages, observations, …) to long rows: one reading of one station and column each."""
+"""Conversion of document records (messages, observations, …) to long rows of one reading each."""
 
 import json
 import re
@@ -20,18 +20,18 @@ from ingest.formats.strptime import ISO
 BAD_JSON: Final = "bad JSON"
 BAD_NUMBER: Final = "bad number"
 DOCUMENT_MOST: Final = 64 << 20
-"""A document that has to be in memory as a whole is no larger [bytes]."""
+"""Maximum size of a document that must be in memory as a whole [bytes]."""
 _EPOCH_UNITS: Final = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 
 
 @dataclass
 class DocumentRecord:
-    """What one message or observation says; times as text or as an epoch."""
+    """Content of one message or observation; times as text or as an epoch."""
 
     line: int
-    """From 1."""
+    """Number of the line or record, from 1."""
     text: bytes = b""
-    """Its beginning, for people."""
+    """Beginning of the record, for messages to the user."""
     station: str = ""
     time: object = None
     arrival: object = None
@@ -39,18 +39,18 @@ class DocumentRecord:
     values: dict[str, float] = field(default_factory=dict)
     """NaN: reported without a value."""
     wrong: list[tuple[str, str]] = field(default_factory=list)
-    """Columns that cannot be read, and why."""
+    """Unreadable columns, and the reasons."""
     refused: str = ""
-    """Why nothing of it can be read."""
+    """Reason why the whole record is unreadable."""
 
 
 def build_parsed(
     records: Iterable[DocumentRecord], options: ReadOptions, *, lines: int, retimed: bool = True
 ) -> Parsed:
-    """Return the readings of records, and refuse what is none.
+    """Convert records to readings, and refuse invalid ones.
 
-    A message that comes again with its counter, values and station within `AGAIN_NS` has the time of the first, so that
-    the archive knows its readings for duplicates; unless `retimed` is false, as whoever sees pieces only knows better.
+    A message repeated within `AGAIN_NS` with the same counter, values and station gets the time of the first one. With
+    `retimed` False this is left to the caller, which knows more than one piece.
     """
     records = list(records)
     frame = _frame(records)
@@ -58,11 +58,12 @@ def build_parsed(
         if record.refused:
             frame.refuse(_only(len(records), row), "", record.refused)
     time_ns = _instants(records, [record.time for record in records], frame, options, "time")
-    # An arrival that cannot be read is one that is not told.
+    # An unreadable arrival is treated as unknown.
     quiet = _frame(records)
     arrival_ns = _instants(records, [record.arrival or 0 for record in records], quiet, options, "arrival")
     arrival_ns[~quiet.is_sound] = 0
     if retimed:
+        # With equal times, the archive recognises the readings as duplicates.
         _retimed(records, time_ns, frame)
     wanted = None if options.columns is None else set(options.columns)
     unmapped: set[str] = set()
@@ -103,7 +104,7 @@ def build_parsed(
 
 
 AGAIN_NS: Final = 300 * 10**9
-"""So long after the first does a device send a message again [ns]."""
+"""Maximum time after which a device repeats a message [ns]."""
 
 
 def _retimed(records: list[DocumentRecord], time_ns: "np.ndarray[Any, np.dtype[np.int64]]", frame: Lines) -> None:
@@ -118,7 +119,7 @@ def _retimed(records: list[DocumentRecord], time_ns: "np.ndarray[Any, np.dtype[n
 
 
 def _frame(records: list[DocumentRecord]) -> Lines:
-    """Return the records as lines that can be refused."""
+    """Wrap the records as lines that can be refused."""
     stops = np.cumsum([len(record.text) for record in records], dtype=np.int64)
     starts = np.concatenate([[0], stops[:-1]]).astype(np.int64) if records else stops
     number = np.array([record.line for record in records], np.int64)
@@ -135,7 +136,7 @@ def _only(size: int, row: int) -> "np.ndarray[Any, np.dtype[np.bool_]]":
 def _instants(
     records: list[DocumentRecord], given: list[object], frame: Lines, options: ReadOptions, column: str
 ) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    """Return times, given as ISO 8601 or as an epoch, as instants [ns]; refuse what is none."""
+    """Convert times, given as ISO 8601 or as an epoch, to instants [ns]; refuse invalid ones."""
     instants_ns = np.zeros(len(records), np.int64)
     texts: list[str] = []
     for row, time in enumerate(given):
@@ -153,7 +154,7 @@ def _instants(
     frame.refuse(outside, column, timestamps.OUT_OF_RANGE)
     if not known.all():
         stamps = timestamps.TimestampFormat(options.timezone, ISO, column)
-        # The place of a text is the place of its record, so that what is refused is the record.
+        # Texts keep the positions of their records, so that refusals apply to the right record.
         whole = pa.array([text or "1970-01-01T00:00:00Z" for text in texts], pa.string())
         parsed_ns = timestamps.from_text(whole, stamps, frame)
         instants_ns = np.where(known, instants_ns, parsed_ns)
@@ -164,13 +165,14 @@ _NO_TIME: Final = np.iinfo(np.int64).min
 
 
 def _epoch_ns(time: object) -> int:
-    """Return an epoch in s, ms, us or ns, which its size tells, as an instant [ns]."""
+    """Convert an epoch in s, ms, us or ns, inferred from its magnitude, to an instant [ns]."""
     if isinstance(time, bool) or not isinstance(time, int | float | str):
         return _NO_TIME
     try:
         number = float(time)
         size = abs(number)
         unit = next((unit for limit, unit in _EPOCH_UNITS if size < limit), 1)
+        # Rounding to microseconds restores the decimals that a float64 of seconds holds.
         whole = int(time) * unit if isinstance(time, int) else round(number * unit / 1000) * 1000
     except (ValueError, OverflowError):
         return _NO_TIME
@@ -178,9 +180,13 @@ def _epoch_ns(time: object) -> int:
 
 
 def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
-    """Return what JSON has as a number, NaN for nothing, text for why it is none, None for what is no reading."""
+    """Return a JSON value as a number, an error text, or None; NaN for a missing value.
+
+    None means that the value is not a reading.
+    """
     if value is None:
         return float("nan")
+    # By exact type, because a bool is an int, too.
     if type(value) in (int, float) and abs(value) < LARGEST:  # type: ignore[arg-type]
         return float("nan") if value in _numbers(nodata) else float(value)  # type: ignore[arg-type]
     if isinstance(value, bool) or isinstance(value, list | Mapping):
@@ -201,7 +207,7 @@ def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
 
 @lru_cache(maxsize=64)
 def _numbers(texts: tuple[str, ...]) -> frozenset[float]:
-    """Return the texts that are numbers."""
+    """Return the numeric ones of the texts."""
     numbers = set()
     for text in texts:
         with suppress(ValueError):
@@ -220,19 +226,19 @@ def flatten(content: Mapping[str, Any], above: str = "", depth: int = 8) -> Iter
             yield name, value
 
 
-def loads(text: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """Return what JSON says.
+def loads(text: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse JSON strictly.
 
     Raises
     ------
     ValueError
-        It is no JSON, is nested too deeply to be read, or has half a character (a surrogate without its other half),
-        which is no text that could be kept.
+        It is not JSON, is nested too deeply, or has an unpaired surrogate, which could not be stored as text.
     """
     try:
-        # Strictly: of bytes, the library takes halves of characters.
+        # Decoded strictly here, because json.loads accepts unpaired surrogates in bytes.
         plain = text.decode(json.detect_encoding(text))
         content = json.loads(plain)
+        # Only texts with escaped surrogates are encoded again.
         if _SURROGATE.search(plain):
             json.dumps(content, ensure_ascii=False).encode()
     except RecursionError as error:
@@ -248,7 +254,7 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def excerpt_of(item: object) -> bytes:
-    """Return the beginning of what was read, as JSON again, for people."""
+    """Return the beginning of a parsed item as JSON, for messages to the user."""
     try:
         text = json.dumps(item, default=str)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""In which encoding a text is, told by its first bytes, and whether lines can be found in it."""
+"""Detection of a text's encoding and line structure from its first bytes."""
 
 import codecs
 from typing import Final
@@ -16,19 +16,21 @@ _WIDE_MARKS: Final = (
 )
 _SINGLE_BYTE: Final = ["cp1252", "latin_1", "iso8859_15", "cp1250", "cp1251", "mac_roman", "cp850"]
 _MUCH: Final = 64
-"""Foreign bytes from which on their frequencies tell the encoding; of fewer, it is the one that most files have."""
+"""Minimum number of non-ASCII bytes for a detection by their frequencies."""
+# A single line may be damaged.
 _LEAST_LINES: Final = 2
-"""One line of foreign bytes may be damage; so many are an encoding."""
+"""Number of lines with invalid bytes that indicate another encoding."""
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """Return the encoding of text of two or four bytes a character; None of any other."""
+    """Return the encoding of text with two or four bytes per character; None for other text."""
     for mark, name in _WIDE_MARKS:
         if head.startswith(mark):
             return name
     sample = head[:4096]
     if len(sample) >= 8 and b"\0" in sample:
         even, odd = sample[0::2].count(0), sample[1::2].count(0)
+        # ASCII text in UTF-16 has a NUL in every second byte.
         threshold = 0.9 * (len(sample) // 2)
         for name, nul, other in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
             if nul > threshold and not other:
@@ -37,7 +39,7 @@ def wide_encoding(head: bytes) -> str | None:
 
 
 def has_lines(head: bytes, encoding: str | None) -> bool:
-    """Return whether lines can be found by their newlines; else the text must be rewritten first."""
+    """Return whether the text can be split at newlines; otherwise it must be rewritten first."""
     if wide_encoding(head) or (encoding is not None and not is_superset_of_ascii(encoding)):
         return False
     return b"\n" in head or b"\r" not in head
@@ -49,17 +51,17 @@ def is_superset_of_ascii(encoding: str) -> bool:
     Raises
     ------
     LookupError
-        There is no such encoding.
+        The encoding is unknown.
     """
     plain = "0Az,;\t|\n"
     return plain.encode(encoding) == plain.encode("ascii")
 
 
 def encoding_of(head: bytes) -> tuple[str, str]:
-    """Return the encoding of text with lines, and by what it was told.
+    """Return the encoding of text with lines, and the reason.
 
-    Text that is no UTF-8 is taken for another encoding where a line of words has foreign bytes, or several lines have,
-    and no line is proper UTF-8; a single row of numbers with them is damage, which costs that row.
+    Text that is not UTF-8 has another encoding if a line of words, or several lines, have invalid bytes and no line
+    with non-ASCII bytes is valid UTF-8. A single row of numbers with invalid bytes is damage, which costs that row.
     """
     if head.startswith(BYTE_ORDER_MARK):
         return UTF8, "its byte order mark"
@@ -68,7 +70,7 @@ def encoding_of(head: bytes) -> tuple[str, str]:
     if not wrong or len(wrong) < len(foreign) or (len(wrong) < _LEAST_LINES and _is_row(wrong[0])):
         return UTF8, ""
     text = b"\n".join(wrong)
-    # Of a degree sign and an umlaut nobody can tell more.
+    # A few bytes, such as a degree sign and an umlaut, do not identify the encoding: the most common one is assumed.
     much = sum(byte >= 0x80 for byte in text) >= _MUCH
     best_match = from_bytes(text, cp_isolation=_SINGLE_BYTE, threshold=0.5).best() if much else None
     name = best_match.encoding if best_match is not None else "cp1252"
@@ -88,5 +90,5 @@ def _is_row(line: bytes) -> bool:
 
 
 def to_utf8(data: bytes, encoding: str) -> bytes:
-    """Return text in UTF-8; bytes that the encoding does not have stay, and are no UTF-8."""
+    """Convert text to UTF-8; bytes that are invalid in the encoding are kept, and are invalid UTF-8."""
     return data.decode(encoding, errors="surrogateescape").encode(UTF8, errors="surrogateescape")

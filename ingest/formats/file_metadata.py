@@ -1,4 +1,4 @@
-"""What files tell of themselves: positions, units, names, statistics, intervals, stamps; a deployment may differ."""
+"""File metadata: positions, units, names, statistics, intervals and stamps, which a deployment can override."""
 
 import re
 from collections.abc import Mapping
@@ -14,10 +14,11 @@ from hypergrid.core.times import SECOND_NS
 from hypergrid.core.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check_unit, convert
 
 VARIABLE_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
-"""Names of variables."""
+"""Pattern of variable names."""
 UNKNOWN: Final = "unknown"
+# "1" would mean an unknown unit in an archive.
 PURE: Final = "dimensionless"
-"""Unit of a ratio that is kept in another unit: "1" means for an archive that no unit is known."""
+"""Unit of a ratio that is kept in another unit."""
 
 COMMON: Final = {
     **KNOWN_VARIABLES,
@@ -35,7 +36,7 @@ COMMON: Final = {
         )
     },
 }
-"""Variables that files tell often, in the unit that an archive keeps where nobody declares one."""
+"""Common variables of files, with the unit that an archive uses unless one is declared."""
 
 _STANDARD: Final = {variable.standard_name: variable for variable in COMMON.values() if variable.standard_name} | {
     "total_downwelling_shortwave_flux_in_air": COMMON["solar_radiation"],
@@ -45,6 +46,7 @@ _STANDARD: Final = {variable.standard_name: variable for variable in COMMON.valu
         "wind_to_direction", "degree", "wind_to_direction", "Direction that the wind goes to"
     ),
 }
+# For CF, "C" is coulomb, which never occurs in a station's file.
 _UNITS: Final = {
     **dict.fromkeys(
         ("c", "cel", "deg c", "degc", "deg_c", "°c", "celsius", "degrees celsius", "degree celsius"), "degC"
@@ -59,7 +61,7 @@ _UNITS: Final = {
     **dict.fromkeys(("m/s", "m s-1", "meters/second", "metres/second", "m/sec", "mps"), "m s-1"),
     **dict.fromkeys(("1", "-", "ratio", "fraction"), "1"),
 }
-"""What people write for a unit, and what CF does; "C" alone is no coulomb in a station's file."""
+"""CF units by common spellings."""
 _WORDS: Final[Mapping[str, Statistic]] = {
     **dict.fromkeys(("avg", "average", "mean"), "mean"),
     **dict.fromkeys(("max", "maximum"), "max"),
@@ -80,17 +82,17 @@ _USUAL: Final = (
     (r"dew_?p(oint)?.*|td", "dew_point_temperature"),
     (r"snow_?(h|d).*|hs", "snow_height"),
 )
-"""What loggers call what `COMMON` has; the unit decides with it."""
+"""Patterns of logger names of variables in `COMMON`; the unit is checked, too."""
 _PART: Final = re.compile(r"^([A-Za-zµΩ°%]+)(-?\d+)?$")
 
 
 @dataclass(frozen=True)
 class ColumnMetadata:
-    """What a file tells of a column; None where it does not."""
+    """Metadata of a column; None if not in the file."""
 
     variable: Variable | None = None
     unit: str | None = None
-    """Unit of the numbers that its parser returns."""
+    """Unit of the numbers that the parser returns."""
     height_m: float | None = None
     replicate: int | None = None
     statistic: Statistic | None = None
@@ -100,19 +102,21 @@ class ColumnMetadata:
 
 @dataclass(frozen=True)
 class FileMetadata:
-    """What a file tells of itself."""
+    """Metadata in a file."""
 
     columns: Mapping[str, ColumnMetadata] = field(default_factory=dict)
-    """By the column's name."""
+    """By column name."""
     stations: tuple[Station, ...] = ()
-    """With their positions; each position holds from its first instant on."""
+    """Stations with positions; each position is valid from its first instant on."""
     first_ns: int | None = None
-    """First instant of the file [ns since 1970 UTC]: from then on a station stands where the file tells, if it stood
-    elsewhere before."""
+    """First instant of the file [ns since 1970 UTC].
+
+    From then on, its station positions are valid if they differ from earlier ones.
+    """
     zone: str | None = None
-    """Zone of its times, where it tells one."""
+    """Zone of its times, if given."""
     notes: tuple[str, ...] = ()
-    """What a user should know of the file."""
+    """Notes for the user."""
 
 
 NO_METADATA: Final = FileMetadata()
@@ -121,7 +125,7 @@ NO_METADATA: Final = FileMetadata()
 def station_at(
     station: str, lon: float, lat: float, elevation_m: float = float("nan"), *, name: str | None = None
 ) -> Station:
-    """Return a station that always stood in one place [degrees, m]; an impossible position is none."""
+    """Return a station with one fixed position [degrees, m]; impossible coordinates become NaN."""
     if not (-180.0 <= lon <= 360.0 and -90.0 <= lat <= 90.0):
         lon = lat = float("nan")
     if not -1e4 <= elevation_m <= 1e5:
@@ -130,7 +134,7 @@ def station_at(
 
 
 def variable_name(column: str) -> str:
-    """Return a column's name as a variable's: letters, digits and underscores.
+    """Convert a column name to a variable name: letters, digits and underscores.
 
     Examples
     --------
@@ -144,7 +148,7 @@ def variable_name(column: str) -> str:
 
 
 def unit_of(text: str | None) -> str | None:
-    """Return a unit in CF's spelling, None where the text is none that is known.
+    """Return a unit in CF spelling, None if it is unknown.
 
     Examples
     --------
@@ -166,7 +170,7 @@ def unit_of(text: str | None) -> str | None:
 
 
 def _with_powers(text: str) -> str:
-    """Return "J/cm2" as "J cm-2"; "" where it is nothing of that kind."""
+    """Convert "J/cm2" to "J cm-2"; "" if the text has another form."""
     parts = text.replace("^", "").replace("**", "").split("/")
     words = []
     for index, part in enumerate(parts):
@@ -180,7 +184,7 @@ def _with_powers(text: str) -> str:
 
 
 def usual_variable(name: str) -> str | None:
-    """Return the variable of `COMMON` that a logger's name is likely to mean, None where it is not known.
+    """Return the variable of `COMMON` that a logger's column name probably means, None if unknown.
 
     Examples
     --------
@@ -191,7 +195,7 @@ def usual_variable(name: str) -> str | None:
 
 
 def statistic_of(text: str) -> Statistic | None:
-    """Return the statistic that a word names ("Avg", "maximum"), None where it names none."""
+    """Return the statistic that a word denotes ("Avg", "maximum"), None if it does not."""
     return _WORDS.get(text.strip().lower())
 
 
@@ -204,19 +208,19 @@ def column_of(
     variable: str | None = None,
     **rest: object,
 ) -> ColumnMetadata:
-    """Return what is told of a column: its variable by CF's name, else by `variable`, else by its own name.
+    """Build the metadata of a column, with its variable from CF name, `variable` or `name`.
 
-    A variable that many know (`COMMON`) is taken where the unit converts to its own; else it is one of the file's,
-    kept in the file's unit.
+    A common variable (`COMMON`) is used if the unit converts to its own; otherwise the column becomes a variable of the
+    file, in the file's unit.
 
     Parameters
     ----------
     name
-        As the file has it, or any other of which a name for queries is made.
+        As in the file, or any other from which a variable name can be made.
     unit
-        As the file writes it.
+        As written in the file.
     standard_name
-        Of CF; what cannot be one counts as none.
+        CF standard name; invalid ones are ignored.
     rest
         Further fields of `ColumnMetadata`.
     """
@@ -229,7 +233,7 @@ def column_of(
         taken = PURE if given == "1" and known.unit not in DIMENSIONLESS_TEXT else given
         if _is_convertible(taken, known.unit):
             return ColumnMetadata(known, taken, **rest)  # type: ignore[arg-type]
-    # A name that many know would promise what the numbers may not be.
+    # Without a convertible unit, a common name would claim a meaning that the numbers may not have.
     own = f"{name}_raw" if name in COMMON else name
     return ColumnMetadata(Variable(own, given or UNKNOWN, standard_name, long_name or name), given, **rest)  # type: ignore[arg-type]
 
@@ -243,13 +247,13 @@ def _is_convertible(unit: str, target: str) -> bool:
 
 
 def usual_interval_s(time_ns: NDArray[np.int64]) -> float:
-    """Return the usual time between the stamps of one station [s], shape (n,); 0 where fewer than two gaps tell it."""
+    """Return the usual interval between stamps of shape (n,) [s]; 0 for fewer than two gaps."""
     gaps = np.diff(np.unique(time_ns))
     return float(np.median(gaps)) / SECOND_NS if len(gaps) >= 2 else 0.0
 
 
 def zone_text(hours: float) -> str:
-    """Return an offset from UTC [h] as the name of a zone.
+    """Return an offset from UTC [h] as a zone name.
 
     Examples
     --------

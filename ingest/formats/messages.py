@@ -1,9 +1,10 @@
-"""JSON messages, one object a line or an array: plain ones, and the envelopes of The Things Network and ChirpStack.
+"""JSON messages, one per line or an array: plain, or from The Things Network and ChirpStack.
 
 A plain message has a station, a time and values: `{"station": "7", "time": "2007-10-01T00:00:00Z", "wind_speed": 4.5}`;
-or one value, as `{"station": …, "time": …, "variable": …, "value": …}`. Of an uplink, the fields of the decoded payload
-are columns (nested ones by their path), the earliest reception at a gateway is the time, the server's is the arrival,
-and the device is the station, or what the feed's `station_pattern` finds in its name. The device's counter is kept.
+or one value, as `{"station": …, "time": …, "variable": …, "value": …}`. For an uplink, the fields of the decoded
+payload are columns (nested ones by their path), the earliest reception at a gateway is the time, that of the server is
+the arrival, and the device is the station, or the match of the feed's `station_pattern` in its name. The device's
+counter is kept.
 
 Source: The Things Stack v3, data formats; ChirpStack v3 and v4, event types (`up`).
 """
@@ -32,9 +33,9 @@ from ingest.formats.document_records import (
 from ingest.formats.file_metadata import FileMetadata, station_at
 
 LINE_MOST_BYTES: Final = 1 << 20
-"""No message is longer [bytes]."""
+"""Maximum length of a message [bytes]."""
 _LOOKED_AT: Final = 1 << 20
-"""Bytes whose messages tell positions."""
+"""Number of bytes whose messages are searched for positions."""
 _COUNTERS: Final = ("fcnt", "fcntup", "seq", "sequence", "sequencenumber")
 _ARRIVALS: Final = ("receivedat", "arrival", "arrivedat", "arrivaltime")
 _PLACES: Final = {
@@ -47,8 +48,9 @@ _NO_PAYLOAD: Final = "no decoded payload: set a payload formatter (codec) for th
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Tell messages by the keys of the first."""
+    """Recognise messages by the keys of the first one."""
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n[")
+    # The keys belong to SensorThings.
     if not text.startswith(b"{") or any(word in head for word in (b'"@iot.', b'"phenomenonTime"')):
         return None
     first = text.split(b"\n", 1)[0]
@@ -65,7 +67,7 @@ def sniff(head: bytes, file: str) -> str | None:
 
 
 def is_lines(path: Path) -> bool:
-    """Tell whether each line is a message; else the file is one document."""
+    """Return whether each line is a message; otherwise the file is one document."""
     with path.open("rb") as stream:
         first = stream.readline(LINE_MOST_BYTES).lstrip(b"\xef\xbb\xbf").strip()
         while not first and (line := stream.readline(LINE_MOST_BYTES)):
@@ -76,18 +78,18 @@ def is_lines(path: Path) -> bool:
     try:
         loads(first)
     except ValueError:
-        # Either damage in the first of several lines, or an object over many.
+        # Either the first of several lines is damaged, or an object spans many lines.
         return more.lstrip().startswith(b"{")
     return True
 
 
 def layout(path: Path, options: ReadOptions) -> Layout:
-    """Tell lines from a document, and read the positions that the first messages tell.
+    """Distinguish lines from a document, and read positions from the first messages.
 
     Raises
     ------
     Unreadable
-        It is a document, and too large or no JSON.
+        It is a document that is too large or not JSON.
     """
     lines = is_lines(path)
     if lines:
@@ -108,7 +110,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
     return Layout(header, (), (), options, path.stem, 0, 0, metadata, long=True, detail=lines)
 
 
-def _may_be_message(line: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
+def _may_be_message(line: bytes) -> Any:  # noqa: ANN401 - any JSON value
     try:
         return loads(line)
     except ValueError:
@@ -129,7 +131,7 @@ def _document(path: Path) -> list[Any]:
 
 
 def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
-    """Return where lines end about every `chunk_bytes`; a document is one piece."""
+    """Return line ends about every `chunk_bytes`; a document is one piece."""
     size = path.stat().st_size
     bounds = [0]
     with path.open("rb") as stream:
@@ -144,7 +146,7 @@ def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
 
 
 def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
-    """Parse the messages of a piece."""
+    """Parse the messages of a piece: whole lines, or the whole document."""
     options = layout.options
     if not layout.detail:
         contents = _document(path)
@@ -176,15 +178,15 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
 def parse_texts(
     texts: Iterable[tuple[int, bytes, str]], options: ReadOptions, *, lines: int
 ) -> tuple[Parsed, tuple[Station, ...]]:
-    """Parse messages that came one by one; return their readings, and the stations that tell where they stand.
+    """Parse separate messages; return their readings, and the stations whose position they contain.
 
     Parameters
     ----------
     texts
-        Each message with its number, from 1, ascending, and the station that it is of where it names none; an array
-        has several messages of one number.
+        Each message with its number, from 1, ascending, and a station to use if it names none; an array holds several
+        messages with the same number.
     lines
-        The greatest number.
+        The highest number.
     """
     records: list[DocumentRecord] = []
     places: dict[str, Station] = {}
@@ -206,11 +208,11 @@ def parse_texts(
 
 
 def read_message(content: object, options: ReadOptions) -> tuple[DocumentRecord, tuple[float, float, float] | None]:
-    """Return what a message says, and where its device stands [degrees, degrees, m] if it says so."""
+    """Return the record of a message, and the device's position [degrees, degrees, m] or None."""
     if not isinstance(content, Mapping):
         return DocumentRecord(0, refused="no message: an object is needed"), None
     for wrapper in ("result", "data"):
-        # The storage of The Things Network, and its event log.
+        # Envelopes of The Things Network's storage and event log.
         inner = content.get(wrapper)
         if isinstance(inner, Mapping) and "end_device_ids" in inner:
             content = inner
@@ -232,6 +234,7 @@ def _things_network(
         station=_station((ids.get("device_id"), ids.get("dev_eui")), options),
         time=time or content.get("received_at"),
         arrival=content.get("received_at") or uplink.get("received_at"),
+        # A counter of 0 is omitted in the JSON; an uplink with a port has one.
         counter=_counter(uplink.get("f_cnt", 0 if "f_port" in uplink else None)),
     )
     payload = uplink.get("decoded_payload")
@@ -258,6 +261,7 @@ def _chirpstack(
         ),
         time=_earliest(received) or content.get("time") or content.get("publishedAt"),
         arrival=content.get("publishedAt") or (max(served) if served else content.get("time")),
+        # A counter of 0 is omitted in the JSON, as above.
         counter=_counter(content.get("fCnt", 0 if "fPort" in content else None)),
     )
     payload = content.get("object")
@@ -296,10 +300,8 @@ def _plain_message(
 
 @lru_cache(maxsize=1024)
 def _keys(keys: tuple[str, ...], station: str, time: str) -> tuple[str, ...]:
-    """Return the keys of station, time, arrival, counter, variable and value, "" where there is none.
-
-    Messages of one kind have the same keys, so this is worked out once for all of them.
-    """
+    """Return the keys of station, time, arrival, counter, variable and value, "" if missing."""
+    # Cached, because messages of one kind have the same keys.
     plain = {normalise_name(key): key for key in keys}
 
     def key(first: str, known: Collection[str]) -> str:
@@ -330,7 +332,7 @@ def _add(record: DocumentRecord, name: str, leaf: object, options: ReadOptions, 
     elif number is None and must:
         record.wrong.append((name, f"{BAD_NUMBER}: {str(leaf)[:40]!r} in {name}"))
     elif isinstance(number, str) and (must or not isinstance(leaf, str) or name in (options.columns or ())):
-        # Text in a column that nobody maps is a remark.
+        # Text in an unmapped column is a remark, not an error.
         record.wrong.append((name, f"{number} in {name}"))
 
 
@@ -350,7 +352,7 @@ def _counter(value: object) -> int:
 
 
 def _earliest(times: list[Any]) -> str | None:
-    # ISO 8601 in UTC, as both servers write it, orders as text does but for its fractions.
+    # ISO 8601 in UTC, as both servers write it, sorts like text except for its fractions.
     time_texts = [time for time in times if isinstance(time, str) and time]
     return min(time_texts, key=lambda time: (time[:19], time.rstrip("Z")[19:])) if time_texts else None
 

@@ -1,9 +1,9 @@
-"""NetCDF after CF's discrete sampling geometries, feature type timeSeries: stations, times and variables in one file.
+"""NetCDF files with CF's discrete sampling geometries, feature type timeSeries.
 
-Read are the orthogonal and the incomplete multidimensional, the contiguous ragged and the indexed ragged array, and the
-file of one station; `geometry.py` tells which it is. A file is read by pieces along its time (or observations). A cell
-that is filled is a reading without a value, but one whose time is filled is none. Numbers come unpacked, by their
-`scale_factor` and `add_offset`; `valid_range` is left to the tests of quality.
+Supported are the orthogonal and the incomplete multidimensional, the contiguous ragged and the indexed ragged array,
+and the file of one station; `cf_geometry.py` determines which it is. A file is read in pieces along its time (or
+observations). A cell with a fill value is a reading without a value, but if its time is a fill value, there is no
+reading. Numbers are unpacked with `scale_factor` and `add_offset`; `valid_range` is left to the quality tests.
 
 Source: CF conventions 1.11, chapter 9 and appendix H.
 """
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 HDF5: Final = b"\x89HDF\r\n\x1a\n"
 CLASSIC: Final = (b"CDF\x01", b"CDF\x02")
 PACKED_MOST: Final = 1000
-"""No file declares so many times its own size."""
+"""Maximum ratio of declared to actual file size."""
 _SMALL_BYTES: Final = 64 << 20
 _LOOKED_AT: Final = 1000
-"""Times that tell the interval."""
+"""Number of times from which the interval is inferred."""
 _METHOD: Final = re.compile(r"time: *(\w+)")
 _WITHIN: Final = re.compile(r"(?i)\b(\d+) ?(min|minutes?|hours?|h)\b *(average|mean|maximum|minimum|sum|total)")
 _LAST: Final = re.compile(r"(?i)\blast (?:(\d+) )?(hours?|minutes?|min)\b")
@@ -56,16 +56,16 @@ _HEIGHT: Final = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?) ?(cm|m)\b")
 
 @dataclass(frozen=True)
 class Detail:
-    """What a piece needs to be parsed by itself."""
+    """Data for parsing a piece separately."""
 
     geometry: Geometry
     stations: tuple[str, ...]
     lower: str | None
-    """The variable of time bounds, where stamps lie in the middle of them: the lower bound is then the stamp."""
+    """Variable of time bounds that replaces the stamps by its lower bound, if stamps are inside."""
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Tell NetCDF by its signature."""
+    """Recognise NetCDF by its signature."""
     if head.startswith(HDF5):
         return "HDF5's signature (NetCDF 4)"
     return "NetCDF's classic signature" if head.startswith(CLASSIC) else None
@@ -73,31 +73,31 @@ def sniff(head: bytes, file: str) -> str | None:
 
 @contextmanager
 def _open_dataset(path: Path) -> "Iterator[xr.Dataset]":
-    # Xarray takes long to load, and files of other formats do not need it.
+    # Imported here because xarray takes long to load, and files of other formats do not need it.
     import xarray as xr  # noqa: PLC0415
 
     with path.open("rb") as stream:
         engine = "h5netcdf" if stream.read(len(HDF5)) == HDF5 else "scipy"
     try:
-        # Undecoded: packed numbers, fill values and times are decoded here, piece by piece.
+        # Not decoded by xarray: packed numbers, fill values and times are decoded here, piece by piece.
         with xr.open_dataset(
             path, engine=engine, decode_cf=False, cache=False, create_default_indexes=False
         ) as dataset:
             yield dataset
     except Unreadable:
         raise
-    except Exception as error:  # whatever the libraries make of a damaged file
+    except Exception as error:  # whatever the libraries raise for a damaged file
         message = f"damaged: it cannot be read as NetCDF: {str(error)[:120]}"
         raise Unreadable(message) from error
 
 
 def layout(path: Path, options: ReadOptions) -> Layout:
-    """Read what the file has, and what it tells of its stations and variables.
+    """Read the structure of the file, and the metadata of its stations and variables.
 
     Raises
     ------
     Unreadable
-        It is damaged, no time series, or declares much more than it holds.
+        It is damaged, not a time series, or declares much more than its size allows.
     """
     with _open_dataset(path) as dataset:
         shape = geometry.find_geometry(dataset)
@@ -126,19 +126,20 @@ def layout(path: Path, options: ReadOptions) -> Layout:
 def _refuse_bomb(dataset: "xr.Dataset", path: Path, wanted: tuple[str, ...]) -> None:
     declared = sum(int(dataset[name].size) * dataset[name].dtype.itemsize for name in wanted)
     held = path.stat().st_size
+    # Checked first, because a damaged file can declare any size.
     if declared > max(_SMALL_BYTES, PACKED_MOST * held):
         message = f"declares {declared} bytes and holds {held}; no packing is that good"
         raise Unreadable(message)
 
 
 def _interval(dataset: "xr.Dataset", shape: Geometry, first: NDArray[np.int64]) -> float:
-    """Return the usual time between two rows of one station [s]."""
+    """Return the usual interval between rows of a station [s]."""
     code = geometry.codes(dataset, shape, 0, min(_LOOKED_AT, shape.size))
     return usual_interval_s(first[(code == code[0]) & (first != geometry.NO_TIME)]) if len(code) else 0.0
 
 
 def _bounds(dataset: "xr.Dataset", shape: Geometry, first: NDArray[np.int64]) -> tuple[Stamp | None, float, str | None]:
-    """Return what a stamp marks, by the bounds of time if there are any, and how long its interval is [s]."""
+    """Return what stamps mark, the interval [s], and `Detail.lower`, from the time bounds."""
     name = dataset[shape.time].attrs.get("bounds")
     if name not in dataset.variables:
         return None, 0.0, None
@@ -175,7 +176,7 @@ def _column(dataset: "xr.Dataset", name: str, interval_s: float, stamp: Stamp | 
 
 
 def _words(text: str) -> tuple[Statistic | None, float, bool]:
-    """Return the statistic that a long name tells, over how long [s], and whether the stamp is the end of it.
+    """Parse statistic, interval [s], and whether the stamp is its end, from a long name.
 
     Examples
     --------
@@ -246,7 +247,8 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
 def _flags(
     dataset: "xr.Dataset", shape: Geometry, wanted: tuple[str, ...], start: int, stop: int
 ) -> NDArray[np.uint8] | None:
-    """Return the flags of the rows where the file has one variable, and flags of QARTOD beside it; else None."""
+    """Return the flags of the rows if the file has one variable with QARTOD flags, else None."""
+    # A row has one flag, so it must have one variable.
     if len(wanted) != 1 or not shape.is_ragged:
         return None
     for name in str(dataset[wanted[0]].attrs.get("ancillary_variables", "")).split():

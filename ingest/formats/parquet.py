@@ -1,8 +1,8 @@
-"""Parquet tables: a column of times and one of stations, then a column a variable; or long, a row a value.
+"""Parquet tables: wide (time and station columns, one column per variable), or long (one value per row).
 
-A long table has columns such as `variable` and `value`, and perhaps `unit`. Times are stamps, ISO 8601 or epochs. What
-a column's metadata say (units, standard_name, long_name, height_m, statistic) is told. Pieces are runs of row groups; a
-null is a reading without a value.
+A long table has columns such as `variable` and `value`, and optionally `unit`. Times are timestamps, ISO 8601 or
+epochs. Metadata of columns (units, standard_name, long_name, height_m, statistic) are used. Pieces are runs of row
+groups; a null is a reading without a value.
 """
 
 from collections.abc import Mapping
@@ -26,16 +26,16 @@ from ingest.formats.strptime import ISO
 
 SIGNATURE: Final = b"PAR1"
 UNPACKED_MOST: Final = 1000
-"""No row group unpacks to so many times the file's size."""
+"""Maximum ratio of a row group's uncompressed size to the file's size."""
 _SMALL_BYTES: Final = 256 << 20
 _PARTED: Final = 8
-"""A group is read in parts from so many times a chunk's length on."""
+"""Row groups larger than this many chunks are read in parts."""
 _BATCH: Final = 1 << 16
 _EPOCHS: Final = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Tell Parquet by its signature."""
+    """Recognise Parquet by its signature."""
     return "Parquet's signature" if head.startswith(SIGNATURE) else None
 
 
@@ -53,12 +53,13 @@ def layout(path: Path, options: ReadOptions) -> Layout:
     Raises
     ------
     Unreadable
-        It is damaged, has no column of times, or declares much more than it holds.
+        It is damaged, has no time column, or declares much more than its size allows.
     """
     with _open(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
         largest = max((metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)), default=0)
         held = path.stat().st_size
+        # Checked first, because a damaged file can declare any size.
         if largest > max(_SMALL_BYTES, UNPACKED_MOST * held):
             message = f"declares a row group of {largest} bytes and holds {held}; no packing is that good"
             raise Unreadable(message)
@@ -100,7 +101,7 @@ def _find_column(names: tuple[str, ...], first: str, known: frozenset[str]) -> s
 
 
 def _long_columns(schema: pa.Schema, excluded_names: tuple[str, str]) -> tuple[str, str, str] | None:
-    """Return the columns of variable, value and unit ("" where there is none) of a long table, None of another."""
+    """Return variable, value and unit ("" if missing) columns of a long table, else None."""
     column_names: dict[str, str] = {}
     for kind, known in (("variable", LONG_VARIABLE), ("value", LONG_VALUE), ("unit", LONG_UNIT)):
         column_names[kind] = next(
@@ -116,7 +117,7 @@ def _long_columns(schema: pa.Schema, excluded_names: tuple[str, str]) -> tuple[s
 
 
 def _units(file: pq.ParquetFile, parts: tuple[str, str, str]) -> dict[str, ColumnMetadata]:
-    """Return the columns of a long table by the unit that its rows name for each."""
+    """Return the columns of a long table, one per pair of variable and unit."""
     variable, _, unit = parts
     pairs: set[tuple[str, str]] = set()
     for batch in file.iter_batches(columns=[variable, unit]):
@@ -161,7 +162,7 @@ def _column_metadata(name: str, metadata: Mapping[bytes, bytes]) -> ColumnMetada
 
 
 def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
-    """Return bounds in rows: of row groups, several small ones together, and parts of those that are very large."""
+    """Return bounds in rows: small row groups are combined, and very large ones are split."""
     with _open(path) as file:
         groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
         sizes = [(group.num_rows, group.total_byte_size) for group in groups]
@@ -171,7 +172,7 @@ def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
             bounds.append(row)
             held = 0
         if size > _PARTED * chunk_bytes:
-            # To read the last part of a group is to unpack all of it, so parts are not as small as other pieces.
+            # Reading the last part decompresses the whole group, so parts are larger than other pieces.
             step = -(-rows // -(-size // (_PARTED * chunk_bytes)))
             bounds += list(range(row + step, row + rows, step))
         row, held = row + rows, held + size
@@ -179,7 +180,7 @@ def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
 
 
 def _rows(file: pq.ParquetFile, columns: list[str], start: int, stop: int) -> pa.Table:
-    """Read rows by their number; of a group that is not wanted whole, batches are passed over."""
+    """Read rows by their number; in partly needed groups, other batches are skipped."""
     batches, row = [], 0
     for number in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(number).num_rows
@@ -237,7 +238,7 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
 
 
 def _flags(table: pa.Table, options: ReadOptions) -> NDArray[np.uint8] | None:
-    """Return the flags of the rows, where the deployment names their column and it holds those of QARTOD."""
+    """Return QARTOD flags of the rows, if the deployment names their column and it is of integers."""
     name = options.text.flag_column
     if name not in table.column_names or not pa.types.is_integer(table[name].type):
         return None
@@ -294,7 +295,7 @@ def _times(
         try:
             whole = column.cast(plain)
         except pa.ArrowInvalid:
-            # Beyond what nanoseconds can count.
+            # Outside the range of nanoseconds.
             seconds = np.asarray(column.cast(pa.timestamp("s")).cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
             return timestamps.from_epoch(seconds, name, lines)
         time_ns = np.asarray(whole.cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
@@ -309,6 +310,7 @@ def _times(
         return timestamps.from_text(texts, stamps, lines, group=group)
     if _is_number(kind):
         number = np.asarray(column.cast(pa.float64(), safe=False).fill_null(0).to_numpy(), np.float64)
+        # The largest number determines the unit of all, because small epochs are ambiguous.
         largest = float(np.abs(number).max()) if len(number) else 0.0
         unit = next((unit for limit, unit in _EPOCHS if largest < limit), 1)
         if pa.types.is_integer(kind):

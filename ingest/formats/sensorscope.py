@@ -1,7 +1,7 @@
-"""The text format of SensorScope: 17 fields parted by blanks, no header, one file a station.
+"""SensorScope's text format: 17 fields separated by blanks, no header, one file per station.
 
 Station, year, month, day, hour, minute, second (local clock), epoch [s UTC], and nine numbers. The epoch is the stamp
-of a row; the clock must be a possible date, for a row whose clock is none was damaged.
+of a row; the clock must be a possible date.
 """
 
 from datetime import UTC, datetime
@@ -27,13 +27,13 @@ COLUMNS: Final = (
     "wind_speed",
     "wind_direction",
 )
-"""Columns of numbers, in file order after the epoch."""
+"""Numeric columns, in file order after the epoch."""
 
 _UNITS: Final = ("degC", "degC", "W m-2", "%", "%", "kPa", "mm", "m s-1", "degree")
 METADATA: Final = FileMetadata(
     {name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)}, zone="UTC"
 )
-"""The format fixes the units."""
+"""Units defined by the format."""
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = 1 + len(CLOCK) + 1 + len(COLUMNS)
@@ -58,6 +58,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     types |= dict.fromkeys(layout.columns, pa.float64())
     table = csv_fields.read_columns(lines, layout, types, quotes=False)
     stations, code = csv_fields.labels(table, "station", lines)
+    # The clock is not used, but an impossible one indicates a damaged row.
     timestamps.refuse_impossible({name: csv_fields.integers(table, name, lines) for name in CLOCK}, lines)
     time_ns = timestamps.from_epoch(csv_fields.integers(table, "epoch", lines), "epoch", lines)
     values = {name: csv_fields.numbers(table, name, lines, layout.options.nodata) for name in layout.columns}
@@ -65,7 +66,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Tell a file by its first rows: 17 numbers, of which a possible date and an epoch within a day of it."""
+    """Recognise rows of 17 numbers, with a valid date and an epoch within a day of it."""
     rows = [line.split() for line in head.splitlines()[:5] if line.strip()]
     rows = rows[: -1 if len(rows) > 1 and len(rows[-1]) < _FIELDS else None]
     for row in rows:

@@ -1,10 +1,10 @@
 """OGC SensorThings 1.1: recorded answers, as pages of JSON in any nesting ($expand), and data arrays.
 
 An Observation is a reading of its Datastream, which is the column; the Datastream has the unit, and its Thing (or the
-feature of interest) is the station, with its position. Where an answer does not hold the Datastream, a link names it
-(of the observation, or of the next page), and another file of the feed may tell of it. Observations that nothing links
-to one are of the station that the file is named for. Their order does not matter. Of a phenomenon time that is an
-interval, the end is the stamp.
+feature of interest) is the station, with its position. If an answer does not contain the Datastream, a link identifies
+it (in the observation, or to the next page), and another file of the feed may describe it. Observations without a link
+belong to the station that the file is named after. Their order does not matter. If a phenomenon time is an interval,
+its end is the stamp.
 
 Source: OGC 18-088, SensorThings API part 1, version 1.1.
 """
@@ -46,7 +46,7 @@ _WORD: Final = re.compile(r"(?i)\b(average|mean|maximum|max|minimum|min|total|su
 
 @dataclass
 class DatastreamInfo:
-    """What is known of a Datastream."""
+    """Metadata of a Datastream."""
 
     station: str = ""
     position: tuple[float, float, float] | None = None
@@ -55,7 +55,7 @@ class DatastreamInfo:
 
 @dataclass(frozen=True)
 class Context:
-    """What the objects around an object tell of it."""
+    """Context of an object from the objects around it."""
 
     stream: str = ""
     thing: str = ""
@@ -65,16 +65,16 @@ class Context:
 
 @dataclass
 class Answers:
-    """What a file holds."""
+    """Content of a file."""
 
     observations: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    """Column, and the observation."""
+    """Pairs of column and observation."""
     streams: dict[str, DatastreamInfo] = field(default_factory=dict)
     """By column."""
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Tell an answer by the keys that only SensorThings has."""
+    """Recognise an answer by keys that only SensorThings has."""
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if not text.startswith((b"{", b"[")):
         return None
@@ -109,6 +109,7 @@ def _walk(node: object, context: Context, answers: Answers) -> None:
             _walk(child, context, answers)
     if not isinstance(node, Mapping):
         return
+    # A link identifies the Datastream if the answer does not contain it.
     for link in ("@iot.nextLink", "Datastream@iot.navigationLink", "@iot.selfLink"):
         match = _STREAM.search(str(node.get(link, "")))
         if match and "Observations" not in str(node.get(link, ""))[: match.start()]:
@@ -139,8 +140,9 @@ def _walk(node: object, context: Context, answers: Answers) -> None:
 
 
 def _stream(node: Mapping[str, Any], context: Context, answers: Answers) -> Context:
-    """Note what a Datastream tells, and return the context of what is inside it."""
+    """Record the metadata of a Datastream, and return the context for its content."""
     number = node.get("@iot.id")
+    # String ids are quoted in links, as in Datastreams('a').
     name = f"Datastreams({number!r})" if isinstance(number, str) else f"Datastreams({number})"
     name = name if number is not None else context.stream or str(node.get("name", context.key))
     stream = answers.streams.setdefault(name, DatastreamInfo())
@@ -153,6 +155,7 @@ def _stream(node: Mapping[str, Any], context: Context, answers: Answers) -> Cont
     feature = node.get("FeatureOfInterest")
     if isinstance(feature, Mapping):
         _set_position(stream, *_feature(feature))
+    # The observed area is the last resort, because earlier positions are kept.
     _set_position(stream, "", _point(node.get("observedArea")))
     if "unitOfMeasurement" in node:
         stream.column = _column(node)
@@ -175,7 +178,7 @@ def _location_of(thing: Mapping[str, Any]) -> tuple[float, float, float] | None:
 
 
 def _point(geometry: object) -> tuple[float, float, float] | None:
-    """Return a GeoJSON point [degrees, degrees, m]; of any other geometry None."""
+    """Return a GeoJSON point [degrees, degrees, m]; None for other geometries."""
     if isinstance(geometry, Mapping) and isinstance(geometry.get("geometry"), Mapping):
         geometry = geometry["geometry"]
     if not isinstance(geometry, Mapping) or geometry.get("type") != "Point":
@@ -188,12 +191,13 @@ def _point(geometry: object) -> tuple[float, float, float] | None:
 def _column(node: Mapping[str, Any]) -> ColumnMetadata:
     unit = node.get("unitOfMeasurement")
     unit = unit if isinstance(unit, Mapping) else {}
+    # The unit may be in any of these texts.
     texts = (unit.get("symbol"), str(unit.get("definition") or "").rpartition(":")[2], unit.get("name"))
     known = next((text for text in texts if text and unit_of(str(text)) is not None), None)
     seen = node.get("ObservedProperty")
     seen = seen if isinstance(seen, Mapping) else {}
     title = str(node.get("name") or "")
-    # "GGA01_01 Water Level" is of one station; the variable is of all.
+    # "GGA01_01 Water Level" belongs to one station; the variable is shared by all.
     name = variable_name(str(seen.get("name") or _PREFIX.sub("", title) or "result").lower())
     standard = re.sub(r".*[/#:]", "", str(seen.get("definition") or ""))
     word = _WORD.search(f"{title} {seen.get('name') or ''}")
@@ -210,12 +214,12 @@ def _column(node: Mapping[str, Any]) -> ColumnMetadata:
 
 
 def layout(path: Path, options: ReadOptions) -> Layout:
-    """Read the answers, and what they tell of their Datastreams.
+    """Read the answers, and the metadata of their Datastreams.
 
     Raises
     ------
     Unreadable
-        It is no JSON, too large, or has neither observations nor Datastreams.
+        It is not JSON, too large, or has neither observations nor Datastreams.
     """
     answers = _read(path)
     if not answers.observations and not answers.streams:
@@ -234,7 +238,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
 
 
 def _describe_layout(layout: Layout) -> Layout:
-    """Return the layout with what its streams tell."""
+    """Return the layout with the metadata of its streams."""
     streams: Mapping[str, DatastreamInfo] = layout.detail
     columns = {name: stream.column for name, stream in streams.items() if stream.column is not None}
     stations: dict[str, Station] = {}
@@ -250,7 +254,7 @@ def _describe_layout(layout: Layout) -> Layout:
 
 
 def link(layouts: Sequence[Layout]) -> list[Layout]:
-    """Return the layouts of a feed's files, each with what the others tell of its Datastreams."""
+    """Merge the Datastream metadata of a feed's files into all of their layouts."""
     known: dict[str, DatastreamInfo] = {}
     for layout in layouts:
         for name, stream in layout.detail.items():
@@ -262,11 +266,12 @@ def link(layouts: Sequence[Layout]) -> list[Layout]:
 
 
 def replace_streams(layout: Layout, known: Mapping[str, DatastreamInfo]) -> Layout:
-    """Return a layout whose streams have what is `known` of them and the file does not tell."""
+    """Return a layout whose missing stream metadata is filled in from `known`."""
     streams: dict[str, DatastreamInfo] = {}
     for name, stream in layout.detail.items():
         other, column = known[name], stream.column
         if column is None or column.variable is None:
+            # Stamp and interval follow from the file's own observations.
             own = {} if column is None else {"stamp": column.stamp, "interval_s": column.interval_s}
             column = column if other.column is None else replace(other.column, **own)
         streams[name] = DatastreamInfo(stream.station or other.station, stream.position or other.position, column)
@@ -279,7 +284,6 @@ def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
 
 
 def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
-    """Parse the observations."""
     streams: Mapping[str, DatastreamInfo] = layout.detail
     records = list(_records(_read(path), streams, layout))
     return build_parsed(records, layout.options, lines=len(records))
@@ -303,7 +307,7 @@ def _records(answers: Answers, streams: Mapping[str, DatastreamInfo], layout: La
 
 
 def _interval(observation: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Return start and end of a phenomenon time; of an instant, None and the instant."""
+    """Return start and end of a phenomenon time; for an instant, None and the instant."""
     start, bar, stop = str(observation.get("phenomenonTime") or "").partition("/")
     return (start, stop) if bar and stop != start else (None, start)
 

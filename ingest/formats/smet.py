@@ -1,7 +1,8 @@
-"""SMET 1.1 of MeteoIO: a header of keys and values, then one row a time, parted by blanks; one file a station.
+"""SMET 1.1 of MeteoIO: a header of keys and values, then blank-separated rows.
 
-What a number means is its field's name; `units_multiplier` and `units_offset` bring it to the unit of SMET (K, 1, m,
-W m-2, kg m-2). Position, zone (`tz`, hours ahead of UTC) and `nodata` are in the header. Only the ASCII form is read.
+There is one file per station. The field name defines the meaning of a number; `units_multiplier` and `units_offset`
+convert it to the unit of SMET (K, 1, m, W m-2, kg m-2). Position, zone (`tz`, hours ahead of UTC) and `nodata` are in
+the header. Only the ASCII form is supported.
 
 Source: SMET format specification 1.1 (WSL Institute for Snow and Avalanche Research SLF).
 """
@@ -49,19 +50,19 @@ _UNITS: Final = {
     "PINT": ("precipitation_rate", "mm h-1"),
     "P": ("air_pressure", "Pa"),
 }
-"""Fields of the standard, with the unit that SMET fixes; kg m-2 of water are mm."""
+"""Fields of the standard, with the unit that SMET defines; kg m-2 of water are mm."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What the header says of the numbers of each field."""
+    """Multiplier and offset of each field, from the header."""
 
     multiplier: Mapping[str, float]
     offset: Mapping[str, float]
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Tell a file of this format by its signature."""
+    """Recognise the format by its signature."""
     match = re.match(rb"(?:\xef\xbb\xbf)?\s*(SMET +[\d.]+ +(?:ASCII|BINARY))", head)
     return f"begins with {match[1].decode()!r}" if match else None
 
@@ -72,7 +73,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     Raises
     ------
     Unreadable
-        It is no header of SMET, is binary, or lacks a field that is needed.
+        It has no SMET header, is binary, or lacks a required field.
     """
     top, mark, _ = head.partition(b"[DATA]")
     if sniff(head, file) is None or not mark:
@@ -90,6 +91,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     present = [name for name in header if name != _TIME and name.lower() not in _NO_READINGS]
     wanted = tuple(name for name in present if options.columns is None or name in options.columns)
     nodata = keys.get("nodata", "-999")
+    # The deployment takes precedence over the header.
     zone = options.timezone if "timezone" in options.given or "tz" not in keys else zone_text(_number(keys, "tz"))
     form = TextForm(" ", time_format=ISO)
     blank = replace(options, nodata=(*options.nodata, nodata), timezone=zone, time_column=_TIME, text=form)
@@ -105,6 +107,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
         head[:start].count(b"\n"),
         detail=scale,
     )
+    # The first rows show the interval, and the first instant.
     first = parse(head[start : head.rfind(b"\n") + 1], plain, last=False).time_ns
     metadata = FileMetadata(
         _columns(wanted, usual_interval_s(first)),
@@ -163,17 +166,18 @@ def _station(keys: Mapping[str, str], file: str) -> Station:
 def _columns(wanted: tuple[str, ...], interval_s: float) -> dict[str, ColumnMetadata]:
     columns = {}
     for name in wanted:
-        # "TA_HYD" and "TS1" are kinds of "TA" and "TS".
+        # "TA_HYD" and "TS1" are variants of "TA" and "TS".
         base = name if name in _UNITS else re.sub(r"(_\w+|\d+)$", "", name)
         variable, unit = _UNITS.get(base, (None, None))
         own = name.lower() if variable is None else variable
         column = column_of(own, unit, variable=variable, interval_s=interval_s)
+        # PSUM is a total, with the stamp at its end.
         columns[name] = replace(column, statistic="total", stamp="end") if base == "PSUM" else column
     return columns
 
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
-    """Parse a chunk; see `ingest.formats.base.Format`."""
+    """Parse a chunk of whole lines, as defined by `ingest.formats.base.Format`."""
     scale: Scale = layout.detail
     lines = read_lines(single_blanks(data), delimiter=" ", fields=len(layout.header), quotes=False, last=last)
     types = {_TIME: pa.string()} | dict.fromkeys(layout.columns, pa.float64())

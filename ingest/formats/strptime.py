@@ -1,4 +1,4 @@
-"""Time stamps of a declared form: a pattern as of strptime, applied to a whole column at once."""
+"""Vectorised parsing of time stamps by a strptime pattern."""
 
 import re
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from hypergrid.core.errors import InvalidTime
 SECOND_NS: Final = 1_000_000_000
 DAY_S: Final = 86_400
 PIVOT: Final = 69
-"""Two-digit years from here on are of the twentieth century, those below of the next, as in POSIX."""
+"""First two-digit year of the twentieth century; those below are in the next, as in POSIX."""
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 EPOCHS: Final[Mapping[str, int]] = {"epoch_s": 10**9, "epoch_ms": 10**6, "epoch_us": 10**3, "epoch_ns": 1}
-"""Names of the forms that count from 1970 UTC, and their unit [ns]."""
+"""Names of the formats that count from 1970 UTC, and their unit [ns]."""
 ISO: Final = "iso"
 
 _DIGITS: Final = {
@@ -40,13 +40,13 @@ _PIECE: Final = re.compile(r"%.|\s+|.", re.DOTALL)
 def expression_of(pattern: str) -> str:
     """Return the regular expression of a pattern, with a group for each part.
 
-    Parts without anything between them have their full width, but hour and minute of loggers that leave zeros away:
-    "%H%M" reads "5" as 00:05 and "1205" as 12:05.
+    Adjacent parts have their full width, except hour and minute of loggers that omit leading zeros: "%H%M" reads "5" as
+    00:05 and "1205" as 12:05.
 
     Raises
     ------
     InvalidTime
-        The pattern has an unknown part, one twice, or too few to tell an instant.
+        The pattern has an unknown part, a repeated one, or too few to define an instant.
     """
     pieces = _PIECE.findall(pattern)
     parts = [piece[1] for piece in pieces if len(piece) == 2 and piece[0] == "%"]
@@ -68,6 +68,7 @@ def expression_of(pattern: str) -> str:
             fragments.append(f"(?P<{piece[1]}>{_TEXTS[piece[1]]})")
         else:
             min_digits, max_digits = _DIGITS_S[piece[1]]
+            # Without a separator, a part ends where its full width ends.
             close = _is_digits(before) or _is_digits(after)
             if piece == "%H" and after == "%M" and not _is_digits(before):
                 fragments.append(r"(?P<H>\d{0,2}?)")
@@ -94,7 +95,7 @@ def _is_digits(piece: str) -> bool:
 
 
 def check_format(time_format: str) -> str:
-    """Return the format unchanged where it is one; errors as in `expression_of`."""
+    """Return a valid format unchanged; errors as in `expression_of`."""
     if time_format != ISO and time_format not in EPOCHS:
         expression_of(time_format)
     return time_format
@@ -103,13 +104,13 @@ def check_format(time_format: str) -> str:
 def seconds_of(
     text: pa.Array, pattern: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Read texts by a pattern.
+    """Parse texts by a pattern.
 
     Returns
     -------
     seconds, fraction_ns, formed, possible
-        Seconds since 1970 of the clock shown, or UTC where the pattern has %z; what is beyond them [ns]; whether the
-        text has the form; and whether it names an instant. Each of shape (n,).
+        Seconds since 1970 of the clock shown, or UTC if the pattern has %z; fraction of a second [ns]; whether the text
+        matches the pattern; and whether it is a valid instant. Each of shape (n,).
     """
     groups = pc.extract_regex(text, expression_of(pattern))
     formed = groups.is_valid().to_numpy(zero_copy_only=False)
@@ -138,6 +139,7 @@ def seconds_of(
 
 
 def _integers(array: pa.Array) -> NDArray[np.int64]:
+    # The hour of "%H%M" may be empty.
     filled = pc.if_else(pc.equal(array, ""), "0", array).fill_null("0")
     return filled.cast(pa.int64()).to_numpy(zero_copy_only=False)
 
@@ -145,7 +147,7 @@ def _integers(array: pa.Array) -> NDArray[np.int64]:
 def _days(
     year: NDArray[np.int64], numbers: Mapping[str, NDArray[np.int64]], parts: Mapping[str, pa.Array]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return days since 1970, and whether there is such a day."""
+    """Return days since 1970, and whether the day exists."""
     start = (year - 1970).astype("datetime64[Y]")
     if "j" in numbers:
         first, stop = start.astype("datetime64[D]"), (start + 1).astype("datetime64[D]")
@@ -165,7 +167,7 @@ def _months(texts: pa.Array) -> NDArray[np.int64]:
 
 
 def _offsets(texts: pa.Array) -> NDArray[np.int64]:
-    """Return offsets from UTC [s]; Z is none."""
+    """Return offsets from UTC [s]; 0 for Z."""
     digits = pc.replace_substring(texts, ":", "").fill_null("Z")
     hours, minutes = (_integers(pc.utf8_slice_codeunits(digits, *bounds)) for bounds in ((1, 3), (3, 5)))
     east = pc.starts_with(digits, "-").to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Time stamps to instants [ns since 1970 UTC]: epochs, calendar fields, text of any form in any zone."""
+"""Parsing of time stamps (epochs, calendar fields, text in any zone) to instants [ns since 1970 UTC]."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -22,16 +22,16 @@ from ingest.formats.csv_lines import Lines
 from ingest.formats.strptime import EPOCHS, ISO, expression_of, seconds_of
 
 EARLIEST_NS: Final = parse_instant("1900-01-01")
-"""The first instant that an archive can keep [ns since 1970 UTC]."""
+"""First instant that an archive can store [ns since 1970 UTC]."""
 LATEST_NS: Final = parse_instant("2261-01-01")
-"""The first instant that it cannot keep any more."""
+"""First instant after the range of an archive [ns since 1970 UTC]."""
 IMPOSSIBLE: Final = "impossible date"
 BAD_TIME: Final = "bad time"
 OUT_OF_RANGE: Final = "time out of range: an archive keeps 1900 to 2260"
 SKIPPED: Final = "local time that does not exist"
 AMBIGUOUS: Final = "local time that is ambiguous"
 _DAY_END: Final = r"([T ])24:00(:00(\.0+)?)?"
-"""The end of a day, as ISO 8601 and many loggers write it."""
+"""End of a day, as written by ISO 8601 and many loggers."""
 
 WITH_ZONE: Final = r":\d{2}(\.\d+)? ?(Z|[+-]\d{2}:?\d{2})$"
 _EPOCH: Final = r"^[+]?(?P<whole>-?\d{1,18})(?:\.(?P<part>\d{1,9})\d*)?$"
@@ -42,12 +42,12 @@ _DAYS: Final = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 @lru_cache(maxsize=64)
 def zone_of(name: str) -> tzinfo:
-    """Return the zone of an IANA name ("Europe/Zurich") or of a fixed offset ("+02:00").
+    """Return the zone of an IANA name ("Europe/Zurich") or a fixed offset ("+02:00").
 
     Raises
     ------
     InvalidTime
-        There is no such zone.
+        The zone is unknown.
     """
     match = _OFFSET.match(name)
     if match and int(match[2]) < 24 and int(match[3]) < 60:
@@ -63,19 +63,19 @@ def zone_of(name: str) -> tzinfo:
 
 
 def changes(zone: str) -> bool:
-    """Return whether clocks of the zone are ever changed."""
+    """Return whether the zone has clock changes."""
     return isinstance(zone_of(zone), ZoneInfo) and zone not in ("UTC", "Etc/UTC")
 
 
 def from_epoch(numbers: NDArray[np.int64], column: str, lines: Lines, *, unit_ns: int = SECOND_NS) -> NDArray[np.int64]:
-    """Return epochs [`unit_ns` ns] as instants [ns], shape (n,); refuse lines outside what an archive keeps."""
+    """Convert epochs [`unit_ns` ns] to instants [ns], shape (n,); refuse lines outside an archive's range."""
     outside = (numbers < EARLIEST_NS // unit_ns) | (numbers >= LATEST_NS // unit_ns)
     lines.refuse(outside, column, OUT_OF_RANGE)
     return np.where(outside, 0, numbers) * unit_ns
 
 
 def refuse_impossible(fields: dict[str, NDArray[np.int64]], lines: Lines) -> None:
-    """Refuse lines whose calendar fields (year, month, day, hour, minute, second; shape (n,) each) name no instant."""
+    """Refuse lines whose calendar fields (year, month, day, hour, minute, second; shape (n,) each) are invalid."""
     year, month, day = fields["year"], fields["month"], fields["day"]
     leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     longest = _DAYS[np.clip(month, 0, 12)] + (leap & (month == 2))
@@ -83,7 +83,7 @@ def refuse_impossible(fields: dict[str, NDArray[np.int64]], lines: Lines) -> Non
     wrong = bad_day.copy()
     for name, limit in (("hour", 23), ("minute", 59), ("second", 59)):
         wrong |= (fields[name] < 0) | (fields[name] > limit)
-    # 24:00 ends a day.
+    # 24:00 is the end of a day.
     wrong &= ~((fields["hour"] == 24) & (fields["minute"] == 0) & (fields["second"] == 0) & ~bad_day)
     texts = [fields[name] for name in ("year", "month", "day", "hour", "minute", "second")]
 
@@ -95,18 +95,17 @@ def refuse_impossible(fields: dict[str, NDArray[np.int64]], lines: Lines) -> Non
 
 @dataclass(frozen=True)
 class TimestampFormat:
-    """How the texts of time stamps are read."""
+    """Format of time stamps in text."""
 
     zone: str = "UTC"
-    """Zone of those that carry none."""
+    """Zone of stamps without one."""
     time_format: str = ISO
-    """One of `patterns.EPOCHS`, "iso", or a pattern as of strptime."""
+    """One of `strptime.EPOCHS`, "iso", or a strptime pattern."""
     column: str = "time"
-    """What refused rows name."""
+    """Column named by refused rows."""
 
 
 def timestamp_format_of(options: ReadOptions) -> TimestampFormat:
-    """Return how a table's time stamps are read."""
     form = options.text
     return TimestampFormat(options.timezone, form.time_format or ISO, options.time_column)
 
@@ -114,11 +113,11 @@ def timestamp_format_of(options: ReadOptions) -> TimestampFormat:
 def from_text(
     text: pa.Array, stamps: TimestampFormat, lines: Lines, *, group: NDArray[np.integer[Any]] | None = None
 ) -> NDArray[np.int64]:
-    """Return texts as instants [ns], shape (n,); those without a zone are in `stamps.zone`; refuse what is none.
+    """Parse texts to instants [ns], shape (n,), in `stamps.zone` by default; refuse invalid ones.
 
-    A local time that a change of the clock skips is refused. One that it repeats is told by the order of the rows of a
-    `group` [shape (n,); a sensor each, all alike where it is None]: the clock goes back once between the two passes.
-    Where it does not, or does so twice, the time names no one instant, and is refused.
+    A local time that is skipped by a clock change is refused. A repeated one is resolved by the order of the rows of a
+    `group` [shape (n,); one sensor each, a single group if None]: the clock goes back once between the two passes. If
+    it does not, or does so twice, the time is ambiguous, and is refused.
     """
     group = np.zeros(len(text), np.int64) if group is None else group
     if stamps.time_format == ISO:
@@ -147,6 +146,7 @@ def _epochs(text: pa.Array, stamps: TimestampFormat, lines: Lines) -> NDArray[np
             pc.utf8_rpad(pc.struct_field(groups, "part").fill_null("0"), width=9, padding="0"), 0, max(1, digits)
         )
         fraction = part.cast(pa.int64()).to_numpy(zero_copy_only=False) if digits else 0
+        # The whole part of -0.5 has no sign, but the fraction has.
         below = pc.starts_with(pc.utf8_trim_whitespace(text), "-").to_numpy(zero_copy_only=False)
         times = from_epoch(whole, stamps.column, lines, unit_ns=unit_ns)
         return times + np.where(below, -1, 1) * fraction
@@ -175,6 +175,7 @@ def _parse_fast(
     text: pa.Array, stamps: TimestampFormat, lines: Lines, group: NDArray[np.integer[Any]]
 ) -> NDArray[np.int64] | None:
     try:
+        # pyarrow accepts this cast only if every text has a zone, and the one below only if none has.
         return text.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         pass
@@ -194,7 +195,7 @@ def _parse_carefully(
     lines.refuse(~formed, column, lambda row: f"{BAD_TIME}: {text[row].as_py()[:40]!r} is not ISO 8601")
     zoned = pc.match_substring_regex(text, WITH_ZONE).to_numpy(zero_copy_only=False) & formed
     local = formed & ~zoned
-    # As 00:00 of that day, and a day later.
+    # Parsed as 00:00 of that day, plus one day.
     end = pc.match_substring_regex(text, f"{_DAY_END}( ?(Z|[+-].*))?$").to_numpy(zero_copy_only=False) & formed
     shown = pd.Series(text.to_pandas())
     texts = pd.Series(pc.replace_substring_regex(text, _DAY_END, r"\100:00").to_pandas()) if end.any() else shown
@@ -202,7 +203,7 @@ def _parse_carefully(
     invalid = np.zeros(len(text), bool)
 
     def reason(row: int) -> str:
-        # The pattern leaves digits alone in place of the year.
+        # The pattern only allows digits for the year.
         year = int(shown[row][:4])
         return f"{IMPOSSIBLE}: {shown[row]!r}" if 1678 <= year <= 2261 else OUT_OF_RANGE
 
@@ -224,9 +225,11 @@ def localise(
     *,
     only: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
-    """Return local times [ns since 1970 by the clock] as instants [ns], shape (n,); refuse those that are none or two.
+    """Convert local times [ns since 1970 by the clock] to instants [ns], shape (n,).
 
-    `only` [shape (n,)]: the others stay as they are.
+    Skipped and ambiguous times are refused.
+
+    Times outside the mask `only` [shape (n,)] are returned unchanged.
     """
     zone = zone_of(stamps.zone)
     if isinstance(zone, timezone):
@@ -260,7 +263,7 @@ def localise(
 def _second_pass(
     local_ns: NDArray[np.int64], rows: NDArray[np.intp], group: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which of the `rows`, whose times come twice, are of the second pass, and of which that can be told."""
+    """Return which `rows` of repeated times are in the second pass, and which are resolved."""
     after, is_resolved = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
     if not len(rows):
         return after, is_resolved
@@ -270,9 +273,11 @@ def _second_pass(
     for positions in np.split(order, np.flatnonzero(np.diff(member.ravel()[order])) + 1):
         times = local_ns[rows[positions]]
         whole = local_ns[group == group[rows[positions[0]]]]
+        # Rows may be in descending order of time.
         ahead = 1 if whole[-1] >= whole[0] else -1
         steps = np.diff(times) * ahead
         back = np.flatnonzero(steps < 0)
+        # Two equal stamps, one in each pass, give no step back.
         if len(times) == 2 and steps[0] == 0:
             back = np.array([0])
         if len(back) == 1:
@@ -282,10 +287,11 @@ def _second_pass(
 
 
 def find_repeated(local_ns: NDArray[np.int64], zone: str) -> NDArray[np.bool_]:
-    """Return which local times [ns by the clock] a change of the clock repeats, shape (n,)."""
+    """Return which local times [ns by the clock] are repeated by a clock change, shape (n,)."""
     if not changes(zone):
         return np.zeros(len(local_ns), bool)
     index = pd.DatetimeIndex(local_ns.view("datetime64[ns]"))
+    # Repeated times are those that stay undefined only if the ambiguity is not resolved.
     either = index.tz_localize(zone_of(zone), ambiguous=np.ones(len(index), bool), nonexistent="shift_forward")
     unique = index.tz_localize(zone_of(zone), ambiguous="NaT", nonexistent="shift_forward")
     return np.asarray(unique.isna()) & np.asarray(either.notna())
@@ -301,7 +307,7 @@ def _instants(parsed: pd.Series) -> NDArray[np.int64]:
 
 ISO_TEXT: Final = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?( ?(Z|[+-]\d{2}:?\d{2}))?)?$"
 SHARE: Final = 0.6
-"""Of the texts of a column so many have its form; the others are damage."""
+"""Minimum share of a column's texts that must match its form; the others are damage."""
 
 _DATES: Final = (
     *("%Y/%m/%d", "%Y.%m.%d", "%Y-%m-%d", "%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y"),
@@ -322,7 +328,7 @@ _EPOCH_DIGITS: Final = {9: "epoch_s", 10: "epoch_s", 12: "epoch_ms", 13: "epoch_
 
 
 class AmbiguousDates(Unreadable):
-    """Time stamps that can be read in several ways; the message shows one."""
+    """Time stamps with several possible formats; the message shows an example."""
 
 
 @lru_cache(maxsize=1024)
@@ -338,6 +344,7 @@ def _detect_form(texts: tuple[str, ...]) -> tuple[str, str] | None:
     array = pa.array(texts)
     scores: list[tuple[int, str, list[int]]] = []
     for pattern in _PATTERNS:
+        # Only patterns that match one of the first texts are evaluated for all of them.
         if any(_compiled(pattern).match(text) for text in texts[:5]):
             seconds, _, _, possible = seconds_of(array, pattern)
             scores.append((int(possible.sum()), pattern, np.where(possible, seconds, 0).tolist()))
@@ -357,19 +364,19 @@ def _detect_form(texts: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def recognise_form(texts: Sequence[str]) -> tuple[str, str] | None:
-    """Return the form of time stamps and by what it was told; None where they are none.
+    """Return the format of time stamps and the reason; None if they are not time stamps.
 
     Raises
     ------
     AmbiguousDates
-        They are dates, and nothing tells their days from their months.
+        They are dates whose days and months cannot be distinguished.
     """
     sample = tuple(text.strip() for text in texts if text.strip())[:200]
     return _detect_form(sample) if sample else None
 
 
 def fits(texts: Sequence[str], time_format: str) -> bool:
-    """Return whether most of some texts are time stamps of a form."""
+    """Return whether most of the texts are time stamps of the format."""
     sample = [text.strip() for text in texts if text.strip()][:200]
     if time_format == ISO or time_format in EPOCHS:
         pattern = ISO_TEXT if time_format == ISO else r"^\d+(\.\d+)?$"

@@ -1,8 +1,9 @@
-"""TOA5, the text tables of Campbell loggers: four lines of header, then quoted cells; one file a station and table.
+"""TOA5, the text tables of Campbell loggers: four header lines, then quoted cells.
 
-The header's lines are the logger (second cell: the station), the columns' names, their units, and their statistic
-(Avg, Max, Min, Tot, Smp, …). A stamp marks the end of its interval, which the rows tell, or the table's name where
-there are too few. Times of extremes (TMx, TMn) are no numbers and left out.
+There is one file per station and table. The header lines are the logger (second cell: the station), the column names,
+their units, and their statistic (Avg, Max, Min, Tot, Smp, …). A stamp marks the end of its interval, which is inferred
+from the rows, or from the table's name if there are too few. Times of extremes (TMx, TMn) are not numbers and are left
+out.
 
 Source: Campbell Scientific, LoggerNet instruction manual, appendix B.
 """
@@ -40,17 +41,17 @@ _MARK: Final = b"\xef\xbb\xbf"
 
 
 def sniff(head: bytes, file: str) -> str | None:
-    """Tell a file of this format by its first cell."""
+    """Recognise the format by its first cell."""
     return "its first cell is 'TOA5'" if re.match(rb'(?:\xef\xbb\xbf)?"?TOA5"?,', head) else None
 
 
 def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
-    """Read the four lines of the header.
+    """Read the four header lines.
 
     Raises
     ------
     Unreadable
-        They are not there, or do not agree.
+        They are missing, or contradict each other.
     """
     lines = head.removeprefix(_MARK).split(b"\n", HEADER_LINES)
     if sniff(head, file) is None or len(lines) <= HEADER_LINES:
@@ -75,9 +76,11 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     wanted = tuple(name for name in numeric if options.columns is None or name in options.columns)
     start = len(head) - len(head.removeprefix(_MARK)) + sum(len(line) + 1 for line in lines[:HEADER_LINES])
     station = logger[1] if len(logger) > 1 and logger[1] else file.rsplit(".", 1)[0]
+    # Loggers write NAN for missing values.
     named = replace(options, nodata=(*options.nodata, "NAN"), time_column=_TIME, text=TextForm(",", time_format=ISO))
     ignored = tuple(name for name in header if name not in (*wanted, _TIME, _RECORD))
     plain = Layout(header, wanted, ignored, named, station, start, HEADER_LINES)
+    # The first rows show the interval, and the first instant.
     first = parse(head[start : head.rfind(b"\n") + 1], plain, last=False).time_ns
     interval_s = usual_interval_s(first) or _interval_of(logger[-1])
     column_metadata = {
@@ -89,6 +92,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
         plain,
         metadata=FileMetadata(
             column_metadata,
+            # The header has no position.
             (station_at(station, *[float("nan")] * 2),),
             first_ns=int(first.min()) if len(first) else None,
         ),
@@ -100,7 +104,7 @@ def _cells(line: bytes) -> tuple[str, ...]:
 
 
 def _interval_of(table: str) -> float:
-    """Return the interval that a table's name tells [s], 0 where it does not."""
+    """Return the interval in a table's name [s], 0 if it has none."""
     for pattern, interval_s in _TABLES:
         if re.search(pattern, table.lower()):
             return interval_s
@@ -115,7 +119,7 @@ def _column_metadata(name: str, unit: str, kind: str, interval_s: float) -> Colu
     statistic = statistic_of(kind)
     if statistic is not None and base.lower().endswith(f"_{kind.lower()}"):
         base = base[: -len(kind) - 1]
-    # A deviation or a covariance is a variable of its own: its numbers are none of what it is of.
+    # A standard deviation or covariance is a separate variable, not a statistic of the original one.
     known = usual_variable(base) if statistic is not None or not kind else None
     return column_of(
         base.lower(),
@@ -130,7 +134,7 @@ def _column_metadata(name: str, unit: str, kind: str, interval_s: float) -> Colu
 
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
-    """Parse a chunk; see `ingest.formats.base.Format`."""
+    """Parse a chunk of whole lines, as defined by `ingest.formats.base.Format`."""
     options = layout.options
     lines = read_lines(data, delimiter=",", fields=len(layout.header), quotes=True, last=last)
     types = {_TIME: pa.string()} | dict.fromkeys(layout.columns, pa.float64())

@@ -1,1 +1,1 @@
-"""Tests that set flags: pure functions of arrays, run alike while ingesting, over an archive, and on executors."""
+"""Quality tests: pure functions of arrays, used during ingest, over an archive, and on executors."""

@@ -1,16 +1,16 @@
-"""How much of a series must be judged again when readings come: what lies between two readings that stand. Pure.
+"""Affected intervals: how much of each series must be tested again when readings arrive. Pure.
 
-The tests along a series drop what they find, one after the other, so that readings far apart may hang together. But a
-reading that was stored, that no such test found anything against, and whose neighbours and still stretch are what they
-were, is found nothing against again; and with it as their first reading all tests say of those after it what they say
-with everything that lies before. Why it stands:
+The tests along a series drop readings one after the other, so that readings far apart may affect each other. A stored
+reading is an anchor if no such test flagged it and its neighbours and flat line are unchanged: the tests pass it again,
+and starting from it they give later readings the same flags as they would with all earlier readings. Why an anchor
+holds:
 
-* Values and stamps that came change what a test of single values says of themselves alone.
-* A spike is told by the neighbours on both sides: the one reading next to what came may become one, or cease to be.
-* A still stretch (`flat_line`) is known as a whole. It reaches from what came to a reading that it cannot contain: one
-  whose value differs by more than the tolerance, or that a pause keeps apart, or as far as time does not count.
-* A step (`rate_of_change`) is told by the reading before: a second one that stands is needed after what came.
-* A signal that hardly varies (`attenuated_signal`) is told by the hours before.
+* New values and stamps change the single-value tests only of themselves.
+* A spike depends on the neighbours on both sides: the reading next to a new one may become a spike, or cease to be one.
+* A flat line (`flat_line`) is evaluated as a whole. It extends from the new readings to one that it cannot contain: a
+  reading whose value differs by more than the tolerance, one separated by a pause, or as far as time is exempt.
+* A step (`rate_of_change`) depends on the previous reading: a second anchor is needed after the new readings.
+* An attenuated signal (`attenuated_signal`) depends on the hours before.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -27,7 +27,7 @@ from ingest.quality.spatial import Places
 from ingest.quality.temporal import HOUR_NS, Line, Sampling
 
 UNBOUNDED: Final = np.iinfo(np.int64).max
-"""Later than any stamp; `-EVER` is earlier [ns]."""
+"""Later than any stamp; `-UNBOUNDED` is earlier than any [ns]."""
 _SINGLE: Final = bits_of("given_suspect", "given_fail", "gross_range", "climatology")
 FLAT_BIT: Final = bits_of("flat_line")
 _UP_TO_SPIKE: Final = _SINGLE | bits_of("spike")
@@ -38,37 +38,37 @@ Stamps = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class AffectedIntervals:
-    """What is judged of each series, and what of that is told; all of shape (series,)."""
+    """Intervals to test and to reflag in each series; all of shape (series,)."""
 
     is_bounded: Rows
-    """Whether the readings at hand were enough to tell."""
+    """Whether the available readings were enough to determine the interval."""
     first_ns: Stamps
-    """Readings from here on are judged [ns]."""
+    """First reading to test [ns]."""
     after_ns: Stamps
-    """Flags of readings later than this are told [ns]."""
+    """Flags of readings after this are updated [ns]."""
     until_ns: Stamps
-    """Flags of readings before this are told [ns]."""
+    """Flags of readings before this are updated [ns]."""
     last_ns: Stamps
-    """Readings up to here are judged [ns]."""
+    """Last reading to test [ns]."""
     stuck: Rows
-    """Whether all that is told goes on with a still stretch that is as long already as a test can say."""
+    """Whether all updated readings continue a flat line that already has the worst flag."""
 
     @classmethod
     def none(cls, series: int) -> "AffectedIntervals":
-        """Return that nothing is known yet of so many series."""
+        """Return undetermined intervals for a number of series."""
         unknown = np.zeros(series, np.bool_)
         first, after, until, last = np.full((4, series), UNBOUNDED)
         return cls(unknown, first, after, until, last, unknown)
 
     def update_series(self, other: "AffectedIntervals", series: NDArray[np.int32]) -> "AffectedIntervals":
-        """Return it with what another says of some series."""
+        """Return a copy with some series replaced by those of another."""
         parts = [getattr(self, each.name).copy() for each in fields(self)]
         for part, each in zip(parts, fields(self), strict=True):
             part[series] = getattr(other, each.name)[series]
         return AffectedIntervals(*parts)
 
     def fill_unbounded(self, after_ns: int, until_ns: int) -> "AffectedIntervals":
-        """Return it with all readings judged, and those between two stamps told, of series that are not found."""
+        """Return a copy where undetermined series test all readings and update those from `after_ns` to `until_ns`."""
         bounds = {"first_ns": -UNBOUNDED, "after_ns": after_ns - 1, "until_ns": until_ns + 1, "last_ns": UNBOUNDED}
         new = {name: np.where(self.is_bounded, getattr(self, name), bound) for name, bound in bounds.items()}
         return replace(self, is_bounded=np.ones_like(self.is_bounded), **new)
@@ -80,7 +80,7 @@ class AffectedIntervals:
         return rows
 
     def rows_to_flag(self, readings: Readings) -> Rows:
-        """Return which readings get the flags that the tests give them, shape (n,)."""
+        """Return which readings get new flags from the tests, shape (n,)."""
         index, time_ns = readings.index, readings.time_ns
         rows: Rows = self.is_bounded[index] & (time_ns > self.after_ns[index]) & (time_ns < self.until_ns[index])
         return rows
@@ -96,19 +96,19 @@ def find_affected_intervals(
     begins: bool,
     ends: bool,
 ) -> AffectedIntervals:
-    """Return what must be judged of each series because of readings that came or were replaced.
+    """Find the intervals of each series affected by new or replaced readings.
 
     Parameters
     ----------
     readings
-        Ordered by series, then time, without gaps in what the archive has; those that are not touched have the flags
-        and tests with which these parameters judged them.
+        Ordered by series, then time, without omitting any that the archive has in between; untouched readings have the
+        flags and tests that these parameters gave them.
     touched
-        Those that came with another value than the archive has, shape (n,).
+        Readings that are new or differ from the archive's value, shape (n,).
     replaced
         Those of them that the archive has with another value, shape (n,).
     begins, ends
-        Whether the archive has none before the first, or after the last of the readings.
+        Whether the archive has nothing before the first, or after the last of the readings.
     """
     if not len(readings):
         return AffectedIntervals.none(len(readings.series)).fill_unbounded(UNBOUNDED, UNBOUNDED)
@@ -136,16 +136,16 @@ class _IntervalScan:
         self._is_after = is_unchanged & (time_ns > self._latest[index])
         self._single, self._level = (bits & _SINGLE) == 0, (bits & _UP_TO_SPIKE) == 0
         self._clean = (bits & SERIES_TEST_BITS) == 0
-        # The one next to what came may be a spike from now on, or be one no more.
+        # The reading next to a new one may become a spike, or cease to be one.
         spike = self._last(self._is_before & self._single)
         self._sure = self._is_before & self._level & (self._rows < spike[index])
         within_hours = tests.flat_line.within_hours if tests.flat_line else 0.0
         self._joined_ns = Sampling.of(readings.series).joined_ns(within_hours)
-        """How far apart readings of a still stretch may lie [ns], shape (series,)."""
+        """How far apart readings of a flat line may lie [ns], shape (series,)."""
         self._attenuated_ns = round(tests.attenuated_signal.hours * HOUR_NS) if tests.attenuated_signal else 0
 
     def start_bounds(self, places: Places, has_stop: Rows) -> tuple[Stamps, Stamps, Rows]:
-        """Return the stamps of the reading that stands and of the last that nothing changes, and where they are."""
+        """Return the stamps of start anchors and last unaffected readings, and which series have them."""
         index, time_ns = self._readings.index, self._readings.time_ns
         nearest = self._last(self._sure)
         edge = self._last(self._is_different(self._sure, nearest=nearest, backward=True))
@@ -155,7 +155,7 @@ class _IntervalScan:
             if open_.any():
                 edge = np.where(self._is_uncounted(nearest, open_, flat, places, has_stop), nearest, edge)
         edge_ns = np.where(edge >= 0, time_ns[edge], -UNBOUNDED)
-        # `-EVER` less some hours would be later than anything.
+        # Without an edge, -UNBOUNDED less some hours would wrap around to a late stamp.
         until_ns = np.where(edge >= 0, edge_ns - self._attenuated_ns, -UNBOUNDED)
         last_rows = self._last(
             self._is_before & self._clean & (self._rows <= edge[index]) & (time_ns <= until_ns[index])
@@ -164,7 +164,7 @@ class _IntervalScan:
         return np.where(has, time_ns[last_rows], -UNBOUNDED), np.where(has, edge_ns, -UNBOUNDED), has
 
     def stop_bounds(self) -> tuple[Stamps, Rows]:
-        """Return the stamps of the reading that stands after what came, and where there is one."""
+        """Return the stamp of the anchor after the new readings, and which series have one."""
         index, time_ns = self._readings.index, self._readings.time_ns
         spike = self._first(self._is_after & self._single)
         sure = self._is_after & self._level & (self._rows > spike[index])
@@ -180,11 +180,12 @@ class _IntervalScan:
     def shorten(
         self, intervals: AffectedIntervals, replaced: Rows, places: Places, *, begins: bool, ends: bool
     ) -> AffectedIntervals:
-        """Return it with less of sensors that are broken: these may have no reading that stands for days.
+        """Shorten the intervals of broken sensors, which may have no anchor for days.
 
-        What is bad by itself changes nothing but itself. What goes on with a still stretch that is as long as a test
-        can say is as bad as that.
+        A reading that is bad by itself affects only its own flag. A reading that continues a flat line with the worst
+        flag gets the same flag.
         """
+        # With a gap flag, even a bad reading changes the flag of the next one.
         if self._tests.gap and self._tests.gap.flag != "none":
             return intervals
         readings, touched = self._readings, self._touched
@@ -195,7 +196,7 @@ class _IntervalScan:
         inside = (readings.flag != MISSING) & ~touched & ~self._is_before & ~self._is_after
         known = ~self._has_rows(inside | replaced)
         if self._tests.gap and not begins:
-            # Whether there was a pause tells the reading before, whatever it is.
+            # The reading before, good or bad, decides whether there was a pause.
             known &= self._has_rows(self._is_before) | ~self._has_rows(touched)
         alone = known & ~self._has_rows(touched & ~bad)
         stuck = known & ends & ~alone & self._stuck(bad)
@@ -210,7 +211,7 @@ class _IntervalScan:
         return replace(intervals, is_bounded=intervals.is_bounded | short, stuck=stuck, **bounds)
 
     def _stuck(self, bad: Rows) -> Rows:
-        """Return the series in which what came goes on with a still stretch that nothing makes longer."""
+        """Return the series in which new readings continue a flat line that already has the worst flag."""
         flat, readings, index = self._tests.flat_line, self._readings, self._readings.index
         if not flat or flat.tolerance > 0.0:
             return np.zeros(self._count, np.bool_)
@@ -226,7 +227,7 @@ class _IntervalScan:
         return (nearest >= 0) & ~self._has_rows(ended | self._is_after)
 
     def _is_different(self, sure: Rows, *, nearest: NDArray[np.intp], backward: bool) -> Rows:
-        """Return which of the readings that are sure no still stretch joins with those nearest to what came."""
+        """Return which sure readings no flat line can join with the nearest ones."""
         flat = self._tests.flat_line
         if not flat:
             return sure
@@ -242,10 +243,11 @@ class _IntervalScan:
     def _is_uncounted(
         self, nearest: NDArray[np.intp], open_: Rows, flat: FlatLine, places: Places, has_stop: Rows
     ) -> Rows:
-        """Return the series in whose still stretch time does not count from the nearest reading on, shape (series,).
+        """Return the series whose flat line is exempt from the nearest reading on, shape (series,).
 
-        What comes there makes no stretch longer. Other variables are not asked: theirs may come later.
+        New readings there do not lengthen it.
         """
+        # Exemptions by other variables are ignored, because readings of those may arrive later.
         alone = tuple(exemption for exemption in flat.exempt if exemption.of in (VALUE, SUN))
         readings = self._readings
         line = Line(readings.index, readings.time_ns, readings.value)
@@ -268,20 +270,20 @@ class _IntervalScan:
         return uncounted
 
     def _has_rows(self, rows: Rows) -> Rows:
-        """Return which series have one of some rows, shape (series,)."""
+        """Return which series have one of the rows, shape (series,)."""
         series_mask = np.zeros(self._count, np.bool_)
         series_mask[self._readings.index[rows]] = True
         return series_mask
 
     def _last(self, rows: Rows) -> NDArray[np.intp]:
-        """Return the last of some rows in each series, -1 where there is none, shape (series,)."""
+        """Return the last of the rows in each series, -1 if none, shape (series,)."""
         last_rows = np.full(self._count, -1, np.intp)
         chosen = np.flatnonzero(rows)
         np.maximum.at(last_rows, self._readings.index[chosen], chosen)
         return last_rows
 
     def _first(self, rows: Rows) -> NDArray[np.intp]:
-        """Return the first of some rows in each series, n where there is none, shape (series,)."""
+        """Return the first of the rows in each series, n if none, shape (series,)."""
         first_rows = np.full(self._count, len(self._rows), np.intp)
         chosen = np.flatnonzero(rows)
         np.minimum.at(first_rows, self._readings.index[chosen], chosen)

@@ -1,7 +1,8 @@
-"""What the tests with a memory, of levels and of faulty zeros, say of readings: by blocks of three hours. Pure.
+"""Results of the tests with a memory, by blocks of three hours. Pure.
 
-They stand beside the other tests: what these find is not left out of blocks (a block is a median), and what is found
-here changes nothing of what they say. A reading in a block that was found is suspect; none becomes good by them.
+The tests are those of level shifts and faulty zeros. They are independent of the other tests: readings that those flag
+are not excluded from blocks (a block is a median), and the results do not change those of the other tests. Readings in
+a flagged block are suspect; these tests never set a reading to good.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ ZERO_BIT = np.uint16(1 << TESTS.index("faulty_zeros"))
 
 
 class MutableFlags(Protocol):
-    """Flags and tests of readings, which can be changed in place."""
+    """Mutable flags and tests of readings."""
 
     @property
     def flag(self) -> NDArray[np.uint8]:
@@ -36,10 +37,10 @@ class MutableFlags(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class BlockBits:
-    """Tests that found something, by series and block."""
+    """Bits of failed tests, by series and block."""
 
     first: int
-    """Number of the first block since 1970."""
+    """Index of the first block, counted from 1970."""
     tests: NDArray[np.uint16]
     """Bits of the tests, shape (series, blocks)."""
 
@@ -52,7 +53,7 @@ class BlockBits:
         return tests
 
     def renumber(self, known: tuple[Series, ...], series: tuple[Series, ...]) -> "BlockBits":
-        """Return it for other series; nothing is said of those that are not known."""
+        """Return a copy in the order of other series; unknown series have no bits."""
         number = {sensor_series: index for index, sensor_series in enumerate(known)}
         at = np.array([number.get(sensor_series, -1) for sensor_series in series], np.intp)
         tests = np.zeros((len(series), self.tests.shape[1]), np.uint16)
@@ -62,7 +63,7 @@ class BlockBits:
 
 
 def blocks_of(readings: Readings, tests: VariableTests, first: int, stop: int) -> tuple[Blocks, Blocks]:
-    """Return the blocks that the test of levels and that of zeros look at, of the same readings."""
+    """Return the blocks for the level test and those for the zero test, of the same readings."""
     rows = usable(readings, tests.gross_range)
     middle = medians(readings, rows, first, stop) if needs_medians(tests) else _none(readings)
     fallen = means if tests.faulty_zeros is not None and tests.faulty_zeros.of == "rate" else sums
@@ -71,12 +72,11 @@ def blocks_of(readings: Readings, tests: VariableTests, first: int, stop: int) -
 
 
 def needs_medians(tests: VariableTests) -> bool:
-    """Return whether any test looks at medians."""
     return tests.level_shift is not None or (tests.faulty_zeros is not None and tests.faulty_zeros.of == "counter")
 
 
 def needs_sums(tests: VariableTests) -> bool:
-    """Return whether any test looks at sums, or means of rates."""
+    """Return whether any test uses sums, or means of rates."""
     return tests.faulty_zeros is not None and tests.faulty_zeros.of != "counter"
 
 
@@ -85,7 +85,7 @@ def _none(readings: Readings) -> NDArray[np.float64]:
 
 
 def evaluate(middle: Blocks, total: Blocks, tests: VariableTests, places: Places, first: int, stop: int) -> BlockBits:
-    """Return what the tests say of some blocks, with what lies around these."""
+    """Run the tests on some blocks; `middle` and `total` include the surrounding ones."""
     bits = np.zeros((len(middle.value), stop - first), np.uint16)
     if tests.level_shift:
         settings = replace(tests.level_shift, memory_days=tests.memory_days)
@@ -98,14 +98,15 @@ def evaluate(middle: Blocks, total: Blocks, tests: VariableTests, places: Places
 
 
 def evaluate_readings(readings: Readings, tests: VariableTests, places: Places) -> BlockBits:
-    """Return what the tests say of readings with nothing around them."""
+    """Run the tests on readings without surroundings."""
     first, stop = int(readings.time_ns.min() // BLOCK_NS), int(readings.time_ns.max() // BLOCK_NS) + 1
     return evaluate(*blocks_of(readings, tests, first, stop), tests, places, first, stop)
 
 
 def mark_suspect(judged: MutableFlags, readings: Readings, block_bits: BlockBits) -> None:
-    """Make suspect what was found."""
+    """Set readings in flagged blocks to suspect, in place."""
     bits = block_bits.reading_bits(readings)
     rows = np.flatnonzero(bits)
     judged.tests[rows] |= bits[rows]
+    # A fail flag of another test is kept.
     judged.flag[rows] = np.maximum(judged.flag[rows], SUSPECT)

@@ -1,8 +1,8 @@
-"""The tests with a memory (of levels, of faulty zeros) over an archive: what they said, and what they say with more.
+"""Tests with a memory over an archive, evaluated before and after new readings.
 
-What a block of hours is found to be follows from the values of its term and those around it (`ingest.quality.blocks`),
-so that it is the same in whatever pieces readings come. Blocks of what was read are kept from one batch of a stream to
-the next, as long as nothing else wrote in between; a batch then costs the blocks that it touches, and the weeks after.
+The result for a block of hours follows from the values of its term and the neighbouring ones (`ingest.quality.blocks`),
+so that it does not depend on how readings are split into batches. Blocks are cached from one micro-batch to the next as
+long as nothing else wrote in between; a batch then costs the blocks that it touches, and the weeks after.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,49 +27,50 @@ from ingest.quality.spatial import Places
 from ingest.quality.zeros import faulty_zeros
 
 Read = Callable[[Window], Readings]
-"""Gives all readings of a variable within a window, of all its series."""
+"""Reads all readings of a variable within a window, of all its series."""
 _READINGS_AT_ONCE: Final = 2_000_000
 _MAX_MEMORIES: Final = 16
-"""Variables that are remembered from one commit to the next."""
+"""Maximum number of variables cached from one commit to the next."""
 _BLOCKS_AT_ONCE: Final = 56
 
 
 def affected(tests: VariableTests, first: int, stop: int) -> tuple[int, int]:
-    """Return the blocks of which something else may be said where some change."""
+    """Return the range of blocks whose result may change if some blocks change."""
     length = term_blocks(tests.memory_days)
     return (first - LOOK) // length * length, (stop // length + 2) * length
 
 
 class BlockHistory:
-    """Blocks of a variable in an archive, read when they are needed, and what is said of them."""
+    """Blocks of a variable in an archive, read on demand, and their test results."""
 
     def __init__(self, read: Read, tests: VariableTests, places: Callable[[tuple[Series, ...]], Places]) -> None:
         self.read, self.places = read, places
         self._tests = tests
         self.series: tuple[Series, ...] = ()
-        """As the archive numbers them."""
+        """In the archive's numbering."""
         self._middle, self._total = Blocks(0, np.empty((0, 0))), Blocks(0, np.empty((0, 0)))
         self._first = self._stop = 0
         self._terms: dict[int, Term] = {}
         self._bits: dict[int, NDArray[np.uint16]] = {}
         self._changed: dict[int, int] = {}
         self.length = term_blocks(tests.memory_days)
-        """Blocks of a term; the longest memory holds for both tests."""
+        """Blocks of a term; both tests use the longest memory."""
 
     def grow(self, series: tuple[Series, ...]) -> None:
-        """Know of series that are new."""
+        """Add rows for new series."""
         if len(series) > len(self.series):
             self.series = series
             more = len(series) - len(self._middle.value)
             pad = ((0, more), (0, 0))
             self._middle = Blocks(self._first, np.pad(self._middle.value, pad, constant_values=np.nan))
             self._total = Blocks(self._first, np.pad(self._total.value, pad, constant_values=np.nan))
+            # All terms are evaluated again, because new series change references and neighbours.
             self._terms.clear()
             self._bits = {number: np.pad(bits, pad) for number, bits in self._bits.items()}
             self._changed = dict.fromkeys(self._bits, -(1 << 60))
 
     def need(self, first: int, stop: int) -> None:
-        """Have the blocks that what is said of some blocks depends on."""
+        """Load all blocks that the results of some blocks depend on."""
         low, high = self._context(first, stop)
         if low >= self._first and high <= self._stop:
             return
@@ -101,13 +102,14 @@ class BlockHistory:
         return (first // length - 1) * length, -(-stop // length) * length + LOOK
 
     def _make_blocks(self, begin: int, end: int) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[Series, ...]]:
-        """Return medians and sums of blocks of the archive, read in pieces."""
+        """Return medians and sums of blocks of the archive, read in pieces, and the series."""
         parts, series, at, step = [], self.series, begin, 8
         while at < end:
             until = min(at + step, end)
             readings = self.read(Window(at * BLOCK_NS, until * BLOCK_NS))
             series = readings.series if len(readings.series) > len(series) else series
             parts.append((*blocks_of(readings, self._tests, at, until), until - at))
+            # The step adapts to the density of readings, so that each piece has a bounded size.
             fits = 2 * step if len(readings) < _READINGS_AT_ONCE // 4 else max(8, step // 2)
             at, step = (
                 until,
@@ -125,7 +127,7 @@ class BlockHistory:
         return arrays[0], arrays[1], series
 
     def change(self, first: int, stop: int) -> None:
-        """Read some blocks again, whose readings changed."""
+        """Read blocks again after their readings changed."""
         middle, total, series = self._make_blocks(first, stop)
         self.grow(series)
         for blocks, new in ((self._middle, middle), (self._total, total)):
@@ -135,11 +137,11 @@ class BlockHistory:
                 self._changed[number] = min(first, self._changed.get(number, first))
 
     def affected_blocks(self, first: int, stop: int) -> tuple[int, int]:
-        """Return the blocks of which something else may be said where some change."""
+        """Return the range of blocks whose result may change if some blocks change."""
         return affected(self._tests, first, stop)
 
     def evaluate(self, first: int, stop: int) -> BlockBits:
-        """Return what is said of some blocks."""
+        """Return the test results of some blocks."""
         self.need(first, stop)
         bits = np.zeros((len(self.series), stop - first), np.uint16)
         for number in range(first // self.length, -(-stop // self.length)):
@@ -157,6 +159,7 @@ class BlockHistory:
         begin, end = number * self.length, (number + 1) * self.length
         bits = np.zeros((len(self.series), self.length), np.uint16)
         if tests.level_shift:
+            # Both tests use the terms of the longer memory.
             settings = replace(tests.level_shift, memory_days=tests.memory_days)
             term = self._terms.setdefault(number, Term(number, settings))
             changed = self._changed.get(number, term.begin) if number in self._bits else term.begin
@@ -172,7 +175,7 @@ class BlockHistory:
 
 @dataclass
 class Memory:
-    """What is remembered of a variable of an archive that is written to."""
+    """Cached history of one variable of an archive that is being written."""
 
     variable: str
     tests: VariableTests
@@ -181,18 +184,19 @@ class Memory:
     changed: bool = False
 
     def holds(self, writer: Writer, variable: str, tests: VariableTests) -> bool:
-        """Return whether it is of the archive as a writer finds it."""
+        """Return whether the cache is valid for the archive in the writer's state."""
         if variable != self.variable or tests != self.tests:
             return False
         if writer is self.writer:
             return True
+        # The cache is valid only if nothing else was committed since.
         base = self.writer.snapshot or (None if self.changed else self.writer.parent)
         return base is not None and base == writer.parent
 
 
 @dataclass
 class Memories:
-    """Those of the last commits of this process."""
+    """Cached histories of the last commits of this process."""
 
     memories: list[Memory] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
@@ -200,7 +204,7 @@ class Memories:
     def memory_of(
         self, writer: Writer, variable: str, tests: VariableTests, places: Callable[[tuple[Series, ...]], Places]
     ) -> Memory:
-        """Return what is remembered, or a memory that is empty yet."""
+        """Return the cached memory, or an empty one on a miss."""
         with self.lock:
             memory = next((memory for memory in self.memories if memory.holds(writer, variable, tests)), None)
             self.memories = [other for other in self.memories if other is not memory][-_MAX_MEMORIES:]
@@ -218,7 +222,7 @@ def _read(writer: Writer, variable: str, window: Window) -> Readings:
 
 
 def without_memory(readings: Readings, tests: VariableTests) -> Readings:
-    """Return readings with the flags that the other tests gave them."""
+    """Return readings with the flags of the tests without a memory only."""
     bits = readings.tests_or_none_set()
     marked = (bits & WITH_MEMORY) > 0
     if not marked.any():
@@ -230,7 +234,7 @@ def without_memory(readings: Readings, tests: VariableTests) -> Readings:
 
 
 def with_memory(readings: Readings, block_bits: BlockBits) -> Readings:
-    """Return readings, of the same series, with what the tests with a memory found."""
+    """Return readings of the same series with the results of the tests with a memory added."""
     bits = block_bits.reading_bits(readings)
     flag = np.where(bits > 0, np.maximum(readings.flag, SUSPECT), readings.flag).astype(np.uint8)
     return replace(readings, flag=flag, tests=readings.tests_or_none_set() | bits)
@@ -238,33 +242,31 @@ def with_memory(readings: Readings, block_bits: BlockBits) -> Readings:
 
 @dataclass(frozen=True, eq=False)
 class MemorylessReader:
-    """An archive as the tests without a memory see it: what those with one found is not there."""
+    """Archive reader that hides the results of the tests with a memory."""
 
     writer: Writer
     tests: VariableTests
 
     def read(self, variable: str, *, window: Window | None = None, series: Iterable[Series] | None = None) -> Readings:
-        """Return readings as `Writer.read` does, with the flags of the other tests."""
+        """Read as `Writer.read` does, with the flags of the other tests only."""
         return without_memory(self.writer.read(variable, window=window, series=series), self.tests)
 
     def extent(self, variable: str) -> Window | None:
-        """Return what `Writer.extent` does."""
         return self.writer.extent(variable)
 
     def series(self, variable: str) -> tuple[Series, ...]:
-        """Return what `Writer.series` does."""
         return self.writer.series(variable)
 
 
 def revise(writer: Writer, memory: Memory, before: BlockBits, after: BlockBits, touched: NDArray[np.bool_]) -> int:
-    """Give readings the flags of what is said now where that differs, or where readings came; return how many.
+    """Update flags of stored readings where results changed or readings arrived; return their number.
 
     Parameters
     ----------
     before, after
-        Of the same blocks.
+        Results for the same blocks.
     touched
-        To which readings came, shape (series, blocks).
+        Blocks with new readings, shape (series, blocks).
     """
     old = np.zeros_like(after.tests)
     old[: len(before.tests)] = before.tests
@@ -272,7 +274,7 @@ def revise(writer: Writer, memory: Memory, before: BlockBits, after: BlockBits, 
     columns = np.flatnonzero(other.any(axis=0))
     count = 0
     series = writer.series(memory.variable)
-    # Some weeks at a time: a gauge that was blocked for months is no reason to read all of these at once.
+    # A few weeks at a time, so that a gauge blocked for months does not load all of them at once.
     for part in np.split(columns, np.flatnonzero(np.diff(columns // _BLOCKS_AT_ONCE)) + 1) if len(columns) else ():
         first, stop = int(part[0]), int(part[-1]) + 1
         chosen = np.flatnonzero(other[:, first:stop].any(axis=1))
@@ -296,12 +298,13 @@ def history_of(
     read: Callable[..., Readings],
     places: Callable[[tuple[Series, ...]], Places],
 ) -> BlockHistory:
-    """Return the past of a variable as of a snapshot; `read` gives the values of that, by `window`."""
+    """Return the cached block history of a variable at a snapshot; `read` takes a `window`."""
     key = str(archive.path), archive.snapshot, variable, tests
     past = _HISTORIES.pop(key, None)
     if past is None:
         past = BlockHistory(lambda _: Readings.empty(), tests, places)
     past.read, past.places = partial(_read_window, read), places
+    # Inserted at the end, so that the least recently used entry is evicted first.
     _HISTORIES[key] = past
     while len(_HISTORIES) > _FEW:
         _HISTORIES.pop(next(iter(_HISTORIES)))
@@ -317,16 +320,16 @@ _FEW: Final = 2
 
 
 def evaluate_before(memory: Memory, new: Readings) -> BlockBits:
-    """Return what is said of all blocks of which something else may be said once readings came."""
+    """Return the current results of all blocks that new readings may change."""
     first, stop = _span(new)
     memory.history.grow(memory.writer.series(memory.variable))
     return memory.history.evaluate(*memory.history.affected_blocks(first, stop))
 
 
 def remember(writer: Writer, memory: Memory, before: BlockBits, new: Readings) -> tuple[int, Readings]:
-    """Take readings that were stored into the memory, and give flags by it; `before` is what was said before.
+    """Add stored readings to the memory and update flags; `before` are the previous results.
 
-    Returns how many that were stored before have another flag, and the readings with their flags.
+    Returns the number of previously stored readings with another flag, and the readings with their flags.
     """
     first, stop = _span(new)
     memory.changed = True
@@ -340,6 +343,7 @@ def remember(writer: Writer, memory: Memory, before: BlockBits, new: Readings) -
     flagged_readings = with_memory(new, after.renumber(past.series, new.series))
     marked = np.count_nonzero(flagged_readings.tests_or_none_set() != new.tests_or_none_set())
     revised = revise(writer, memory, before, after, touched)
+    # New readings were stored before their marks, and do not count as revised.
     return max(0, revised - int(marked)), flagged_readings
 
 
@@ -348,4 +352,4 @@ def _span(readings: Readings) -> tuple[int, int]:
 
 
 MEMORIES: Final = Memories()
-"""Those of this process."""
+"""Cache of this process."""

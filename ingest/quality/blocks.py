@@ -1,9 +1,9 @@
-"""Blocks of hours that the tests of levels and of faulty zeros look at, and the terms within which they look. Pure.
+"""Blocks of hours and terms, the input of the level and zero tests. Pure.
 
-A block has one number a series: the median, the sum or the mean of its values that pass the gross range and came with
-no bad flag; no other test is asked, so that a block is a function of stored values alone. Time is cut into terms of
-`memory_days` since 1970. What is said of a block depends on the blocks of its term, of the term before, and of the
-first week of the term after, whatever comes in one piece or another: memory is bounded, and the flags are the same.
+A block has one number per series: the median, sum or mean of its values that pass the gross range and arrived without a
+bad flag. No other test is involved, so that a block is a function of stored values alone. Time is divided into terms of
+`memory_days` since 1970. The result for a block depends on the blocks of its term, of the previous term, and of the
+first week of the next one, however readings are split into batches: memory is bounded, and the flags are the same.
 """
 
 from dataclasses import dataclass
@@ -21,22 +21,22 @@ from ingest.quality.temporal import HOUR_NS, Floats
 BLOCK_HOURS: Final = 3
 BLOCK_NS: Final = BLOCK_HOURS * HOUR_NS
 A_DAY: Final = 24 // BLOCK_HOURS
-"""Blocks of a day."""
+"""Blocks per day."""
 _GIVEN: Final = np.uint16(sum(1 << TESTS.index(name) for name in ("given_suspect", "given_fail")))
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """A number for each series and block, NaN where the series had no reading."""
+    """One number per series and block, NaN if the series had no reading."""
 
     first: int
-    """Number of the first block since 1970."""
+    """Index of the first block, counted from 1970."""
     value: Floats
     """Shape (series, blocks)."""
 
     @property
     def stop(self) -> int:
-        """Number of the block after the last."""
+        """Index after the last block."""
         return self.first + self.value.shape[1]
 
     def part(self, first: int, stop: int) -> Floats:
@@ -49,7 +49,7 @@ class Blocks:
 
 
 def usable(readings: Readings, gross_range: GrossRange | None) -> NDArray[np.intp]:
-    """Return the readings that blocks are made of: with a value, inside the gross range, not bad from the beginning."""
+    """Return the readings used in blocks: in the gross range, without a bad source flag."""
     tests = readings.tests_or_none_set()
     bad = (readings.flag == SUSPECT) | (readings.flag == FAIL)
     good = (readings.flag != MISSING) & np.isfinite(readings.value) & ((tests & _GIVEN) == 0) & ~(bad & (tests == 0))
@@ -82,7 +82,7 @@ def means(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> 
 def _sums_and_counts(
     readings: Readings, rows: NDArray[np.intp], first: int, stop: int
 ) -> tuple[Floats, NDArray[np.intp]]:
-    """Return sums, NaN where there is nothing, and counts, shape (series, stop - first) each."""
+    """Return sums (NaN for empty blocks) and counts, shape (series, stop - first) each."""
     group, value = _block_indices(readings, rows, first, stop)
     shape = (len(readings.series), stop - first)
     count = np.bincount(group, minlength=shape[0] * shape[1])
@@ -101,12 +101,13 @@ def _block_indices(
 
 
 def term_blocks(memory_days: float) -> int:
-    """Return how many blocks a term has: whole weeks, at least two."""
+    """Return the number of blocks in a term: whole weeks, at least two."""
     return max(2, round(memory_days / 7.0)) * 7 * A_DAY
 
 
 def median(values: Floats, axis: int) -> Floats:
-    """Return the median of what is not NaN along an axis, NaN where there is nothing; without a warning."""
+    """Return the median of non-NaN values along an axis, NaN for empty slices."""
+    # np.nanmedian would warn about empty slices.
     ordered = np.sort(values, axis=axis)
     count = np.isfinite(ordered).sum(axis=axis, keepdims=True)
     low, high = np.maximum((count - 1) // 2, 0), np.minimum(count // 2, values.shape[axis] - 1)

@@ -1,12 +1,12 @@
-"""Quality on the way into an archive: readings are judged with what the archive has around them, and then stored.
+"""Quality control during ingest: flag readings in the context of the archive, then store them.
 
-A flag depends on neighbours in time, and in space on all that report at the time. A batch is judged together with what
-the archive has around it, and what was there before gets its flags anew: a few readings by what lies near them
-(`IncrementalFlagger.judge`), others with everything from `2 reach` before the first to `2 reach` after the last
-(`IncrementalFlagger.judge_all`), `reach` being how far the tests of the variable look. Those that lie further apart
-than any test looks, with others between them in the archive, are judged one after the other, and so is what spans years
-of an archive. So flags are the same in whatever pieces the readings came, as far as each piece is sampled as often as
-the others.
+A flag depends on neighbours in time, and for spatial tests on all stations that report at that time. A batch is
+therefore flagged together with its surroundings in the archive, and stored readings are reflagged as needed: for a few
+readings only those near them (`IncrementalFlagger.judge`), otherwise everything within `2 reach` of the first and the
+last (`IncrementalFlagger.judge_all`), where `reach` is how far the tests of the variable look. Readings further apart
+than any test looks, with others between them in the archive, are flagged separately, as are batches that span years of
+an archive. Flags thus do not depend on how readings are split into batches, provided all batches are sampled equally
+often.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -43,13 +43,13 @@ from ingest.quality.temporal import Line, Sampling, pauses
 from ingest.quality.zone import RADIATION, ZoneGuard, ZoneSuspicion
 
 _CELLS_AT_ONCE = 2_000_000
-"""Cells of the archive that are read at once: some 250 MB with what judging needs."""
+"""Cells of the archive that are read at once: about 250 MB including what flagging needs."""
 _NO_POSITION = Position(None, float("nan"), float("nan"), float("nan"))
 
 
 @dataclass
 class QualityFlagger:
-    """Judges the readings of a run, variable by variable, and sums up."""
+    """Flags the readings of a run, variable by variable, and keeps a summary."""
 
     quality: QualityOverrides
     stations: Mapping[str, Station]
@@ -57,21 +57,21 @@ class QualityFlagger:
     summary: Summary = field(default_factory=Summary)
     guard: ZoneGuard = field(default_factory=ZoneGuard)
     others: Collection[str] = ()
-    """Variables whose flags in the archive were set by other tests than those of `quality`."""
+    """Variables whose flags in the archive were set by other tests than those in `quality`."""
     revised: int = 0
-    """Readings that were stored before and have another flag now."""
+    """Stored readings whose flag changed."""
 
     def compare(self, writer: Writer, variables: Mapping[str, Variable]) -> Mapping[str, object]:
-        """Note which variables were judged by other tests: there all readings within their reach are judged anew.
+        """Record the variables flagged by other tests, whose readings within reach are reflagged in full.
 
-        Returns the parameters of all tests, those of `variables` as they are now, for `Writer.quality`.
+        Returns the parameters of all tests, with the current ones for `variables`, for `Writer.quality`.
         """
         settings, kept = self.quality.to_json(variables), writer.kept_quality
         self.others = frozenset(name for name in settings if kept.get(name) != settings[name])
         return {**kept, **settings}
 
     def keep(self, writer: Writer, variables: Mapping[str, Variable]) -> None:
-        """Do as `compare`, and keep the parameters with the archive, where tests run."""
+        """Call `compare`, and store the parameters in the archive if tests are enabled."""
         parameters = self.compare(writer, variables)
         if self.quality.run:
             writer.quality(parameters)
@@ -79,12 +79,12 @@ class QualityFlagger:
     def store(
         self, writer: Writer, variable: Variable, given: Readings, companion: Callable[[str], Readings | None]
     ) -> Conservation:
-        """Judge and store readings of a variable, in any order.
+        """Flag and store readings of a variable, in any order.
 
         Parameters
         ----------
         companion
-            Gives readings of another variable that come at the same time; None: none come.
+            Returns the incoming readings of another variable at the same time; None: there are none.
         """
         tests = self.quality.tests(variable)
         if not len(given):
@@ -119,14 +119,15 @@ class QualityFlagger:
         interval_s: float,
         reach_ns: int,
     ) -> Conservation:
-        """Judge readings with all that lies between them and around, and store them; ordered by series, then time."""
+        """Flag and store readings ordered by series, then time, with the stored ones between and around them."""
         tests = nearby.tests
         same = nearby.variable not in self.others
         around = nearby.judge(new, interval_s=interval_s, reach_ns=reach_ns) if same else None
         if around is None:
             around = nearby.judge_all(new, reach_ns=reach_ns)
         old, context, masks, judged = around.old, around.context, around.masks, around.flag_result
-        # What is stored already with this value stays, so that it is told as a duplicate; its flag is given below.
+        # A reading already stored with this value is kept, so that it is reported as a duplicate; its flag is set
+        # below.
         before = None if memory is None else evaluate_before(memory, new)
         if before is not None and memory is not None:
             old = with_memory(old, before.renumber(memory.history.series, old.series))
@@ -134,6 +135,7 @@ class QualityFlagger:
         stored = writer.readings(new)
         if len(old):
             changed = (context.flag != judged.flag) | (context.tests_or_none_set() != judged.tests)
+            # New readings were stored with their flags already, and missing values have no other flag.
             changed &= (context.flag != MISSING) & ~masks.is_new
             given = replace(context, flag=judged.flag, tests=judged.tests).take_rows(changed)
             if before is not None and memory is not None:
@@ -153,13 +155,13 @@ class QualityFlagger:
             self.guard.add(readings)
 
     def suspicions(self) -> list[ZoneSuspicion]:
-        """Return the stations whose clocks the radiation of this run says are hours off."""
+        """Return the stations whose clocks are hours off according to the radiation of this run."""
         places = {name: station.position for name, station in self.stations.items()}
         return self.guard.suspicions({name: (p.lon, p.lat, p.elevation_m) for name, p in places.items()})
 
 
 class Companions(Mapping[str, Readings]):
-    """Readings of other variables, read when somebody asks: only still stretches do, and most are short."""
+    """Readings of other variables, read lazily."""
 
     def __init__(
         self,
@@ -171,6 +173,7 @@ class Companions(Mapping[str, Readings]):
     ) -> None:
         self._writer, self._names, self._coming = writer, names, coming
         self._window, self._stations = window, stations
+        # Read on first use: only flat lines need them, and most of those are short.
         self._read: dict[str, Readings] = {}
 
     def __getitem__(self, name: str) -> Readings:
@@ -195,13 +198,13 @@ class Companions(Mapping[str, Readings]):
 
 
 def flagger_as_kept(archive: Archive) -> QualityFlagger:
-    """Return one with the tests that an archive keeps; none where none ran."""
+    """Return a flagger with the tests stored in an archive; without tests if none ran."""
     quality = replace(from_json(archive.quality), run=bool(archive.quality))
     return QualityFlagger(quality, archive.stations, archive.slice_s)
 
 
 def count_gaps(summary: Summary, context: Readings, tests: VariableTests, wanted: NDArray[np.bool_]) -> None:
-    """Count the pauses that end with a wanted reading, shape (context,); `context` is ordered by series, then time."""
+    """Count the pauses before selected readings, shape (context,); `context` is ordered by series, then time."""
     if tests.gap:
         present = np.flatnonzero(context.flag != MISSING)
         usable = context.take_rows(present)
@@ -210,9 +213,9 @@ def count_gaps(summary: Summary, context: Readings, tests: VariableTests, wanted
 
 
 def _as_they_come(readings: Readings) -> Sampling:
-    """Return how often the readings of each series come: where no interval is declared, as most of them do.
+    """Return the sampling of each series, inferred from the readings where no interval is declared.
 
-    That is where 90 % of the time between them agrees with its median within 10 %.
+    The median interval is used if 90 % of the intervals agree with it within 10 %.
     """
     declared = Sampling.of(readings.series)
     usual_ns = declared.usual_ns.copy()
@@ -228,15 +231,16 @@ def _as_they_come(readings: Readings) -> Sampling:
 def count_isolated(
     summary: Summary, context: Readings, tests: VariableTests, places: Places, wanted: NDArray[np.bool_]
 ) -> None:
-    """Count the wanted readings, shape (context,), that no test by neighbours can evaluate, by the reason."""
+    """Count by reason the selected readings, shape (context,), that no neighbour test can evaluate."""
     for reason, skipped in skipped_series(tests, places).items():
         summary.add_to(reason, context.series, context.index[wanted & skipped[context.index]])
 
 
 def skipped_series(tests: VariableTests, places: Places) -> dict[str, NDArray[np.bool_]]:
-    """Return by reason which series no test by neighbours can evaluate; each has one reason at most.
+    """Return a mask by reason of the series that no neighbour test can evaluate.
 
-    No position, no elevation where every test needs one, or too few neighbours.
+    The reasons are a missing position, a missing elevation if every test needs one, and too few neighbours; each series
+    has at most one.
     """
     buddies, consistency = tests.buddy_check, tests.spatial_consistency
     checks = [(check, most_m) for check, most_m in (
@@ -255,14 +259,14 @@ def skipped_series(tests: VariableTests, places: Places) -> dict[str, NDArray[np
 
 
 def reach_ns(tests: VariableTests, readings: Readings, slice_s: float) -> int:
-    """Return how far from a reading those lie that its flags depend on [ns]; these are ordered by series, then time."""
+    """Return the reach of the tests [ns] for readings ordered by series, then time."""
     return round(tests.reach_s(usual_interval_s(readings, slice_s)) * SECOND_NS)
 
 
 def usual_interval_s(readings: Readings, slice_s: float, *, most_ns: int | None = None) -> float:
-    """Return the time between readings [s], that of the slowest series; these are ordered by series, then time.
+    """Return the usual interval of the slowest series [s]; `readings` is ordered by series, then time.
 
-    Steps of more than `most_ns` are pauses, and tell nothing of it.
+    Steps of more than `most_ns` are pauses and are ignored.
     """
     steps = np.diff(readings.time_ns)[readings.index[1:] == readings.index[:-1]]
     steps = steps[(steps > 0) & (True if most_ns is None else steps <= most_ns)]
@@ -271,26 +275,26 @@ def usual_interval_s(readings: Readings, slice_s: float, *, most_ns: int | None 
 
 
 def _sampling(new: Readings, tests: VariableTests, slice_s: float, *, least_ns: int) -> tuple[float, int]:
-    """Return the time between readings [s], and how far apart readings are that no test looks at together [ns].
-
-    One old stamp beside the present ones, which may be the only step of its series, is no interval of months.
-    """
+    """Return the usual interval [s], and the distance beyond which no test combines readings [ns]."""
     told_s = max(slice_s, *(series.interval_s for series in new.series))
     joined_s = max(3600.0 * tests.flat_line.within_hours, JOINED_INTERVALS * told_s) if tests.flat_line else 0.0
     apart_ns = max(least_ns, round(max(4.0 * tests.reach_s(told_s), joined_s) * SECOND_NS))
+    # Longer steps are ignored: an old stamp among recent ones may be the only step of its series, and is not its
+    # interval.
     return usual_interval_s(new, slice_s, most_ns=apart_ns), apart_ns
 
 
 def _split_at_gaps(writer: Writer, variable: str, new: Readings, apart_ns: int, reach_ns: int) -> Iterator[Readings]:
-    """Cut readings in time, so that little is read, and judged, for nothing: old ones that come late may be of years.
+    """Split readings in time into parts that are flagged separately.
 
-    That is where they lie further apart than some time, and the archive has others between them; and where a chunk
-    begins, after as many chunks as may be in memory. Only a pause that is longer than tests reach is not known of as
-    one then, as it is not where the readings come in two batches.
+    The cuts are where readings are further apart than `apart_ns` and the archive has others in between, and at chunk
+    borders after as many chunks as fit into memory. The only loss is a pause longer than the tests' reach, which is not
+    detected there; nor is it if the readings arrive in two batches.
     """
+    # Late readings may be years old: without cuts, all that lies in between would be read and flagged for nothing.
     stamps, (starts_ns, cells) = np.unique(new.time_ns), writer.find_held(variable)
     after = np.flatnonzero(np.diff(stamps) > apart_ns) + 1
-    # A chunk that reaches into a hole begins before its end, and less than its own length before its begin.
+    # A chunk that extends into a hole begins before the hole's end, by less than its own length.
     begins = np.searchsorted(starts_ns, stamps[after - 1] + 2 * reach_ns - writer.chunks_ns[1], side="right")
     after = after[begins < np.searchsorted(starts_ns, stamps[after] - 2 * reach_ns)]
     within = starts_ns[(starts_ns > stamps[0]) & (starts_ns <= stamps[-1])]
@@ -307,18 +311,18 @@ def _split_at_gaps(writer: Writer, variable: str, new: Readings, apart_ns: int, 
 def reflag_part(
     read: Callable[..., Readings], archive: Archive, variable: Variable, tests: VariableTests, part: Window
 ) -> tuple[Readings, Readings, NDArray[np.bool_]]:
-    """Return the readings within a window and around it, the same with new flags, and which lie within it.
+    """Return a window's readings and surroundings, the same reflagged, and the window's mask.
 
     Parameters
     ----------
     read
-        Gives a variable's readings with the tests that set their flags: `Writer.read`, or the like.
+        Reads a variable's readings with the tests that set their flags, such as `Writer.read`.
     archive
-        Tells the stations.
+        Source of the stations.
     """
     reach = round(tests.reach_s(archive.slice_s) * SECOND_NS)
     context = read(variable.name, window=widen_window(part, reach))
-    # How far is only known of readings: what is sampled more rarely than slices are long looks further.
+    # The reach is only known after reading: series sampled more rarely than the slice length look further.
     needed = reach_ns(tests, context.select_window(part), archive.slice_s)
     if needed > reach:
         context = read(variable.name, window=widen_window(part, needed))
@@ -338,7 +342,8 @@ def reflag_part(
 
 
 def widen_window(part: Window, reach: int) -> Window:
-    """Return the window that flags within another depend on: on neighbours, and on what their own flags depend on."""
+    """Return the window that flags within another depend on, directly or indirectly."""
+    # One reach for the neighbours of the readings, and another for what the neighbours' own flags depend on.
     return Window(part.start_ns - 2 * reach, part.stop_ns + 2 * reach)
 
 
@@ -349,7 +354,7 @@ def _with_flags(
     judged: FlagResult,
     old: Readings,
 ) -> Readings:
-    """Return the new readings with their flags; one that another of this call replaces at once stays as it is."""
+    """Return the new readings with their flags; a reading replaced within this call keeps its own."""
     current = equal_values(context.value[masks.row], new.value)
     flag = np.where(current, judged.flag[masks.row], new.flag)
     tests = np.where(current, judged.tests[masks.row], np.uint16(0))
@@ -360,7 +365,7 @@ def _with_flags(
 
 
 def places_of(series: tuple[Series, ...], stations: Mapping[str, Station]) -> Places:
-    """Return where series are measured: the latest position of their station."""
+    """Return where series are measured: the latest position of each station."""
     positions = [
         stations[sensor_series.station].position if sensor_series.station in stations else _NO_POSITION
         for sensor_series in series
@@ -380,6 +385,6 @@ def places_of(series: tuple[Series, ...], stations: Mapping[str, Station]) -> Pl
 
 
 def _spacing_m(stations: Mapping[str, Station]) -> float:
-    """Return the spacing of all stations that are known [m]."""
+    """Return the spacing of all known stations [m]."""
     at = [station.position for station in stations.values()]
     return network_spacing_m(np.array([p.lon for p in at], np.float64), np.array([p.lat for p in at], np.float64))

@@ -1,8 +1,8 @@
-"""Judging a few readings that came, a minute of a stream, by what lies near them: as if all had been judged.
+"""Incremental flagging of a few new readings, such as a minute of a stream.
 
-Of each series with new readings as much is read as `stretches` says that they can concern: first a short time for all,
-then more for the series that need it. The tests by neighbours are repeated in the cells of time in which readings that
-they look at came or went, and there on all series. Everything else keeps the flags that it has.
+The flags are the same as if all readings had been flagged. For each series with new readings, only the affected
+interval is read (`affected_intervals`): first a short time for all, then more for the series that need it. The
+neighbour tests are repeated for all series in the time cells where their input changed. All other flags are kept.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -32,26 +32,29 @@ from ingest.quality.run_tests import (
 from ingest.quality.spatial import Places
 from ingest.quality.temporal import HOUR_NS, Line
 
+# Enough if values change.
 _INTERVALS: Final = 32
-"""Intervals before and after what came that are read at first: enough where values change."""
+"""Number of intervals before and after the new readings that are read first."""
+# A chunk of 2,048 slices is read as a whole anyway.
 _TIMES: Final = 8
-"""How many times as far is looked where that was too short: a chunk of 2,048 slices is read as a whole anyway."""
+"""Factor by which the window grows if it was too short."""
 _FURTHEST: Final = 2
-"""How many reaches away is looked at most."""
+"""Maximum distance that is read [reaches]."""
+# For longer spans, flagging all surroundings adds little.
 _MOST_REACHES: Final = 2
-"""What spans more of the reach of the tests is judged with all around it: that is little then."""
+"""Maximum span of new readings for incremental flagging [reaches]."""
 
 Rows = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class FlaggingContext:
-    """What came, among what the archive has around it, judged."""
+    """New readings merged with their surroundings in the archive, with flags."""
 
     old: Readings
-    """What the archive has, ordered by series, then time."""
+    """Stored readings, ordered by series, then time."""
     context: Readings
-    """Both together, with the flags that the archive has, n readings."""
+    """Stored and new readings merged, with the archive's flags, n readings."""
     masks: MergeMasks
     flag_result: FlagResult
     """Flags of the whole context, shape (n,)."""
@@ -59,20 +62,20 @@ class FlaggingContext:
 
 @dataclass(frozen=True, eq=False)
 class IncrementalFlagger:
-    """What is judged, and with what."""
+    """Flagger of one variable that reads only what new readings can affect."""
 
     writer: "Writer | MemorylessReader"
     variable: str
     tests: VariableTests
     places: Callable[[tuple[Series, ...]], Places]
     companions: Callable[[Window, Collection[str] | None], Mapping[str, Readings]]
-    """Gives readings of other variables within a window, at least those of some stations; None: of all."""
+    """Reads other variables within a window, at least for the given stations; None: for all."""
 
     def judge(self, new: Readings, *, interval_s: float, reach_ns: int) -> FlaggingContext | None:
-        """Return new readings and those around them with their flags; None: only a look at all within reach can tell.
+        """Flag new readings and their surroundings; None if all readings within reach are needed.
 
-        That is where the readings span more than their surroundings, where a flag does not tell whether a reading was
-        judged, because no test judges every reading, or where the archive holds some that were not.
+        That is the case if the readings span more than their surroundings, if a flag does not show whether a reading
+        was tested because no test evaluates every reading, or if the archive holds untested readings.
 
         Parameters
         ----------
@@ -81,7 +84,7 @@ class IncrementalFlagger:
         interval_s
             Time between readings of a series [s].
         reach_ns
-            How far from a reading those lie that its flags depend on [ns].
+            How far away the readings can be that a flag depends on [ns].
         """
         tests, cell_ns = self.tests, self.tests.cell_ns
         span = Window(int(new.time_ns.min()), int(new.time_ns.max()) + 1)
@@ -91,7 +94,7 @@ class IncrementalFlagger:
         if span.stop_ns - span.start_ns > _MOST_REACHES * reach_ns or cell_ns > reach_ns:
             return None
         windows = _windows(span, round(_INTERVALS * interval_s * SECOND_NS), _FURTHEST * reach_ns, cell_ns)
-        # Without tests by neighbours nobody asks for the series to which nothing came.
+        # Without neighbour tests, only the series with new readings are needed.
         new_series = None if cell_ns else [new.series[n] for n in np.unique(new.index).tolist()]
         near = self.writer.read(self.variable, window=windows[0], series=new_series)
         if _has_unjudged(near):
@@ -100,7 +103,7 @@ class IncrementalFlagger:
         return None if concerned is None else self._judge_window(new, near, windows[0], concerned)
 
     def judge_all(self, new: Readings, *, reach_ns: int) -> FlaggingContext:
-        """Return new readings and all within their reach with their flags, whatever flags the archive has."""
+        """Flag new readings and all within their reach, regardless of the flags in the archive."""
         first, last = int(new.time_ns.min()), int(new.time_ns.max())
         window = Window(first - _FURTHEST * reach_ns, last + _FURTHEST * reach_ns + 1)
         old = self.writer.read(self.variable, window=window)
@@ -117,7 +120,7 @@ class IncrementalFlagger:
     def _find_affected_series(
         self, new: Readings, near: Readings, windows: list[Window], extent: Window, reach_ns: int
     ) -> "_AffectedSeries | None":
-        """Return what the archive has of the series with new readings, as far as these may concern it."""
+        """Return the stored readings of the series with new readings, as far as they are affected."""
         series = merge_stored_and_new(near, new)[0].series
         concerned, places = _AffectedSeries(series), self.places(series)
         number = {sensor_series: index for index, sensor_series in enumerate(series)}
@@ -148,17 +151,19 @@ class IncrementalFlagger:
     def _judge_window(
         self, new: Readings, near: Readings, window: Window, concerned: "_AffectedSeries"
     ) -> FlaggingContext | None:
-        """Return the outcome of the tests along series, and then of those by neighbours."""
+        """Run the tests along series, then the neighbour tests."""
         cell_ns, old = self.tests.cell_ns, concerned.old()
         context, masks = merge_stored_and_new(old, new)
         alone, is_reflagged = self._judge_alone(context, concerned)
         if not cell_ns:
             return FlaggingContext(old, context, masks, alone)
+        # The input of neighbour tests changes where a reading becomes usable or unusable, or is replaced.
         changed = _is_usable(context, alone.tests) != (_is_usable(context, context.tests_or_none_set()) & ~masks.is_new)
         cells = np.unique(context.time_ns[masks.replaces | changed] // cell_ns)
         hull = Window(int(cells[0]) * cell_ns, (int(cells[-1]) + 1) * cell_ns) if len(cells) else window
         if hull.start_ns < window.start_ns or hull.stop_ns > window.stop_ns:
             near = self.writer.read(self.variable, window=hull)
+            # Cells between the affected ones are not needed.
             near = near.take_rows(np.isin(near.time_ns // cell_ns, cells))
             if _has_unjudged(near):
                 return None
@@ -172,7 +177,7 @@ class IncrementalFlagger:
         return FlaggingContext(old, context, masks, self._judge_neighbours(context, judged, again))
 
     def _judge_alone(self, context: Readings, concerned: "_AffectedSeries") -> tuple[FlagResult, Rows]:
-        """Return flags by the tests along series where these tell them anew, and where that is."""
+        """Return flags updated by the tests along series in the affected intervals, and the mask of updates."""
         rows = np.flatnonzero(concerned.known.rows_to_test(context))
         given = context.take_rows(rows)
         others: Mapping[str, Readings] = {}
@@ -193,10 +198,10 @@ class IncrementalFlagger:
         return FlagResult(flag, tests), is_reflagged
 
     def _judge_neighbours(self, context: Readings, judged: FlagResult, again: Rows) -> FlagResult:
-        """Return flags after the tests by neighbours, of some readings anew, of others as the archive has them."""
+        """Return flags after the neighbour tests, repeated for some readings; the others keep the archive's."""
         is_usable = _is_usable(context, judged.tests)
         before = context.tests_or_none_set() & BY_NEIGHBOURS
-        # What the tests along the series said is known of those too that neighbours were found against.
+        # Readings that failed a neighbour test had passed the tests along their series, except for gaps.
         late = FAIL if self.tests.gap and self.tests.gap.flag == "fail" else SUSPECT
         beside = np.where(judged.tests & GAP_BIT, late, GOOD)
         flag = np.where(judged.tests & BY_NEIGHBOURS, beside, judged.flag).astype(np.uint8)
@@ -209,7 +214,7 @@ class IncrementalFlagger:
 
 
 class _AffectedSeries:
-    """What the archive has of the series to which something came, and what of it is judged and told."""
+    """Stored readings of the series with new readings, and their affected intervals."""
 
     def __init__(self, series: tuple[Series, ...]) -> None:
         self.series = series
@@ -218,25 +223,25 @@ class _AffectedSeries:
         self._start_ns, self._stop_ns = np.full(len(series), UNBOUNDED), np.full(len(series), -UNBOUNDED)
 
     def add(self, old: Readings, listed: NDArray[np.int32], window: Window, known: AffectedIntervals) -> None:
-        """Take those series of the listed ones of which enough is known."""
+        """Add the listed series whose interval is determined."""
         done = listed[known.is_bounded[listed]]
         self.known = self.known.update_series(known, done)
         self._start_ns[done], self._stop_ns[done] = window.start_ns, window.stop_ns
         self._parts.append(replace(old.take_rows(np.isin(old.index, done)), series=self.series))
 
     def old(self) -> Readings:
-        """Return what the archive has, ordered by series, then time."""
+        """Return the stored readings, ordered by series, then time."""
         return concatenate(self._parts).sort_rows()
 
     def holds(self, readings: Readings) -> Rows:
-        """Return which readings lie where all that there is of their series was taken, shape (n,)."""
+        """Return which readings lie in the window that was read of their series, shape (n,)."""
         index, time_ns = readings.index, readings.time_ns
         held: Rows = (time_ns >= self._start_ns[index]) & (time_ns < self._stop_ns[index])
         return held
 
 
 def _windows(span: Window, short_ns: int, most_ns: int, cell_ns: int) -> list[Window]:
-    """Return ever wider windows around a span, of whole cells; the last reaches as far as is ever looked."""
+    """Return growing windows around a span, aligned to cells; the last has the maximum reach."""
     windows = []
     length_ns = min(short_ns, most_ns)
     while True:
@@ -250,13 +255,13 @@ def _windows(span: Window, short_ns: int, most_ns: int, cell_ns: int) -> list[Wi
 
 
 def _is_usable(readings: Readings, tests: NDArray[np.uint16]) -> Rows:
-    """Return which readings no test along their series found anything against, and they came with nothing bad."""
+    """Return which readings have a value and passed all tests along their series."""
     is_usable: Rows = (readings.flag != MISSING) & ((tests & SERIES_TEST_BITS) == 0)
     return is_usable
 
 
 def _has_unjudged(stored: Readings) -> bool:
-    """Return whether there are flags among those of the archive that no test set."""
+    """Return whether the archive has readings with a flag that no test set."""
     none = stored.tests_or_none_set() == 0
     unjudged = (stored.flag == NOT_EVALUATED) | (none & ((stored.flag == SUSPECT) | (stored.flag == FAIL)))
     return bool(unjudged.any())

@@ -1,20 +1,20 @@
-"""The test of shifts of level and drift: a series against its references, and against its own past. Pure.
+"""Test of level shifts and drift, against references and a series' own past. Pure.
 
-What a series differs by from the median of its references (`deviation`) has a usual level for each hour of the day, the
-median of the `days` before that were not flagged, and a usual spread (from the median absolute deviation, or the tail
-where that is heavier: nights of inversion are usual, not noise). A block is off where it lies more than `threshold`
-spreads beside its level; a shift is where at least six of seven blocks that follow each other are off to one side, and
-far on average, or steadily off: most of a day, so that one night's inversion is none. What more of the stations around
-show at the same time is weather. What is flagged does not become usual before the memory ends (`blocks`).
+The difference between a series and the median of its references (`deviation`) has a usual level for each hour of the
+day, the median of unflagged values in the last `days`, and a usual spread (from the median absolute deviation, or the
+tail if that is heavier: nights of inversion are usual, not noise). A block is off if it lies more than `threshold`
+spreads from its level. A shift needs at least six of seven consecutive blocks off to one side, and far off on average,
+or steadily off: that is most of a day, so that one night's inversion is not a shift. Deviations that many surrounding
+stations show at the same time are weather. Flagged values do not become usual before the memory ends (`blocks`).
 
-References are the other stations that correlate best with a series: of the nearest where positions are known, of all
-where they are not; no level or elevation is needed, as each has a usual difference from the others. Where several are
-off at once, only the one that is furthest off is taken from the references, and the others are looked at again. A
-series without two references is held against its own past alone, more generously (`alone_threshold`).
+References are the other stations that correlate best with a series: among the nearest if positions are known, otherwise
+among all; neither level nor elevation is needed, as each has a usual difference from the others. If several are off at
+once, only the one that is furthest off is removed from the references, and the others are evaluated again. A series
+without two references is compared with its own past alone, more generously (`alone_threshold`).
 
-The procedure is a relative homogeneity test, of hours and not of years (Alexandersson 1986, A homogeneity test applied
-to precipitation data, J. Climatol. 6, 661-675; Fiebrich and others 2010, Quality assurance procedures for mesoscale
-meteorological data, J. Atmos. Oceanic Technol. 27, 1565-1582).
+The procedure is a relative homogeneity test, over hours instead of years (Alexandersson 1986, A homogeneity test
+applied to precipitation data, J. Climatol. 6, 661-675; Fiebrich and others 2010, Quality assurance procedures for
+mesoscale meteorological data, J. Atmos. Oceanic Technol. 27, 1565-1582).
 """
 
 from dataclasses import dataclass
@@ -30,52 +30,54 @@ from ingest.quality.spatial import Places
 from ingest.quality.temporal import Floats
 
 RUN: Final = 7
-"""Blocks that follow each other, of which `RUN_OFF` must be off."""
+"""Consecutive blocks, of which `RUN_OFF` must be off."""
 RUN_OFF: Final = 6
+# A week, for series with one reading a day.
 LOOK: Final = 7 * A_DAY
-"""Blocks before and after a block in which a run with it may lie; where readings come once a day these are a week."""
+"""Maximum distance of blocks in the same run [blocks]."""
 _MOST_RUN_DAYS: Final = 10
-"""A run of blocks with pauses between them is no longer than this [d]."""
+"""Maximum length of a run of blocks with pauses [d]."""
 _DAILY: Final = 28
-"""Usual levels are learned anew each day in the first weeks, then each week [d]."""
+"""Usual levels are updated daily for this long, then weekly [d]."""
 _LEAST_ALONE_DAYS: Final = 20
 _LEAST_OF_HOUR: Final = 14
 _CONFIRMED: Final = 1.4
-"""The blocks of a run that are off must be so many thresholds off on average."""
+"""Minimum mean deviation of the off blocks of a run [thresholds]."""
+# Steady deviations need a smaller mean, because weather comes and goes.
 _STEADY: Final = (1.1, 0.15)
-"""Or so many, where their standard deviation is below so great a part of it: what weather does comes and goes."""
+"""Alternative minimum mean [thresholds], and maximum standard deviation [share of the mean]."""
 _HELD: Final = 0.5
-"""A shift that is confirmed goes on where blocks are so many thresholds off."""
+"""A confirmed shift extends over blocks that are this far off [thresholds]."""
 _UNUSUAL: Final = 0.6
-"""Thresholds beyond which a station is unusual at a time."""
+"""Deviation beyond which a station is unusual at a time [thresholds]."""
 _MOST_BROKEN: Final = 0.2
-"""Where a greater part of the stations around is unusual at the same time, that is weather."""
+"""If a greater share of the surrounding stations is unusual at the same time, it is weather."""
 _CANDIDATES: Final = 24
-"""Of so many stations the references are chosen."""
+"""Number of stations from which the references are chosen."""
 
 Bools = NDArray[np.bool_]
 
 
 class Term:
-    """What is said of the blocks of a term, and what was learned on the way, so that later blocks can be added."""
+    """Flagged blocks and learned state of a term, so that later blocks can be added."""
 
     def __init__(self, number: int, settings: LevelShift) -> None:
         self._settings, self._length = settings, term_blocks(settings.memory_days)
         self.begin = (number - 1) * self._length
-        """Number of the first block that is learned from."""
+        """Index of the first block that is learned from."""
         self._flagged: Bools | None = None
         self._neighbours: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
         self._baseline: dict[int, _Baseline] = {}
 
     def find_shifts(self, blocks: Blocks, places: Places, changed: int) -> Bools:
-        """Return which blocks of the term lie in a shift, shape (series, blocks of the term).
+        """Return the mask of blocks of the term in a shift, shape (series, blocks of the term).
 
         Parameters
         ----------
         blocks
-            Medians, from the beginning of the term before to a day after the term, as far as there are any.
+            Medians, from the beginning of the previous term to a day after the term, as far as available.
         changed
-            Number of the first block that may differ from the call before.
+            Index of the first block that may differ from the previous call.
         """
         length = self._length
         values = blocks.part(self.begin, self.begin + 2 * length + LOOK)
@@ -90,7 +92,7 @@ class Term:
             self._neighbours = _references(learned, self._settings, candidates), candidates
             self._flagged, self._baseline, touched = np.zeros((count, 2 * length), np.bool_), {}, 0
         if not present[:, :length].any():
-            # References are chosen by the term itself, and may be others with each block that is added.
+            # References are then chosen from the term itself, and may change with each block that is added.
             touched = 0
         began = int(np.flatnonzero(present.any(axis=0))[0]) // A_DAY * A_DAY
         stop = min(2 * length, int(np.flatnonzero(present.any(axis=0))[-1]) + 1)
@@ -112,14 +114,14 @@ class Term:
 
 
 def shifted(blocks: Blocks, settings: LevelShift, places: Places, first: int, stop: int) -> Bools:
-    """Return which blocks lie in a shift of level, shape (series, stop - first).
+    """Return the mask of blocks in a level shift, shape (series, stop - first).
 
     Parameters
     ----------
     blocks
-        Medians, from the beginning of the term before `first` to a day after `stop`, as far as there are any.
+        Medians, from the beginning of the term before `first` to a day after `stop`, as far as available.
     first, stop
-        Numbers of blocks.
+        Block indices.
     """
     length = term_blocks(settings.memory_days)
     shifts = np.zeros((len(blocks.value), stop - first), np.bool_)
@@ -133,16 +135,16 @@ def shifted(blocks: Blocks, settings: LevelShift, places: Places, first: int, st
 
 @dataclass(frozen=True, eq=False)
 class _Baseline:
-    """What is usual of each series."""
+    """Usual level and spread of each series."""
 
     level: Floats
     """By block of the day, shape (series, blocks of a day)."""
     spread: Floats
-    """By block of the day as well."""
+    """By block of the day, in the shape of `level`."""
     days: Floats
-    """Days that it was learned from."""
+    """Days that it was learned from, shape (series,)."""
     is_alone: Bools
-    """Whether the series has too few references, and its own past is all; all of shape (series,)."""
+    """Whether the series has too few references and is compared with its own past, shape (series,)."""
 
     @classmethod
     def unknown(cls, series: int) -> "_Baseline":
@@ -159,10 +161,10 @@ def _epoch(
     at: int,
     until: int,
 ) -> tuple[Bools, _Baseline]:
-    """Return which blocks from `at` to `until` are in a shift, and what was usual until `at`."""
+    """Return which blocks from `at` to `until` are in a shift, and the baseline up to `at`."""
     references, candidates = beside
     start = max(0, at - round(settings.days) * A_DAY)
-    # The epoch itself with a run of blocks around it, whose own flags are found below.
+    # The epoch plus one run of blocks around it, whose flags are determined below.
     stop = min(until + LOOK, values.shape[1])
     past = np.where(flagged[:, start:at], np.nan, values[:, start:at])
     offsets = _offsets(past)
@@ -177,6 +179,7 @@ def _epoch(
     deviation = np.where(own, values[:, start:stop], deviation)
     usual = _estimate_baseline(np.where(flagged[:, start:at], np.nan, deviation[:, :split]), before, settings, alone)
     threshold = np.where(usual.is_alone, settings.alone_threshold, settings.threshold) * (
+        # Wider while few days were learned.
         1.0 + 4.0 / np.maximum(usual.days, 1.0)
     )
     bound = np.maximum(threshold[:, None] * usual.spread, settings.least_shift)[:, hour]
@@ -184,6 +187,7 @@ def _epoch(
     first = max(split - LOOK, 0)
     part = slice(first, None)
     level, bound = usual.level[:, hour[part]], bound[:, part]
+    # Each round removes only the series that are further off than all of their references.
     for _ in range(4):
         size = deviation[:, part] - level
         off = (np.abs(size) > bound) & ready[:, None]
@@ -205,13 +209,11 @@ def _epoch(
 
 
 def _offsets(past: Floats) -> Floats:
-    """Return what series usually differ by from the network, by block of the day, shape (series, blocks of a day).
-
-    Two rounds, so that the network's median does not move with the stations that happen to report.
-    """
+    """Return the usual difference of each series from the network, shape (series, blocks of a day)."""
     days = past.shape[1] // A_DAY
     cube = past[:, past.shape[1] - days * A_DAY :].reshape(len(past), days, A_DAY)
     offset = np.zeros((len(past), A_DAY))
+    # Two rounds, so that the network's median does not depend on which stations happen to report.
     for _ in range(2):
         shared = median(cube - offset[:, None, :], axis=0)
         offset = median(cube - shared, axis=1)
@@ -220,7 +222,7 @@ def _offsets(past: Floats) -> Floats:
 
 
 def _deviation(anomaly: Floats, clean: Floats, references: NDArray[np.intp]) -> tuple[Floats, Bools]:
-    """Return what series differ by from the median of their references, NaN where fewer than two report."""
+    """Return the difference from the median of the references, NaN if fewer than two report."""
     if references.shape[1] < 2:
         return np.full(anomaly.shape, np.nan), np.zeros(anomaly.shape, np.bool_)
     beside = np.where((references >= 0)[:, :, None], clean[references], np.nan)
@@ -229,7 +231,7 @@ def _deviation(anomaly: Floats, clean: Floats, references: NDArray[np.intp]) -> 
 
 
 def _estimate_baseline(deviation: Floats, before: _Baseline, settings: LevelShift, alone: Bools) -> _Baseline:
-    """Return what is usual by the past of an epoch; of series with too little of it, what was usual before."""
+    """Estimate the baseline from the past; series with too little data keep the previous one."""
     count, length = deviation.shape
     days = length // A_DAY
     cube = deviation[:, length - days * A_DAY :].reshape(count, days, A_DAY)
@@ -240,7 +242,8 @@ def _estimate_baseline(deviation: Floats, before: _Baseline, settings: LevelShif
     rest = np.abs(cube - level[:, None, :]).reshape(count, -1)
     middle = median(rest, axis=1)
     whole_spread = np.maximum(1.4826 * middle, _share(rest, 0.975) / 2.24)
-    # Nights vary more than days: by the ratio of their medians, as tails of an hour of the day are too few.
+    # Nights vary more than days: scaled by the ratio of medians, as each hour of the day has too few values in its
+    # tail.
     of_hour = median(np.abs(cube - level[:, None, :]), axis=1) / np.maximum(middle, 1e-12)[:, None]
     of_hour = np.where((seen.sum(axis=1) >= _LEAST_OF_HOUR) & np.isfinite(of_hour), np.clip(of_hour, 0.6, 1.6), 1.0)
     spread = whole_spread[:, None] * of_hour
@@ -254,7 +257,7 @@ def _estimate_baseline(deviation: Floats, before: _Baseline, settings: LevelShif
 
 
 def _share(values: Floats, share: float) -> Floats:
-    """Return the quantile of what is not NaN in each row."""
+    """Return the quantile of the non-NaN values in each row."""
     ordered = np.sort(values, axis=1)
     count = np.isfinite(ordered).sum(axis=1)
     at = np.maximum(np.ceil(share * count).astype(np.intp) - 1, 0)
@@ -262,7 +265,7 @@ def _share(values: Floats, share: float) -> Floats:
 
 
 def _furthest(size: Floats, references: NDArray[np.intp]) -> Bools:
-    """Return which series are off, and further than all their references."""
+    """Return which series are off, and at least as far as all of their references."""
     if not references.shape[1]:
         return size > 0.0
     beside = np.where((references >= 0)[:, :, None], size[references], 0.0).max(axis=1)
@@ -270,7 +273,10 @@ def _furthest(size: Floats, references: NDArray[np.intp]) -> Bools:
 
 
 def _weather(relative: Floats, present: Bools, candidates: NDArray[np.intp]) -> Bools:
-    """Return where more of the stations around a series are unusual, half as much as it, than break at a time."""
+    """Return where more surrounding stations are unusual than break at a time: weather.
+
+    A station counts if it deviates by more than `_UNUSUAL` and by more than half as much as the series.
+    """
     around, unusual = np.zeros(relative.shape), np.zeros(relative.shape)
     bound = np.maximum(_UNUSUAL, 0.5 * relative)
     for column in range(candidates.shape[1]):
@@ -282,15 +288,15 @@ def _weather(relative: Floats, present: Bools, candidates: NDArray[np.intp]) -> 
 
 
 def _runs(relative: Floats, doubtful: Bools, known: Bools, present: Bools) -> Bools:
-    """Return which blocks lie in a shift.
+    """Return the mask of blocks in a shift.
 
-    It is confirmed by a run of present blocks that are nearly all off to one side, none of them by weather, and far; or
-    where it goes on from `known`. It reaches as far as blocks are half as far off to the same side.
+    A shift is confirmed by a run of present blocks that are nearly all off to one side, far off, and not by weather; or
+    it continues one in `known`. It extends as far as blocks are half as far off to the same side.
     """
     count, length = relative.shape
     if length < RUN:
         return np.zeros((count, length), np.bool_)
-    # What is present goes to the left, so that pauses, and readings once a day, do not matter.
+    # Present blocks move to the left, so that pauses, and readings once a day, do not matter.
     order = np.argsort(~present, axis=1, kind="stable")
     number = present.sum(axis=1)
     size = np.take_along_axis(relative, order, 1)
@@ -321,7 +327,7 @@ def _runs(relative: Floats, doubtful: Bools, known: Bools, present: Bools) -> Bo
 
 
 def _steady(size: Floats) -> Bools:
-    """Return where a run of blocks begins that are off by nearly the same, shape (series, blocks - RUN + 1)."""
+    """Return where runs of nearly constant deviation begin, shape (series, blocks - RUN + 1)."""
     total, square = (np.cumsum(np.pad(part, ((0, 0), (1, 0))), axis=1) for part in (size, size * size))
     mean = (total[:, RUN:] - total[:, :-RUN]) / RUN
     variance = (square[:, RUN:] - square[:, :-RUN]) / RUN - mean * mean
@@ -329,9 +335,10 @@ def _steady(size: Floats) -> Bools:
 
 
 def _references(values: Floats, settings: LevelShift, candidates: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the references of each series, -1 where there are fewer, shape (series, at most `references`).
+    """Return the references of each series, padded with -1, shape (series, at most `references`).
 
-    Those whose difference from it varies least from day to day: what correlates and has the same size.
+    They are the candidates whose difference from the series varies least from day to day: they correlate with it and
+    have the same amplitude.
     """
     max_count = min(round(settings.references), candidates.shape[1])
     if not max_count:
@@ -344,11 +351,12 @@ def _references(values: Floats, settings: LevelShift, candidates: NDArray[np.int
         other = candidates[:, column]
         difference = np.where((other >= 0)[:, None], step - step[other], np.nan)
         enough = np.isfinite(difference).sum(axis=1) >= A_DAY
+        # Candidates with too little common data (1e300) come before missing ones (inf).
         rough[:, column] = np.where(enough, median(np.abs(difference), axis=1), np.where(other >= 0, 1e300, np.inf))
     order = np.argsort(rough, axis=1, kind="stable")[:, :max_count]
     return np.take_along_axis(candidates, order, 1)
 
 
 def settings_days(settings: LevelShift) -> int:
-    """Return the days that references are chosen by."""
+    """Return the number of days that references are chosen by."""
     return max(7, round(settings.days))

@@ -1,4 +1,4 @@
-"""Limits that depend on where and when a reading was made: climatology by latitude and elevation, and the sun."""
+"""Limits that depend on place and time: climatology by latitude and elevation, and limits by the sun."""
 
 from typing import Final
 
@@ -12,20 +12,20 @@ from ingest.deployment.quality_settings import Bounds, Climatology, GrossRange, 
 from ingest.quality.spatial import Places
 from ingest.quality.temporal import HOUR_NS, Flags, Floats, Line
 
+# Dawn and dusk do not reveal it; errors of hours are found by the zone guard.
 CLOCK_NS: Final = 15 * 60 * 10**9
-"""Error of a station's clock that dawn and dusk do not show [ns]; errors of hours are found by the zone guard."""
+"""Clock error to allow for [ns]."""
 UNKNOWN_ELEVATION_M: Final = 4000.0
-"""Up to where a station may stand whose elevation is not known [m]: all but some dozens of the world's do."""
+"""Assumed maximum elevation of a station of unknown elevation [m]; only some dozens worldwide are higher."""
 
 
 def climatology(line: Line, settings: Climatology, places: Places) -> Flags:
-    """Flag values outside what is normal in their month and place; as ioos_qc, the last that matches counts.
+    """Flag values outside the normal range of their month and place; as ioos_qc, the last match counts.
 
     Parameters
     ----------
     places
-        Of each series. Where a height, a latitude or an elevation is not known only what is normal at all of them
-        applies.
+        Of each series. If a height, latitude or elevation is unknown, only ranges that do not depend on it apply.
     """
     count = len(places.lat)
     known = np.zeros((12, count), np.bool_)
@@ -46,7 +46,7 @@ def climatology(line: Line, settings: Climatology, places: Places) -> Flags:
 
 
 def _applies(normal: Normal, places: Places) -> NDArray[np.bool_]:
-    """Return at which series something is normal, shape (series,)."""
+    """Return at which series a normal range applies, shape (series,)."""
     mask = np.ones(len(places.lat), np.bool_)
     for span, of in (
         (normal.height_m, places.height_m), (normal.lat, places.lat), (normal.elevation_m, places.elevation_m),
@@ -59,7 +59,7 @@ def _applies(normal: Normal, places: Places) -> NDArray[np.bool_]:
 
 
 def _bounds_at(normal: Normal, span: Bounds | None, elevation_m: Floats) -> tuple[Floats, Floats]:
-    """Return bounds at elevations [m], shape (series,) each; infinite where there are none."""
+    """Return the bounds at elevations [m], shape (series,) each; infinite without a span."""
     if span is None:
         return np.full(len(elevation_m), -np.inf), np.full(len(elevation_m), np.inf)
     low, high = span
@@ -76,14 +76,14 @@ def _bounds_at(normal: Normal, span: Bounds | None, elevation_m: Floats) -> tupl
 
 
 def sun_limits(line: Line, settings: GrossRange, series: tuple[Series, ...], places: Places) -> Flags:
-    """Flag radiation beyond what the sun allows; not evaluated where the position is not known.
+    """Flag radiation beyond what the sun allows; not evaluated if the position is unknown.
 
-    An amount, whose bounds grow with its interval, is held against the limit times its seconds.
+    An amount, whose bounds grow with its interval, is compared with the limit times its seconds.
 
-    A reading that is of an instant, or of two hours at most, is held against the highest limit of its interval and of
-    `CLOCK_NS` before and after it; a longer one against the mean of the limits. Of a sample the nominal interval before
-    and after it counts, up to an hour, and so it does where the stamp of a mean may mark its start or its end: a file
-    may not say.
+    An instantaneous reading, or one of at most two hours, is compared with the highest limit of its interval and of
+    `CLOCK_NS` before and after it; a longer one with the mean of the limits. For a sample, the nominal interval before
+    and after it counts, up to an hour; the same holds for a mean whose stamp may mark its start or its end, because a
+    file may not say which.
     """
     limits, known = settings.sun, np.isfinite(places.lon) & np.isfinite(places.lat)
     seconds = np.array(
@@ -92,6 +92,7 @@ def sun_limits(line: Line, settings: GrossRange, series: tuple[Series, ...], pla
     known &= seconds > 0.0
     flags = np.where(known[line.index], GOOD, NOT_EVALUATED).astype(np.uint8)
     start_ns, stop_ns = _reach(series)
+    # Values below the offset of every limit pass without computing the sun's position.
     low = min(limit.offset for limit in limits) * seconds
     rows = np.flatnonzero(known[line.index] & (line.value > low[line.index]))
     index = line.index[rows]
@@ -100,7 +101,7 @@ def sun_limits(line: Line, settings: GrossRange, series: tuple[Series, ...], pla
     for number in np.unique(index[length_ns[index] > 2 * HOUR_NS]).tolist():
         chosen = np.flatnonzero(index == number)
         begin_ns, position = line.time_ns[rows[chosen]] + start_ns[number], (places.lon[[number]], places.lat[[number]])
-        # A stamp that may mark either end leaves two intervals: the higher limit counts.
+        # A stamp that may mark either end leaves two possible intervals: the higher limit counts.
         halves = [begin_ns, begin_ns + length_ns[number] // 2] if start_ns[number] and stop_ns[number] else [begin_ns]
         mean = [_means(half, int(length_ns[number]) // len(halves), *position, limits) for half in halves]
         flags[rows[chosen]] = np.maximum(flags[rows[chosen]], _flag_beyond(value[chosen], np.max(mean, axis=0), limits))
@@ -113,7 +114,7 @@ def sun_limits(line: Line, settings: GrossRange, series: tuple[Series, ...], pla
 
 
 def _reach(series: tuple[Series, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return from where to where around its stamp a reading may be of [ns], shape (series,) each."""
+    """Return start and stop of a reading's interval relative to its stamp [ns], shape (series,) each."""
     start, stop = np.zeros(len(series), np.int64), np.zeros(len(series), np.int64)
     for index, sensor_series in enumerate(series):
         length = round(sensor_series.interval_s * 1e9)
@@ -129,7 +130,7 @@ def _limit(limit: SunLimit, sine: Floats, irradiance: Floats) -> Floats:
 
 
 def _sine(stamps_ns: NDArray[np.int64], lon: Floats, lat: Floats) -> tuple[Floats, Floats]:
-    """Return the sine of the sun's elevation at places, and the irradiance outside the atmosphere, shape (n,) each."""
+    """Return sine of the sun's elevation and irradiance outside the atmosphere, shape (n,) each."""
     east, north = np.radians(lon), np.radians(lat)
     up = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
     now = sun(stamps_ns)
@@ -137,7 +138,7 @@ def _sine(stamps_ns: NDArray[np.int64], lon: Floats, lat: Floats) -> tuple[Float
 
 
 def _flag_beyond(value: Floats, highest: Floats, limits: tuple[SunLimit, ...]) -> Flags:
-    """Return flags of values by limits, shape (limits, n)."""
+    """Return flags of values by `highest` limits, shape (limits, n)."""
     flags = np.full(len(value), GOOD, np.uint8)
     for limit, maximum in zip(limits, highest, strict=True):
         beyond = value > maximum
@@ -153,8 +154,9 @@ def _flag_short_means(
     lat: Floats,
     limits: tuple[SunLimit, ...],
 ) -> Flags:
-    """Return flags by the highest limit of intervals; most values are below that of the middle already."""
+    """Return flags by the highest limit of each interval."""
     highest = np.zeros((len(limits), len(value)))
+    # Most values are already below the limit at the middle, so only the others are compared with the ends.
     open_ = np.arange(len(value))
     for stamps_ns in (begin_ns + (end_ns - begin_ns) // 2, begin_ns, end_ns):
         sine, irradiance = _sine(stamps_ns[open_], lon[open_], lat[open_])
@@ -167,7 +169,7 @@ def _flag_short_means(
 def _means(
     begin_ns: NDArray[np.int64], length_ns: int, lon: Floats, lat: Floats, limits: tuple[SunLimit, ...]
 ) -> Floats:
-    """Return the means of limits over intervals of one length at one place, shape (limits, n)."""
+    """Return mean limits over intervals of equal length at one place, shape (limits, n)."""
     steps = int(np.clip(-(-length_ns // (LONGEST_STEP_S * 10**9)), 1, MAX_STEPS))
     means = np.zeros((len(limits), len(begin_ns)))
     for step in range(steps):

@@ -1,4 +1,4 @@
-"""Readings that came, among those that the archive has."""
+"""Merge of new readings with the stored ones."""
 
 from dataclasses import dataclass, replace
 
@@ -10,22 +10,22 @@ from hypergrid.core.readings import Readings, concatenate, equal_values
 
 @dataclass(frozen=True, eq=False)
 class MergeMasks:
-    """Where the rows of a context came from."""
+    """Origin of the rows of a merged context."""
 
     is_new: NDArray[np.bool_]
-    """Whether the row is a new reading, with a stamp or a value that the archive has not, shape (context,)."""
+    """Whether the row's stamp or value is not in the archive, shape (context,)."""
     replaces: NDArray[np.bool_]
-    """Whether it takes the place of one that the archive has with another value, shape (context,)."""
+    """Whether it replaces a stored reading with another value, shape (context,)."""
     row: NDArray[np.intp]
-    """For each new reading given, its row of the context, shape (new,)."""
+    """Row of the context of each new reading, shape (new,)."""
     repeats: NDArray[np.intp]
-    """For each new reading given, the stored reading that has its series, stamp and value; -1: none, shape (new,)."""
+    """Index of the stored reading with the same series, stamp and value, else -1, shape (new,)."""
 
 
 def merge_stored_and_new(old: Readings, new: Readings) -> tuple[Readings, MergeMasks]:
-    """Return stored and new readings as one, by series, then time; of those with one stamp the last.
+    """Merge stored and new readings by series, then time; the last of equal stamps wins.
 
-    Both are ordered, `old` without two of one stamp. Flags of rows are those of `old` where it has them.
+    Both must be ordered, `old` without equal stamps. Rows that `old` has with the same value keep its flags.
     """
     known = {series: number for number, series in enumerate(old.series)}
     series = (
@@ -39,9 +39,11 @@ def merge_stored_and_new(old: Readings, new: Readings) -> tuple[Readings, MergeM
         both, order = moved, None
     else:
         joined = concatenate([replace(old, series=series), moved])
+        # A stable sort: of equal stamps, the stored reading comes first, and the latest new one last.
         order = np.lexsort((joined.time_ns, joined.index))
         both = joined.take_rows(order)
     same = both.mark_repeats()
+    # Without stored readings and repeats there is nothing to merge.
     if order is None and not same.any():
         rows = np.arange(len(new))
         return both, MergeMasks(np.ones(len(new), np.bool_), np.zeros(len(new), np.bool_), rows, np.full(len(new), -1))
@@ -50,7 +52,7 @@ def merge_stored_and_new(old: Readings, new: Readings) -> tuple[Readings, MergeM
     group = np.cumsum(starts) - 1
     last = np.r_[np.flatnonzero(starts)[1:] - 1, len(both) - 1] if len(both) else np.empty(0, np.intp)
     context = both.take_rows(last)
-    # The stored reading of a group, where there is one, is its first.
+    # If a group has a stored reading, it is the first one.
     head = order[np.flatnonzero(starts)]
     stored = np.where(head < len(old), head, -1)
     is_stored = stored >= 0

@@ -1,4 +1,4 @@
-"""Which stations are near which, by a tree of their places: memory grows with stations, not with their square."""
+"""Neighbour search by a tree of station positions: memory grows with stations, not with their square."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -10,23 +10,25 @@ if TYPE_CHECKING:
     from ingest.quality.spatial import Places
 
 EARTH_RADIUS_M: Final = 6_371_000.0
+# On a square grid, the fifth to eighth neighbour have the same distance.
 _RANK: Final = 6
-"""The spacing of a network goes by the distance to the place of this rank, the fifth to eighth on a grid of squares."""
+"""Rank of the neighbour whose distance determines the network's spacing."""
+# Other series of the same station have the same position.
 _SPARE: Final = 8
-"""More are asked of the tree, as other series of a station stand at the same place."""
+"""Number of extra results of the tree query."""
 
 
 def directions(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return points on the unit sphere, shape (n, 3); chords between them order as distances do."""
+    """Return points on the unit sphere, shape (n, 3); chords between them are ordered like distances."""
     east, north = np.radians(lon), np.radians(lat)
     return np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
 
 
 def nearest_neighbours(places: "Places", count: int) -> NDArray[np.intp]:
-    """Return the nearest series of other stations and the same kind, -1 where there are fewer, shape (series, count).
+    """Return nearest series of other stations and the same kind, -1 padded, shape (series, count).
 
-    A series without a position has others of its kind, with those first that have none either: all where there are few,
-    else some spread over the network. Nearest first; of the equally near the first by their station's number.
+    Nearest first; ties are broken by station index. A series without a position gets others of its kind, those without
+    a position first: all if there are few, else a sample spread over the network.
     """
     size = len(places.lon)
     neighbours = np.full((size, max(0, min(count, size - 1))), -1, np.intp)
@@ -52,6 +54,7 @@ def _query_tree(places: "Places", placed: NDArray[np.intp], neighbours: NDArray[
     chord, at = chord.reshape(len(placed), asked), at.reshape(len(placed), asked)
     station = places.station[placed]
     for row, member in enumerate(placed.tolist()):
+        # Rounded, so that ties do not depend on rounding errors.
         order = np.lexsort((station[at[row]], np.round(chord[row], 9)))
         others = at[row][order]
         others = others[station[others] != station[row]][: neighbours.shape[1]]
@@ -59,15 +62,16 @@ def _query_tree(places: "Places", placed: NDArray[np.intp], neighbours: NDArray[
 
 
 def network_spacing_m(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> float:
-    """Return the spacing of a grid of squares that is as dense as the network at its median station [m].
+    """Return the network's spacing [m]; NaN for fewer than two places.
 
-    By the distance to the sixth of the other places, within which a network of that spacing has 2 pi of them; NaN where
-    there are no two places. The nearest alone would say half of it where stations stand at random.
+    It is the spacing of a square grid as dense as the network at its median station, and follows from the distance to
+    the sixth of the other places: on a grid of that spacing, a circle of this radius holds 2 pi places.
     """
     known = np.isfinite(lon) & np.isfinite(lat)
     places = np.unique(np.stack([lon[known], lat[known]], axis=1), axis=0)
     if len(places) < 2:
         return float("nan")
+    # The nearest place alone would give half the spacing if stations are placed at random.
     points, rank = directions(places[:, 0], places[:, 1]), min(_RANK, len(places) - 1)
     chord, _ = scipy.spatial.cKDTree(points).query(points, k=[rank + 1])
     reach_m = float(np.median(2.0 * EARTH_RADIUS_M * np.arcsin(np.minimum(chord[:, 0] / 2.0, 1.0))))

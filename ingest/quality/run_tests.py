@@ -1,4 +1,4 @@
-"""All tests of a variable on its readings: flags by QARTOD's precedence, and which tests set them. Pure."""
+"""All tests of a variable: flags by QARTOD's precedence, and failed tests. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from ingest.quality.temporal import HOUR_NS, Exemption, Flags, Floats, Line, Sam
 
 
 def bits_of(*names: str) -> np.uint16:
-    """Return the bits of some of `TESTS`."""
+    """Return the bits of the given `TESTS`."""
     return np.uint16(sum(1 << TESTS.index(name) for name in names))
 
 
@@ -27,9 +27,9 @@ WITH_MEMORY: Final = bits_of("level_shift", "faulty_zeros")
 SERIES_TEST_BITS: Final = np.uint16(sum(1 << bit for bit in range(len(TESTS)))) & ~(
     GAP_BIT | BY_NEIGHBOURS | WITH_MEMORY
 )
-"""What takes a reading out of the tests by neighbours: what it came with, and the tests along its series."""
+"""Bits of bad source flags and tests along the series, which exclude from neighbour tests."""
 OLDEST_HOURS: Final = 3.0
-"""Age at most of what another variable says for an exemption [h]."""
+"""Maximum age of another variable's value in an exemption [h]."""
 
 Companions = Mapping[str, Readings]
 """Readings of other variables, ordered by series, then time."""
@@ -37,28 +37,28 @@ Companions = Mapping[str, Readings]
 
 @dataclass(frozen=True, eq=False)
 class FlagResult:
-    """What the tests say of n readings."""
+    """Test results of n readings."""
 
     flag: Flags
     """QARTOD flags, shape (n,)."""
     tests: NDArray[np.uint16]
-    """Tests that found something suspect or failing, a bit each by the order of `TESTS`, shape (n,)."""
+    """Tests that were suspect or failed, one bit each in the order of `TESTS`, shape (n,)."""
 
 
 def judge(readings: Readings, tests: VariableTests, places: Places, companions: Companions) -> FlagResult:
-    """Return flags of readings, which are ordered by series, then time, and have no two with one stamp.
+    """Flag readings, which must be ordered by series, then time, with unique stamps.
 
-    The flag is the worst of the tests: fail, else suspect, else good where any test could decide, else not evaluated
-    (ioos_qc's precedence); missing values stay missing. What a test finds is left out of those after it, so that a
-    spike does not make its neighbours steps, nor a broken sensor its neighbours lonely. A suspect or fail that a value
-    came with stays.
+    The flag is the worst of the tests: fail, else suspect, else good if any test could decide, else not evaluated
+    (ioos_qc's precedence); missing values stay missing. Readings that a test flags are excluded from the following
+    tests, so that a spike does not make its neighbours steps, nor a broken sensor its neighbours outliers. A suspect or
+    fail flag from the source is kept.
 
     Parameters
     ----------
     places
-        Of each of `readings.series`.
+        Places of `readings.series`.
     companions
-        What `tests.companions` names, as far as there is any.
+        Readings of the variables in `tests.companions`, as far as available.
     """
     rows = np.flatnonzero(readings.flag != MISSING)
     whole = len(rows) == len(readings)
@@ -70,6 +70,8 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
             flags = np.where(given[rows] == level, level, NOT_EVALUATED).astype(np.uint8)
             docket.add_remark(f"given_{MEANINGS[level]}", flags)
         docket.exclude(given[rows] >= SUSPECT)
+    # In this order, each without the readings that failed before: a spike must not make its neighbours steps, nor a
+    # broken sensor its neighbours outliers.
     if tests.gross_range:
         docket.add("gross_range", temporal.gross_range(docket.line, tests.gross_range))
         if tests.gross_range.sun:
@@ -89,6 +91,7 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
         docket.add("counter_fall", temporal.counter_fall(docket.line, tests.counter_fall))
     _add_neighbour_flags(docket, tests, places)
     if tests.gap:
+        # A pause is counted for all readings, including those that failed.
         docket.add_remark("gap", temporal.gap(line if whole else line.take(rows), tests.gap))
     if whole:
         judged = FlagResult(docket.flag, docket.tests)
@@ -102,9 +105,9 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
 
 
 def run_neighbour_tests(line: Line, tests: VariableTests, places: Places) -> FlagResult:
-    """Return what the tests by neighbours alone say of readings that nothing else was found against.
+    """Run only the neighbour tests, on readings that passed all others.
 
-    What they say depends on the readings of one cell of `VariableTests.cell_ns`, of all series, and on no others.
+    The results depend only on the readings of all series in one cell of `VariableTests.cell_ns`.
     """
     docket = _FlagAccumulator(line)
     _add_neighbour_flags(docket, tests, places)
@@ -120,14 +123,12 @@ def _add_neighbour_flags(docket: "_FlagAccumulator", tests: VariableTests, place
 
 
 def _given_flags(readings: Readings) -> NDArray[np.uint8] | None:
-    """Return the flags that the values came with, where these are suspect or fail, else 0; None: none are.
-
-    A flag that no test set came with the value; once judged, its bit tells.
-    """
+    """Return suspect and fail flags from the source, else 0; None if all are 0."""
     bad = (readings.flag == SUSPECT) | (readings.flag == FAIL)
     if not bad.any():
         return None
     tests = readings.tests_or_none_set()
+    # A bad flag without a test bit is from the source; after the first run, its `given_` bit shows that.
     given = np.where(bad & (tests == 0), readings.flag, 0).astype(np.uint8)
     for level in (SUSPECT, FAIL):
         given[(tests >> np.uint16(TESTS.index(f"given_{MEANINGS[level]}"))) & np.uint16(1) > 0] = level
@@ -135,17 +136,17 @@ def _given_flags(readings: Readings) -> NDArray[np.uint8] | None:
 
 
 class _FlagAccumulator:
-    """Flags so far, and the readings that nothing was found against."""
+    """Flags so far, and the readings that passed."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
         self.flag = np.full(len(line), NOT_EVALUATED, np.uint8)
         self.tests = np.zeros(len(line), np.uint16)
         self._rows: NDArray[np.intp] | None = None
-        """Places of `line` among all; None: they are the same."""
+        """Indices of `line` among all readings; None: they are the same."""
 
     def add(self, test: str, flags: Flags) -> None:
-        """Take the flags of the readings of `line`; those found against leave it."""
+        """Set the flags of the readings of `line`; bad ones are removed from it."""
         bad = flags >= SUSPECT
         rows = self._rows
         if rows is None:
@@ -160,13 +161,13 @@ class _FlagAccumulator:
         self.exclude(bad)
 
     def exclude(self, bad: NDArray[np.bool_]) -> None:
-        """Take readings out of `line`."""
+        """Remove readings from `line`."""
         keep = np.flatnonzero(~bad)
         self._rows = keep if self._rows is None else self._rows[keep]
         self.line = self.line.take(keep)
 
     def add_remark(self, test: str, flags: Flags) -> None:
-        """Take the flags of all readings, also of those found against."""
+        """Set flags for all readings, including those that failed before."""
         bad = flags >= SUSPECT
         self.flag[bad] = np.maximum(self.flag[bad], flags[bad])
         self.flag[(flags == GOOD) & (self.flag == NOT_EVALUATED)] = GOOD
@@ -174,7 +175,7 @@ class _FlagAccumulator:
 
 
 class Exemptions(Exemption):
-    """Which readings are exempt by any of several conditions."""
+    """Readings that are exempt by any of several conditions."""
 
     def __init__(
         self, line: Line, conditions: tuple[Exempt, ...], readings: Readings, places: Places, companions: Companions
@@ -183,7 +184,7 @@ class Exemptions(Exemption):
         self._places, self._companions = places, companions
 
     def __call__(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return whether readings are exempt, shape (rows,)."""
+        """Return which readings are exempt, shape (rows,)."""
         is_exempt = np.zeros(len(rows), np.bool_)
         for condition in self._conditions:
             if condition.of == SUN:
@@ -195,14 +196,14 @@ class Exemptions(Exemption):
         return is_exempt
 
     def _sun(self, rows: NDArray[np.intp]) -> Floats:
-        """Return the sun's elevation [degree], NaN where the position is not known."""
+        """Return the sun's elevation [degree], NaN if the position is unknown."""
         index, stamps = self._line.index[rows], self._line.time_ns[rows]
         east, north = np.radians(self._places.lon[index]), np.radians(self._places.lat[index])
         up = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
         return np.degrees(np.arcsin(np.clip(np.einsum("ij,ij->i", sun(stamps).directions, up), -1.0, 1.0)))
 
     def _latest(self, variable: str, rows: NDArray[np.intp]) -> Floats:
-        """Return the latest value of another variable at the station, NaN where there is none of the last hours."""
+        """Return the latest value of another variable at the station, NaN if older than `OLDEST_HOURS`."""
         value = np.full(len(rows), np.nan)
         others = self._companions.get(variable)
         if others is None or not len(others):
@@ -210,6 +211,7 @@ class Exemptions(Exemption):
         usable = others.take_rows(others.flag != MISSING)
         first: dict[str, int] = {}
         for number in np.unique(usable.index).tolist():
+            # Of several series at a station, the first one counts.
             first.setdefault(usable.series[number].station, number)
         index, stamps = self._line.index[rows], self._line.time_ns[rows]
         for number in np.unique(index).tolist():

@@ -1,9 +1,9 @@
-"""Tests that hold a station against its neighbours, after titanlib's definitions, for all times at once.
+"""Neighbour tests after titanlib's definitions, vectorised over all times.
 
-Readings are brought into cells of time; neighbours are told by one matrix of stations by stations, so that their
-counts, sums and sums of squares are matrix products. What an iteration flags is no neighbour in the next. A failure is
-suspect (3), never more: a lonely storm is no defect. Where too few neighbours report, or a position or an elevation is
-not known, nothing is evaluated (2).
+Readings are grouped into time cells; neighbours are given by one matrix of series by series, so that their counts, sums
+and sums of squares are matrix products. Flagged readings are not neighbours in the next iteration. A failure is suspect
+(3), never more: an isolated storm is not an error. If too few neighbours report, or a position or an elevation is
+unknown, nothing is evaluated (2).
 
 titanlib's `buddy_check` flags |x - mean| / max(min_std, sqrt(var + var/n)) > threshold over buddies reduced to the
 elevation of the station, and iterates over those not flagged (Båserud and others 2020, TITAN automatic spatial quality
@@ -24,43 +24,41 @@ from ingest.quality.neighbours import EARTH_RADIUS_M, directions, network_spacin
 from ingest.quality.temporal import Flags, Floats, Line
 
 _DENSE: Final = 256
-"""Up to so many series a dense matrix is faster, and small."""
+"""Maximum number of series for a dense matrix."""
 _LEAST_RADIUS_M, _MOST_RADIUS_M = 10_000.0, 160_000.0
 _CELLS_AT_ONCE: Final = 1 << 20
-"""Cells times series that are in memory at once, some 100 MB."""
+"""Cells times series that are in memory at once, about 100 MB."""
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the series of a variable are measured, and what tells them apart; each of shape (series,)."""
+    """Positions and kinds of the series of a variable; each of shape (series,)."""
 
     lon: Floats
-    """[degree], NaN where it is not known."""
+    """[degree], NaN if unknown."""
     lat: Floats
-    """[degree], NaN where it is not known."""
+    """[degree], NaN if unknown."""
     elevation_m: Floats
-    """[m], NaN where it is not known."""
+    """[m], NaN if unknown."""
     station: NDArray[np.int64]
-    """A number of the station."""
+    """Index of the station."""
     kind: NDArray[np.int64]
-    """A number of the statistic; only like is held against like."""
+    """Index of the statistic; only series of the same kind are compared."""
     height_m: Floats
-    """Above ground [m], NaN where it is not known."""
+    """Height above ground [m], NaN if unknown."""
 
     spacing_m: float = float("nan")
-    """Of the network's stations, where more of them are known than have series here [m]; NaN: that of these places."""
+    """Spacing of the whole network [m]; NaN: that of these places."""
 
     def neighbours(self, radius_m: float, most_elevation_m: float | None = None) -> "scipy.sparse.csr_array":
-        """Return which series are neighbours of which, of another station, 1 where they are; shape (series, series).
-
-        Found by a tree, and sparse: memory grows with the neighbours that there are, not with series squared.
-        """
+        """Return the sparse neighbour matrix: 1 for neighbours at different stations; shape (series, series)."""
         size = len(self.lon)
         known = np.isfinite(self.lon) & np.isfinite(self.lat)
         if most_elevation_m is not None:
             known &= np.isfinite(self.elevation_m)
         placed = np.flatnonzero(known)
         row, other = np.empty((2, 0), np.intp)
+        # By a tree: memory grows with the number of neighbour pairs, not with series squared.
         if len(placed) > 1 and radius_m > 0.0:
             tree = scipy.spatial.cKDTree(directions(self.lon[placed], self.lat[placed]))
             chord = 2.0 * np.sin(min(radius_m / (2.0 * EARTH_RADIUS_M), np.pi / 2.0))
@@ -75,16 +73,17 @@ class Places:
         return scipy.sparse.csr_array((ones, (np.r_[row, other], np.r_[other, row])), shape=(size, size))
 
     def radius_m(self, radius_km: float | None, neighbours: float) -> float:
-        """Return the radius of neighbours [m]: the one given, else one by the network's spacing.
+        """Return the neighbour radius [m]: the given one, else one derived from the network's spacing.
 
-        That is wide enough for the neighbours that are asked for in a network as dense as this one, doubled from 10 km
-        up to 160 km, so that a station that is added hardly ever changes it.
+        It is wide enough for the required number of neighbours in a network of this density.
         """
         if radius_km is not None:
             return radius_km * 1000.0
         spacing_m = self.spacing_m if np.isfinite(self.spacing_m) else network_spacing_m(self.lon, self.lat)
-        # So many stations lie within the radius of a network of squares; half as many again at its edge.
+        # A circle of this radius holds the required number of stations of a square grid, plus half as many for its
+        # edge.
         wanted = spacing_m * np.sqrt(1.5 * (neighbours + 1.0) / np.pi) if np.isfinite(spacing_m) else 0.0
+        # Doubled from 10 km up to 160 km, so that an added station hardly ever changes the radius.
         steps = np.ceil(np.log2(max(wanted, _LEAST_RADIUS_M) / _LEAST_RADIUS_M))
         return float(min(_LEAST_RADIUS_M * 2.0**steps, _MOST_RADIUS_M))
 
@@ -92,19 +91,19 @@ class Places:
 def find_isolated(
     places: Places, *, radius_m: float, neighbours: float, most_elevation_m: float | None = None
 ) -> NDArray[np.bool_]:
-    """Return which series have fewer neighbours than asked for, or no position (titanlib: `isolation_check`).
+    """Return which series have too few neighbours, or no position (titanlib: `isolation_check`).
 
     Parameters
     ----------
     most_elevation_m
-        Neighbours are so much higher or lower at most [m]; None: at any elevation, known or not.
+        Maximum difference in elevation to neighbours [m]; None: at any elevation, known or not.
     """
     alone: NDArray[np.bool_] = _counts(places.neighbours(radius_m, most_elevation_m)) < neighbours
     return alone
 
 
 def _counts(near: "scipy.sparse.csr_array") -> NDArray[np.int64]:
-    """Return how many neighbours each series has."""
+    """Return the number of neighbours of each series."""
     return np.diff(near.indptr)
 
 
@@ -123,10 +122,10 @@ def buddy_check(line: Line, settings: BuddyCheck, places: Places) -> Flags:
 
 
 def spatial_consistency(line: Line, settings: SpatialConsistency, places: Places) -> Flags:
-    """Flag readings far from a line in elevation through their neighbours, which is fitted without them.
+    """Flag readings far from a linear fit in elevation through their neighbours, without themselves.
 
-    titanlib's `sct` takes a vertical profile for all and an optimal interpolation of what is left; this is its
-    leave-one-out background alone, a line of its own for each station, with the spread of the neighbours around it.
+    titanlib's `sct` uses one vertical profile for all and an optimal interpolation of the residuals; this is only its
+    leave-one-out background, with a separate line for each station, and the spread of the neighbours around it.
     """
     near = places.neighbours(places.radius_m(settings.radius_km, settings.neighbours), np.inf)
     height = places.elevation_m
@@ -145,7 +144,7 @@ def spatial_consistency(line: Line, settings: SpatialConsistency, places: Places
         steep = np.sqrt(var_z) >= settings.least_elevation_m
         slope = np.where(steep, both / np.where(steep, var_z, 1.0), settings.per_m)
         left = np.maximum(var_x - 2.0 * slope * both + slope * slope * var_z, 0.0)
-        # As many fewer as the line has parameters; a far elevation makes the line less sure.
+        # Degrees of freedom are reduced by the parameters of the line; a distant elevation makes the line less certain.
         free = np.maximum(count - np.where(steep, 2.0, 1.0), 1.0)
         lever = 1.0 + share + np.where(steep, (z - mean_z) ** 2 / np.maximum(count * var_z, 1e-12), 0.0)
         spread = np.sqrt(left * count / free * lever)
@@ -156,11 +155,11 @@ def spatial_consistency(line: Line, settings: SpatialConsistency, places: Places
 
 @dataclass(frozen=True, eq=False)
 class _CellSums:
-    """Sums of the readings of each cell of time, series by series."""
+    """Sums of the readings of each time cell, by series."""
 
     count: Floats
     total: Floats
-    """Both of shape (cells, series)."""
+    """Shape of both: (cells, series)."""
 
     @property
     def present(self) -> Floats:
@@ -170,10 +169,10 @@ class _CellSums:
         return np.where(self.count > 0, self.total / np.maximum(self.count, 1.0), np.nan)
 
     def sums(self, near: "scipy.sparse.csr_array", offset: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return count, mean and mean square of the neighbours' values, at the place of each; offsets are taken off."""
+        """Return count, mean and mean square of the neighbours' values less `offset`, reduced to each series' place."""
         known, present = _matrix(near), self.present
         reduced = np.nan_to_num(self.mean() - offset)
-        # Around the mean of the cell, so that squares keep their digits.
+        # Relative to the mean of the cell, so that squares keep their precision.
         middle = reduced.sum(axis=1, keepdims=True) / np.maximum(present.sum(axis=1, keepdims=True), 1.0)
         reduced = (reduced - middle) * present
         count = present @ known
@@ -185,12 +184,13 @@ class _CellSums:
 
 
 def _matrix(near: "scipy.sparse.csr_array") -> "scipy.sparse.csr_array | Floats":
-    """Return it as it is, or dense where products with it are faster: few series, most of them neighbours."""
+    """Return the matrix, dense for few series."""
+    # Products are then faster, because most of few series are neighbours, and the matrix is small.
     return near.toarray() if near.shape[0] <= _DENSE else near
 
 
 _Judge = Callable[[_CellSums], tuple[Floats, Floats, Floats]]
-"""Returns how many neighbours report, what they say is expected, and by how much it may be off."""
+"""Returns the number of reporting neighbours, the expected value, and its spread."""
 
 
 def _flags(
@@ -198,11 +198,13 @@ def _flags(
 ) -> Flags:
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
     social = _counts(near) >= settings.neighbours
+    # Other series are neither evaluated nor neighbours of evaluated ones.
     has_neighbour = social | (social.astype(np.float64) @ near > 0.0)
     rows = np.flatnonzero(has_neighbour[line.index]) if social.any() else ()
     if not len(rows):
         return flag
     cell = line.time_ns[rows] // round(settings.minutes * MINUTE_NS)
+    # By cell, so that a bounded number of cells is in memory at once.
     order = np.argsort(cell, kind="stable")
     rows, cell = rows[order], cell[order]
     series = near.shape[0]
@@ -228,7 +230,7 @@ def _judge_cells(
     total = np.bincount(group, line.value, minlength=shape[0] * shape[1]).astype(np.float64)
     looked = np.arange(len(line))
     for _ in range(round(settings.iterations)):
-        # Only cells in which something was flagged look different in the next round.
+        # Only cells in which a reading was flagged change in the next iteration.
         touched, local = np.unique(cell[looked], return_inverse=True)
         cells = _CellSums(count.reshape(shape)[touched], total.reshape(shape)[touched])
         buddies, expected, spread = judge(cells)
@@ -240,6 +242,7 @@ def _judge_cells(
         if not len(bad):
             break
         flag[bad] = SUSPECT
+        # Outliers are not neighbours in the next iteration.
         np.subtract.at(count, group[bad], 1.0)
         np.subtract.at(total, group[bad], line.value[bad])
         looked = np.flatnonzero(np.isin(cell, cell[bad]))

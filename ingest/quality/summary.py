@@ -1,4 +1,4 @@
-"""What the tests said, counted by station and variable."""
+"""Test results, counted by station and variable."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,11 +11,11 @@ from hypergrid.core.flags import FAIL, MEANINGS, SUSPECT, TESTS
 from hypergrid.core.readings import Series
 
 GAPS = "gaps"
-"""Pauses longer than the test of gaps allows, one a series."""
+"""Pauses longer than the gap test allows, per series."""
 ISOLATED = "isolated"
-"""Readings that no test by neighbours can evaluate, as too few stations are around theirs."""
+"""Readings without neighbour tests because of too few nearby stations."""
 NO_POSITION, NO_ELEVATION = "no_position", "no_elevation"
-"""Readings that no test by neighbours can evaluate, as it is not known where their station is, or how high."""
+"""Readings without neighbour tests because of an unknown position or elevation."""
 SKIPPED = (ISOLATED, NO_POSITION, NO_ELEVATION)
 
 
@@ -27,7 +27,7 @@ class Summary:
 
     @classmethod
     def of(cls, parts: Iterable["Summary"]) -> "Summary":
-        """Return the counts of several, none of which counted a variable that another did."""
+        """Merge several summaries, which must not share a variable."""
         whole = cls()
         for part in parts:
             whole._counts |= part._counts
@@ -41,6 +41,7 @@ class Summary:
         tests: NDArray[np.uint16],
     ) -> None:
         """Count readings; arrays of shape (n,)."""
+        # Flags are below 16, so that series and flag form one index.
         flags = np.bincount(index.astype(np.int64) * 16 + flag, minlength=16 * len(series)).reshape(-1, 16)
         bad = np.flatnonzero(tests)
         for number, sensor_series in enumerate(series):
@@ -53,7 +54,7 @@ class Summary:
                 self._counter_of(series[number])[name] += int(count)
 
     def add_to(self, what: str, series: tuple[Series, ...], index: NDArray[np.int32]) -> None:
-        """Count something, told by the series of each."""
+        """Add one to a count for each index of a series."""
         counts = np.bincount(index, minlength=len(series))
         for number in np.flatnonzero(counts).tolist():
             self._counter_of(series[number])[what] += int(counts[number])
@@ -62,7 +63,7 @@ class Summary:
         return self._counts.setdefault((series.station, series.variable), Counter())
 
     def count_skipped(self) -> dict[str, dict[str, int]]:
-        """Return, by variable, how many stations no test by neighbours could evaluate, by the reason."""
+        """Return the number of stations that no neighbour test could evaluate, by variable and reason."""
         variable_counts: dict[str, Counter[str]] = {}
         for (_, variable), counts in self._counts.items():
             for reason in SKIPPED:
@@ -71,7 +72,7 @@ class Summary:
         return {variable: dict(counts) for variable, counts in variable_counts.items()}
 
     def count_by_station(self) -> dict[str, dict[str, int]]:
-        """Return the counts of each station, over its variables: of flags by their word, of tests, of gaps."""
+        """Return the counts of each station over its variables: flags by their word, tests, gaps."""
         station_counts: dict[str, Counter[str]] = {}
         for (station, _), counts in self._counts.items():
             station_counts.setdefault(station, Counter()).update(counts)
@@ -87,7 +88,7 @@ COLUMNS = ("station", "readings", "suspect", "fail", "found by")
 
 
 def table_of(by_station: Mapping[str, Mapping[str, int]], *, maximum: int = 20) -> list[tuple[str, int, int, int, str]]:
-    """Return rows for people, the most doubtful stations first: station, readings, suspect, fail, by which tests."""
+    """Return table rows, most doubtful stations first: station, readings, suspect, fail, tests that flagged them."""
     suspect, fail = MEANINGS[SUSPECT], MEANINGS[FAIL]
     doubtful = {s: c for s, c in by_station.items() if c.get(suspect, 0) + c.get(fail, 0) + c.get(GAPS, 0)}
     ranked = sorted(doubtful.items(), key=lambda item: -(item[1].get(suspect, 0) + item[1].get(fail, 0)))

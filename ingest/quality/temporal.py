@@ -1,13 +1,15 @@
-"""The tests of QARTOD along each series, on all series at once: pure numpy, a flag a reading.
+"""QARTOD tests along each series, vectorised over all series.
 
 Definitions are QARTOD's (US IOOS, Manual for Real-Time Quality Control of In-situ Temperature and Salinity Data,
-version 2.1) as ioos_qc has them, which the tests of this folder compare with. We do not run ioos_qc itself: its
-`flat_line_test` never flags at its default tolerance 0, counts by the median step, flags only what comes after the
-threshold, and did 0.2 million values a second (our tests together more than 10); its range over a window did 0.4; it
-takes one series a call; importing it takes 1.7 s. Differences are meant, and stated where they are.
+version 2.1) as implemented in ioos_qc, which the unit tests compare with. Deliberate differences are stated with each
+test.
 
-Every function takes readings ordered by series, then time, without missing values, and returns flags, shape (n,).
+Each test takes readings ordered by series, then time, without missing values, and returns flags, shape (n,).
 """
+
+# We do not call ioos_qc: its `flat_line_test` never flags at its default tolerance 0, counts by the median step and
+# flags only the readings after the threshold. It took one series a call and processed 0.2 million values a second
+# (our tests together more than 10), its range over a window 0.4; importing it took 1.7 s.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,26 +35,26 @@ from ingest.deployment.quality_settings import (
 Floats = NDArray[np.float64]
 Flags = NDArray[np.uint8]
 HOUR_NS: Final = 3_600_000_000_000
+# Stamps of a logger are off by some seconds.
 OVERLAPPING: Final = 0.9
-"""Share of their length that intervals are apart which do not overlap: stamps of a logger are off by some seconds."""
+"""Minimum distance of the stamps of non-overlapping intervals [share of their length]."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """What the readings of each series are of, and how often they come; each of shape (series,)."""
+    """Interval and sampling of the readings of each series; all of shape (series,)."""
 
     length_ns: NDArray[np.int64]
-    """Interval that a reading is the mean, the total or an extreme of [ns]; 0 of samples, and where it is not known."""
+    """Interval of a mean, total or extreme [ns]; 0 for samples, and if unknown."""
     usual_ns: NDArray[np.int64]
-    """Nominal time between readings [ns]; 0 where it is not known."""
+    """Nominal time between readings [ns]; 0 if unknown."""
     averaged: NDArray[np.bool_]
     """Whether a reading is a mean or a total."""
     anywhere: NDArray[np.bool_]
-    """Whether a reading may be of any instant of its interval alone: an extreme, a total."""
+    """Whether a reading may belong to any single instant of its interval: an extreme, a total."""
 
     @classmethod
     def of(cls, series: Sequence[Series]) -> "Sampling":
-        """Return that of some series."""
         kinds = [sensor_series.statistic for sensor_series in series]
         usual_ns = np.array([round(sensor_series.interval_s * 1e9) for sensor_series in series], np.int64)
         return cls(
@@ -63,34 +65,33 @@ class Sampling:
         )
 
     def joined_ns(self, within_hours: float) -> NDArray[np.int64]:
-        """Return how far apart readings may lie that follow one another [ns], shape (series,)."""
+        """Return how far apart consecutive readings may lie [ns], shape (series,)."""
         return np.maximum(round(within_hours * HOUR_NS), np.round(JOINED_INTERVALS * self.usual_ns).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Readings of several series one after the other, n of them, each series in order of time."""
+    """Readings of several series, n in total, ordered by series, then time."""
 
     index: NDArray[np.int32]
-    """Which series, shape (n,)."""
+    """Index of the series, shape (n,)."""
     time_ns: NDArray[np.int64]
     """Shape (n,)."""
     value: Floats
     """Without NaN, shape (n,)."""
     sampling: Sampling | None = None
-    """Of the series; None: all are samples, and how often they come is not known."""
+    """Sampling of the series; None: all are samples at unknown intervals."""
 
     def __len__(self) -> int:
         return len(self.index)
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "Line":
-        """Return some of the readings, in the same order."""
         return Line(self.index[rows], self.time_ns[rows], self.value[rows], self.sampling)
 
     def joined(self, within_hours: float) -> NDArray[np.bool_]:
-        """Return which readings follow the one before in their series, shape (n - 1,).
+        """Return which readings directly follow the previous one of their series, shape (n - 1,).
 
-        That is within some hours, or within the nominal interval of the series where that is longer.
+        The limit is `within_hours`, or the nominal interval of the series if that is longer.
         """
         most_ns: NDArray[np.int64] | int = round(within_hours * HOUR_NS)
         if self.sampling is not None:
@@ -101,19 +102,18 @@ class Line:
         return near
 
     def hours_within(self, rows: NDArray[np.intp]) -> Floats | float:
-        """Return by how much further apart than their stamps two readings may lie [h], shape (rows,).
-
-        Two daily maxima may be two days apart, and a running total that loses a burst loses one of its length ago.
-        """
+        """Return by how much further apart than their stamps two readings may lie [h], shape (rows,)."""
         if self.sampling is None:
             return 0.0
+        # Two daily maxima may be two days apart, and a running total drops a burst from one interval length ago.
         return np.where(self.sampling.anywhere, self.sampling.length_ns / HOUR_NS, 0.0)[self.index[rows]]
 
 
 def gross_range(line: Line, settings: GrossRange) -> Flags:
-    """Flag values outside their spans, whose bounds are inside. As ioos_qc, but that bounds may go by the interval."""
+    """Flag values outside their inclusive bounds. As ioos_qc, except that bounds may scale with the interval."""
     scale = _scale(line, settings.interval_exponent)
     flag = np.full(len(line), GOOD, np.uint8)
+    # In this order, so that fail overwrites suspect.
     for span, worse in ((settings.suspect, SUSPECT), (settings.fail, FAIL)):
         if span is not None:
             low, high = span if scale is None else (span[0] * scale[0][line.index], span[1] * scale[1][line.index])
@@ -124,13 +124,13 @@ def gross_range(line: Line, settings: GrossRange) -> Flags:
 
 
 def _scale(line: Line, exponent: float) -> tuple[Floats, Floats] | None:
-    """Return what lower and upper bounds of one hour are multiplied by, shape (series,) each; None: by one."""
+    """Return the factors of lower and upper bounds of one hour, shape (series,) each; None: no scaling."""
     if exponent == 0.0 or line.sampling is None:
         return None
     sampling = line.sampling
     if exponent < 0.0:
         hours = np.where(sampling.averaged & (sampling.length_ns > 0), sampling.length_ns, MINUTE_NS) / HOUR_NS
-        # A mean over seconds is bounded as one over a minute: no records are known of less.
+        # A mean over seconds is bounded like one over a minute: no records are known for shorter intervals.
         scale = np.maximum(hours, MINUTE_NS / HOUR_NS) ** exponent
         return scale, scale
     scale = (sampling.usual_ns / HOUR_NS) ** exponent
@@ -139,10 +139,10 @@ def _scale(line: Line, exponent: float) -> tuple[Floats, Floats] | None:
 
 
 def spike(line: Line, settings: Spike) -> Flags:
-    """Flag readings that stand out from the one before and the one after.
+    """Flag readings that differ from both the previous and the next one.
 
-    As ioos_qc, but that a threshold grows with the time between readings, and that neighbours are the readings that
-    exist within `within_hours`: a missing one beside a spike does not hide it. Ends are not evaluated.
+    As ioos_qc, except that the threshold grows with the time between readings, and that neighbours are the existing
+    readings within `within_hours`: a missing value next to a spike does not hide it. Ends are not evaluated.
     """
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
     if len(line) < 3:
@@ -163,7 +163,10 @@ def spike(line: Line, settings: Spike) -> Flags:
 
 
 def rate_of_change(line: Line, settings: RateOfChange) -> Flags:
-    """Flag readings that step too far from the one before. As ioos_qc where `suspect` is 0 (`per_hour` is its rate)."""
+    """Flag large steps from the previous reading; as ioos_qc if `suspect` is 0.
+
+    `per_hour` is then the rate of ioos_qc.
+    """
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
     if len(line) < 2:
         return flag
@@ -183,7 +186,7 @@ def _mark(flag: Flags, rows: NDArray[np.intp], size: Floats, suspect: float, fai
 
 
 def gap(line: Line, settings: Gap) -> Flags:
-    """Flag the first reading after a pause, where it is to be flagged; the first of a series is not evaluated."""
+    """Flag the first reading after a pause, if enabled; the first of a series is not evaluated."""
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
     same = line.index[1:] == line.index[:-1]
     flag[1:][same] = GOOD
@@ -194,7 +197,7 @@ def gap(line: Line, settings: Gap) -> Flags:
 
 
 def counter_fall(line: Line, settings: CounterFall) -> Flags:
-    """Flag the readings of a counter that lie below the one before, but not near zero, where it was reset."""
+    """Flag readings of a counter below the previous one, except near zero, where it was reset."""
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
     near = (line.index[1:] == line.index[:-1]) & (np.diff(line.time_ns) <= settings.within_hours * HOUR_NS)
     fell = (np.diff(line.value) <= -settings.least) & (line.value[1:] > settings.near_zero)
@@ -204,25 +207,27 @@ def counter_fall(line: Line, settings: CounterFall) -> Flags:
 
 
 def pauses(line: Line, hours: float) -> NDArray[np.intp]:
-    """Return the readings that a pause follows in their series: of more than some hours, and of its interval."""
+    """Return the rows followed by a pause in their series, longer than `hours` and than the interval."""
     return np.flatnonzero((line.index[1:] == line.index[:-1]) & ~line.joined(hours))
 
 
 def flat_line(line: Line, settings: FlatLine, exempt: "Exemption") -> Flags:
-    """Flag readings that stay within the tolerance for too long, from the first of them on.
+    """Flag runs of readings that stay within the tolerance for too long.
 
-    Unlike ioos_qc: values that are all alike are flagged at a tolerance of 0, time is that of the stamps, all of the
-    readings are flagged and not only those after the threshold, and exempt times do not count. Of means, totals and
-    extremes only those count whose intervals do not overlap: a maximum over six hours, told every ten minutes, stays
-    the same for six hours.
+    Unlike ioos_qc: equal values are flagged at a tolerance of 0, time is measured by the stamps, the whole run is
+    flagged instead of only the readings after the threshold, and exempt times do not count. For means, totals and
+    extremes only non-overlapping intervals count: a maximum over six hours, reported every ten minutes, stays the same
+    for six hours.
     """
     flag = np.full(len(line), GOOD, np.uint8)
     if len(line) < 2:
         return flag
     near = line.joined(settings.within_hours)
+    # In this order, so that fail overwrites suspect.
     thresholds = [(settings.hours, SUSPECT)]
     if settings.fail_hours is not None:
         thresholds.append((settings.fail_hours, FAIL))
+    # Equal values form runs, which need no sliding windows.
     if settings.tolerance == 0.0:
         _equal_runs(line, near, settings, thresholds, exempt, flag)
     else:
@@ -233,7 +238,7 @@ def flat_line(line: Line, settings: FlatLine, exempt: "Exemption") -> Flags:
 
 
 def _least_ns(line: Line, settings: FlatLine, hours: float, rows: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Return how long readings must stay the same, by the interval of their series [ns], shape (rows,)."""
+    """Return how long readings must stay the same, given the interval of their series [ns], shape (rows,)."""
     least_ns = np.full(len(rows), round(hours * HOUR_NS), np.int64)
     if line.sampling is None:
         return least_ns
@@ -257,7 +262,7 @@ def _equal_runs(
     first, stop = first[long], stop[long]
     if not len(first):
         return
-    # Only what has the length already is asked about exemptions.
+    # Exemptions are evaluated only for runs that are long enough, because they can need other variables.
     lengths = stop - first
     ends = np.cumsum(lengths)
     rows = np.arange(int(ends[-1])) + np.repeat(first - (ends - lengths), lengths)
@@ -272,7 +277,7 @@ def _equal_runs(
 def _clock(
     line: Line, rows: NDArray[np.intp], exempt: NDArray[np.bool_], run: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return clocks that stand still at what is exempt and between runs: time [ns], and readings, shape (rows,)."""
+    """Return cumulative time [ns] and count, both constant over exempt readings and between runs, shape (rows,)."""
     counts = (run[1:] == run[:-1]) & ~exempt[1:]
     step = np.where(counts & ~exempt[:-1], np.diff(line.time_ns[rows]), 0)
     return np.r_[0, np.cumsum(step)], np.r_[0, np.cumsum(counts)]
@@ -292,7 +297,7 @@ def _flag_still(
         np.searchsorted(counted, counted - more, side="right"),
     )
     edges = np.zeros(len(line) + 1, np.int64)
-    # The shortest windows from each reading on, and up to each: these reach to what is exempt at their ends.
+    # The shortest windows that begin at each reading, and those that end there: both extend to exempt ends.
     for begin, end in ((rows, last), (first - 1, rows)):
         whole = np.flatnonzero((begin >= 0) & (end < len(line)))
         whole = whole[run[begin[whole]] == run[end[whole]]]
@@ -305,8 +310,9 @@ def _flag_still(
 
 
 def _extremes(value: Floats, first: NDArray[np.intp], last: NDArray[np.intp]) -> tuple[Floats, Floats]:
-    """Return least and greatest values of windows, both ends included: each is two of a power of two, overlapping."""
+    """Return the minima and maxima of windows, both ends included."""
     low, high = np.empty(len(first)), np.empty(len(first))
+    # Sparse table: each window is the union of two overlapping windows whose length is a power of two.
     level = np.frexp((last - first + 1).astype(np.float64))[1] - 1
     minima, maxima = value, value
     for power in range(int(level.max(initial=-1)) + 1):
@@ -320,11 +326,11 @@ def _extremes(value: Floats, first: NDArray[np.intp], last: NDArray[np.intp]) ->
 
 
 def attenuated_signal(line: Line, settings: AttenuatedSignal) -> Flags:
-    """Flag readings at the end of hours in which values hardly varied.
+    """Flag readings at the end of a window in which values hardly varied.
 
-    As ioos_qc: the window is of readings after the stamp less `hours`, up to the reading; a standard deviation is that
-    of the readings themselves. A window that begins before its series, or has fewer than `readings` of intervals that
-    do not overlap, is not evaluated.
+    As ioos_qc: the window holds the readings after the stamp minus `hours`, up to the reading; the standard deviation
+    is that of the population. A window that begins before its series, or holds fewer than `readings` non-overlapping
+    intervals, is not evaluated.
     """
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
     if not len(line):
@@ -343,7 +349,7 @@ def attenuated_signal(line: Line, settings: AttenuatedSignal) -> Flags:
         low, high = _extremes(line.value, first, rows)
         size = high - low
     else:
-        # Around the mean of its series, so that squares keep their digits.
+        # Relative to the mean of each series, so that squares keep their precision.
         mean = np.add.reduceat(line.value, starts) / np.diff(np.r_[starts, len(line)])
         off = line.value - mean[series]
         once, twice = (np.r_[0.0, np.cumsum(power)] for power in (off, off * off))
@@ -357,7 +363,7 @@ def attenuated_signal(line: Line, settings: AttenuatedSignal) -> Flags:
 
 
 def _holds_enough(line: Line, settings: AttenuatedSignal) -> NDArray[np.bool_] | bool:
-    """Return for which readings a window has room for as many intervals as are needed, shape (n,)."""
+    """Return for which readings a window has room for the required number of intervals, shape (n,)."""
     if line.sampling is None:
         return True
     room = settings.hours * HOUR_NS >= settings.readings * OVERLAPPING * line.sampling.length_ns
@@ -365,7 +371,7 @@ def _holds_enough(line: Line, settings: AttenuatedSignal) -> NDArray[np.bool_] |
 
 
 def _rows_after(line: Line, starts: NDArray[np.intp], period_ns: int) -> NDArray[np.intp]:
-    """Return the first reading of each one's series that lies less than a period before it, shape (n,)."""
+    """Return the first row of the same series less than a period before each reading, shape (n,)."""
     first = np.empty(len(line), np.intp)
     for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(line)], strict=True):
         stamps = line.time_ns[start:stop]
@@ -374,8 +380,7 @@ def _rows_after(line: Line, starts: NDArray[np.intp], period_ns: int) -> NDArray
 
 
 class Exemption:
-    """Tells which readings are exempt, for those that are asked about alone."""
+    """Mask of exempt readings, evaluated only for requested rows; this one exempts none."""
 
     def __call__(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return whether readings are exempt, shape (rows,)."""
         return np.zeros(len(rows), np.bool_)

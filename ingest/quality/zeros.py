@@ -1,12 +1,12 @@
-"""The test of faulty zeros: rain gauges that are blocked, and report no rain while their neighbours do. Pure.
+"""Test of faulty zeros: blocked rain gauges, which report no rain while their neighbours do. Pure.
 
-In blocks of three hours a gauge is wet, dry or silent. Where nearly all of its neighbours are wet and it is dry, it
-missed rain, which happens to sound gauges too: how often is known from all of them together. A gauge that misses it
-time and again without a drop in between has less and less of a chance to be sound; once that is below a threshold, what
-it said from the first rain that it missed to its next drop is suspect. (The spatial part of the check of faulty zeros
-of de Vos and others 2019, Quality control for crowdsourced personal weather stations, Geophys. Res. Lett. 46,
-8820-8829; and of Blenkinsop and others 2017, Quality-control of an hourly rainfall dataset and climatology of extremes
-for the UK, Int. J. Climatol. 37, 722-740.)
+In blocks of three hours a gauge is wet, dry or silent. If nearly all of its neighbours are wet and it is dry, it missed
+rain, which also happens to sound gauges: how often is estimated from all gauges together. A gauge that misses rain
+repeatedly without a drop in between is less and less likely to be sound; once that probability is below a threshold,
+its readings from the first missed rain to its next drop are suspect. (The spatial part of the check of faulty zeros of
+de Vos and others 2019, Quality control for crowdsourced personal weather stations, Geophys. Res. Lett. 46, 8820-8829;
+and of Blenkinsop and others 2017, Quality-control of an hourly rainfall dataset and climatology of extremes for the UK,
+Int. J. Climatol. 37, 722-740.)
 """
 
 from typing import Final
@@ -20,23 +20,23 @@ from ingest.quality.neighbours import nearest_neighbours
 from ingest.quality.spatial import Places
 
 _ASKED: Final = 8
-"""Neighbours of a gauge."""
+"""Number of neighbours of a gauge."""
 _DOUBT: Final = (2.0, 20.0)
-"""Before any experience two of twenty rains that all neighbours have are missed by a sound gauge."""
+"""Prior counts: a sound gauge misses two of twenty rains that all neighbours have."""
 
 Bools = NDArray[np.bool_]
 
 
 def faulty_zeros(blocks: Blocks, settings: FaultyZeros, places: Places, first: int, stop: int) -> Bools:
-    """Return which blocks of a gauge are zeros that cannot be true, shape (series, stop - first).
+    """Return which blocks of a gauge are faulty zeros, shape (series, stop - first).
 
     Parameters
     ----------
     blocks
         Sums of amounts, means of rates, or medians of counters, from the beginning of the term before `first` to the
-        end of the term of `stop`, as far as there are any.
+        end of the term of `stop`, as far as available.
     first, stop
-        Numbers of blocks.
+        Block indices.
     """
     term = term_blocks(settings.memory_days)
     is_faulty = np.zeros((len(blocks.value), stop - first), np.bool_)
@@ -64,7 +64,7 @@ def _term(blocks: Blocks, settings: FaultyZeros, beside: NDArray[np.intp], begin
         wet += there & soaked[other]
     rained = (report >= settings.neighbours) & (wet >= settings.share * report)
     missed = rained & dry
-    # Of the gauges that have a drop now and then: a blocked one does not teach what is usual.
+    # Only from gauges that report drops now and then: a blocked one must not raise the usual rate.
     lively = missed.sum(axis=1) < 0.5 * np.maximum((rained & ~silent).sum(axis=1), 1)
     chance = (_DOUBT[0] + (missed & lively[:, None]).sum()) / (_DOUBT[1] + (rained & ~silent & lively[:, None]).sum())
     worth = -np.log10(min(chance, 0.5))
@@ -84,7 +84,7 @@ def _term(blocks: Blocks, settings: FaultyZeros, beside: NDArray[np.intp], begin
 
 
 def _increments(content: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what counters grew by since the block before that reported; a counter that falls was not still."""
+    """Return increments since the previous reporting block; a fall counts as change by its absolute value."""
     seen = np.isfinite(content)
     last = np.maximum.accumulate(np.where(seen, np.arange(content.shape[1]), -1), axis=1)
     before = np.concatenate([np.full((len(content), 1), -1), last[:, :-1]], axis=1)

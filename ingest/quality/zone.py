@@ -1,10 +1,10 @@
-"""The zone guard: radiation of a station against the sun's course tells of a clock that is hours off.
+"""Zone guard: detects clocks that are hours off by comparing radiation with the sun's course.
 
-Terrain and clouds take radiation away; nothing brings it at night. So a clock is suspected only where there is much
-more radiation than a clear sky could give at the stamped time, which no shade explains, and where some other offset
-explains it. Which offset is told by the course as a whole: of those that leave next to no radiation unexplained, the
-one under which radiation and a clear sky go together best; terrain that shades one end of the day moves it by half an
-hour or an hour, so that whole hours are preferred.
+Terrain and clouds reduce radiation; nothing adds it at night. A clock is therefore suspected only if there is much more
+radiation than a clear sky could give at the stamped time, which shade cannot explain, and some other offset explains
+it. The offset follows from the whole course: among those that leave next to no radiation unexplained, the one that
+correlates best with a clear sky. Terrain that shades one end of the day shifts it by half an hour or an hour, so that
+whole hours are preferred.
 """
 
 from collections.abc import Mapping
@@ -20,35 +20,36 @@ from ingest.quality.temporal import HOUR_NS, Floats
 
 RADIATION: Final = "solar_radiation"
 STEP_NS: Final = 600 * 10**9
-"""Radiation is looked at once in so long [ns]."""
+"""Radiation is thinned to one reading per this interval [ns]."""
 LEAST_DAYS: Final = 2
-"""Days with radiation that a judgement needs."""
+"""Minimum number of days with radiation."""
 BRIGHTEST_W_M2: Final = 1600.0
 CLOUD_EDGE: Final = 1.3
-"""What the edges of clouds add to a clear sky at most, for ten minutes."""
+"""Maximum factor by which cloud edges exceed a clear sky, over ten minutes."""
+# By a tilted sensor, haze and a clock that is minutes off.
 LOW_SUN_W_M2: Final = 60.0
-"""What a tilted sensor, haze and a clock that is minutes off add at most under a low sun [W m-2]."""
+"""Maximum excess of radiation under a low sun [W m-2]."""
 MOST_UNEXPLAINED: Final = 0.02
-"""Share of the radiation above which a clock is suspected."""
+"""Unexplained share of the radiation above which a clock is suspected."""
+# Few zones have them, and shade looks similar.
 HALF_HOURS: Final = 0.99
-"""What the agreement of a clock that is off by a half counts: few zones are, and shade looks like it."""
+"""Weight of offsets by half hours."""
 OFFSETS_H: Final = np.arange(-14.0, 14.01, 0.5)
 
 
 @dataclass(frozen=True)
 class ZoneSuspicion:
-    """A station whose clock is off by hours, as its radiation says."""
+    """A station whose clock is hours off according to its radiation."""
 
     station: str
     shift_h: float
-    """Stamps less the time in UTC [h]: 2 where a clock of the zone +02:00 was read as UTC."""
+    """Stamps less UTC [h]: 2 if a clock in zone +02:00 was read as UTC."""
     unexplained: float
-    """Share of its radiation that came when the sky is too dark for it."""
+    """Share of its radiation that was stamped when the sky is too dark for it."""
     noon_h: float
     """Hours from the sun's noon to the middle of the radiation."""
 
     def describe(self) -> str:
-        """Return it in a sentence."""
         late = "after" if self.noon_h >= 0.0 else "before"
         sign = "+" if self.shift_h >= 0.0 else "-"
         hours, minutes = divmod(round(abs(self.shift_h) * 60), 60)
@@ -61,13 +62,13 @@ class ZoneSuspicion:
 
 
 class ZoneGuard:
-    """Takes radiation piece by piece, thinned, and tells at the end whose clock is off."""
+    """Collects thinned radiation and reports clocks that are hours off."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[tuple[NDArray[np.int64], Floats]]] = {}
 
     def add(self, readings: Readings) -> None:
-        """Take readings of radiation [W m-2], ordered by series, then time."""
+        """Add readings of radiation [W m-2], ordered by series, then time."""
         usable = np.isfinite(readings.value) & (readings.value >= -50.0) & (readings.value <= BRIGHTEST_W_M2)
         kept = readings.take_rows(usable)
         cell = kept.time_ns // STEP_NS
@@ -80,7 +81,7 @@ class ZoneGuard:
                 self._parts.setdefault(series.station, []).append(part)
 
     def suspicions(self, positions: Mapping[str, tuple[float, float, float]]) -> list[ZoneSuspicion]:
-        """Return the stations whose clock is off, of those with a position (longitude, latitude, elevation)."""
+        """Return stations whose clocks are off, among those with a position (longitude, latitude, elevation)."""
         zone_suspicions = []
         for station, parts in self._parts.items():
             lon, lat, elevation_m = positions.get(station, (np.nan, np.nan, np.nan))
@@ -95,14 +96,14 @@ class ZoneGuard:
 def find_suspicion(
     station: str, stamps_ns: NDArray[np.int64], value: Floats, lon: Floats, lat: Floats, elevation_m: Floats
 ) -> ZoneSuspicion | None:
-    """Return what the radiation of a station [W m-2] says of its clock; None: nothing, or too little to say.
+    """Compare a station's radiation [W m-2] with the sun; None without suspicion or enough data.
 
     Parameters
     ----------
     stamps_ns, value
         Shape (n,).
     lon, lat, elevation_m
-        Of the station [degree, m], shape (1,).
+        Of the station [degree, degree, m], shape (1,).
     """
     bright = np.maximum(value, 0.0)
     total = float(bright.sum())
@@ -111,6 +112,7 @@ def find_suspicion(
         return None
     unexplained, agreement = np.empty(len(OFFSETS_H)), np.empty(len(OFFSETS_H))
     zero = int(np.flatnonzero(OFFSETS_H == 0.0)[0])
+    # The declared zone comes first, because the search ends if it explains the radiation.
     for number in (zero, *(index for index in range(len(OFFSETS_H)) if index != zero)):
         clear = _clear(stamps_ns - round(OFFSETS_H[number] * HOUR_NS), lon, lat, elevation_m)
         beyond = np.maximum(bright - CLOUD_EDGE * clear - LOW_SUN_W_M2, 0.0)
@@ -122,7 +124,7 @@ def find_suspicion(
         agreement[number] *= 1.0 if OFFSETS_H[number].is_integer() else HALF_HOURS
     explaining = unexplained <= max(MOST_UNEXPLAINED / 2.0, 1.5 * float(unexplained.min()))
     if unexplained.min() > unexplained[zero] / 4.0:
-        # No clock explains it: a sensor that is wrong otherwise.
+        # No offset explains it: the sensor has another fault.
         return None
     best = int(np.argmax(np.where(explaining, agreement, -1.0)))
     return ZoneSuspicion(station, float(OFFSETS_H[best]), float(unexplained[zero]), _noon(stamps_ns, bright, lon))
@@ -134,7 +136,7 @@ def _clear(stamps_ns: NDArray[np.int64], lon: Floats, lat: Floats, elevation_m: 
 
 
 def _noon(stamps_ns: NDArray[np.int64], bright: Floats, lon: Floats) -> float:
-    """Return how many hours after mean solar noon the middle of the radiation lies, from -12 to 12."""
+    """Return the lag of the radiation's centre behind mean solar noon [h], -12 to 12."""
     angle = 2.0 * np.pi * ((stamps_ns % (24 * HOUR_NS)) / (24.0 * HOUR_NS) + float(lon[0]) / 360.0 - 0.5)
     middle = np.arctan2(float(np.sin(angle) @ bright), float(np.cos(angle) @ bright))
     return float(middle / (2.0 * np.pi) * 24.0)

@@ -1,7 +1,7 @@
-"""What lies in the folder of an archive beside its store, examined part by part.
+"""Examine the parts of an archive's folder beside its store.
 
-The store examines itself, raw copies and the state of servers (`Archive.check`). Of what ingest keeps, each part has
-an examiner, which knows its format; a new part gets one, and its line in `PARTS`.
+The store checks itself, raw copies and the state of servers (`Archive.check`). Each part that ingest keeps has an
+examiner that knows its format; a new part needs one, and an entry in `PARTS`.
 """
 
 import zlib
@@ -25,31 +25,31 @@ from ingest.streaming.stream_commit import CHECKPOINT, SPOOL, STREAM
 
 @dataclass(frozen=True)
 class DamagedSegment:
-    """Records of a segment that cannot be read any more."""
+    """Unreadable records of a segment."""
 
     path: Path
     offset: int
-    """Where the damage begins [bytes]."""
+    """Start of the damage [bytes]."""
     first: int
-    """The first record of them; a frame is damaged as a whole, as its checksum does not tell which record is."""
+    """First unreadable record; a frame is damaged as a whole, because its checksum does not show which record is."""
     last: int | None
-    """The last; None: nothing tells how far the segment went."""
+    """Last unreadable record; None if the end of the segment is unknown."""
 
 
 def has_damaged_mark(folder: Path) -> bool:
-    """Return whether nothing tells any more up to which record the spool was on the disk."""
+    """Return whether the mark of the last durable record is lost."""
     return bool(segments(folder)) and (folder / MARK_FILE).exists() and marked(folder) is None
 
 
 def damaged_segments(folder: Path, *, upto: int = 0) -> Iterator[DamagedSegment]:
-    """Yield what of a spool cannot be read; segments that are retired meanwhile are passed over.
+    """Yield the unreadable parts of a spool; segments that are retired meanwhile are skipped.
 
     Parameters
     ----------
     upto
-        Up to this record the spool is known to have been on the disk, whatever its own mark tells; 0: not known.
+        Last record that is known to have been durable, regardless of the spool's own mark; 0 if unknown.
     """
-    # Read before the segments: what is written meanwhile lies behind it.
+    # Read before the segments, so that records written meanwhile lie beyond it.
     promised = marked(folder)
     known = segments(folder)
     ends: list[int | None] = [first - 1 for first, _ in known[1:]]
@@ -60,7 +60,7 @@ def damaged_segments(folder: Path, *, upto: int = 0) -> Iterator[DamagedSegment]
 
 
 def _damaged(path: Path, first: int, end: int | None) -> Iterator[DamagedSegment]:
-    """Yield what of a segment cannot be read up to a record; None: all of it is to be there."""
+    """Yield the unreadable parts of a segment up to record `end`; None: up to its end."""
     buffer, reached, offset = mapped(path), first - 1, 0
     for frame in frames_in(buffer):
         if frame.first != reached + 1 or (end is not None and reached >= end):
@@ -68,23 +68,23 @@ def _damaged(path: Path, first: int, end: int | None) -> Iterator[DamagedSegment
         if zlib.crc32(buffer[frame.body : frame.stop]) != frame.check:
             yield DamagedSegment(path, frame.offset, frame.first, frame.last)
         reached, offset = frame.last, frame.stop
-    # What lies behind the mark was being written when the power failed, and was promised to nobody.
+    # Records beyond the mark were being written during a power failure, and were never acknowledged.
     if (offset < len(buffer) or not buffer.nbytes) if end is None else reached < end:
         yield DamagedSegment(path, offset, reached + 1, end)
 
 
 Examiner = Callable[[Path, Archive | None], Iterator[Defect]]
-"""Yields what is wrong with a part of an archive's folder; without the archive where that does not open."""
+"""Yields the defects of a part of an archive's folder; the archive is None if it cannot be opened."""
 
 _BLOCK: Final = 512
-"""Of which each Hadoop writes down a CRC-32 [byte]; its default, which no session changes."""
+"""Block size of Hadoop's CRC-32 checksums [bytes]; the default, which no session changes."""
 _CRC_HEAD: Final = b"crc\x00" + _BLOCK.to_bytes(4)
 _ANEW: Final = "'hypergrid stream' begins anew from its spool: remove the folder stream/checkpoint, then start it"
 _PIECE: Final = "the next start of the same 'hypergrid reprocess' computes it once more; or remove it"
 
 
 def check_parts(folder: Path, archive: Archive | None, notify: Callable[[str, float], None]) -> Iterator[Defect]:
-    """Yield what is wrong with all parts of an archive's folder that ingest keeps."""
+    """Yield the defects of all parts of an archive's folder that ingest keeps."""
     for position, (name, examine) in enumerate(PARTS):
         if (folder / name).exists():
             notify("beside the store", position / len(PARTS))
@@ -93,7 +93,7 @@ def check_parts(folder: Path, archive: Archive | None, notify: Callable[[str, fl
 
 
 def check_spool(folder: Path, archive: Archive | None) -> Iterator[Defect]:
-    """Yield the segments of the spool of which records cannot be read, and what that costs."""
+    """Yield the damaged segments of the spool, and the consequences."""
     spool = folder / SPOOL
     committed, stored = (0, 0) if archive is None else (committed_upto(archive), stored_upto(archive))
     if has_damaged_mark(spool) and is_free(spool / "lock"):
@@ -125,7 +125,7 @@ def _segment(damaged_segment: DamagedSegment, stored: int) -> Defect:
 
 
 def check_anew(folder: Path, _archive: Archive | None) -> Iterator[Defect]:
-    """Yield what is wrong with the note of a stream that began anew."""
+    """Yield the defects of the restart note of a stream."""
     try:
         read_checked(folder / STREAM / RESTART_FILE)
     except FileNotFoundError:
@@ -138,7 +138,8 @@ def check_anew(folder: Path, _archive: Archive | None) -> Iterator[Defect]:
 
 
 def check_checkpoint(folder: Path, _archive: Archive | None) -> Iterator[Defect]:
-    """Compare Spark's checkpoint with the checksums that Hadoop keeps beside each file, while no stream is at work."""
+    """Compare Spark's checkpoint with Hadoop's checksum files, unless a stream is running."""
+    # A running stream is changing the files.
     if not is_free(folder / STREAM / "lock"):
         return
     for beside in sorted((folder / STREAM / CHECKPOINT).rglob(".*.crc")):
@@ -149,13 +150,13 @@ def check_checkpoint(folder: Path, _archive: Archive | None) -> Iterator[Defect]
 
 
 def _fits(content: bytes, sums: bytes) -> bool:
-    """Return whether content has the checksums that a file of Hadoop's tells."""
+    """Return whether content matches a checksum file of Hadoop."""
     blocks = (content[at : at + _BLOCK] for at in range(0, len(content), _BLOCK))
     return sums == _CRC_HEAD + b"".join(zlib.crc32(block).to_bytes(4) for block in blocks)
 
 
 def check_pieces(folder: Path, _archive: Archive | None) -> Iterator[Defect]:
-    """Yield the pieces of an interrupted reprocessing that are not what was written."""
+    """Yield the damaged pieces of an interrupted reprocessing."""
     for path in sorted((folder / REPROCESS).rglob("*.npz")):
         try:
             load_piece(path)
@@ -171,4 +172,4 @@ PARTS: Final[tuple[tuple[str, Examiner], ...]] = (
     (f"{STREAM}/{CHECKPOINT}", check_checkpoint),
     (REPROCESS, check_pieces),
 )
-"""The parts, and what examines each; deployments of streams are compared by the store, as its backups need them."""
+"""Parts and their examiners; the store checks the deployments of streams, because its backups need them."""

@@ -1,10 +1,10 @@
-"""What damaged chunks held, brought back: from raw copies, and from what of the chunks can still be read.
+"""Restore damaged chunks from raw copies and from their readable parts.
 
-Raw files are read as they were when they were ingested, run by run, and segments of streams as they came
-(`stream_history`): of the versions of a reading the last is in force, those before are retained, and what came once
-more changes nothing. A reading that is stored already is left alone. Where the flag, the tests or the arrival of a cell
-can be read, they stay; else the reading is judged as on the way in, and arrived as its file tells. What no raw copy has
-is counted as lost.
+Raw files are read as they were when they were ingested, run by run, and stream segments in the order of their records
+(`stream_history`): of the versions of a reading the last is in force, earlier ones are retained, and repeats change
+nothing. A reading that is stored already is left alone. If the flag, the tests or the arrival of a cell are readable,
+they are kept; otherwise the reading is flagged as in an ingest, and gets the arrival that its file gives. Readings
+without a raw copy are counted as lost.
 """
 
 import shutil
@@ -49,40 +49,39 @@ from ingest.streaming.restart import forget_checkpoint, note_replay
 from ingest.streaming.stream_commit import DEPLOYMENTS, SPOOL, STREAM, is_segment
 
 Versions = Sequence[tuple[ParsedAs, int]]
-"""What raw files said, oldest first, and when they were ingested."""
+"""Readings of raw files, oldest first, and when each was ingested."""
 LISTED: Final = 100
-"""Series, each with a time, of which a repair lists that readings are gone."""
+"""Maximum number of series and times for which a repair lists lost readings."""
 
 
 @dataclass
 class RepairReport:
-    """What a repair did."""
+    """Result of a repair."""
 
     archive: str
     mended: list[Repair] = field(default_factory=list)
     restored: int = 0
-    """Readings that came back from raw files."""
+    """Readings restored from raw files."""
     kept: int = 0
-    """Readings of damaged chunks that no raw file has, and that could be told all the same."""
+    """Readings of damaged chunks that no raw file has, but that were still readable."""
     lost: int = 0
-    """Readings that are gone."""
+    """Readings that are lost."""
     superseded_lost: int = 0
-    """Readings that others had replaced, and that are gone."""
+    """Superseded readings that are lost."""
     lost_readings: list[LostReadings] = field(default_factory=list)
-    """Which readings are gone, by series and time, at most `LISTED`."""
+    """Lost readings by series and time, at most `LISTED`."""
     lost_unlisted: int = 0
-    """Entries of the same kind beyond these."""
+    """Number of further entries that are not listed."""
     snapshot: str | None = None
-    """Snapshot that was committed; None where none was."""
+    """Committed snapshot; None if nothing was committed."""
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
         listed = [lost_reading.to_json() for lost_reading in self.lost_readings]
         return {**asdict(self), "lost_readings": listed, "warnings": list(self.warnings)}
 
     def list_lost(self, lost_readings: Iterable[LostReadings]) -> None:
-        """List readings that are gone; what is too much is counted."""
+        """Append lost readings to the list, counting those beyond `LISTED`."""
         for item in lost_readings:
             if len(self.lost_readings) < LISTED:
                 self.lost_readings.append(item)
@@ -97,23 +96,23 @@ def repair(
     deep: bool = False,
     progress: Callable[[str, float], None] | None = None,
 ) -> RepairReport:
-    """Mend an archive as far as that is possible; nothing is changed where nothing is damaged.
+    """Repair an archive as far as possible; an undamaged archive is not changed.
 
     Parameters
     ----------
     now_ns
-        The present [ns since 1970 UTC].
+        Current time [ns since 1970 UTC].
     deep
-        Compare stored values with raw copies, and store what these say where it is lost though nothing is damaged.
+        Compare stored values with raw copies, and restore lost ones even if nothing is damaged.
 
     Raises
     ------
     hypergrid.core.errors.NotAnArchive
-        There is none, or no snapshot of it is whole.
+        There is no archive, or none of its snapshots is whole.
     hypergrid.core.errors.OldLayout
-        It has no checksums.
+        The archive has no checksums.
     hypergrid.core.errors.ArchiveConflict
-        A stream writes into it.
+        A stream writes into the archive.
     """
     folder = Path(archive_path).resolve()
     with ExitStack() as stack:
@@ -137,6 +136,7 @@ def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | 
     if gone.is_any:
         with tempfile.TemporaryDirectory(prefix="hypergrid-") as unpacked:
             report.restored = commit_again(archive, gone, Path(unpacked), now_ns=now_ns, warn=warnings.append)
+        # Only after the commit, so that a killed repair can be repeated.
         (folder / GONE).unlink(missing_ok=True)
         archive = archive.latest()
         what = (
@@ -176,13 +176,13 @@ def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | 
 
 
 def _store_lost(folder: Path, report: RepairReport, now_ns: int, progress: Callable[[str, float], None] | None) -> None:
-    """Store the readings of raw copies that are not stored; where another value is in force, it is superseded."""
+    """Store readings of raw copies that the archive lacks; another value in force is superseded."""
     archive = Archive.open(folder)
     if not verify(archive, progress=progress).lost:
         return
     batch, stored = f"values of raw copies after {archive.snapshot}", Counter[str]()
     with archive.commit(batch=batch, message="repair of values", now_ns=now_ns) as writer:
-        # Once more, while nobody else commits.
+        # Compared again within the commit, while no other process can commit.
         run = _RestoreRun(archive.latest(), writer, (), {}, report)
 
         def store(name: str, window: Window, in_force: Readings, replaced: Readings) -> None:
@@ -197,7 +197,7 @@ def _store_lost(folder: Path, report: RepairReport, now_ns: int, progress: Calla
 
 
 def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntry]:
-    """Return the ledger of files, or its spare; where both are damaged, that of the newest snapshot where it is not."""
+    """Return the ledger of files, its spare, or that of the newest whole snapshot."""
     entries = salvage.read_ledger(archive.root)
     if entries is None:
         whole_root = archive.find_whole_root(partial(salvage.is_whole_table, name="files"))
@@ -207,7 +207,7 @@ def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntr
 
 
 def _warn_of_unknown(archive: Archive, files: Sequence[FileEntry], warn: Callable[[str], None]) -> None:
-    """Say how many raw copies nothing tells of any more."""
+    """Warn of raw copies that no ledger mentions any more."""
     known = {entry.sha256 for entry in files} | archive.described_by.keys()
     left = sum(path.stem not in known for path in list_copies(archive.path / RAW))
     if left:
@@ -223,11 +223,11 @@ class _RestoreRun:
     writer: Writer
     versions: Versions
     streams: Mapping[str, StreamHistory]
-    """By variable."""
+    """Stream history of each variable."""
     report: RepairReport
 
     def restore_variable(self, name: str) -> None:
-        """Bring back what the damaged chunks of a variable held."""
+        """Restore the readings of a variable's damaged chunks."""
         result: dict[str, Any] = {}
 
         def look(group: VariableGroup, slices: Slices) -> None:
@@ -266,7 +266,7 @@ class _RestoreRun:
         gone, old_gone = max(0, readings - after["readings"]), max(0, superseded - after["superseded"])
         self.report.lost += gone
         self.report.superseded_lost += old_gone
-        # Of a reading that is gone beside cells nothing tells the series.
+        # The series of lost readings outside the cells are unknown.
         rest = gone + old_gone - sum(item.count or 0 for item in lost)
         lost += [LostReadings(name, "", "", item.start_ns, item.stop_ns, None) for item in result["beside"] if rest > 0]
         self.report.list_lost(lost if gone or old_gone else ())
@@ -283,12 +283,12 @@ class _RestoreRun:
             self.store_replaced(name, window, replaced)
 
     def _history(self, name: str, window: Window) -> tuple[Readings, Readings]:
-        """Return what raw files say of a window: readings in force, and those that others replaced, oldest first."""
+        """Return the readings of raw files in a window: in force, and superseded, oldest first."""
         parts = self._readings_by_run(name, window)
         series = tuple(dict.fromkeys(each for readings in parts for each in readings.series))
         whole = concatenate([Readings.empty(series), *(counted(readings, series) for readings in parts)])
         whole = whole.select_window(window)
-        # The sort keeps the order of versions where series and stamp are one.
+        # A stable sort: versions of one series and timestamp keep their order.
         whole = whole.take_rows(np.lexsort((whole.time_ns, whole.index)))
         alike = whole.mark_repeats() & equal_values(whole.value[1:], whole.value[:-1])
         kept = whole.take_rows(~np.r_[False, alike][: len(whole)])
@@ -296,7 +296,7 @@ class _RestoreRun:
         return kept.take_rows(last), kept.take_rows(~last)
 
     def _readings_by_run(self, name: str, window: Window) -> list[Readings]:
-        """Return what each run of ingest said, and streams between them, oldest first."""
+        """Return the readings of each ingest run, and of the streams between runs, oldest first."""
         runs = [(ingested_ns, parsed_as) for parsed_as, ingested_ns in self.versions if name in parsed_as.series]
         history = self.streams.get(name)
         by_run, before = [], -np.inf
@@ -308,7 +308,7 @@ class _RestoreRun:
         return [*by_run, history.within(window, before, np.inf)] if history is not None else by_run
 
     def store_replaced(self, name: str, window: Window, replaced: Readings) -> int:
-        """Add the readings that others had replaced, and that are not retained any more; return how many."""
+        """Add superseded readings that are no longer retained; return their number."""
         if not len(replaced):
             return 0
         added = 0
@@ -328,7 +328,7 @@ class _RestoreRun:
         return added
 
     def _store_missing(self, name: str, given: Readings) -> int:
-        """Judge and store the readings that are not stored; return how many."""
+        """Flag and store the readings that are not stored; return their number."""
         if not len(given):
             return 0
         window = Window(int(given.time_ns.min()), int(given.time_ns.max()) + 1)
@@ -338,7 +338,7 @@ class _RestoreRun:
         return self.store(name, ordered.take_rows(find_readings(counted(stored, series), ordered) < 0))
 
     def store(self, name: str, readings: Readings) -> int:
-        """Judge and store readings; return how many."""
+        """Flag and store readings; return their number."""
         if not len(readings):
             return 0
         inspector, variable = flagger_as_kept(self.archive), self.archive.variable(name)
@@ -346,7 +346,7 @@ class _RestoreRun:
 
 
 def _with_arrivals(given: Readings, known: Readings) -> Readings:
-    """Return readings with the arrivals that another tells of the same series and stamps."""
+    """Replace arrivals by those of `known` for the same series and timestamps."""
     if not len(given) or not len(known):
         return given
     series = tuple(dict.fromkeys([*known.series, *given.series]))
@@ -359,17 +359,17 @@ def _with_arrivals(given: Readings, known: Readings) -> Readings:
 def commit_again(
     archive: Archive, gone: LostRecords, scratch: Path, *, now_ns: int, warn: Callable[[str], None]
 ) -> int:
-    """Ingest the raw copies of files that the ledger of an archive lacks; return how many readings that brought.
+    """Ingest raw copies of files missing in the ledger; return the number of readings gained.
 
-    They are read by the last description with the feed that read them, and arrive when they arrived then. Segments of
-    streams come back into the ledger; a stream begins anew from there when it is next started.
+    They are read by the last description that contains the feed they were read by, with their original arrivals. Stream
+    segments are added to the ledger again, and the stream restarts from there when it is next started.
 
     Parameters
     ----------
     scratch
-        A folder to unpack them in.
+        Folder for unpacked copies.
     warn
-        Is told which files cannot be read again, and why.
+        Called for each file that cannot be read again, with the reason.
     """
     kept = kept_descriptions(archive, gone.described_by)
     hashes = {id(deployment): sha256 for sha256, deployment in kept.items()}
@@ -396,6 +396,7 @@ def commit_again(
                 unpack_tables(archive, gone.described_by, folder)
             for entry in entries:
                 unpack(archive, entry, folder, warn)
+            # With the original time, which becomes the arrival of readings without a known one.
             ingest([folder], archive.path, now_ns=ingested_ns, engine="inprocess")
         except (HyperGridError, OSError) as error:
             warn(f"{entries[0].name} and what came with it cannot be ingested again: {error}")
@@ -408,7 +409,7 @@ def commit_again(
             writer.files(segments)
     if streams:
         note_replay(archive.path, upto=durable(archive.path / SPOOL))
-    # It remembers what the archive no longer has.
+    # The checkpoint refers to commits that the archive no longer has.
     if forget_checkpoint(archive.path):
         warn("the stream of this archive begins anew when it is next started, and brings back what it had brought")
     return _readings(archive.latest()) - before
@@ -417,7 +418,7 @@ def commit_again(
 def _streams(
     archive: Archive, gone: LostRecords, scratch: Path, warn: Callable[[str], None]
 ) -> Mapping[str, StreamHistory]:
-    """Return what came by streams after all that the archive has of them."""
+    """Return the stream readings received after all those that the archive has."""
     always = dict.fromkeys(archive.variables, [ALL_TIME])
     files, after = [*archive.files(), *gone.files], stored_upto(archive)
     return read_streams(archive, files, always, scratch, warn, after=after, upto=durable(archive.path / SPOOL))
@@ -426,7 +427,7 @@ def _streams(
 def _store_received(
     archive: Archive, streams: Mapping[str, StreamHistory], start_ns: float, stop_ns: int, now_ns: int
 ) -> None:
-    """Store what streams received before a run of ingest, so that its files replace what they amended."""
+    """Store what streams received before an ingest run, so that its files supersede what they amended."""
     received = {name: history.within(ALL_TIME, start_ns, stop_ns) for name, history in streams.items()}
     present = {sensor_series.station for readings in received.values() for sensor_series in readings.series}
     if not present:

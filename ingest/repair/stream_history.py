@@ -1,7 +1,7 @@
-"""What streams brought, read once more: from raw copies of their segments, and from what the spool holds.
+"""Read the readings of streams again, from raw copies of their segments and from the spool.
 
-Records are parsed under the deployments of their time, as they were when they came. What lies in the windows that are
-asked for is put into files, so that memory is that of a segment, and of some millions of readings.
+Records are parsed with the deployments of their time. Readings within the requested windows are written to files, so
+that memory is bounded by a segment and some millions of readings.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,43 +34,42 @@ from ingest.streaming.stream_commit import (
 )
 
 BYTES_AT_ONCE: Final = 64 << 20
-"""Of records that are parsed at once [bytes]."""
+"""Size of the records that are parsed at a time [bytes]."""
 MOST_HELD: Final = 2_000_000
-"""Readings that are held before they are put into files."""
+"""Readings held in memory before they are written to files."""
 ALL_TIME: Final = Window(np.iinfo(np.int64).min, np.iinfo(np.int64).max)
-"""All time."""
 _COLUMNS: Final = ("index", "time_ns", "value", "flag", "arrival_ns")
 
 
 def committed_upto(archive: Archive) -> int:
-    """Return the last record of the spool that a stream of an archive accounted for; 0: none."""
+    """Return the last record of the spool that an archive's streams accounted for; 0 if none."""
     return max((ledger_of(archive, stream).upto for stream in archive.streams), default=0)
 
 
 def stored_upto(archive: Archive) -> int:
-    """Return the last record of the spool before the first that may have a row that waits to be stored; 0: none."""
+    """Return the last spool record up to which no row waits to be stored, or 0."""
     ledgers = [ledger_of(archive, stream) for stream in archive.streams]
     if not ledgers:
         return 0
-    # While a stream that began anew is not where the one before it was, that one's rows may wait, too.
+    # Until a restarted stream has caught up with the one before it, rows of that one may wait, too.
     telling = [ledgers[-1], *(ledger for ledger in ledgers[:-1] if ledger.upto > ledgers[-1].upto)]
     return min(first_needed(ledger) for ledger in telling) - 1
 
 
 @dataclass(frozen=True, eq=False)
 class _HistoryPart:
-    """Readings of a variable in a file: some that came one after the other."""
+    """Consecutive readings of a variable in a file."""
 
     path: Path
     series: tuple[Series, ...]
     span: Span
-    """Where they lie in time."""
+    """Their range of time, and number."""
 
     @classmethod
     def write(cls, path: Path, timed_readings: Sequence[tuple[Readings, NDArray[np.int64]]]) -> "_HistoryPart":
-        """Write readings, and when each was received, into a file."""
+        """Write readings and when each was received to a file."""
         series = tuple(dict.fromkeys(each for readings, _ in timed_readings for each in readings.series))
-        # Not put in order: amendments come after what they amend.
+        # Kept in order of arrival, because amendments must follow what they amend.
         whole = concatenate([renumber_series(readings, series) for readings, _ in timed_readings])
         columns = {name: getattr(whole, name) for name in _COLUMNS}
         with path.open("wb") as file:
@@ -78,7 +77,7 @@ class _HistoryPart:
         return cls(path, series, (int(whole.time_ns.min()), int(whole.time_ns.max()), len(whole)))
 
     def within(self, window: Window, start_ns: float, stop_ns: float) -> Readings:
-        """Return those with stamps in a window that were received from one instant on, and before another."""
+        """Return the readings with timestamps in a window that were received from `start_ns` until before `stop_ns`."""
         with np.load(self.path) as columns:
             time_ns, came_ns = columns["time_ns"], columns["came_ns"]
             chosen = window.holds(time_ns) & (came_ns >= start_ns) & (came_ns < stop_ns)
@@ -87,22 +86,21 @@ class _HistoryPart:
 
 @dataclass(frozen=True)
 class StreamHistory:
-    """Readings of a variable that streams brought, in the order in which they came."""
+    """Stream readings of a variable in order of arrival."""
 
     parts: Sequence[_HistoryPart]
 
     @property
     def spans(self) -> list[Span]:
-        """Where they lie in time."""
+        """Range of time and number of readings of each part."""
         return [part.span for part in self.parts]
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """Their series."""
         return tuple(dict.fromkeys(each for part in self.parts for each in part.series))
 
     def within(self, window: Window, start_ns: float = -np.inf, stop_ns: float = np.inf) -> Readings:
-        """Return those with stamps in a window that were received from one instant on, and before another."""
+        """Return the readings with timestamps in a window that were received from `start_ns` until before `stop_ns`."""
         parts = [
             renumber_series(part.within(window, start_ns, stop_ns), self.series)
             for part in self.parts
@@ -121,16 +119,16 @@ def read_streams(
     after: int = 0,
     upto: int,
 ) -> dict[str, StreamHistory]:
-    """Return what streams brought of variables, within the windows of each: records with after < seq <= upto.
+    """Read stream readings within each variable's windows, from records with after < seq <= upto.
 
     Parameters
     ----------
     files
-        The ledger of files, segments of streams among them.
+        Ledger of files, which includes segments of streams.
     scratch
-        A folder for segments that are unpacked, and for what is found.
+        Folder for unpacked segments and for the results.
     warn
-        Is told which records cannot be read any more, and why.
+        Called for records that cannot be read, with the reason.
     """
     try:
         described = read_versions(archive.path / STREAM / DEPLOYMENTS)
@@ -150,11 +148,12 @@ def read_streams(
 def _segments(
     archive: Archive, files: Sequence[FileEntry], scratch: Path, warn: Callable[[str], None]
 ) -> Iterator[tuple[Path, int]]:
-    """Yield a folder for each segment, in order, and the number of its first record; all that is in the spool last."""
+    """Yield each archived segment's folder and first record, in order, then the whole spool."""
     spool = archive.path / SPOOL
     there = segments(spool)
     kept = kept_segments(files)
     for first in sorted(kept):
+        # Later segments are still in the spool.
         if there and first >= there[0][0]:
             break
         try:
@@ -167,6 +166,7 @@ def _segments(
         path = folder / segment_name(first)
         path.write_bytes(content)
         yield folder, first
+        # At most one unpacked segment is on disk.
         path.unlink()
     if there:
         yield spool, there[0][0]
@@ -182,15 +182,15 @@ class _HistoryReader:
     _pending: dict[str, list[tuple[Readings, NDArray[np.int64]]]] = field(default_factory=dict)
     _parts: dict[str, list[_HistoryPart]] = field(default_factory=dict)
     _held: int = 0
-    """Readings found that are in no file yet."""
+    """Readings that are not in a file yet."""
 
     def add(self, folder: Path, after: int, upto: int, described: list[DeploymentVersion]) -> None:
-        """Take the records of a spool with after < seq <= upto."""
+        """Add the records of a spool with after < seq <= upto."""
         while after < upto:
             stop = min(upto, reach(folder, after, most_bytes=BYTES_AT_ONCE))
             for pieces in parse_by_version(folder, after, stop, described):
                 for piece in pieces:
-                    # Who sends a message again gives it the stamp of the first.
+                    # A repeated message has the timestamp of the first one.
                     rows = self._names.setdefault(piece.group, Dictionary()).encode(piece.rows)
                     rows = replace(rows, time_ns=self._sent.setdefault(piece.group, SentMessages()).first_times(rows))
                     self._add_rows(rows)
@@ -215,6 +215,5 @@ class _HistoryReader:
         self._pending, self._held = {}, 0
 
     def by_variable(self) -> dict[str, StreamHistory]:
-        """Return what came so far."""
         self._write_parts()
         return {name: StreamHistory(parts) for name, parts in self._parts.items()}

@@ -1,7 +1,7 @@
-"""An archive of an older layout becomes one of today's when its values are those of its raw copies.
+"""Upgrade an archive of an older layout after comparing its values with its raw copies.
 
-Chunks of an older layout carry no checksums, so that raw copies alone can tell whether a value is what it was. Flags,
-and the tests that set them, are in no raw copy; nor are readings that were written from Python, amended or withdrawn.
+Chunks of an older layout have no checksums, so only raw copies can show whether a value has changed. Flags, and the
+tests that set them, are in no raw copy; nor are readings that were written from Python, amended or withdrawn.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,16 +17,15 @@ from ingest.repair.verify_values import RawComparisonReport, verify
 
 @dataclass(frozen=True)
 class UpgradeReport:
-    """What an upgrade did, and how far its values were compared."""
+    """Result of an upgrade, and of the comparison of its values."""
 
     upgraded: LayoutUpgrade
     values: RawComparisonReport | None
-    """What was compared with raw copies; None: this run compared nothing, as main had moved before."""
+    """Comparison with raw copies; None: this run compared nothing, because main had already moved."""
     repaired: RepairReport | None = None
-    """What was stored from raw copies; None: nothing was asked for, or needed."""
+    """Readings restored from raw copies; None: not requested, or not needed."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
         metadata: dict[str, Any] = asdict(self.upgraded)
         if self.values is not None:
             metadata["values"] = {**self.values.to_json(), "failed": [item.to_json() for item in self.values.failed]}
@@ -41,19 +40,19 @@ def upgrade_compared(
     progress: Callable[[str, float], None] = lambda _what, _done: None,
     on_wait: Callable[[], None] = lambda: None,
 ) -> UpgradeReport:
-    """Give an archive today's layout, unless it has other values than its raw copies.
+    """Upgrade an archive to the current layout, unless its values differ from its raw copies.
 
     Parameters
     ----------
     mend
-        Upgrade it all the same, then store what raw copies say; a value that is another is superseded.
+        Upgrade it anyway, then store the values of raw copies; other values are superseded.
 
     Raises
     ------
     hypergrid.core.errors.DamagedArchive
-        Values are others, or it cannot be read as a whole; nothing was changed.
+        Values differ, or the archive is partly unreadable; nothing was changed.
     hypergrid.core.errors.NotAnArchive, hypergrid.core.errors.ArchiveConflict
-        As of `hypergrid.archive.durability.upgrade.upgrade`.
+        As in `hypergrid.archive.durability.upgrade.upgrade`.
     """
     compared: list[RawComparisonReport] = []
 
@@ -61,12 +60,13 @@ def upgrade_compared(
         values = verify(copy, progress=notify)
         compared.append(values)
         remedy = f"'hypergrid upgrade {copy.path} --repair' upgrades it and stores what raw copies say"
+        # Parts that could not be compared do not prevent an upgrade; they are in the report.
         lost = replace(values, failed=[]).defects()
         return [] if mend else [replace(item, remedy=remedy) for item in lost]
 
     done = upgrade(path, now_ns=now_ns, compare=compare, progress=progress, on_wait=on_wait)
     values = compared[0] if compared else None
-    # Also where main had moved already: a run that was killed may have done that, and then stored nothing.
+    # Also if main had already moved: a killed run may have done that without storing anything.
     needs_repair = mend and (values is None or bool(values.lost))
     repaired = repair(path, now_ns=now_ns, deep=True, progress=progress) if needs_repair else None
     return UpgradeReport(done, values, repaired)

@@ -1,10 +1,10 @@
-"""Stored values against what raw copies say, reading by reading.
+"""Compare stored values with raw copies, reading by reading.
 
-The store retains what it replaces. So a reading that a raw file, or a segment of a stream, gives is stored with its
-value, in force or superseded; where it is neither, it was lost. What is in force and in no raw copy was amended,
-withdrawn, or written from Python, and is counted.
+The store retains what it replaces. A reading of a raw file or of a stream segment is therefore stored with its value,
+in force or superseded; if it is neither, it was lost. Readings in force without a raw copy were amended, withdrawn, or
+written from Python; they are counted.
 
-Raw copies are parsed once more, as they were described when they were ingested; memory is that of a range of time.
+Raw copies are parsed again with the descriptions of their ingest; memory is bounded by a range of time.
 """
 
 import math
@@ -30,27 +30,27 @@ from ingest.reprocess.reading_diff import ParsedAs, counted, find_readings
 from ingest.reprocess.remap import parse_raw_copies
 
 VALUES_AT_ONCE: Final = 4_000_000
-"""Values of all columns that are in memory at once: some 200 MB with what they are compared with."""
+"""Values of all columns that are in memory at once: some 200 MB, including the stored ones."""
 SERIES_LISTED: Final = 10
-"""Series of a variable that are told of one by one."""
+"""Maximum number of series of a variable that are reported individually."""
 _REMEDY: Final = "'hypergrid check --deep --repair' stores what raw copies say"
 
 
 @dataclass
 class UnstoredReadings:
-    """Readings of a series that a raw copy gives, and that are not stored."""
+    """Readings of a series in raw copies that are not stored."""
 
     series: Series
     count: int
     first_ns: int
-    """The stamp of the first of them [ns since 1970 UTC]."""
+    """Timestamp of the first of them [ns since 1970 UTC]."""
     raw: float
-    """The value of the first."""
+    """Value of the first in the raw copy."""
     stored: float | None
-    """The value that is in force at its stamp; None: none is."""
+    """Value in force at its timestamp; None if there is none."""
 
     def to_defect(self) -> Defect:
-        """Return it as a defect of the archive."""
+        """Describe the readings as a defect of the archive."""
         sensor_series, instead = self.series, "nothing" if self.stored is None else _format_value(self.stored)
         what = (
             f"{self.count:,} readings of raw copies are not stored, the first at {format_instant(self.first_ns)}: "
@@ -66,36 +66,36 @@ class UnstoredReadings:
 
 @dataclass
 class RawComparisonReport:
-    """What a comparison of stored values with raw copies found."""
+    """Result of comparing stored values with raw copies."""
 
     readings: int = 0
-    """Readings in force that a raw copy gives."""
+    """Readings in force that a raw copy has."""
     other: int = 0
-    """Readings in force that no raw copy gives."""
+    """Readings in force that no raw copy has."""
     waiting_from: int | None = None
-    """The record of the spool from which on rows may wait, so that they were not compared; None: all were."""
+    """First record of the spool that was not compared, because rows from there on may wait; None: all were compared."""
     lost: list[UnstoredReadings] = field(default_factory=list)
     other_arrivals: int = 0
-    """Of the readings in force that a raw copy gives, those that arrived at another instant than any copy tells."""
+    """Readings in force that a raw copy has, but with another arrival than in any copy."""
     gave_way: int = 0
-    """Readings of files that were read anew, and that are not stored: another was in force, and stayed."""
+    """Readings of remapped files that are not stored, because another reading was in force and stayed."""
     warnings: tuple[str, ...] = ()
-    """What was not compared by design, as files of which an older ledger does not tell how they were read."""
+    """Parts not compared by design, such as files whose mapping is missing in an older ledger."""
     failed: list[Defect] = field(default_factory=list)
-    """What could not be compared, as it is damaged."""
+    """Parts that could not be compared because of damage."""
 
     @classmethod
     def nothing(cls, why: str) -> "RawComparisonReport":
-        """Return what is known where damage let nothing be compared."""
+        """Return the report for an archive so damaged that nothing could be compared."""
         return cls(failed=[_not_compared("all values", why)])
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything was compared that raw copies hold."""
+        """Whether everything in raw copies was compared."""
         return not self.failed and not self.warnings and self.waiting_from is None
 
     def defects(self) -> Iterator[Defect]:
-        """Yield what was not compared for damage, and what lacks: of a variable some series, and the others in one."""
+        """Yield failed comparisons, then lost readings: per variable some series, and the rest in one defect."""
         yield from self.failed
         by_variable: dict[str, list[UnstoredReadings]] = {}
         for loss in self.lost:
@@ -107,7 +107,7 @@ class RawComparisonReport:
                 yield Defect("values", f"{name} of {len(more)} more series", what, _REMEDY)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON, but for what lacks or could not be compared: these are told as defects."""
+        """Return the report as JSON, without missing readings and failures, which are reported as defects."""
         metadata = ("readings", "other", "other_arrivals", "gave_way", "waiting_from")
         return {**{name: getattr(self, name) for name in metadata}, "warnings": list(self.warnings)}
 
@@ -118,13 +118,13 @@ def _not_compared(where: str, why: str) -> Defect:
 
 
 OnLost = Callable[[str, Window, Readings, Readings], None]
-"""Is told the lost readings of a variable in a window: those that were in force, and those that others replaced."""
+"""Called with the lost readings of a variable in a window: those that were in force, and superseded ones."""
 
 
 def verify(
     archive: Archive, *, progress: Callable[[str, float], None] | None = None, on_lost: OnLost | None = None
 ) -> RawComparisonReport:
-    """Compare the values of an archive with those of its raw copies; nothing of it is changed.
+    """Compare the values of an archive with those of its raw copies, without changing it.
 
     Raises
     ------
@@ -196,9 +196,9 @@ class _ValueComparison:
                     self._fail(name, f"from {start} to {stop} it was not compared: {error}")
 
     def _compare(self, name: str, window: Window, parts: Sequence[tuple[Readings, bool]]) -> None:
-        """Compare a variable in a window; each part with whether it was read anew.
+        """Compare a variable in a window; each part comes with whether it was remapped.
 
-        Those read anew may have met readings that others had replaced, and then gave way.
+        Remapped readings may have met other readings that had replaced the originals, and then gave way.
         """
         stored = self.archive.read(name, window=window)
         replaced = self.archive.read(name, window=window, superseded=True)
@@ -224,8 +224,8 @@ class _ValueComparison:
             return
         self._note(raw.take_rows(left), stored, at[left])
         if self.on_lost is not None:
-            # What raw copies say last was in force, unless something else that they say is.
-            # Where nothing is in force, the place is -1, one after the last.
+            # The last version in raw copies was in force, unless another version in them is in force now. Index -1
+            # (nothing in force) addresses the extra last element.
             is_backed = np.zeros(len(stored) + 1, np.bool_)
             is_backed[at[is_in_force]] = True
             is_last = np.append(_is_first(raw)[1:], True)
@@ -233,7 +233,7 @@ class _ValueComparison:
             self.on_lost(name, window, raw.take_rows(left[goes_in_force]), raw.take_rows(left[~goes_in_force]))
 
     def _note(self, raw: Readings, stored: Readings, at: NDArray[np.intp]) -> None:
-        """Note what is lost; ordered by series, then time."""
+        """Record lost readings, which must be ordered by series, then time."""
         begins = np.flatnonzero(np.diff(raw.index, prepend=-1))
         for first, stop in zip(begins.tolist(), [*begins[1:].tolist(), len(raw)], strict=True):
             series, count = raw.series[int(raw.index[first])], stop - first
@@ -251,7 +251,7 @@ def _format_value(value: float) -> str:
 
 
 def _find_in_force(stored: Readings, raw: Readings) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return for each raw reading the place of that with its series and stamp, -1: none, and if it has its value."""
+    """Return each raw reading's stored index (-1: none), and whether the values are equal."""
     is_first = _is_first(raw)
     at = find_readings(stored, raw.take_rows(is_first))[np.cumsum(is_first) - 1]
     known = np.flatnonzero(at >= 0)
@@ -261,5 +261,5 @@ def _find_in_force(stored: Readings, raw: Readings) -> tuple[NDArray[np.intp], N
 
 
 def _is_first(raw: Readings) -> NDArray[np.bool_]:
-    """Return which of ordered readings are the first of their series and stamp."""
+    """Tell which of the ordered readings are the first of their series and timestamp."""
     return np.r_[True, ~raw.mark_repeats()][: len(raw)]

@@ -1,1 +1,1 @@
-"""Reprocessing: quality flags and mappings of a whole archive once more."""
+"""Reprocessing of whole archives: quality flags, mappings and surfaces."""

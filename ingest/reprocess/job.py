@@ -1,8 +1,8 @@
-"""A whole archive once more: quality with other parameters, surfaces of queries; a run that is killed goes on.
+"""Reprocess a whole archive: new flags, surfaces of queries; resumable after a kill.
 
-A run is named by what is asked, and so is its branch: a second start of the same command finds it. The branch holds the
-flags of the parts that are done, and keeps the snapshot that the run began at from expiring; the folder `reprocess` of
-the archive holds the pieces of surfaces that are done. Both go when all is done.
+A run and its branch are named by a digest of the request, so a second start of the same command finds them. The branch
+holds the flags of completed partitions, and keeps the base snapshot of the run from expiring; the archive's folder
+`reprocess` holds completed pieces of surfaces. Both are removed when the run is complete.
 """
 
 import json
@@ -34,50 +34,49 @@ from ingest.reprocess.partitions import PARTS_OF_A_CORE, ReflagJob, ReflagResult
 from ingest.reprocess.reflag import parameters_of, select_variables
 
 FOLDER: Final = "reprocess"
-"""Folder of an archive for the pieces of surfaces, and the lock that a run holds."""
+"""Folder of an archive for the pieces of surfaces, and for the lock of a run."""
 BRANCHES: Final = "reprocess-"
-"""What names of branches begin with; the run's token follows."""
+"""Prefix of branch names; the run's token follows."""
 
 ProgressListener = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
 class SurfaceResult:
-    """What computing a query did."""
+    """Result of computing a query."""
 
     query: str
-    """Its file."""
+    """Query file."""
     out: str
     cells: int
     missing: int
     pieces: int
     resumed: int
-    """Pieces that an earlier start of the same run had done."""
+    """Pieces that an earlier start of the same run had computed."""
     snapshot: str
     token: str
-    """Of the query, as a result has it."""
+    """Token of the query, as in its results."""
 
 
 @dataclass(frozen=True)
 class ReprocessReport:
-    """What a run did."""
+    """Result of a reprocessing."""
 
     archive: str
     branch: str
-    """Names the run: the same for the same question, so that a second start goes on with it."""
+    """Name of the run's branch: equal for equal requests, so that a second start resumes the run."""
     base: str
-    """Snapshot that it began at."""
+    """Snapshot at which the run began."""
     parameters: str
-    """Where the parameters of the tests are from; empty where none ran."""
+    """Origin of the test parameters; empty if no tests ran."""
     judged: ReflagResult | None
-    """None where no test was to run."""
+    """None if no tests were requested."""
     surfaces: tuple[SurfaceResult, ...]
     seconds: Mapping[str, float]
     """Duration of each stage [s]."""
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return {
             **asdict(self),
             "surfaces": [asdict(surface) for surface in self.surfaces],
@@ -87,30 +86,31 @@ class ReprocessReport:
 
 @dataclass(frozen=True)
 class SurfacePiece:
-    """A piece of a surface that a process computes."""
+    """Task to compute a piece of a surface."""
 
     archive: str
     snapshot: str
     query: str
-    """As JSON."""
+    """Query as JSON."""
     first: int
     stop: int
     path: str
-    """Where it goes."""
+    """Output file."""
     workers: int
-    """Processes that share the memory."""
+    """Number of processes that share the memory."""
 
 
 def compute(piece: SurfacePiece) -> None:
-    """Compute a piece, and write it where it goes."""
+    """Compute a piece and write it to its file."""
     query = open_archive(piece.archive, snapshot=piece.snapshot).query(json.loads(piece.query))
+    # Each process may use its share of half the free memory.
     allowed = free_bytes() // (2 * piece.workers)
     save_piece(compute_piece(query, slice(piece.first, piece.stop), allowed_bytes=allowed), Path(piece.path))
 
 
 @dataclass
 class _StageClock:
-    """Seconds by stage."""
+    """Duration of each stage [s]."""
 
     listener: ProgressListener
     seconds: dict[str, float] = field(default_factory=dict)
@@ -124,14 +124,14 @@ class _StageClock:
 
 @dataclass(frozen=True)
 class _SurfaceRequest:
-    """A query of a file, and where its surface goes."""
+    """A query file, and the output of its surface."""
 
     file: Path
     document: Mapping[str, Any]
     out: Path
 
     def query(self, archive: Path, snapshot: str, window: Window | None) -> Query:
-        """Return it as it is of a snapshot, within a window."""
+        """Return the query on a snapshot, limited to a window."""
         query = open_archive(archive, snapshot=snapshot).query(self.document)
         if window is None:
             return query
@@ -160,38 +160,39 @@ def reprocess(  # noqa: PLR0913 - what the command line asks
     progress: ProgressListener = lambda _stage, _done: None,
     on_wait: Callable[[], None] = lambda: None,
 ) -> ReprocessReport:
-    """Judge an archive once more and compute surfaces, in parts; a second start does what the first one left.
+    """Reflag an archive and compute surfaces, in partitions; a second start resumes an interrupted run.
 
     Parameters
     ----------
     judge
-        Whether the tests run.
+        Whether to run the tests.
     quality
-        Deployment file with the parameters under `[quality]`; None: those of the archive, and defaults where it has
-        none.
+        Deployment file with the parameters under `[quality]`; None: those of the archive, with defaults for missing
+        ones.
     variables
-        Only these are judged; empty: all.
+        Variables to reflag; empty: all.
     window
-        Only readings, and time cells that begin, within it; None: all. The parameters are kept as those of the archive
-        only where all is judged.
+        Time range of readings, and of the beginnings of time cells; None: all. The parameters become those of the
+        archive only if the whole archive is reflagged.
     queries
-        Files of queries as JSON; they see the flags of this run.
+        Query files as JSON; the queries see the flags of this run.
     out
-        Where the surface of a query goes; of several, the folder, in which each has the name of its file, as NetCDF.
+        Output of a query's surface; of several queries a folder, where each surface gets the name of its query file, as
+        NetCDF.
     workers
-        Who does the parts; only this process where absent.
+        Processes that run the partitions; None: this process.
     now_ns
-        The present [ns since 1970 UTC].
+        Current time [ns since 1970 UTC].
     on_wait
-        Is called where another run is at work, which this one waits for.
+        Called if another run is active, before waiting for it.
 
     Raises
     ------
     hypergrid.core.errors.InvalidDeployment, hypergrid.core.errors.ArchiveConflict
-        The deployment file cannot be used, or is of another network.
+        The deployment file is unusable, or describes another network.
     hypergrid.core.errors.InvalidQuery, hypergrid.core.errors.NotFound
-        The archive has no such variable, or a query cannot be answered, or its surface cannot be where it is to go;
-        found before anything begins, as far as it can be.
+        The archive has no such variable, a query is invalid, or its output cannot be written; raised before the run
+        starts if possible.
     """
     archive, clock = Archive.open(archive_path), _StageClock(progress)
     select_variables(archive, variables)
@@ -199,6 +200,7 @@ def reprocess(  # noqa: PLR0913 - what the command line asks
     judging = None if parameters is None else ReflagJob(parameters, tuple(variables), window)
     asked = _read_requests(queries, out)
     for request in asked:
+        # Finds invalid queries before the run starts.
         split_pieces(request.query(archive.path, archive.snapshot, window), workers=1)
     named = token(judging and judging.token(), [request.document for request in asked], window)
     hands = workers or SerialWorkers()
@@ -207,6 +209,7 @@ def reprocess(  # noqa: PLR0913 - what the command line asks
         judged = None
         if judging is not None:
             judged = reflag_all(branch, judging, hands, now_ns=now_ns, progress=clock.report_progress)
+        # Queries see the flags of this run.
         snapshot = judged.snapshot if judged and judged.snapshot else branch.base.snapshot
         run_folder = folder / branch.name
         damaged: list[str] = []
@@ -258,7 +261,7 @@ def _compute(  # noqa: PLR0913 - what a run knows
     progress: ProgressListener,
     damaged: list[str],
 ) -> SurfaceResult:
-    """Compute the pieces of a surface that an earlier start left, and put all together; `damaged` ones are told."""
+    """Compute the missing pieces of a surface, and gather all; damaged ones go to `damaged`."""
     query = asked.query(archive.path, snapshot, window)
     ranges = split_pieces(query, workers=workers.count)
     pieces_folder = folder / pieces_token(query, ranges)[:16]
@@ -288,7 +291,7 @@ def _compute(  # noqa: PLR0913 - what a run knows
 
 
 def _is_done(path: Path, damaged: list[str]) -> bool:
-    """Return whether an earlier start computed a piece, and it is what was written."""
+    """Return whether an earlier start computed a piece that is still intact."""
     try:
         load_piece(path)
     except FileNotFoundError:
@@ -300,12 +303,12 @@ def _is_done(path: Path, damaged: list[str]) -> bool:
 
 
 def abandon(archive_path: str | Path) -> tuple[str, ...]:
-    """Remove what runs left that nobody will end, which keeps snapshots from expiring; return their names.
+    """Remove the branches and pieces of interrupted runs, which keep snapshots from expiring; return their names.
 
     Raises
     ------
     HyperGridError
-        One is at work.
+        A run is active.
     """
     archive = Archive.open(archive_path)
 
@@ -323,7 +326,7 @@ def abandon(archive_path: str | Path) -> tuple[str, ...]:
 
 @contextmanager
 def _exclusive_run(archive: Archive, on_wait: Callable[[], None]) -> Iterator[Path]:
-    """Let one reprocessing of an archive be at work at a time; yields the folder for what it makes."""
+    """Lock an archive for one reprocessing at a time; yields the folder for its pieces."""
     folder = archive.path / FOLDER
     folder.mkdir(exist_ok=True)
     with wait_for_lock(folder / "lock", on_wait=on_wait):
@@ -335,7 +338,7 @@ def _runs(archive: Archive) -> tuple[str, ...]:
 
 
 def _others(archive: Archive) -> tuple[str, ...]:
-    """Return warnings of runs that were begun and not ended."""
+    """Return warnings about other interrupted runs."""
     return tuple(
         f"another reprocessing ({name}) was begun and not ended, and keeps old snapshots from expiring: give its "
         "command again, or remove it with --abandon"

@@ -1,8 +1,8 @@
-"""Quality of a whole archive once more, by many processes: what `run_quality` does, in parts that survive a kill.
+"""Reflag a whole archive in parallel: `run_quality` in partitions that survive a kill.
 
-Parts are a variable's readings in some chunks of time, with all stations, so that no two write a chunk together. Each
-is judged with what lies around it in the snapshot where the run began, wherever and whenever that happens; so flags
-are those of a run that was not disturbed. What was judged is committed in waves to a branch
+Partitions are the readings of a variable in some chunks of time, with all stations, so that no two write the same
+chunk. Each is flagged with its surroundings in the snapshot at which the run began, wherever and whenever that happens;
+the flags therefore equal those of an uninterrupted run. They are committed in waves to a branch
 (`hypergrid.archive.branch`).
 """
 
@@ -28,38 +28,37 @@ from ingest.quality.blocks import BLOCK_NS
 from ingest.quality.flagging import places_of, reach_ns, reflag_part, skipped_series, widen_window
 
 READINGS_OF_A_PART: Final = 2_000_000
-"""A part has about so many readings, so that a process needs less than a gigabyte, and a kill loses seconds."""
+"""Approximate size of a partition: a process needs less than a gigabyte, and a kill loses seconds."""
 PARTS_OF_A_CORE: Final = 2
-"""Parts that each core judges between two commits of the branch."""
+"""Partitions per core between two commits of the branch."""
 
 Task = TypeVar("Task")
 Done = TypeVar("Done")
 
 
 class Workers(Protocol):
-    """Processes that tasks are given to."""
+    """Processes that run tasks."""
 
     @property
     def count(self) -> int:
-        """How many tasks are at work at once."""
+        """Number of concurrent tasks."""
 
     def map(self, work: Callable[[Task], Done], tasks: Sequence[Task]) -> list[Done]:
-        """Return what came of each task, in their order."""
+        """Run `work` on each task; return the results in order."""
 
 
 class SerialWorkers:
-    """Only the process that asks, task by task."""
+    """Runs tasks one by one in this process."""
 
     count = 1
 
     def map(self, work: Callable[[Task], Done], tasks: Sequence[Task]) -> list[Done]:
-        """Return what came of each task, in their order."""
         return [work(task) for task in tasks]
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Readings of a variable that are judged together."""
+    """Readings of a variable that are flagged together."""
 
     archive: str
     snapshot: str
@@ -67,20 +66,19 @@ class Partition:
     tests: VariableTests
     window: Window
     fork: Fork | None = None
-    """Where flags are written."""
+    """Fork of the branch that flags are written to."""
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What names it among the parts of a run."""
+        """Identifies the partition within a run."""
         return self.variable.name, self.window.start_ns, self.window.stop_ns
 
     def describe(self) -> str:
-        """Return it in words."""
         return f"{self.variable.name} {format_instant(self.window.start_ns)} to {format_instant(self.window.stop_ns)}"
 
 
 def reflag_partition(part: Partition) -> tuple[ForkResult, dict[str, Any]]:
-    """Judge a part and write the flags of what lies in cells; return that, and what is to be noted of it."""
+    """Flag a partition and write the flags to its fork; return the result and a note."""
     archive = Archive.open(part.archive, snapshot=part.snapshot)
     context, judged, inside = reflag_part(partial(_read, archive), archive, part.variable, part.tests, part.window)
     old, new = context.take_rows(inside), judged.take_rows(inside)
@@ -107,27 +105,28 @@ def _counts(readings: Readings) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class ReflagJob:
-    """What is to be judged, and how."""
+    """Selection and parameters of a reflagging."""
 
     quality: QualityOverrides
     names: tuple[str, ...]
     """Variables; empty: all."""
     window: Window | None
-    """Only readings within it; None: all."""
+    """Time range of the readings; None: all."""
 
     def token(self) -> str:
-        """Return what names it: equal for equal parameters, variables and window."""
+        """Return a digest of parameters, variables and window."""
         window = None if self.window is None else (self.window.start_ns, self.window.stop_ns)
         return token("quality", self.quality, self.names, window)
 
     def select_variables(self, archive: Archive) -> dict[str, Variable]:
-        """Return the variables that are to be judged."""
+        """Return the selected variables of an archive."""
         return {name: variable for name, variable in archive.variables.items() if not self.names or name in self.names}
 
     def partitions(self, archive: Archive) -> list[Partition]:
-        """Return the parts of an archive, in their order."""
+        """Return the partitions of an archive, in order."""
         partitions = []
         for name, variable in self.select_variables(archive).items():
+            # Assumes a reading of every series in every slice.
             chunks = max(1, READINGS_OF_A_PART // (CHUNK_SLICES * max(1, len(archive.series(name)))))
             for span in archive.spans(name, chunks):
                 window = span if self.window is None else span.intersect(self.window)
@@ -140,21 +139,21 @@ class ReflagJob:
 
 @dataclass(frozen=True)
 class ReflagResult:
-    """What judging an archive once more did."""
+    """Result of reflagging an archive."""
 
     snapshot: str | None
-    """Snapshot that main got; None where neither a flag nor a parameter changed."""
+    """Snapshot committed to main; None if neither a flag nor a parameter changed."""
     readings: int
     changed: int
-    """Readings with another flag, or one that other tests set."""
+    """Readings whose flag, or the tests that set it, changed."""
     parts: int
     resumed: int
-    """Parts that an earlier start of the same run had done."""
+    """Partitions that an earlier start of the same run had completed."""
     before: Mapping[str, Mapping[str, int]]
-    """By variable, readings of each flag."""
+    """Number of readings per flag, by variable."""
     after: Mapping[str, Mapping[str, int]]
     skipped: Mapping[str, Mapping[str, int]]
-    """By variable, how many of its stations no test by neighbours can evaluate, by the reason."""
+    """Number of stations that cannot be tested against neighbours, by variable and reason."""
 
 
 def reflag_all(
@@ -165,7 +164,7 @@ def reflag_all(
     now_ns: int,
     progress: Callable[[str, float], None],
 ) -> ReflagResult:
-    """Judge what an earlier start of the run left, and bring the flags to main."""
+    """Flag the partitions left by an earlier start, and publish the flags to main."""
     base = branch.base
     parts = judging.partitions(base)
     done = {(note["variable"], note["start_ns"], note["stop_ns"]) for note in branch.notes}
@@ -197,7 +196,7 @@ def reflag_all(
 
 
 def _skipped(archive: Archive, judging: ReflagJob) -> dict[str, dict[str, int]]:
-    """Return how many stations no test by neighbours can evaluate; places decide that, whatever part is judged."""
+    """Count the stations that cannot be tested against neighbours, which depends only on positions."""
     result = {}
     for name, variable in judging.select_variables(archive).items():
         series = archive.series(name)
@@ -219,7 +218,7 @@ def _result(branch: Branch, judging: ReflagJob, parts: Sequence[Partition]) -> B
     return BranchResult(
         batch,
         f"quality of {', '.join(chosen)}{within} by parameters {token(parameters)[:12]}",
-        # Of a part of the time they are not those of the archive.
+        # Parameters used for a part of the time are not those of the archive.
         parameters if judging.window is None else {},
         [(part.variable.name, part.window) for part in parts],
         {name: (name, *judging.quality.tests(variable).companions) for name, variable in chosen.items()},
@@ -227,13 +226,13 @@ def _result(branch: Branch, judging: ReflagJob, parts: Sequence[Partition]) -> B
 
 
 def _reflag_window(judging: ReflagJob, writer: Writer, archive: Archive, name: str, window: Window) -> None:
-    """Give the readings that depend on a window other flags, with what the archive has now."""
+    """Reflag the readings that depend on a window, with the current readings of the archive."""
     variable = archive.variable(name)
     tests = judging.quality.tests(variable)
     readings = writer.read(name, window=window)
     around = widen_window(window, reach_ns(tests, readings, archive.slice_s))
     if tests.memory_days:
-        # What came may make other blocks suspect, as far as a memory reaches.
+        # New readings may make other blocks suspect, as far as a memory reaches.
         first, stop = affected(tests, window.start_ns // BLOCK_NS, -(-window.stop_ns // BLOCK_NS))
         extent = archive.extent(name)
         last_ns = around.stop_ns if extent is None else max(around.stop_ns, min(stop * BLOCK_NS, extent.stop_ns))
@@ -244,6 +243,7 @@ def _reflag_window(judging: ReflagJob, writer: Writer, archive: Archive, name: s
     share = (limited.stop_ns - limited.start_ns) / max(1, window.stop_ns - window.start_ns)
     pieces = max(1, round(share * len(readings)) // READINGS_OF_A_PART)
     edges = np.linspace(limited.start_ns, limited.stop_ns, pieces + 1).astype(np.int64).tolist()
+    # Rounding must not cut off the end.
     edges[-1] = limited.stop_ns
     for start, stop in zip(edges[:-1], edges[1:], strict=True):
         context, judged, inside = reflag_part(writer.read, archive, variable, tests, Window(start, stop))

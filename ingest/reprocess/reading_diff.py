@@ -1,4 +1,4 @@
-"""What two descriptions say of the same files, compared reading by reading, and the difference amended."""
+"""Compare two descriptions of the same files reading by reading, and amend the differences."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -23,62 +23,60 @@ from ingest.quality.flagging import QualityFlagger
 
 @dataclass
 class RemapReport:
-    """What a remapping did. A reading is told by its series and its exact time."""
+    """Result of a remapping. Readings are identified by their series and exact time."""
 
     archive: str
     deployment: str
-    """The description that holds now."""
+    """The current description."""
     files: int = 0
     """Files that were read again."""
     files_left: int = 0
-    """Files that were not, and stay as they are."""
+    """Files that were not read again and stay as they are."""
     same: int = 0
-    """Readings that both descriptions give alike."""
+    """Readings that are equal in both descriptions."""
     replaced: int = 0
-    """Readings with another value now."""
+    """Readings whose value changed."""
     added: int = 0
     """Readings that only the new description gives."""
     withdrawn: int = 0
-    """Readings that only the old one gave: a missing value has taken their place."""
+    """Readings that only the old description gave; missing values take their place."""
     kept: int = 0
-    """Readings that are to change, but that something else replaced since they were ingested."""
+    """Readings that differ, but were replaced otherwise since their ingest; left alone."""
     revised: int = 0
-    """Other readings that have another flag now."""
+    """Other readings whose flag changed."""
     rejects: Mapping[str, int] = field(default_factory=dict)
-    """ParsedRows that cannot be read as described now, by kind of reason."""
+    """Rows that the current description cannot read, by kind of reason."""
     superseded: int = 0
-    """Readings that were replaced, and are retained."""
+    """Readings that were replaced and are retained."""
     empty_series: tuple[str, ...] = ()
-    """Series, as variable:station:feed:column, of which every reading was withdrawn."""
+    """Series, as variable:station:feed:column, all of whose readings were withdrawn."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     snapshot: str | None = None
-    """Snapshot that was committed; None where nothing changed."""
+    """Committed snapshot; None if nothing changed."""
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return {**asdict(self), "warnings": list(self.warnings), "empty_series": list(self.empty_series)}
 
 
 @dataclass(frozen=True, eq=False)
 class ParsedAs:
-    """What a description says of some files."""
+    """Files parsed with one description."""
 
     stock: StagedBatch
     series: Mapping[str, tuple[Series, ...]]
 
     def pieces(self, window: Window, now_ns: int) -> list[ParsedRows]:
-        """Return the rows within a window."""
         return rows_within(self.stock, window, now_ns=now_ns)
 
     def pieces_around(self, window: Window, now_ns: int) -> list[ParsedRows]:
-        """Return the rows within a window, and those nearby that the shift of a clock may bring into it."""
+        """Return the rows that lie in a window after clock shifts, and some around."""
         shift_ns = self._longest_shift_ns
         return self.pieces(Window(window.start_ns - shift_ns, window.stop_ns + shift_ns), now_ns)
 
     @property
     def spans(self) -> list[Span]:
-        """Where the values of each chunk lie in time, as far as the shift of a clock may bring them."""
+        """Range of time of each chunk, extended by clock shifts, and number of values."""
         shift_ns = self._longest_shift_ns
         return [(first - shift_ns, last + shift_ns, count) for first, last, count in self.stock.spans()]
 
@@ -88,21 +86,21 @@ class ParsedAs:
         return round(max((abs(hours) for _, hours in shifts), default=0.0) * 3600 * SECOND_NS)
 
     def versions(self, name: str, pieces: Sequence[ParsedRows]) -> Readings:
-        """Return the readings of a variable, ordered; those with one stamp as they came."""
+        """Return the readings of a variable, ordered; those with equal timestamps stay in order of arrival."""
         if name not in self.series:
             return Readings.empty()
         deployment = self.stock.deployment
         return assemble_readings(pieces, deployment.variable(name), self.series[name], deployment).sort_rows()
 
     def readings(self, name: str, pieces: Sequence[ParsedRows]) -> Readings:
-        """Return the readings of a variable, of those with one stamp the last, ordered."""
+        """Return the readings of a variable, ordered; of several with one timestamp the last."""
         versions = self.versions(name, pieces)
         return versions.take_rows(np.r_[~versions.mark_repeats(), True][: len(versions)])
 
 
 @dataclass
 class ReadingDiff:
-    """What two descriptions say of the same files, and what is stored of the difference."""
+    """Comparison of two descriptions of the same files, and storage of the differences."""
 
     archive: Archive
     deployment: Deployment
@@ -112,7 +110,10 @@ class ReadingDiff:
     now_ns: int
 
     def commit(self, entries: Mapping[str, FileEntry], notify: Callable[[float], None]) -> None:
-        """Amend what differs, in one commit, with the ledger; `entries`: the last of each content, by its hash."""
+        """Amend the differences in one commit, with the ledger.
+
+        `entries` has the last entry of each content, by hash.
+        """
         described, new = self.new.stock.deployment, self.new
         names = list(dict.fromkeys([*new.series, *(name for parsed_as in self.old for name in parsed_as.series)]))
         batch = f"remap {token(described.token(), sorted(entries), self.archive.latest().snapshot)}"
@@ -145,12 +146,12 @@ class ReadingDiff:
         self.report.snapshot = writer.snapshot
 
     def _windows(self, writer: Writer) -> Sequence[Window]:
-        """Cut time so that what both descriptions say of each piece fits in memory."""
+        """Cut time into windows whose readings by both descriptions fit in memory."""
         spans = [span for parsed_as in (self.new, *self.old) for span in parsed_as.stock.spans()]
         return windows(spans, maximum=VALUES_AT_ONCE, chunks_ns=writer.chunks_ns)
 
     def _find_offered(self, writer: Writer, window: Window, names: Sequence[str]) -> dict[str, Readings]:
-        """Return, by variable, the readings of a window that are to be stored."""
+        """Return, by variable, the readings of a window to be stored."""
         now = self.new.pieces(window, self.now_ns)
         before = [(parsed_as, parsed_as.pieces(window, self.now_ns)) for parsed_as in self.old]
         by_variable = {}
@@ -167,11 +168,11 @@ class ReadingDiff:
         return by_variable
 
     def _difference(self, new: Readings, old: Readings, stored: Readings) -> Readings:
-        """Return what is to be stored: other values, further readings, and missing values for those withdrawn."""
+        """Return the readings to store: changed values, new readings, and missing values for withdrawn ones."""
         report = self.report
         was, is_now, again = find_readings(old, new), find_readings(stored, new), find_readings(new, old)
         same = (was >= 0) & _is_alike(new, old, was, flags=True)
-        # Where the archive has what neither says, somebody else replaced it.
+        # The archive has a value that neither description gives, so it was replaced otherwise.
         others = ~same & (is_now >= 0) & (was >= 0) & ~_is_alike(old, stored, is_now, of=was)
         done = ~same & (is_now >= 0) & _is_alike(new, stored, is_now)
         changes = ~same & ~others & ~done
@@ -191,7 +192,7 @@ class ReadingDiff:
         return replace(offered, arrival_ns=np.full(len(offered), self.now_ns, np.int64)).sort_rows()
 
     def _find_empty_series(self, writer: Writer, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the series that only the old description gives, and that have no value any more."""
+        """Return the series that only the old description gives and that have no values left."""
         empty_series = []
         for name in names:
             gone = {sensor_series for parsed_as in self.old for sensor_series in parsed_as.series.get(name, ())} - set(
@@ -208,7 +209,7 @@ class ReadingDiff:
         return tuple(empty_series)
 
     def _write_ledger(self, writer: Writer, entries: Mapping[str, FileEntry], *, changed: bool) -> None:
-        """Note by what the files were read last, with what cannot be read, and keep the description."""
+        """Record by which mapping the files were last read, add rejects, and keep the description."""
         stock = self.new.stock
         read = [entry for entry in stock.files(self.now_ns) if entry.readings and entry.sha256 in entries]
         other = [entry for entry in read if entry.mapping != entries[entry.sha256].mapping]
@@ -240,12 +241,12 @@ def _concatenate(parts: Sequence[Readings]) -> Readings:
 
 
 def counted(readings: Readings, series: tuple[Series, ...]) -> Readings:
-    """Return readings that count other series, among which theirs are; ordered."""
+    """Renumber readings by a superset of their series, and order them."""
     return renumber_series(readings, series).sort_rows()
 
 
 def find_readings(readings: Readings, wanted: Readings) -> NDArray[np.intp]:
-    """Return for each wanted reading the place of the one with its series and stamp, -1 where there is none."""
+    """Return the index of each wanted reading by series and timestamp, -1 if none."""
     index, time_ns = (
         np.concatenate([getattr(part, name) for part in (readings, wanted)]) for name in ("index", "time_ns")
     )
@@ -265,14 +266,14 @@ def _is_alike(
     of: NDArray[np.intp] | None = None,
     flags: bool = False,
 ) -> NDArray[np.bool_]:
-    """Return which readings have the value of those of another at some places; False where the place is -1.
+    """Tell which readings equal those of `other` at the indices `at`; False for index -1.
 
     Parameters
     ----------
     of
-        Places of `one` that are compared; all, in order, where absent.
+        Indices of the readings to compare; None: all, in order.
     flags
-        Compare the flags too.
+        Whether to compare the flags too.
     """
     rows = np.arange(len(readings)) if of is None else of
     known = (at >= 0) & (rows >= 0)

@@ -1,4 +1,4 @@
-"""Quality of a whole archive once more: other parameters, the same values, other flags, in one commit."""
+"""Reflag a whole archive with other test parameters: same values, new flags, in one commit."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,30 +20,29 @@ from ingest.quality.summary import Summary
 from ingest.quality.zone import RADIATION, ZoneGuard
 
 READINGS_AT_ONCE: Final = 4_000_000
-"""Readings of a variable that are in memory at once, beside those around them."""
+"""Readings of a variable in memory at a time, not counting those around them."""
 
 
 @dataclass(frozen=True)
 class QualityReport:
-    """What running the tests once more did."""
+    """Result of reflagging an archive."""
 
     archive: str
     snapshot: str | None
-    """Snapshot that was committed; None where no flag and no parameter changed."""
+    """Committed snapshot; None if neither a flag nor a parameter changed."""
     parameters: str
-    """Where the parameters are from."""
+    """Origin of the parameters."""
     readings: int
     changed: int
-    """Readings with another flag, or one that other tests set."""
+    """Readings whose flag, or the tests that set it, changed."""
     before: Mapping[str, Mapping[str, int]]
-    """By station, counts of flags, tests and gaps."""
+    """Counts of flags, tests and gaps, by station."""
     after: Mapping[str, Mapping[str, int]]
     skipped: Mapping[str, Mapping[str, int]]
-    """By variable, how many stations no test by neighbours could evaluate, by the reason."""
+    """Number of stations that could not be tested against neighbours, by variable and reason."""
     warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return {**asdict(self), "warnings": list(self.warnings)}
 
 
@@ -55,25 +54,25 @@ def run_quality(
     now_ns: int,
     progress: Callable[[str, float], None] = lambda _stage, _done: None,
 ) -> QualityReport:
-    """Give all readings of an archive the flags that tests with other parameters set, in one commit.
+    """Reflag all readings of an archive with other test parameters, in one commit.
 
-    Values, stamps and arrivals stay; older snapshots keep the old flags. The parameters are kept with the snapshot
-    (`Archive.quality`), and named in its message.
+    Values, timestamps and arrivals do not change; older snapshots keep the old flags. The parameters are kept with the
+    snapshot (`Archive.quality`), and identified in its message.
 
     Parameters
     ----------
     deployment
-        Deployment file with the parameters under `[quality]`; None: those of the archive, and defaults where it has
-        none.
+        Deployment file with the parameters under `[quality]`; None: those of the archive, with defaults for missing
+        ones.
     variables
-        Only these; empty: all.
+        Variables to reflag; empty: all.
     now_ns
-        The present [ns since 1970 UTC].
+        Current time [ns since 1970 UTC].
 
     Raises
     ------
     hypergrid.core.errors.InvalidDeployment
-        The deployment file cannot be used.
+        The deployment file is unusable.
     hypergrid.core.errors.NotFound
         The archive has no such variable.
     """
@@ -121,7 +120,7 @@ def run_quality(
 
 
 def select_variables(archive: Archive, variables: Sequence[str]) -> dict[str, Variable]:
-    """Return the variables of these names, of none all.
+    """Return the variables with the given names, all for no name.
 
     Raises
     ------
@@ -136,12 +135,12 @@ def select_variables(archive: Archive, variables: Sequence[str]) -> dict[str, Va
 
 
 def parameters_of(archive: Archive, deployment: Path | None) -> tuple[QualityOverrides, str]:
-    """Return the parameters in a deployment file, or those of the archive where there is none; and where they are from.
+    """Return the test parameters of a deployment file, else of the archive, and their origin.
 
     Raises
     ------
     hypergrid.core.errors.InvalidDeployment, hypergrid.core.errors.ArchiveConflict
-        The deployment file cannot be used, or is of another network.
+        The deployment file is unusable, or describes another network.
     """
     if deployment is None:
         return from_json(archive.quality), "the archive, and the defaults"
@@ -151,11 +150,12 @@ def parameters_of(archive: Archive, deployment: Path | None) -> tuple[QualityOve
 
 
 def _parts(archive: Archive, name: str, window: Window | None) -> Iterator[tuple[Window, float]]:
-    """Yield the archive's time in pieces, each with the share that was done before."""
+    """Yield pieces of the archive's time, each with the fraction that is done before it."""
     if window is None:
         return
     pieces = max(1, -(-archive.readings(name) // READINGS_AT_ONCE))
     edges = np.linspace(window.start_ns, window.stop_ns, pieces + 1).astype(np.int64).tolist()
+    # Rounding must not cut off the end.
     edges[-1] = window.stop_ns
     for index in range(pieces):
         yield Window(edges[index], edges[index + 1]), index / pieces

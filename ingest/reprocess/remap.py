@@ -1,11 +1,11 @@
-"""Raw files once more, after a mistake in how they were described: what the new description says otherwise is amended.
+"""Remap the raw files of an archive after a mistake in their description: differences are amended.
 
-Every file is read twice, as it was described when it was ingested and as it is described now, and the two are compared
-reading by reading. What both say is left alone. A value that is another now replaces the old one; a reading that only
-the new description gives is stored; one that only the old gave (it lies in another series, or at another instant, now)
-is withdrawn: a missing value takes its place, as "nothing was measured here" is all that an archive can say. What is
-replaced is retained, and all that changes arrives now, so that reading as of an earlier instant gives what was believed
-then. A reading that somebody else replaced meanwhile is left as it is.
+Every file is read twice, with the description of its ingest and with the current one, and the two results are compared
+reading by reading. Equal readings are left alone. A changed value replaces the old one; a reading that only the new
+description gives is stored; one that only the old description gave (it now belongs to another series or instant) is
+withdrawn: a missing value takes its place, because an archive cannot express more than "nothing was measured here".
+Replaced readings are retained, and all changes arrive now, so that reading as of an earlier instant gives the archive
+of that time. A reading that was replaced otherwise in the meantime is left as it is.
 """
 
 import re
@@ -36,7 +36,7 @@ from ingest.sources.folder import CHUNK_BYTES, Chunk, Discovery, SourceFile, dis
 from ingest.streaming.stream_commit import is_segment
 
 _PACKED: Final = re.compile(r"(\.gz)?( \(\d+\))?$", re.IGNORECASE)
-"""What the ledger adds to the name of a file that came packed, or several times in one."""
+"""Suffix that the ledger adds to the name of a packed file, or of one of several with the same name."""
 
 
 def remap(
@@ -48,27 +48,27 @@ def remap(
     progress: Callable[[str, float], None] | None = None,
     on_warning: Callable[[str], None] = lambda _text: None,
 ) -> RemapReport:
-    """Read the raw files of an archive again, and amend what a new description says otherwise, in one commit.
+    """Read an archive's raw files again, and amend what a new description changes, in one commit.
 
     Parameters
     ----------
     deployment
-        The description that holds now; None: the last that the archive keeps, as after a newer program.
+        The current description; None: the last that the archive keeps, for example after a program update.
     now_ns
-        The present [ns since 1970 UTC]: the arrival of what changes.
+        Current time [ns since 1970 UTC], which is the arrival of all changes.
     parse
-        Parses chunks into a folder; only this process where absent.
+        Parses chunks into a folder; None: in this process.
     on_warning
-        Is told each warning at once.
+        Called with each warning as it occurs.
 
     Raises
     ------
     hypergrid.core.errors.InvalidDeployment
-        The deployment file cannot be used.
+        The deployment file is unusable.
     hypergrid.core.errors.ArchiveConflict
-        It describes another network or other slices, or keeps a variable in another unit than the archive does.
+        It describes another network or other slices, or gives a variable another unit than the archive does.
     hypergrid.core.errors.NotFound
-        The archive keeps neither a raw file nor a description, or no feed reads any of its files.
+        The archive has no raw file or no description, or no feed reads any of its files.
     """
     archive = Archive.open(archive_path)
     warnings: list[str] = []
@@ -95,10 +95,9 @@ def remap(
 def versions_of(
     archive: Archive, files: Sequence[FileEntry], scratch: Path, stages: Stages, warn: Callable[[str], None]
 ) -> list[tuple[ParsedAs, int]]:
-    """Return what the raw files of an archive said when they were ingested, each run's with its instant, oldest first.
+    """Return the readings of raw files as ingested, by run and instant, oldest first.
 
-    What came by streams is left out (`stream_history`), and files of which nothing tells any more how they were read;
-    these are told.
+    Stream segments are omitted (`stream_history`), and so are files whose description is unknown, with a warning.
     """
     run = _RemapRun(archive, files, scratch, stages, _parse_locally, warn)
     return run.versions(list(run.entries().values()), kept_descriptions(archive))
@@ -107,10 +106,10 @@ def versions_of(
 def parse_raw_copies(
     archive: Archive, scratch: Path, stages: Stages, warn: Callable[[str], None], on_damage: Callable[[str], None]
 ) -> tuple[list[ParsedAs], list[ParsedAs]]:
-    """Return what the raw files of an archive say, and what those say that were read anew by another description.
+    """Return the readings of raw files: read once, and remapped by another description.
 
-    What came by streams is left out, and files of which nothing tells how they were read, of which `warn` is told;
-    `on_damage` is told of raw copies that cannot be read.
+    Stream segments are omitted, and so are files whose description is unknown, with a call of `warn`; `on_damage` is
+    called for unreadable raw copies.
     """
     run = _RemapRun(archive, archive.files(), scratch, stages, _parse_locally, warn, on_damage)
     mappings: dict[str, set[str]] = {}
@@ -129,7 +128,7 @@ def parse_raw_copies(
 
 
 def stage_locally_or_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[StagedChunk]:
-    """Parse chunks into a folder, on Spark where they are large."""
+    """Parse chunks into a folder, on Spark if they are large."""
     if sum(chunk.stop - chunk.start for chunk in chunks) < SPARK_FROM_BYTES:
         return _parse_locally(chunks, folder, stages)
     from ingest.spark.batch import stage_on_spark  # noqa: PLC0415 - Spark is heavy, and small inputs need none
@@ -147,16 +146,16 @@ def _parse_locally(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> lis
 
 
 def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None = None) -> dict[str, Deployment]:
-    """Return the descriptions whose raw copies the archive keeps, by the hash of their file, oldest first.
+    """Return the descriptions that the archive keeps, by hash of their file, oldest first.
 
-    `described_by` names the copies by their hashes; None: as the archive does.
+    `described_by` has the names of the copies by hash; None: those of the archive.
     """
     described_by = archive.described_by if described_by is None else described_by
     deployments: dict[str, Deployment] = {}
     raw = archive.path / RAW
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / FILE_NAME
-        # Beside a description lie the tables that it names.
+        # Tables that a description names are expected in its folder.
         unpack_tables(archive, described_by, path.parent)
         for sha256, name in described_by.items():
             if not name.endswith(".toml"):
@@ -165,17 +164,17 @@ def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None =
                 path.write_bytes(read_back(raw, sha256))
                 deployments[sha256] = load(path)
             except (OSError, HyperGridError):
-                # Lost, or written for a later or an earlier program: what was read by it is told as not known.
+                # Lost, or written for another version: files read by it are reported as unknown.
                 continue
     return deployments
 
 
 def unpack(archive: Archive, entry: FileEntry, folder: Path, warn: Callable[[str], None]) -> Path | None:
-    """Unpack the raw copy of a file under its name, and return where; None, which is said, where it cannot be read.
+    """Unpack a raw copy and return its path; None, with a warning, if unreadable.
 
-    A file that came packed is kept unpacked, so that the mark of this, and the number of one of several alike, go.
+    Raw copies of packed files are unpacked, so suffixes for packing and for equal names are removed.
     """
-    # A name that leads elsewhere is not followed.
+    # Names must not lead out of the folder.
     parts = [part for part in PurePosixPath(entry.name).parts if part not in ("/", "..")]
     path = folder.joinpath(*parts[:-1], _PACKED.sub("", parts[-1]))
     if path.exists():
@@ -191,7 +190,7 @@ def unpack(archive: Archive, entry: FileEntry, folder: Path, warn: Callable[[str
 
 
 def unpack_tables(archive: Archive, described_by: Mapping[str, str], folder: Path) -> None:
-    """Unpack the tables that descriptions name, as those of arrivals, as far as their raw copies can be read."""
+    """Unpack the tables that descriptions name, such as arrivals, if readable."""
     for sha256, name in described_by.items():
         if not name.endswith(".toml"):
             with suppress(OSError, HyperGridError):
@@ -199,19 +198,20 @@ def unpack_tables(archive: Archive, described_by: Mapping[str, str], folder: Pat
 
 
 def _default_description(archive: Archive) -> Deployment:
-    """Return how files are read that come without a description."""
+    """Return the default description, for files ingested without one."""
     return default_deployment(name=archive.name, slice_s=archive.slice_s, variables=tuple(archive.variables.values()))
 
 
 def descriptions_by_mapping(archive: Archive, kept: Mapping[str, Deployment]) -> dict[str, Deployment]:
-    """Return the descriptions that files may have been read by, by what the ledger says of each (`mapping`)."""
+    """Return the descriptions that files may have been read by, keyed by `mapping` of the ledger."""
     by_mapping: dict[str, Deployment] = {}
     older: dict[str, list[Deployment]] = {}
     for deployment in (_default_description(archive), *kept.values()):
         for feed in deployment.feeds:
+            # `kept` is ordered oldest first, so the latest description of a mapping wins.
             by_mapping[deployment.mapping_of(feed)] = deployment
             older.setdefault(feed.token(), []).append(deployment)
-    # Older archives noted no shifts of clocks: where these changed, nothing tells which held.
+    # Older archives did not record clock shifts: if these changed, the right ones are unknown.
     by_feed_token = {
         key: versions[-1]
         for key, versions in older.items()
@@ -231,17 +231,17 @@ def _latest(archive: Archive, kept: Mapping[str, Deployment]) -> Deployment:
 
 @dataclass
 class _RemapRun:
-    """The steps of a run."""
+    """Context of a run."""
 
     archive: Archive
     files: Sequence[FileEntry]
-    """The ledger of files."""
+    """Ledger of files."""
     scratch: Path
     stages: Stages
     parse: Callable[[Sequence[Chunk], Path, Stages], list[StagedChunk]]
     warn: Callable[[str], None]
     on_damage: Callable[[str], None] | None = None
-    """Is told of raw copies that cannot be read; None: `warn` is."""
+    """Called for unreadable raw copies; None: `warn` is."""
 
     def _tell_damage(self, text: str) -> None:
         (self.on_damage or self.warn)(text)
@@ -287,7 +287,7 @@ class _RemapRun:
         return report
 
     def entries(self) -> dict[str, FileEntry]:
-        """Return the last entry of each content, in the order in which contents came first; segments are left out."""
+        """Return the last entry of each content, in order of first appearance, without segments."""
         streamed = self._stream_segments()
         return {
             entry.sha256: entry
@@ -296,13 +296,14 @@ class _RemapRun:
         }
 
     def _stream_segments(self) -> set[str]:
-        """Return the contents that are segments of streams."""
+        """Return the contents that are stream segments."""
         return {entry.sha256 for entry in self.files if is_segment(entry.name)}
 
     def _unpack_entries(
         self, entries: Iterable[FileEntry], folder: Path
     ) -> tuple[list[Path], list[tuple[Path, FileEntry]]]:
-        """Unpack raw copies under their names; return a folder for each run that ingested some, in order, and all."""
+        """Unpack raw copies into a folder per ingest run; return folders and files in order."""
+        # Reversed, so that the first ingest of a content wins.
         order = {entry.sha256: entry.ingested_ns for entry in reversed(self.files)}
         runs: dict[int, Path] = {}
         for instant in sorted({order[entry.sha256] for entry in entries}):
@@ -315,21 +316,21 @@ class _RemapRun:
         return list(runs.values()), placed
 
     def versions(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[tuple[ParsedAs, int]]:
-        """Return what files said when they were ingested, a run and a description at a time, oldest first."""
+        """Return the readings of files at their ingest, by run and description, oldest first."""
         groups = self._parse_by_description(entries, kept, "nothing of them comes back", runs_apart=True)
         return [(parsed_as, ingested_ns) for ingested_ns, parsed_as in groups]
 
     def _parse_by_description(
         self, entries: Iterable[FileEntry], kept: Mapping[str, Deployment], otherwise: str, *, runs_apart: bool = False
     ) -> list[tuple[int, ParsedAs]]:
-        """Return what files said by the description that each was read by, and an instant of ingest, oldest first.
+        """Parse files by their original descriptions; return each with an instant of ingest, oldest first.
 
         Parameters
         ----------
         otherwise
-            What follows for files of which nothing tells by what they were read; these are told.
+            Consequence for files whose description is unknown, for the warning about them.
         runs_apart
-            Keep what was ingested at other instants apart.
+            Whether to separate files by instant of ingest.
         """
         known, unknown = descriptions_by_mapping(self.archive, kept), []
         groups: dict[tuple[int, str], list[FileEntry]] = {}
@@ -340,6 +341,7 @@ class _RemapRun:
                 continue
             described = known[entry.mapping].token()
             is_linked = _is_linked(_feed_of(entry, known[entry.mapping]))
+            # Linked files are parsed together with those of earlier runs, so their runs stay separate.
             run = entry.ingested_ns if runs_apart or is_linked else 0
             groups.setdefault((run, described), []).append(entry)
             telling.setdefault(described, []).extend([entry] if is_linked and not entry.readings else [])
@@ -358,7 +360,7 @@ class _RemapRun:
         return versions
 
     def _arrivals(self, deployment: Deployment) -> dict[str, Arrivals]:
-        """Return the tables of arrivals that a description names, as far as their raw copies are kept."""
+        """Return the tables of arrivals that a description names, if their raw copies are kept."""
         names = {name: sha256 for sha256, name in self.archive.described_by.items()}
         arrivals = {}
         for feed in deployment.feeds:
@@ -379,13 +381,13 @@ class _RemapRun:
         *,
         before: Sequence[FileEntry] | None = None,
     ) -> ParsedAs:
-        """Return what a description says of files.
+        """Parse files with a description.
 
         Parameters
         ----------
         before
-            Files that were ingested earlier, and may tell of the columns of these: each is then read by the feed that
-            read it. None: by the feed that the description has for its name.
+            Files of earlier ingests that may describe the columns of these; each is then read by its original feed.
+            None: by the feed that matches its name.
         """
         folder = self.scratch / name
         roots, placed = self._unpack_entries(entries, folder / "files")
@@ -418,7 +420,7 @@ class _RemapRun:
 
     @staticmethod
     def _usable_contents(parsed_as: ParsedAs, entries: Mapping[str, FileEntry]) -> set[str]:
-        """Return the contents of which a description gives a reading."""
+        """Return the contents from which a description gives at least one reading."""
         plan = parsed_as.stock.plan
         return {
             plan.files[chunk.file].sha256
@@ -438,12 +440,12 @@ class _RemapRun:
 
 
 def _feed_of(entry: FileEntry, deployment: Deployment) -> Feed:
-    """Return the feed that read a file, of the description that did."""
+    """Return the feed of a description that read a file."""
     return next(feed for feed in deployment.feeds if entry.mapping in (deployment.mapping_of(feed), feed.token()))
 
 
 def _is_linked(feed: Feed) -> bool:
-    """Return whether files of a feed tell of the columns of others."""
+    """Return whether files of a feed may describe the columns of others."""
     form = FORMATS[feed.format]
     return isinstance(form, DocumentFormat) and form.link is not None
 

@@ -1,1 +1,1 @@
-"""Where the bytes come from."""
+"""Sources of bytes: files, folders and MQTT, and the spool that stores streamed input."""

@@ -1,7 +1,7 @@
-"""Files that cannot be cut at ends of lines as they are: packed ones, and text in wide characters or with bare returns.
+"""Compressed files, and text whose lines are not separated by newlines.
 
-What is packed is unpacked within limits that it cannot lie about: bytes are counted as they come. Names within a packed
-file are told to people and never used as paths.
+Text in wide characters, or with bare returns, is rewritten. Decompression is limited in size. Names of
+members are shown to the user and never used as paths.
 """
 
 import errno
@@ -20,10 +20,11 @@ from typing import IO, Any, Final
 from ingest.formats import Unreadable
 from ingest.formats.encoding import has_lines, is_superset_of_ascii, wide_encoding
 
+# Text of stations has a ratio of about 5 to 50.
 RATIO_MOST: Final = 200
-"""A packed file that becomes so many times larger is refused as a bomb; text of stations packs some 5 to 50 times."""
+"""Compression ratio above which a file is refused as a bomb."""
 RATIO_FROM_BYTES: Final = 64 << 20
-"""Up to this it may be of any ratio [bytes]."""
+"""Size up to which any ratio is accepted [bytes]."""
 MEMBERS_MOST: Final = 10_000
 DAMAGED: Final = "damaged archive"
 BOMB: Final = "packed too densely"
@@ -32,33 +33,34 @@ TOO_MANY: Final = "too many files"
 
 _BLOCK: Final = 1 << 20
 _NAME_MOST: Final = 200
-# What zipfile raises for an encrypted file, or for a method of compression that it does not know, is a RuntimeError.
+# zipfile raises RuntimeError for encrypted files, and for unknown compression methods.
 _ERRORS: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError, OSError)
+# A full disk, for example, does not mean that the file is unreadable.
 _OF_THE_MACHINE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO})
-"""Errors that say nothing about the file: a full disk is none of its faults."""
+"""Errors of the machine."""
 _GZIP: Final = b"\x1f\x8b"
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file within a packed one."""
+    """A file within a compressed one."""
 
     index: int
-    """Among the files there; 0 of the only one."""
+    """Index among the members; 0 if there is only one."""
     name: str
-    """As people may see it."""
+    """Printable name."""
     size_bytes: int
-    """Packed."""
+    """Compressed size."""
 
 
 def list_members(path: Path) -> list[Member] | None:
-    """Return the files in a packed file, None of one that is not packed.
+    """Return the members of a compressed file, None if it is not compressed.
 
     Raises
     ------
     Unreadable
-        It is damaged, or holds too many.
+        It is damaged, or has too many members.
     """
     if path.suffix.lower() not in (".gz", ".zip"):
         return None
@@ -87,7 +89,7 @@ def _base(name: str) -> str:
 
 
 def _printable_name(name: str) -> str:
-    """Return a name without what would be a path elsewhere or no text."""
+    """Return a name without parts of paths elsewhere and unprintable characters."""
     parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..")]
     text = "".join(letter if letter.isprintable() else "?" for letter in "/".join(parts))
     return text[-_NAME_MOST:] or "unnamed"
@@ -107,7 +109,7 @@ def _translate_errors() -> Iterator[None]:
 
 @contextmanager
 def open_member(path: Path, member: Member | None) -> Iterator[IO[bytes]]:
-    """Open a file, or one within it, for reading; errors as in `members`."""
+    """Open a file, or a member of it, for reading; errors as in `list_members`."""
     if member is None:
         with path.open("rb") as stream:
             yield stream
@@ -122,12 +124,13 @@ def open_member(path: Path, member: Member | None) -> Iterator[IO[bytes]]:
 
 
 def unpack_member(path: Path, member: Member, folder: Path) -> Path:
-    """Unpack a file into the folder; errors as in `members`, and `Unreadable` for one that grows out of measure."""
+    """Extract a member into the folder; errors as in `list_members`, and `Unreadable` above the ratio limit."""
     target = folder / (re.sub(r"[^\w.\- ]", "_", _base(member.name))[-80:] or "unnamed")
     max_bytes = max(RATIO_FROM_BYTES, RATIO_MOST * member.size_bytes)
     total = 0
     with open_member(path, member) as stream, target.open("wb") as out:
         while block := stream.read(_BLOCK):
+            # Counted here, because a file can lie about its size.
             total += len(block)
             if total > max_bytes:
                 out.truncate(0)
@@ -141,19 +144,19 @@ def unpack_member(path: Path, member: Member, folder: Path) -> Path:
 
 
 def needs_rewriting(head: bytes, encoding: str | None) -> bool:
-    """Return whether text has to be rewritten before it can be cut at ends of lines."""
+    """Return whether text has to be rewritten before it can be split at line ends."""
     return not has_lines(head, encoding)
 
 
 def rewrite_text(source: Path, size_bytes: int, head: bytes, encoding: str | None, folder: Path) -> Path:
-    """Write the first bytes of a text into the folder, in UTF-8 where its characters are wide, lines ended by newlines.
+    """Write the first `size_bytes` bytes of a text into the folder, with lines ended by newlines.
 
-    What the encoding does not have becomes U+FFFD.
+    Wide characters become UTF-8; those that are invalid in the encoding become U+FFFD.
     """
     target = folder / source.name
     wide = _wide(head, encoding)
     with source.open("rb") as raw, target.open("w", encoding="utf-8" if wide else "latin-1", newline="\n") as out:
-        # Latin-1 leaves every byte as it is, so that the encoding can be told later.
+        # Latin-1 keeps every byte as it is, so that the encoding can be detected later.
         text = io.TextIOWrapper(
             io.BufferedReader(_LimitedReader(raw, size_bytes)),
             encoding=wide or "latin-1",
@@ -171,12 +174,13 @@ def _wide(head: bytes, encoding: str | None) -> str | None:
 
 
 def plain_head(head: bytes, encoding: str | None) -> bytes:
-    """Return the first bytes of a text as those of `rewritten`."""
+    """Return the first bytes of a text as `rewrite_text` would write them."""
     if not needs_rewriting(head, encoding):
         return head
     wide = _wide(head, encoding)
     if wide is None:
         return head.replace(b"\r", b"\n")
+    # Only whole characters, of two or four bytes.
     text = head[: len(head) // 4 * 4].decode(wide, errors="ignore").removeprefix("\ufeff")
     return text.replace("\r\n", "\n").replace("\r", "\n").encode("utf-8", errors="replace")
 

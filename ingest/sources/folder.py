@@ -1,4 +1,4 @@
-"""Files and folders: which file belongs to which feed, and how a file is cut into chunks of whole lines."""
+"""Files and folders: assignment of files to feeds, and splitting of files into chunks of whole lines."""
 
 import fnmatch
 import hashlib
@@ -20,15 +20,15 @@ from ingest.formats.timestamps import changes, find_repeated
 from ingest.sources.compressed import Member, list_members, open_member, plain_head, rewrite_text, unpack_member
 
 HEAD_BYTES: Final = 1 << 16
-"""What is read of a file to tell its form [bytes]."""
+"""Number of bytes read to recognise a file's format."""
 CHUNK_BYTES: Final = 8 << 20
-"""Nominal length of a chunk [bytes]; parsing one takes some ten times as much memory."""
+"""Nominal length of a chunk [bytes]; parsing one takes about ten times as much memory."""
 HEAD_MOST_BYTES: Final = 1 << 20
-"""What is read at most where the first lines are long [bytes]."""
+"""Maximum number of bytes read if the first lines are long."""
 LINE_MOST_BYTES: Final = 1 << 20
-"""No line of a station file is longer [bytes]."""
+"""Maximum length of a line of a station file [bytes]."""
 COMPANIONS: Final = ("arrivals.csv", "stations.csv", "faults.csv")
-"""Names of files that, beside a deployment file, go with the data and are none."""
+"""Names of auxiliary files next to a deployment file, which are not data."""
 _LINES_LEAST: Final = 3
 _FOLDERS_MOST: Final = 4096
 BINARY: Final = "binary"
@@ -41,63 +41,62 @@ class SourceFile:
 
     path: Path
     name: str
-    """Path from the folder that was ingested, with folders above it where two files of a run are alike; what rejects
-    and the ledger of files name."""
+    """Unique path from the ingested folder, with parent folders if needed; for rejects and the ledger of files."""
     feed: str
     size_bytes: int
     changed_ns: int
-    """Its time of modification when it was found [ns since 1970 UTC]."""
+    """Modification time when the file was found [ns since 1970 UTC]."""
     sha256: str = ""
-    """Hash of its content; empty until it was read."""
+    """Hash of its content; empty until it is read."""
     member: Member | None = None
-    """It is packed in the file at `path`, until `decompress_to` has unpacked it."""
+    """Member of the compressed file at `path`, until `decompress_to` has extracted it."""
     refused: str = ""
-    """Why it cannot be read at all, where that is known already."""
+    """Reason why the file cannot be read at all, if already known."""
     text: Path | None = None
-    """A copy that can be cut at ends of lines, where it cannot itself."""
+    """Copy that can be split at line ends, if the file itself cannot."""
 
     @property
     def readable(self) -> Path:
-        """What is to be parsed."""
+        """Path of the file to parse."""
         return self.text or self.path
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """What lies at some paths."""
+    """Files found at some paths."""
 
     files: tuple[SourceFile, ...]
     ignored: tuple[str, ...]
-    """Names of files that no feed reads."""
+    """Names of files without a feed."""
     companions: tuple[str, ...] = ()
-    """Names of files that a feed would read, but that by name and place go with the data."""
+    """Names of files that match a feed, but are auxiliary by name and location."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole lines of a file, or a piece of a document, parsed in one go; can be sent to another process."""
+    """Whole lines of a file, or a piece of a document, that are parsed at once; picklable."""
 
     number: int
-    """Place among all chunks of a run, in the order of files and lines."""
+    """Index among all chunks of a run, in the order of files and lines."""
     file: int
-    """Place of its file among the files of the run."""
+    """Index of its file among the files of the run."""
     path: str
     format: str
     layout: Layout
     start: int
-    """First byte, or the first of a document's own count."""
+    """First byte, or first index in a document's own unit."""
     stop: int
-    """First byte after it."""
+    """End of the range, exclusive."""
     last: bool
-    """It ends where the file ends."""
+    """Whether the chunk ends at the end of the file."""
 
 
 def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | None = None) -> Discovery:
-    """Return the files of the paths (folders with all that is in them) that a feed reads, by path and name.
+    """Find the files in the paths that a feed reads, by path and name.
 
-    Left out without a word are hidden files and folders, the folder `exclude`, deployment files, and tables of arrivals
-    that the deployment names. `COMPANIONS` are left out where a deployment file lies beside them, and told if a feed
-    would read them; a file that is itself one of the paths is always data.
+    Folders are searched with all their content. Hidden files and folders, the folder `exclude`, deployment files, and
+    arrivals tables named by the deployment are skipped silently. `COMPANIONS` next to a deployment file are skipped,
+    and reported if they match a feed; a file that is itself one of the paths is always data.
 
     Raises
     ------
@@ -113,16 +112,19 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
     arrivals = arrival_tables(deployment)
     seen: set[Path] = set()
     for root, path in walk(paths, exclude):
+        # A file that is given twice, or by a link, is read once.
         if (real := path.resolve()) in seen:
             continue
         seen.add(real)
         if path.name == FILE_NAME or (real not in given and real in arrivals):
             continue
+        # Reported and stored names are relative to the path that was given.
         name = path.relative_to(root).as_posix()
         inner = _members(path)
         if inner is not None:
             for member in inner:
                 shown = path / member.name if isinstance(member, Member) else path
+                # An unreadable archive is assigned to any feed, so that it becomes a reject.
                 feed = deployment.feeds[0] if isinstance(member, str) else _feed_of(path, member, deployment)
                 if feed is None:
                     ignored.append(shown.relative_to(root).as_posix())
@@ -148,7 +150,7 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
 
 
 def _members(path: Path) -> list[Member] | list[str] | None:
-    """Return what is packed in a file, or why that cannot be told; None where it is not packed."""
+    """Return a compressed file's members, or its error; None for other files."""
     try:
         return list_members(path)
     except Unreadable as error:
@@ -156,7 +158,7 @@ def _members(path: Path) -> list[Member] | list[str] | None:
 
 
 def _source_file(path: Path, name: str, feed: Feed, packed: Member | str | None) -> SourceFile:
-    # Files within another have no place of their own on the disk.
+    # Members of a compressed file have no path of their own on disk.
     file_path = next(candidate for candidate in (path, *path.parents) if candidate.is_file())
     status = file_path.stat()
     member = packed if isinstance(packed, Member) else None
@@ -165,13 +167,13 @@ def _source_file(path: Path, name: str, feed: Feed, packed: Member | str | None)
 
 
 def arrival_tables(deployment: Deployment) -> set[Path]:
-    """Return the tables of arrivals that a deployment names."""
+    """Return the arrivals tables that a deployment names."""
     path, names = deployment.path, [feed.arrivals for feed in deployment.feeds if feed.arrivals is not None]
     return set() if path is None else {(path.parent / name).resolve() for name in names}
 
 
 def is_companion(path: Path, deployment: Deployment) -> bool:
-    """Return whether a file by its name and place goes with the data, and is none."""
+    """Return whether a file is auxiliary by its name and location, not data."""
     if path.name not in COMPANIONS or any(feed.files == path.name for feed in deployment.feeds):
         return False
     folder = path.resolve().parent
@@ -180,9 +182,9 @@ def is_companion(path: Path, deployment: Deployment) -> bool:
 
 
 def _unique_names(placed: Sequence[tuple[Path, Path]]) -> list[str]:
-    """Return a name for each (root, path), no two alike: from the root, with as many folders above it as it takes.
+    """Return a unique name for each (root, path): relative to the root, with parent folders as needed.
 
-    What a packed file has several times under one name is numbered.
+    Members of a compressed file that share a name are numbered.
     """
     alike: Counter[tuple[Path, Path]] = Counter()
     above = [0] * len(placed)
@@ -205,7 +207,7 @@ def _name(root: Path, path: Path, above: int) -> str:
 
 
 def _feed_of(path: Path, member: Member | None, deployment: Deployment) -> Feed | None:
-    """Return the feed of a file: by its name, or without a deployment file by what its first bytes are like."""
+    """Return a file's feed by name or, without a deployment file, by first bytes."""
     name = path.name if member is None else Path(member.name).name
     named = next((feed for feed in deployment.feeds if fnmatch.fnmatchcase(name, feed.files)), None)
     if deployment.declared:
@@ -214,14 +216,14 @@ def _feed_of(path: Path, member: Member | None, deployment: Deployment) -> Feed 
         with open_member(path, member) as stream:
             recognised = recognise(plain_head(stream.read(HEAD_BYTES), None), name)
     except Unreadable:
-        # Why is told when it is read.
+        # The error is reported when the file is read.
         recognised = None
     by_format = {feed.format: feed for feed in deployment.feeds}
     return named if recognised is None else by_format.get(recognised[0], named)
 
 
 def walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, Path]]:
-    """Yield each file with the folder that its name is told from."""
+    """Yield each file with the folder that its name is relative to."""
     excluded = exclude.resolve() if exclude else None
     for root in paths:
         if root.is_file():
@@ -236,17 +238,18 @@ def walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, Pa
 def _walk_folder(root: Path, excluded: Path | None) -> Iterator[Path]:
     for folder, folders, names in os.walk(root):
         folder_path = Path(folder)
+        # Changed in place, which also determines the order of os.walk.
         folders[:] = sorted(f for f in folders if not f.startswith(".") and (folder_path / f).resolve() != excluded)
         yield from (folder_path / name for name in sorted(names) if not name.startswith("."))
 
 
 def find_deployment(paths: Sequence[Path]) -> Path | None:
-    """Return the deployment file that lies in an ingested folder, or beside an ingested file.
+    """Return the deployment file in an ingested folder, or next to an ingested file.
 
     Raises
     ------
     InvalidDeployment
-        There are several, or they lie deeper: one cannot speak for the files of another.
+        There are several, or only in subfolders: one deployment does not apply to files of another.
     """
     folders = dict.fromkeys((path if path.is_dir() else path.parent).resolve() for path in paths)
     candidates = [folder / FILE_NAME for folder in folders if (folder / FILE_NAME).is_file()]
@@ -264,28 +267,28 @@ def find_deployment(paths: Sequence[Path]) -> Path | None:
 
 
 def first_bytes(file: SourceFile, feed: Feed) -> bytes:
-    """Return the first bytes of a file, unpacked and rewritten where needed: enough for its first lines.
+    """Return the first bytes of a file, decompressed and rewritten if needed: enough for its first lines.
 
     Raises
     ------
     Unreadable
-        It cannot be unpacked.
+        It cannot be decompressed.
     """
     with open_member(file.readable, file.member) as stream:
         head = stream.read(HEAD_BYTES)
-        # A header of thousands of columns is longer.
+        # Headers with thousands of columns are longer.
         while head.count(b"\n") < _LINES_LEAST and len(head) < HEAD_MOST_BYTES and (more := stream.read(HEAD_BYTES)):
             head += more
     return head if isinstance(FORMATS[feed.format], DocumentFormat) else plain_head(head, feed.options.text.encoding)
 
 
 def decompress_to(file: SourceFile, feed: Feed, scratch: Path) -> SourceFile:
-    """Return a file that can be read at any place: unpacked, and as text with lines, into folders of its own.
+    """Decompress a file, or rewrite it as lines, into a new folder in `scratch`.
 
     Raises
     ------
     Unreadable
-        It cannot be unpacked.
+        It cannot be decompressed.
     """
     if file.refused:
         raise Unreadable(file.refused)
@@ -306,12 +309,12 @@ def decompress_to(file: SourceFile, feed: Feed, scratch: Path) -> SourceFile:
 
 
 def layout_of(file: SourceFile, feed: Feed) -> Layout:
-    """Read the beginning of a file.
+    """Read the beginning of a file and return its layout.
 
     Raises
     ------
     Unreadable
-        It is empty or binary, or has no such form as the feed says.
+        It is empty or binary, or does not have the feed's format.
     """
     form = FORMATS[feed.format]
     head = first_bytes(file, feed)
@@ -325,18 +328,18 @@ def layout_of(file: SourceFile, feed: Feed) -> Layout:
 
 
 def layout_of_lines(head: bytes, file: str, feed: Feed, form: Format) -> Layout:
-    """Read the first lines of a file; errors as in `layout_of`."""
+    """Return the layout from the first lines of a file; errors as in `layout_of`."""
     if (offset := head[:8192].find(b"\0")) >= 0:
-        # Later NUL bytes are what a logger leaves when its power fails; they cost their lines only.
+        # NUL bytes further down are left by loggers at power failures; they cost only their lines.
         message = f"{BINARY}: a NUL byte at byte {offset}"
         raise Unreadable(message)
     return form.layout(head, file, feed.options)
 
 
 def cut(file: SourceFile, file_index: int, layout: Layout, form: str, *, chunk_bytes: int, first: int) -> list[Chunk]:
-    """Cut a file into chunks of about `chunk_bytes` [bytes] at the ends of lines, or as its format says.
+    """Split a file into chunks of about `chunk_bytes` [bytes], at line ends or as its format defines.
 
-    They are numbered from `first`.
+    Chunks are numbered from `first`.
 
     Raises
     ------
@@ -360,6 +363,7 @@ def _line_bounds(file: SourceFile, layout: Layout, form: Format, chunk_bytes: in
     with file.readable.open("rb") as stream:
         while bounds[-1] + chunk_bytes < size:
             bound = _line_end(stream, bounds[-1] + chunk_bytes, size)
+            # Repeated local times are resolved by the order of rows, so they must be in one chunk.
             while bound < size and _within_repeated_hour(stream, bound, layout, form):
                 bound = _line_end(stream, min(size, bound + HEAD_BYTES), size)
             bounds.append(bound)
@@ -367,7 +371,7 @@ def _line_bounds(file: SourceFile, layout: Layout, form: Format, chunk_bytes: in
 
 
 def _within_repeated_hour(stream: BinaryIO, offset: int, layout: Layout, form: Format) -> bool:
-    """Return whether rows at a place have times that come twice, which only all of them together tell apart."""
+    """Return whether rows at an offset have repeated local times."""
     zone = layout.options.timezone
     if not changes(zone):
         return False
@@ -391,13 +395,13 @@ def _line_end(stream: BinaryIO, offset: int, size: int) -> int:
 
 
 def parse(chunk: Chunk) -> Parsed:
-    """Parse a chunk by its format."""
+    """Parse a chunk by its format; an unreadable piece of a document becomes one rejected row."""
     form, path = FORMATS[chunk.format], Path(chunk.path)
     if isinstance(form, DocumentFormat):
         try:
             return form.parse(path, chunk.layout, chunk.start, chunk.stop)
         except Unreadable as error:
-            # A damaged piece costs its rows only.
+            # A damaged piece costs only its rows.
             nothing = np.empty(0, np.int64)
             return Parsed((), nothing.astype(np.int32), nothing, {}, (BadRow(1, "", "", str(error)),), 1)
     return form.parse(read(chunk), chunk.layout, last=chunk.last)
@@ -411,7 +415,7 @@ def read(chunk: Chunk) -> bytes:
 
 
 def has_changed(file: SourceFile) -> bool:
-    """Tell whether the part of a file that was read is another by now; that it grew does not matter."""
+    """Return whether the part of a file that was read has changed; growth does not count."""
     try:
         status = file.path.stat()
     except FileNotFoundError:

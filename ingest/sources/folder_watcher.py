@@ -1,12 +1,13 @@
-"""A folder that is watched: new files and what is added to known ones go into the spool, whole lines at a time.
+"""Folder watcher: appends new files, and new lines of known files, to the spool.
 
-How far a file was read is told by the spool itself: by the newest record of the receiver's state in it, and the lines
-that came after it. So there is one truth, and a receiver that is killed anywhere neither loses nor repeats a line. What
-was read before is recognised by its checksum: a file that was replaced or cut is told, and read anew. What was changed
-in the midst of more than `CHECKED_BYTES` while the file grew, its ends being the same, is not noticed.
+The read position of each file is stored in the spool itself: in the newest state record of the receiver, and the line
+records after it. With this single source of truth, a receiver that is killed at any time neither loses nor repeats a
+line. Content that was read before is recognised by its checksum: a file that was replaced or truncated is reported and
+read again. A change in the middle of more than `CHECKED_BYTES` known bytes of a growing file, whose ends are the same,
+is not detected.
 
-What cannot be followed line by line (packed files, NetCDF, a document of JSON, text of wide characters) is handed on as
-a whole, once it no longer changes.
+Files that cannot be followed line by line (compressed files, NetCDF, JSON documents, text of wide characters) are
+appended as a whole once they no longer change.
 """
 
 import os
@@ -39,54 +40,55 @@ from ingest.sources.folder import (
 from ingest.sources.spool import HEADER, REFUSED, Spool, SpoolRecord
 
 SETTLE_S: Final = 5.0
-"""A file that has not changed for so long is taken for complete [s]."""
+"""A file that has not changed for this long is assumed to be complete [s]."""
 BLOCK_BYTES: Final = 1 << 20
-"""Lines that make one record at most [bytes]."""
+"""Maximum length of the lines in one record [bytes]."""
 POLL_BYTES: Final = 32 << 20
-"""What one poll takes at most, but for the last record [bytes]."""
+"""Maximum size of one poll, except for the last record [bytes]."""
 WHOLE_MOST_BYTES: Final = 32 << 20
-"""A file that is handed on as a whole is no larger [bytes]."""
+"""Maximum size of a file that is appended as a whole [bytes]."""
 CHECKED_BYTES: Final = 64 << 10
-"""Of a file that grows, so much of what was read is compared as a whole, and of more its ends [bytes]."""
+"""Known bytes of a growing file up to which all are compared, not only the ends [bytes]."""
+# Longer than a network drive is away. If the file returns later, it is read again, and the archive recognises its
+# readings as duplicates.
 FORGET_S: Final = 7 * 86_400.0
-"""A file that is gone for so long is forgotten [s]: longer than a network drive is away. If it comes back later it is
-read anew, and the archive knows its readings for duplicates."""
+"""Time after which a missing file is forgotten [s]."""
 _END_BYTES: Final = 256
 _ROWS_LEAST: Final = 3
 _PACKED: Final = (".gz", ".zip")
 
 StatKey = tuple[int, int, int]
-"""Size [bytes], time of modification [ns], and number (inode) of a file."""
+"""Size [bytes], modification time [ns], and inode number of a file."""
 
 
 @dataclass(frozen=True)
 class TailState:
-    """How far a file was read."""
+    """Read position of a file."""
 
     feed: str
     offset: int = 0
-    """Bytes that are in the spool, from the file's start."""
+    """Number of bytes from the file's start that are in the spool."""
     check: int = 0
-    """Their CRC-32."""
+    """CRC-32 of these bytes."""
     lines: int = 0
-    """Lines among them."""
+    """Number of lines in these bytes."""
     header: int = 0
-    """The first of them that are above the rows [bytes]."""
+    """Length of the header above the rows [bytes]."""
     whole: bool = False
-    """It was handed on as a whole."""
+    """Whether the file was appended as a whole."""
     half: tuple[int, int] = (0, 0)
-    """Length and CRC-32 of a last line without an end that was handed on, too."""
+    """Length and CRC-32 of an unterminated last line that was appended, too."""
     refused: int = -1
-    """Its size when it was refused [bytes]; -1 where it was not."""
+    """Size when the file was refused [bytes]; -1 if it was not."""
     refused_by: str = ""
-    """Token of the feed that it was refused by, where that is known."""
+    """Token of the feed that refused the file, if known."""
     seen: StatKey = (-1, 0, 0)
-    """What it was like when there was nothing more to read."""
+    """Status when there was nothing more to read."""
     gone_ns: int = 0
-    """Since when it is not in the folder [ns since 1970 UTC]; 0 where it is."""
+    """Time since which the file is missing in the folder [ns since 1970 UTC]; 0 if present."""
 
     def advance(self, record: SpoolRecord, header: bytes) -> "TailState":
-        """Return how far it is read with another record, above which a header was sent."""
+        """Return the position after another record, which follows `header`."""
         payload = record.payload
         if record.kind == REFUSED:
             return replace(self, refused=int(payload.rpartition(b"\n")[2].split()[0]), refused_by="")
@@ -94,7 +96,7 @@ class TailState:
             return TailState(record.feed, len(payload), zlib.crc32(payload), whole=True)
         above, file = header.count(b"\n"), self
         if record.position == above + 1:
-            # The first row: whatever was read before was another file.
+            # The first row: bytes read before belong to another file.
             file = TailState(record.feed, len(header), zlib.crc32(header), above, len(header))
         if not payload.endswith(b"\n"):
             return replace(file, half=(len(payload), zlib.crc32(payload)))
@@ -103,25 +105,25 @@ class TailState:
 
 
 class TailStates:
-    """How far each file was read, by its path from the watched folder."""
+    """Read positions of all files, by path relative to the watched folder."""
 
     def __init__(self) -> None:
         self.known: dict[str, TailState] = {}
         self._headers: dict[str, bytes] = {}
 
     def state(self) -> dict[str, Any]:
-        """Return it as of what was appended to the spool."""
+        """Return the positions up to the last append to the spool, as plain values."""
         return {name: asdict(file) for name, file in self.known.items()}
 
     def restore(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Go on from a state that was written as JSON."""
+        """Restore a state that was written as JSON."""
         self.known.clear()
         for name, file in state.items():
             values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in file.items()}
             self.known[name] = TailState(**values)
 
     def replay(self, record: SpoolRecord) -> None:
-        """Take note of a record of a file, a header or a refusal that is in the spool, and came after the state."""
+        """Apply a record of a file, header or refusal that follows the state in the spool."""
         name = record.origin
         if record.kind == HEADER:
             self._headers[name] = record.payload
@@ -132,62 +134,62 @@ class TailStates:
 
 @dataclass
 class _FileStat:
-    """What this process knows of a file besides."""
+    """Status of a file that is kept in this process only."""
 
     status: StatKey = (-1, 0, 0)
     changed_s: float = 0.0
-    """When its status became that, by the clock of `poll` [s]."""
+    """When the status changed last, by the clock of `poll` [s]."""
     compared: StatKey | None = None
-    """What it was like when what had been read was last compared."""
+    """Status when the known bytes were last compared."""
     ends: tuple[bytes, bytes] = (b"", b"")
-    """How what was read begins and ends."""
+    """First and last of the known bytes."""
     done: bool = False
-    """There is nothing to do until it changes."""
+    """Whether nothing is to be done until the file changes."""
     last_message: str = ""
 
 
 @dataclass(frozen=True)
 class PollResult:
-    """What one look at the folder gave."""
+    """Result of one poll of the folder."""
 
     records: int
-    """Appended to the spool."""
+    """Number of records appended to the spool."""
     waiting: int
-    """Files that may give more without being changed: more is to be read, or it is not known that they are complete."""
+    """Number of files with unread lines, or that may be incomplete."""
 
 
 @dataclass
 class _FileRead:
-    """One look at one file."""
+    """One read of one file."""
 
     name: str
     path: Path
     stream: BinaryIO
     feed: Feed
     settled: bool
-    """It has not changed for long enough to be complete."""
+    """Whether it has not changed for long enough to be complete."""
     final: bool
-    """There comes no more: a last line needs no end."""
+    """Whether no more input follows: a last line needs no line end."""
     room: int
-    """What may be taken at most [bytes]."""
+    """Maximum number of bytes to take."""
     records: list[SpoolRecord]
 
 
 class WatchedFolder:
-    """Follows the files of a folder that feeds read.
+    """Follows those files of a folder that match a feed.
 
     Parameters
     ----------
     files
-        How far they were read; kept up to date.
-    tell
-        Is told what people should know, in one sentence.
+        Read positions, which are updated.
+    notify
+        Receives messages for the user, of one sentence each.
     exclude
-        A folder within that is left out: the archive.
+        Subfolder to skip: the archive.
     settle_s
-        A file that has not changed for so long is taken for complete [s].
+        A file that has not changed for this long is assumed to be complete [s].
     now_ns
-        The clock that tells arrivals [ns since 1970 UTC].
+        Clock for arrival times [ns since 1970 UTC].
     """
 
     def __init__(
@@ -211,22 +213,22 @@ class WatchedFolder:
         self._feeds: dict[str, Feed | None] = {}
 
     def poll(self, spool: Spool, now_s: float, *, final: bool = False) -> PollResult:
-        """Append what is new to the spool, which is not flushed.
+        """Append new content to the spool, without flushing it.
 
         Parameters
         ----------
         now_s
-            A clock that only goes forward [s].
+            Monotonic clock [s].
         final
-            There comes no more: files are complete as they are, and a last line needs no end. It is appended again once
-            it has one.
+            No more input follows: files are complete as they are, and a last line needs no line end. The line is
+            appended again once it has one.
         """
         if not self._is_there():
             return PollResult(0, 1)
         records = waiting = size = 0
         present_names: set[str] = set()
         for _, path in walk([self.folder], self._exclude):
-            # A name that is no text cannot be kept: its bytes are shown.
+            # Names that are not valid UTF-8 cannot be stored: their bytes are escaped.
             name = os.fsencode(path.relative_to(self.folder).as_posix()).decode("utf-8", "backslashreplace")
             present_names.add(name)
             feed = self._feed_of(name, path)
@@ -248,7 +250,7 @@ class WatchedFolder:
                     look = _FileRead(name, path, stream, feed, settled, final, POLL_BYTES - size, [])
                     waiting += self._read_file(look, seen, spool)
             except (FileNotFoundError, NotFound):
-                # It vanished since it was listed.
+                # It was deleted after it was listed.
                 continue
             except OSError as error:
                 waiting += not settled
@@ -281,17 +283,18 @@ class WatchedFolder:
         plain = path.name[:-3] if path.name.lower().endswith(".gz") else path.name
         feeds = [feed for feed in self._deployment.feeds if feed.files]
         if path.suffix.lower() == ".zip":
-            # Which feed reads it is told by what is in it, once it is complete.
+            # The feed is determined from its members once it is complete.
             return feeds[0] if feeds else None
         return next((feed for feed in feeds if fnmatchcase(plain, feed.files)), None)
 
     def _read_file(self, look: _FileRead, seen: _FileStat, spool: Spool) -> bool:
-        """Append what is new in a file, and return whether there may be more without a change."""
+        """Append new content of a file; return whether there may be more without a change."""
         status = _status(os.fstat(look.stream.fileno()))
         file = self._files.get(look.name, TailState(look.feed.name))
         if file.feed != look.feed.name and not file.whole:
             file = TailState(look.feed.name)
         token = self._tokens[look.feed.name]
+        # A changed feed may accept a file that was refused before.
         if file.refused == status[0] and file.refused_by in (token, ""):
             seen.done = True
             return False
@@ -313,7 +316,7 @@ class WatchedFolder:
             header = record.payload if record.kind == HEADER else b""
         if file.refused >= 0:
             file = replace(file, refused_by=token)
-        # Not before: where a segment begins, the spool asks for the state without these records.
+        # Only after append: at the start of a segment, the spool requests the state without these records.
         seen.compared = status
         seen.ends = _ends(look.stream, file.offset)
         seen.done = look.settled and not more
@@ -321,7 +324,7 @@ class WatchedFolder:
         return not seen.done
 
     def _is_same(self, look: _FileRead, file: TailState, seen: _FileStat, status: StatKey) -> bool:
-        """Tell whether what was read of a file is still there; people are told if not."""
+        """Return whether the known bytes are still there; the user is notified if not."""
         size, before = status[0], seen.compared
         if not file.offset or status in (before, file.seen):
             return True
@@ -340,7 +343,7 @@ class WatchedFolder:
         return False
 
     def _read(self, look: _FileRead, file: TailState) -> bool:
-        """Take a file as a whole, or its next lines; return whether there may be more without a change.
+        """Read a file or its next lines; return whether there may be more.
 
         Raises
         ------
@@ -351,7 +354,7 @@ class WatchedFolder:
             return not file.whole and self._lines(look, file, _read_at(look.stream, 0, file.header))
         head, form = _head(look.stream), FORMATS[look.feed.format]
         packed = look.path.suffix.lower() in _PACKED
-        # A return at the end may be the first half of the end of a line.
+        # A final carriage return may be the first half of a line end.
         if packed or not has_lines(head.removesuffix(b"\r"), look.feed.options.text.encoding):
             return self._whole(look, file)
         if isinstance(form, DocumentFormat):
@@ -371,18 +374,19 @@ class WatchedFolder:
                 raise
             return True
         if not enough and whole.count(b"\n", layout.data_start) < _ROWS_LEAST:
-            # The first rows tell what the header is.
+            # The header can only be recognised with the first rows.
             return True
         return self._lines(look, file, head[: layout.data_start])
 
     def _lines(self, look: _FileRead, file: TailState, header: bytes) -> bool:
-        """Take whole lines, each block after the header that it needs."""
+        """Take whole lines, each block after a copy of the file's header."""
         line_number, offset, taken = (file.lines or header.count(b"\n")) + 1, file.offset or len(header), 0
         while block := _read_at(look.stream, offset, BLOCK_BYTES):
             stop = block.rfind(b"\n") + 1
             if not stop and len(block) >= LINE_MOST_BYTES:
                 message = f"{BINARY}: no end of line within {LINE_MOST_BYTES} bytes from byte {offset}"
                 raise Unreadable(message)
+            # An unterminated last line is appended once, even if the file is polled again.
             if not stop and look.final and file.half != (len(block), zlib.crc32(block)):
                 stop = len(block)
             if not stop:
@@ -397,7 +401,7 @@ class WatchedFolder:
         return False
 
     def _whole(self, look: _FileRead, file: TailState) -> bool:
-        """Take a file once it is complete."""
+        """Take a file as a whole once it is complete."""
         if not look.settled:
             return True
         size, feed = os.fstat(look.stream.fileno()).st_size, file.feed
@@ -416,7 +420,7 @@ class WatchedFolder:
         return False
 
     def _forget(self, present_names: set[str]) -> None:
-        """Note which files are gone from the folder and which are back, and forget those that are gone for long."""
+        """Record which files are missing or back, and forget those that are missing for too long."""
         now_ns = self._now_ns()
         for name, file in list(self._files.items()):
             if name in present_names:
@@ -441,13 +445,13 @@ def _read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
 
 
 def _ends(stream: BinaryIO, offset: int) -> tuple[bytes, bytes]:
-    """Return how the first bytes of a file begin and end."""
+    """Return the first and the last of the known bytes of a file."""
     size = min(offset, _END_BYTES)
     return _read_at(stream, 0, size), _read_at(stream, offset - size, size)
 
 
 def _check_of(stream: BinaryIO, size: int) -> int:
-    """Return the CRC-32 of the first bytes of a file."""
+    """Return the CRC-32 of the first `size` bytes of a file."""
     stream.seek(0)
     check, left = 0, size
     while left and (block := stream.read(min(left, BLOCK_BYTES))):
@@ -464,7 +468,7 @@ def _head(stream: BinaryIO) -> bytes:
 
 
 def _is_message(head: bytes) -> bool:
-    """Tell whether the first line is whole, and a message."""
+    """Return whether the first line is complete and a message."""
     first, end, _ = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
     try:
         return bool(end) and isinstance(loads(first), dict)
@@ -473,6 +477,6 @@ def _is_message(head: bytes) -> bool:
 
 
 def _has_messages(path: Path, head: bytes) -> bool:
-    """Tell whether lines are messages, of a file whose first line is damaged, or has no end yet."""
+    """Return whether lines are messages, if the first line is damaged or unterminated."""
     is_single_line = b"\n" not in head and not head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
     return is_single_line or is_lines(path)

@@ -1,8 +1,9 @@
-"""Messages from a broker, by MQTT at QoS 1: each is acknowledged once it is on the disk, in the spool.
+"""MQTT source at QoS 1: each message is acknowledged once it is on disk, in the spool.
 
-The broker keeps a session for us (a stable client id, no clean start), so that what comes while we are away comes
-later. What it sends again, because an acknowledgement was lost, is recognised by the number, topic and payload that it
-had before, and is not kept twice. Retained messages, which a broker repeats to whoever asks, are passed over.
+The broker keeps a persistent session (stable client id, no clean start), so that messages sent while we are
+disconnected are delivered later. A redelivered message, whose acknowledgement was lost, is recognised by its packet
+identifier, topic and payload, and is not stored twice. Retained messages, which a broker sends to every new subscriber,
+are ignored.
 """
 
 import select
@@ -25,19 +26,19 @@ from ingest.formats.csv_lines import show
 from ingest.sources.spool import REFUSED, NotWritten, Spool, SpoolRecord
 
 MESSAGE_MOST_BYTES: Final = 1 << 20
-"""A longer message is refused, and told with its beginning [bytes]."""
+"""Maximum length of a message [bytes]; a longer one is refused, and its beginning is reported."""
 GROUP_MOST: Final = 5_000
-"""Messages that are brought to the disk together at most."""
+"""Maximum number of messages that are written to disk together."""
 GROUP_MOST_BYTES: Final = 8 << 20
 UNNUMBERED: Final = 1 << 16
-"""In place of the number of a message that is not to be acknowledged."""
+"""Replaces the packet identifier of a message that needs no acknowledgement."""
 WINDOW: Final = 2_000
-"""Messages that a broker of MQTT 5 may send before the first is acknowledged; older ones have a number of their own."""
+"""Maximum number of unacknowledged messages with MQTT 5; older brokers have their own limit."""
 KEEP_ALIVE_S: Final = 60
 ANSWER_S: Final = 10.0
-"""So long is an answer to the first words waited for [s]."""
+"""Timeout of the connection handshake [s]."""
 BACKOFF_S: Final = (0.5, 30.0)
-"""First and longest wait before another attempt [s]."""
+"""First and longest delay before another attempt [s]."""
 _POLL_S: Final = 0.2
 _FOREVER: Final = 0xFFFFFFFF
 _UNSUPPORTED: Final = "Unsupported protocol version"
@@ -45,41 +46,40 @@ _UNSUPPORTED: Final = "Unsupported protocol version"
 
 @dataclass(frozen=True)
 class MqttStatistics:
-    """What has come so far."""
+    """Counters of received messages."""
 
     messages: int = 0
-    """Kept."""
+    """Stored in the spool."""
     duplicates: int = 0
-    """Sent again by the broker, and recognised."""
+    """Redelivered by the broker, and recognised."""
     retained: int = 0
-    """Passed over."""
+    """Retained messages, which are ignored."""
     refused: int = 0
-    """Too long, or of no feed."""
+    """Too long, or without a feed."""
     connected: bool = False
     last_s: float = 0.0
-    """When the last one came, or the connection began, by the monotonic clock [s]."""
+    """Time of the last message, or of the connection, by the monotonic clock [s]."""
 
 
 class _Refused(ConnectionError):
-    """The broker answered, and does not want us."""
+    """The broker answered, and refused the connection."""
 
 
 class MqttSource:
-    """A thread that receives the messages of some topics into a spool until it is stopped.
+    """Thread that receives the messages of some topics into a spool until it is stopped.
 
     Parameters
     ----------
     feeds
         Name and topic of each feed.
-    tell
-        Is told what people should know, in one sentence.
+    notify
+        Receives messages for the user, of one sentence each.
     recent
-        Number, topic and payload of messages that are in the spool, in the order in which they came: the last
-        `UNNUMBERED` of them.
+        Packet identifier, topic and payload of the last `UNNUMBERED` messages in the spool, in the order of arrival.
     before
-        Filters that an earlier run asked the broker for; those that no feed has any more are given up.
+        Filters that an earlier run subscribed to; those without a feed are unsubscribed.
     environment
-        Where the user and the password are looked for.
+        Environment variables with the user and the password.
     """
 
     def __init__(
@@ -99,6 +99,7 @@ class MqttSource:
         self._feeds = tuple(feeds)
         self._requested_filters = frozenset(before)
         self._feed_by_topic: dict[str, str | None] = {}
+        # Hashes, because the payloads of all recent messages would need much memory.
         self._recent = {number: hash((topic, payload)) for number, topic, payload in recent}
         self._pending: list[SpoolRecord] = []
         self._pending_bytes = 0
@@ -110,24 +111,22 @@ class MqttSource:
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, once what came is on the disk and acknowledged."""
+        """Stop the thread, after received messages are on disk and acknowledged."""
         self._stop.set()
         self._thread.join()
 
     def statistics(self) -> MqttStatistics:
-        """Return what has come so far."""
         return self._received
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """What the broker is asked for, or was by an earlier run."""
+        """Topic filters that are subscribed to, or were by an earlier run."""
         return tuple(sorted(self._requested_filters | {topic.filter for _, topic in self._feeds}))
 
-    # Only the thread runs what follows.
+    # The methods below run only in the thread.
 
     def _run(self) -> None:
         wait = BACKOFF_S[0]
@@ -139,7 +138,7 @@ class MqttSource:
                 self._receive(client)
                 client.disconnect()
             except NotWritten:
-                # Told already; what was not acknowledged comes again.
+                # Already reported; messages that were not acknowledged are redelivered.
                 return
             except (OSError, ValueError, InvalidDeployment) as error:
                 self._received = replace(self._received, connected=False)
@@ -171,6 +170,7 @@ class MqttSource:
             self._client_id,
             clean_session=None if newer else False,
             protocol=self._protocol,
+            # Messages are acknowledged in `_keep`, once they are on disk.
             manual_ack=True,
             reconnect_on_failure=False,
         )
@@ -180,12 +180,12 @@ class MqttSource:
         return client
 
     def _connect(self, client: Client) -> None:
-        """Connect, wait until the broker welcomes us, and ask for our topics.
+        """Connect, wait for the broker's answer, and subscribe.
 
         Raises
         ------
         OSError
-            There is no connection, or the broker does not want us.
+            There is no connection, or the broker refuses it.
         """
         user, password = self._credentials()
         if user:
@@ -209,6 +209,7 @@ class MqttSource:
         while not answer:
             code = client.loop(_POLL_S)
             if not answer and (code != MQTTErrorCode.MQTT_ERR_SUCCESS or time.monotonic() > until):
+                # A broker without MQTT 5 may close the connection or not answer.
                 self._try_other_protocol()
                 message = "it does not answer" if code == MQTTErrorCode.MQTT_ERR_SUCCESS else error_string(code)
                 raise ConnectionError(message)
@@ -260,6 +261,7 @@ class MqttSource:
             if socket is None:
                 message = "the connection was lost"
                 raise ConnectionError(message)
+            # Bytes that TLS has already decrypted do not wake select.
             buffered = isinstance(socket, ssl.SSLSocket) and socket.pending()
             select.select([socket], [socket] if client.want_write() else [], [], 0 if buffered else _POLL_S)
             if client.want_write():
@@ -271,7 +273,7 @@ class MqttSource:
             client.loop_misc()
 
     def _read(self, client: Client) -> MQTTErrorCode:
-        """Take all messages that are there, up to a group."""
+        """Read all available messages, up to the size of a group."""
         before = -1
         code = MQTTErrorCode.MQTT_ERR_SUCCESS
         while before < len(self._answered) < GROUP_MOST and self._pending_bytes < GROUP_MOST_BYTES:
@@ -313,18 +315,20 @@ class MqttSource:
 
     def _feed_of(self, topic: str) -> str | None:
         if topic not in self._feed_by_topic:
+            # Bounds the memory for brokers with many topics.
             if len(self._feed_by_topic) > 100_000:
                 self._feed_by_topic.clear()
             self._feed_by_topic[topic] = next((name for name, pattern in self._feeds if pattern.matches(topic)), None)
         return self._feed_by_topic[topic]
 
     def _keep(self, client: Client) -> None:
-        """Bring what came to the disk, then acknowledge it; where the disk is full, wait for room."""
+        """Write received messages to disk, then acknowledge them; wait for space if the disk is full."""
         if not self._answered:
             return
+        # Only the receiver's thread starts segments, because the state that begins them changes there.
         self._spool.append(self._pending, may_roll=False)
         for record in self._pending:
-            # Not before it is in the spool: what is known is acknowledged when it comes again.
+            # Only once they are in the spool, because a redelivery of a known message is acknowledged and dropped.
             if record.position > -UNNUMBERED:
                 self._recent[-record.position] = hash((record.origin, record.payload))
         refused = sum(record.kind == REFUSED for record in self._pending)

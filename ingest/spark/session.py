@@ -1,9 +1,9 @@
-"""One quiet Spark session, and its end.
+"""Start and stop one quiet Spark session.
 
-Without a master Spark stays on this machine: bound to the loopback address, without its web page, its temporary files
-under the system's temporary folder and gone afterwards. The environment is changed only while the session starts. With
-a master the driver is here and the work is done by the executors of a cluster, which see this Python, and the archive,
-under the same paths.
+Without a master Spark stays on this machine: bound to the loopback address, without its web page, with its temporary
+files under the system's temporary folder, where they are removed at the end. The environment is changed only while the
+session starts. With a master the driver runs here and the work is done by the executors of a cluster, which must have
+this Python and the archive under the same paths.
 """
 
 import atexit
@@ -32,18 +32,18 @@ from hypergrid.core.errors import NotFound
 from ingest.spark.java import find_java, make_home, start_options
 
 DRIVER_MEMORY = "1g"
-"""Heap of the JVM: it only passes Arrow batches between files and Python workers."""
+"""Heap of the JVM, which only passes Arrow batches between files and Python workers."""
 
 LOOPBACK = "127.0.0.1"
 
 _IMPORTED_FROM = str(Path(hypergrid.__file__).resolve().parents[1])
-"""A checkout, or where a wheel was installed."""
+"""Root of the checkout, or of the installed wheel."""
 _PATIENCE_S = 10.0
 GONE = (Py4JError, OSError)
-"""What asking a JVM that died raises."""
+"""Errors of calls into a JVM that died."""
 
 TRIES = 3
-"""How often a task is tried: one whose worker died, for memory was short, is done by another."""
+"""Attempts per task: if a worker dies because memory is short, another one retries its task."""
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -55,18 +55,18 @@ def session(
     app: str = "hypergrid",
     java_options: tuple[str, ...] | None = None,
 ) -> SparkSession:
-    """Start a Spark session, or give the one that this process already has.
+    """Start a Spark session, or return the one that this process already has.
 
     Parameters
     ----------
     cores
-        Executor threads; all cores of the machine, or of the cluster, by default.
+        Executor threads; default: all cores of the machine, or of the cluster.
     master
-        Where a cluster's master listens, spark://HOST:PORT; this machine alone by default.
+        Address of a cluster's master, spark://HOST:PORT; default: this machine only.
     app
-        The name of the application.
+        Name of the application.
     java_options
-        Options of the JVM in place of `ingest.spark.java.start_options`.
+        JVM options instead of `ingest.spark.java.start_options`.
 
     Raises
     ------
@@ -82,6 +82,7 @@ def session(
         return running
     java = find_java()
     scratch = Path(tempfile.mkdtemp(prefix="hypergrid-spark-"))
+    # Removed even if `stop` is never called.
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     options = (
         *(start_options(java) if java_options is None else java_options),
@@ -89,7 +90,7 @@ def session(
         f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     )
     settings: dict[str, bool | float | int | str | None] = {
-        # In quotes, for the temporary folder's path may hold a blank.
+        # Quoted, because the path of the temporary folder may contain a blank.
         "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.ui.enabled": "false",
@@ -99,7 +100,7 @@ def session(
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # A handful of cores has no use for the default of 200 pieces.
+        # The default of 200 partitions is useless on a handful of cores.
         "spark.sql.shuffle.partitions": str(cores or os.cpu_count() or 1),
     }
     is_local = master is None or urlsplit(master).hostname in ("localhost", LOOPBACK)
@@ -108,7 +109,8 @@ def session(
     if master is not None:
         _check_answers(master)
         settings |= {
-            # Executors import what the driver imports, wherever that lies; one thread a task, as tasks share the cores.
+            # Executors import the driver's packages from the same paths; one thread per task, because tasks share the
+            # cores.
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(
                 path for path in (_IMPORTED_FROM, os.environ.get("PYTHONPATH")) if path
             ),
@@ -118,13 +120,13 @@ def session(
         }
     environment = {
         "JAVA_HOME": str(make_home(java)),
-        # Another Spark on the machine would be started in place of the locked one.
+        # Otherwise another Spark on the machine could be started instead of the locked one.
         "SPARK_HOME": _spark_home(),
         **({"SPARK_LOCAL_IP": LOOPBACK} if is_local else {}),
-        # The workers must be this Python, or they miss pyarrow.
+        # Workers must run this Python, or they lack pyarrow.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # The JVM that only assembles the command of the real one.
+        # Options of the launcher JVM, which only assembles the command of the real one.
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto",
     }
     builder = SparkSession.builder.appName(app).master(master or f"local[{cores or '*'},{TRIES}]").config(map=settings)
@@ -134,7 +136,7 @@ def session(
         except BaseException:
             abandon(scratch)
             raise
-        # Where the JVM dies, both print tracebacks; that it died is told elsewhere, in a sentence.
+        # If the JVM dies, both print tracebacks; its death is reported elsewhere in one sentence.
         logging.getLogger().addFilter(_is_not_of_the_gateway)
         running.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         if interrupted():
@@ -143,12 +145,13 @@ def session(
 
 
 def _is_not_of_the_gateway(record: logging.LogRecord) -> bool:
-    """Tell whether a record of the root's log is not one that py4j wrote there."""
+    """Tell whether a record of the root logger does not come from py4j."""
     return record.module not in ("java_gateway", "clientserver")
 
 
 def _check_answers(master: str) -> None:
-    """Raise `NotFound` where nobody listens at a master: Spark would ask it for minutes, and then end by itself."""
+    """Raise `NotFound` if no master listens at the address."""
+    # Spark would retry for minutes, and then end by itself.
     address = urlsplit(master)
     try:
         if address.scheme != "spark" or address.hostname is None:
@@ -163,10 +166,8 @@ def _check_answers(master: str) -> None:
 
 @contextlib.contextmanager
 def _new_session() -> Iterator[None]:
-    """Have the JVM begin a session of its own: a signal to our process group ends it only once we let go of it.
-
-    It ends with us however we end, for then nobody holds the other end of its input.
-    """
+    """Start the JVM in a process session of its own, out of reach of signals."""
+    # It still ends with this process, however that ends, because the other end of its input is then closed.
     before = java_gateway.Popen
     java_gateway.Popen = partial(before, start_new_session=True)  # type: ignore[misc, assignment]
     try:
@@ -177,11 +178,9 @@ def _new_session() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hold_interrupts() -> Iterator[Callable[[], bool]]:
-    """Hold Ctrl-C until the block ends; yields what tells whether it came.
-
-    A start that is cut in the middle leaves a JVM that nobody knows of. Afterwards Python's own handler is back in the
-    place of the one that Spark installs, whose KeyboardInterrupt comes out of the gateway as another error.
-    """
+    """Hold Ctrl-C until the block ends; yields a function that tells whether it was pressed."""
+    # An interrupted start would leave an unknown JVM behind. Afterwards Python's own handler is restored instead of
+    # Spark's, whose KeyboardInterrupt comes out of the gateway as another error.
     interrupts: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -196,7 +195,7 @@ def _hold_interrupts() -> Iterator[Callable[[], bool]]:
 
 
 def abandon(scratch: Path | None = None) -> None:
-    """End the JVM of a session that did not come to be, or was lost; another can be started then."""
+    """Kill the JVM of a failed or lost session, so that another can start."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         process.kill()
@@ -210,23 +209,24 @@ def abandon(scratch: Path | None = None) -> None:
 
 
 def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
-    """Stop the session and end its JVM, so that neither memory nor a temporary file stays behind.
+    """Stop the session and end its JVM, which frees its memory and temporary files.
 
     A JVM that has not ended by itself within `patience_s` [s] is killed.
     """
     gateway = SparkContext._gateway
     scratch = None
-    # A JVM that is gone already, for somebody killed it, cannot be asked.
+    # A JVM that is already dead, for example killed, cannot be asked.
     with contextlib.suppress(*GONE):
         scratch = running.conf.get("spark.local.dir")
     with contextlib.suppress(*GONE):
         running.stop()
     if gateway is not None:
-        # Spark keeps its JVM for a next session until Python ends; a page that is served for days must not carry it.
+        # Spark keeps its JVM for a next session until Python ends, but a server that runs for days must not carry it.
         with contextlib.suppress(*GONE):
             gateway.shutdown()
         process = getattr(gateway, "proc", None)
         if process is not None:
+            # The JVM ends when its input is closed.
             process.stdin.close()
             try:
                 process.wait(timeout=patience_s)
@@ -239,7 +239,7 @@ def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
 
 
 def _forget(running: SparkSession) -> None:
-    """Let the next session be a new one, also where the JVM could not tell this one that it ended."""
+    """Reset pyspark's globals, so that the next session is a new one."""
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None
@@ -248,7 +248,7 @@ def _forget(running: SparkSession) -> None:
 
 @contextlib.contextmanager
 def spark_session(*, cores: int | None = None, app: str = "hypergrid") -> Iterator[SparkSession]:
-    """Give a Spark session that is stopped at the end of the block."""
+    """Provide a Spark session that is stopped at the end of the block."""
     running = session(cores=cores, app=app)
     try:
         yield running

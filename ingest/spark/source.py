@@ -1,4 +1,4 @@
-"""The spool as a source of Spark: offsets are numbers of records; a task reads and parses a span of them."""
+"""Spark data source of the spool: offsets are record numbers, tasks parse spans of records."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,12 +13,12 @@ from ingest.sources.spool import durable, reach, segments, spans
 from ingest.streaming.spool_decoder import parse_by_version
 
 SCHEMA = "grp string, content binary"
-"""A group of stations, and a `Piece` or a `MicroBatch` of it as bytes."""
+"""A group of stations, and its serialised `DecodedPiece` or `MicroBatch`."""
 NAME = "hypergrid_spool"
 
 
 class SpoolSpan(InputPartition):
-    """Records with after < seq <= upto."""
+    """Partition of the records with after < seq <= upto."""
 
     def __init__(self, after: int, upto: int) -> None:
         super().__init__((after, upto))
@@ -26,7 +26,7 @@ class SpoolSpan(InputPartition):
 
 
 class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches of at most so many bytes, and parses their records."""
+    """Plans batches of at most `most_bytes`, and parses their records."""
 
     def __init__(self, spool: Path, deployed: Path, most_bytes: int, tasks: int) -> None:
         self._spool, self._deployed = spool, deployed
@@ -61,6 +61,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: D102
         assert isinstance(partition, SpoolSpan)
+        # Tasks already share the cores; threads within each would only compete.
         pa.set_cpu_count(1)
         for pieces in parse_by_version(self._spool, partition.after, partition.upto, read_versions(self._deployed)):
             yield pa.RecordBatch.from_arrays(
@@ -73,7 +74,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class SpoolSource(DataSource):
-    """The spool of an archive; options `spool`, `deployed`, `bytes` and `tasks`."""
+    """Data source of an archive's spool; options `spool`, `deployed`, `bytes` and `tasks`."""
 
     @classmethod
     def name(cls) -> str:  # noqa: D102

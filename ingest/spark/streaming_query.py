@@ -1,4 +1,4 @@
-"""The stream on Spark: the spool parsed by tasks, assembled by groups of stations, committed batch by batch."""
+"""Streaming query: parse the spool in tasks, assemble groups of stations, commit batches."""
 
 import contextlib
 import re
@@ -27,15 +27,15 @@ from ingest.streaming.spool_decoder import DecodedPiece, expected_origins, merge
 from ingest.streaming.stream_commit import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, stream_id
 
 BATCH_BYTES: Final = 64 << 20
-"""Of a batch at most: what is not yet read waits in the spool [bytes]."""
+"""Maximum size of a batch; further records wait in the spool [bytes]."""
 _STATE: Final = "taken long, content binary"
 
 _live_assemblers: dict[str, tuple[int, Assembler]] = {}
-"""Assemblers of this process by group, with the check sum of their state as it was kept last."""
+"""Assemblers of this process by group, with the checksum of their last saved state."""
 
 
 def stateful_assembler(spool: Path, deployed: Path) -> Callable[..., Iterator[pd.DataFrame]]:
-    """Return what takes the pieces of a batch of one group, with the state of the group."""
+    """Return the stateful function that assembles the pieces of a batch for one group."""
 
     def take(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         pa.set_cpu_count(1)
@@ -56,7 +56,8 @@ def _new(deployed: Path, piece: DecodedPiece) -> Assembler:
 
 
 def _assembler(group: str, state: GroupState, new: Callable[[], Assembler]) -> Assembler:
-    """Return the assembler of a group: the one that this process has, if it is as the state says."""
+    """Return the group's cached assembler if it matches the state, else a restored one."""
+    # Removed while in use, so that a failed task cannot leave a changed assembler in the cache.
     check, alive = _live_assemblers.pop(group, (0, None))
     if not state.exists:
         return new()
@@ -77,24 +78,24 @@ def start_query(
     trigger_s: float | None,
     batch_bytes: int = BATCH_BYTES,
 ) -> StreamingQuery:
-    """Follow the spool of an archive, and hand each batch to `commit`, in order; what it took is not handed on again.
+    """Follow the spool of an archive, and pass each batch to `commit`, in order.
 
-    A batch may come again after a restart, equal to what it was: `commit` knows it by the id of the stream and its
-    number.
+    Batches that Spark has marked as done are not passed again. After a restart a batch may be replayed unchanged:
+    `commit` recognises it by the id of the stream and its number.
 
     Parameters
     ----------
     folder
-        The archive's.
+        Folder of the archive.
     trigger_s
-        How often a batch begins [s]; None: until all that is in the spool now is done.
+        Interval between batches [s]; None: process what is in the spool now, then stop.
     """
     spool, deployed, checkpoint = folder / SPOOL, folder / STREAM / DEPLOYMENTS, folder / STREAM / CHECKPOINT
     tasks = spark.sparkContext.defaultParallelism
     spark.dataSource.register(SpoolSource)
     options = {"spool": spool, "deployed": deployed, "bytes": batch_bytes, "tasks": tasks}
     pieces = spark.readStream.format(NAME).options(**{key: str(value) for key, value in options.items()}).load()
-    # The groups are few: one partition each would be too many for most networks.
+    # There are few groups: a partition for each would be too many for most networks.
     batches = pieces.groupBy("grp").applyInPandasWithState(
         stateful_assembler(spool, deployed), SCHEMA, _STATE, "append", "NoTimeout"
     )
@@ -121,21 +122,21 @@ SETTINGS: Final = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "false",
 }
-"""Of Spark, for streams of few and large rows."""
+"""Spark settings for streams of few and large rows."""
 
 
 class SparkLost(HyperGridError):
-    """The process of Spark ended, or cannot be reached any more."""
+    """Spark's process ended, or cannot be reached any more."""
 
 
 class QueryFailed(HyperGridError):
-    """The query ended by an error of Spark, or of a task."""
+    """The query failed with an error of Spark or of a task."""
 
 
 class StreamingJob:
-    """A session of Spark, and the query that follows a spool in it; a context manager.
+    """A Spark session with the query that follows a spool.
 
-    Raises `SparkLost` from every method once the session's process is gone; `end` then removes what is left of it.
+    Every method raises `SparkLost` once the session's process is gone; `end` then cleans up.
     """
 
     def __init__(self) -> None:
@@ -144,12 +145,12 @@ class StreamingJob:
 
     @property
     def pid(self) -> int | None:
-        """Number of Spark's process."""
+        """Process id of Spark's JVM."""
         process = getattr(SparkContext._gateway, "proc", None)
         return None if process is None else int(process.pid)
 
     def start(self, folder: Path, commit: Commit, *, trigger_s: float | None, batch_bytes: int) -> None:
-        """Begin to follow; the session is started where there is none."""
+        """Start the query, and the session if there is none."""
         with _translate_failure():
             if self._spark is None:
                 self._spark = session()
@@ -158,12 +159,12 @@ class StreamingJob:
             self._query = start_query(self._spark, folder, commit, trigger_s=trigger_s, batch_bytes=batch_bytes)
 
     def is_active(self) -> bool:
-        """Return whether the query is at work.
+        """Return whether the query is running.
 
         Raises
         ------
         QueryFailed
-            It failed; it can begin again.
+            It failed; it can be restarted.
         """
         assert self._query is not None
         process = getattr(SparkContext._gateway, "proc", None)
@@ -180,14 +181,14 @@ class StreamingJob:
         return False
 
     def stop(self) -> None:
-        """Stop following; a batch that is under way comes again."""
+        """Stop the query; a batch in progress will be replayed."""
         with _translate_failure():
             if self._query is not None:
                 self._query.stop()
         self._query = None
 
     def end(self) -> None:
-        """End the session, whatever became of it."""
+        """Stop the session, whatever its condition."""
         spark, self._spark, self._query = self._spark, None, None
         process = getattr(SparkContext._gateway, "proc", None)
         if spark is None:
@@ -205,16 +206,17 @@ _NAMED_ERROR: Final = re.compile(r"[\w.]+(Error|Exception|Found|Conflict|Damaged
 
 
 def _first_line(failure: BaseException) -> str:
-    """Return what went wrong: of errors of this program in Python workers the last line, which names them."""
+    """Return the line of an error that names the failure."""
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     named = [line for line in lines if _NAMED_ERROR.match(line)]
+    # The last line of a Python worker's traceback names the error of this program.
     ours = [line for line in named if line.startswith(("hypergrid.", "ingest."))]
     return (ours[-1:] or named or lines or ["?"])[0]
 
 
 @contextlib.contextmanager
 def _translate_failure() -> Iterator[None]:
-    """Tell errors of a process that is gone from others."""
+    """Translate errors of a process that is gone into `SparkLost`."""
     try:
         yield
     except (Py4JError, ConnectionError, EOFError) as error:

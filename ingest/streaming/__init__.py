@@ -1,1 +1,1 @@
-"""Streaming ingest: rows that arrive become slices, and slices become commits."""
+"""Streaming ingest: arriving rows become slices, and slices become commits."""

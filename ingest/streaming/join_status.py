@@ -1,4 +1,4 @@
-"""How the join of a group of stations stands after a batch."""
+"""Status of a group's join after a batch."""
 
 import math
 from dataclasses import dataclass
@@ -9,40 +9,39 @@ import numpy as np
 from hypergrid.wo_join import WoJoin
 
 STREAMS_AT_ONCE: Final = 128
-"""Streams up to which a join is looked at with every batch: of 1,024 it takes 0.15 s, so that is every eighth."""
+"""Streams up to which the status is determined after every batch; 1,024 streams take 0.15 s, so every eighth then."""
 
 
 @dataclass(frozen=True)
 class JoinStatus:
-    """The join of a group of stations after a batch; its tuples are rows, its keys slices."""
+    """Join of a group of stations after a batch; its tuples are rows, its keys slices."""
 
     streams: int
-    """Stations that brought anything."""
+    """Stations that have brought anything."""
     silent: int
-    """Of these, such that nobody waits for: they were silent for too long, or their clock stands still."""
+    """Stations among them that are not waited for: silent for too long, or with a stalled clock."""
     held: int
-    """Rows that are held."""
+    """Rows held."""
     held_bytes: int
     allocated_bytes: int
-    """Of all arrays of the state [bytes]."""
+    """Size of all arrays of the state [bytes]."""
     allowed_bytes: int | None
-    """What is held may take so much [bytes]; None: there is no limit."""
+    """Memory limit of held rows [bytes]; None: unlimited."""
     needed: float | None
-    """Rows that equation 3.8 of the thesis asks to hold, at these scrambling factors, rates and lags; None: not known
-    yet."""
+    """Rows that equation 3.8 of the thesis holds at these scrambling factors, rates and lags; None: not known yet."""
     scrambling_factor: int
-    """The greatest of a station [rows]."""
+    """Greatest scrambling factor of a station [rows]."""
     lag: float | None
-    """The greatest of a station to another that is waited for [rows]."""
+    """Greatest lag of a station to another that is waited for [rows]."""
 
     @classmethod
     def of(cls, join: WoJoin) -> "JoinStatus":
-        """Return what matters of how a join stands."""
+        """Summarise the statistics of a join."""
         statistics = join.statistics()
         has_arrived = np.array([stream.arrived > 0 for stream in statistics.streams])
         awake = np.array([stream.activity == "awake" for stream in statistics.streams])
         needed = sum(stream.bound for stream in statistics.streams if stream.arrived)
-        # Of a station that nobody waits for the others are ever further ahead.
+        # The lag to a station that is not waited for grows forever.
         lags = join.lags()[np.ix_(awake, awake)]
         lag = float(lags.max()) if len(lags) > 1 else math.nan
         return cls(

@@ -1,4 +1,4 @@
-"""Figures of a running stream for a Prometheus, on a port of this machine."""
+"""Prometheus metrics of a running stream, on a local port."""
 
 import shutil
 import time
@@ -16,18 +16,18 @@ from hypergrid.core.times import SECOND_NS
 from ingest.streaming.status import StreamStatus
 
 HOST: Final = "127.0.0.1"
-"""Where it listens: there is no access control, so that a proxy or an agent on this machine hands it on."""
+"""Listening address: without access control only local clients may connect, such as a proxy or an agent."""
 _WHAT: Final = ("stored", "superseded", "duplicates", "rejected", "held")
-"""Of a ledger, what all that came became."""
+"""Fields of the ledger that all arrived readings end up in."""
 
 
 class StreamMetrics(Collector):
-    """Tells what a stream last said of itself.
+    """Collects the last status of a stream.
 
     Parameters
     ----------
     folder
-        The archive, whose disk is watched.
+        Archive whose disk is monitored.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,15 +35,14 @@ class StreamMetrics(Collector):
         self._status: StreamStatus | None = None
 
     def update(self, status: StreamStatus) -> None:
-        """Note how the stream stands."""
         self._status = status
 
     def describe(self) -> list[Metric]:
-        """Return nothing: what there is is known when it is gathered."""
+        """Return nothing, because the metrics are known only when collected."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
+        """Yield the metrics."""
         if self._folder.exists():
             free = shutil.disk_usage(self._folder).free
             yield GaugeMetricFamily("hypergrid_disk_free_bytes", "Free space where the archive lies", free)
@@ -72,19 +71,19 @@ class StreamMetrics(Collector):
 
 @contextmanager
 def serve_metrics(metrics: StreamMetrics, port: int) -> Iterator[int]:
-    """Tell the figures of a stream at `/metrics`; yield the port.
+    """Serve the metrics of a stream at `/metrics`; yield the port.
 
     Parameters
     ----------
     metrics
-        What is told.
+        Collector to serve.
     port
-        0 takes any that is free.
+        0 takes any free port.
 
     Raises
     ------
     CannotListen
-        The port is in use, or is none.
+        The port is in use or invalid.
     """
     registry = CollectorRegistry()
     registry.register(metrics)

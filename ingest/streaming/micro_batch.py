@@ -1,4 +1,4 @@
-"""A batch of one group of stations: from pieces of the spool, through the assembler, to what is to be committed."""
+"""Micro-batch of one group of stations: decoded pieces of the spool, assembled for the commit."""
 
 import pickle
 from bisect import bisect_right
@@ -16,52 +16,52 @@ from ingest.streaming.row_batch import RowBatch
 from ingest.streaming.spool_decoder import DecodedPiece
 
 Tally = dict[int, list[int]]
-"""By the number of a segment's first record: its rows, readings, and rejects."""
+"""Rows, readings and rejects of each segment, by the number of its first record."""
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What a batch of one group brought about."""
+    """Result of one batch of one group."""
 
     group: str
     emitted_rows: EmittedRows
     after: int
     upto: int
-    """Its records are those with after < seq <= upto."""
+    """The batch has the records with after < seq <= upto."""
     counts: Counts
-    """What became of all rows of the group so far."""
+    """Counts of all rows of the group so far."""
     rejects: tuple[tuple[int, Reject], ...]
-    """What could not be read, each with the record that it was in."""
+    """Rows that could not be read, each with the number of its record."""
     rejected: int
-    """Readings that the rows rejected so far would have been."""
+    """Readings that all rows rejected so far would have been."""
     held_rows: int
     held_readings: int
     stations: tuple[Station, ...]
     variables: tuple[Variable, ...]
     unmapped: frozenset[str]
     finished: Tally
-    """Of the segments whose last record a batch before this one had, and that are in the spool."""
+    """Counts of segments in the spool that ended before this batch."""
     first_held: int | None
-    """The first record with a row that is held; None: none is."""
+    """First record with a held row; None if there is none."""
     join: JoinStatus | None
-    """How the join stands; None: it was not looked at."""
+    """Status of the join; None if it was not determined."""
 
     def to_bytes(self) -> bytes:
-        """Return it as bytes, for another process of this run; they are on no disk."""
+        """Serialise for another process of this run; the bytes are never stored."""
         rows = self.emitted_rows.rows.to_bytes()
         rest = replace(self, emitted_rows=None)  # type: ignore[arg-type]
         return pickle.dumps((rows, self.emitted_rows.closed_ns, self.emitted_rows.late, rest), protocol=5)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "MicroBatch":
-        """Return what `to_bytes` was called of."""
+        """Restore from `to_bytes`."""
         rows, closed_ns, late, made = pickle.loads(data)
         emitted_rows = EmittedRows(RowBatch.from_bytes(rows)[0], closed_ns, late)
         return replace(made, emitted_rows=emitted_rows)
 
 
 def assemble_batch(assembler: Assembler, piece: DecodedPiece, segments: Sequence[int]) -> MicroBatch:
-    """Take a batch of a group.
+    """Process a batch of a group.
 
     Parameters
     ----------
@@ -71,7 +71,8 @@ def assemble_batch(assembler: Assembler, piece: DecodedPiece, segments: Sequence
     _tally(assembler.tally, piece, segments)
     assembler.rejected += piece.rejected
     emitted_rows = assembler.process(piece.rows, piece.clock)
-    # Those before are raw copies now. A tally stays until its segment is one, as other groups may need that longer.
+    # Other segments are raw copies by now. A tally stays until its segment is one, because other groups may need it
+    # longer.
     assembler.tally = {first: counts for first, counts in assembler.tally.items() if first in segments}
     done = segments[: max(0, bisect_right(segments, piece.after + 1) - 1)]
     finished = {first: list(assembler.tally[first]) for first in done if first in assembler.tally}
@@ -95,7 +96,7 @@ def assemble_batch(assembler: Assembler, piece: DecodedPiece, segments: Sequence
 
 
 def _tally(tally: Tally, piece: DecodedPiece, segments: Sequence[int]) -> None:
-    """Count what came by the segment that it lies in."""
+    """Add the rows, readings and rejects of a piece to the counts of their segments."""
     bounds = np.array(segments, np.int64)
     rows = np.searchsorted(bounds, piece.rows.seq, side="right") - 1
     refused = np.searchsorted(bounds, np.array([seq for seq, _ in piece.rejects], np.int64), side="right") - 1

@@ -1,10 +1,10 @@
-"""A stream whose memory is gone, or cannot be used, begins anew: from its spool, and from raw copies of it.
+"""Restart a stream without usable state from its spool and from raw copies.
 
-What a stream remembers, rows that wait for their slice among it, is Spark's checkpoint. A restored backup has none, and
-one that another version made, or that is damaged, is not read. What it remembered is made again from the records that
-held it: segments of the spool that are raw copies by now come back into the spool, from the first record on with a row
-that waited, as the ledger tells. Most of what they hold was committed before; the file `anew.json` tells up to which
-record, so that what has been amended since stays as it is (`streamed.commit`).
+The state of a stream, which includes rows that wait for their slice, is Spark's checkpoint. A restored backup has none,
+and one that is damaged or of another version is not read. The state is rebuilt from the records that led to it:
+segments of the spool that have become raw copies are brought back into the spool, from the first record on with a row
+that waited, according to the ledger. Most of their content was committed before; the file `anew.json` records up to
+which record, so that later amendments stay in force (`stream_commit.commit`).
 """
 
 import shutil
@@ -30,23 +30,23 @@ from ingest.streaming.stream_commit import (
 )
 
 RESTART_FILE: Final = "anew.json"
-"""File of a stream that began anew: after which one, and up to which record that had committed."""
+"""File of a restarted stream: the stream before it, and the last record that this had committed."""
 
 
 @dataclass(frozen=True)
 class Restart:
-    """How a stream begins anew."""
+    """How a stream restarted from its spool."""
 
     upto: int
-    """The last record that was committed before; 0: none was."""
+    """Last record that was committed before; 0 if there is none."""
     segments: int
-    """Segments of the spool that came back from raw copies."""
+    """Number of spool segments brought back from raw copies."""
     lost: str = ""
-    """What cannot come back, and why; empty where all does."""
+    """Description of what cannot be recovered, and why; empty if nothing is lost."""
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Return whether there is a memory that a stream can go on from, as far as its id tells."""
+    """Return whether there is a checkpoint with a readable stream id."""
     try:
         return bool(stream_id(folder / STREAM / CHECKPOINT))
     except (OSError, ValueError, LookupError, TypeError):
@@ -54,13 +54,14 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def replayed(folder: Path) -> int:
-    """Return up to which record of the spool a stream before this one had committed; 0: there was none."""
+    """Return the last spool record that an earlier stream had committed, or 0."""
     note = folder / STREAM / RESTART_FILE
     try:
         return int(read_checked(note)["upto"])
     except FileNotFoundError:
         return 0
     except DamagedArchive:
+        # Rebuilt from the ledgers of earlier streams.
         archive, now = Archive.open(folder), stream_id(folder / STREAM / CHECKPOINT)
         before = [stream for stream in archive.streams if stream != now]
         upto = min(durable(folder / SPOOL), max((ledger_of(archive, stream).upto for stream in before), default=0))
@@ -69,13 +70,13 @@ def replayed(folder: Path) -> int:
 
 
 def note_replay(folder: Path, *, upto: int) -> None:
-    """Note that records of the spool up to this one are in an archive, also where no stream of it committed them."""
+    """Record that an archive has the spool records up to `upto`, whatever its streams committed."""
     before = _read_note(folder)
     write_checked(folder / STREAM / RESTART_FILE, {"stream": "", "upto": max(upto, before.get("upto", 0))})
 
 
 def _read_note(folder: Path) -> dict[str, Any]:
-    """Return the note of a stream that began anew; empty where there is none, or a damaged one."""
+    """Return the restart note; empty if it is missing or damaged."""
     try:
         return read_checked(folder / STREAM / RESTART_FILE)
     except (FileNotFoundError, DamagedArchive):
@@ -83,10 +84,11 @@ def _read_note(folder: Path) -> dict[str, Any]:
 
 
 def forget_checkpoint(folder: Path) -> bool:
-    """Remove what the stream of an archive remembers, whole or not at all; return whether there was anything."""
+    """Remove the checkpoint of an archive's stream atomically; return whether there was one."""
     checkpoint, aside = folder / STREAM / CHECKPOINT, folder / STREAM / f".{CHECKPOINT}.gone"
     shutil.rmtree(aside, ignore_errors=True)
     try:
+        # Renamed first, so that a kill cannot leave a partial checkpoint.
         checkpoint.rename(aside)
     except FileNotFoundError:
         return False
@@ -95,21 +97,23 @@ def forget_checkpoint(folder: Path) -> bool:
 
 
 def begin_anew(folder: Path) -> Restart | None:
-    """Forget what a stream remembered, and prepare its spool; None where no stream wrote into the archive before.
+    """Discard a stream's state and prepare its spool for a replay.
 
-    It may be killed, and called again.
+    Returns None if no stream wrote into the archive before.
+
+    It can safely be repeated after being killed.
     """
     archive, note = Archive.open(folder), folder / STREAM / RESTART_FILE
     forget_checkpoint(folder)
     before = _read_note(folder)
-    # A repair may have stored what a stream had brought, of whose commits none is left.
+    # A repair may have stored a stream's readings after all its commits were lost.
     if not archive.streams and not before:
         note.unlink(missing_ok=True)
         return None
     ledgers = {stream: ledger_of(archive, stream) for stream in archive.streams} or {"": Ledger()}
     last, ledger = list(ledgers.items())[-1]
     brought, lost = _bring_back(archive, folder / SPOOL, first_needed(ledger))
-    # A backup has the spool as it was a little before: numbers after that are given a second time.
+    # The spool of a backup is a little older than the archive: later record numbers are assigned a second time.
     there = durable(folder / SPOOL)
     if ledger.held and there < ledger.upto and not lost:
         lost = f"rows of records {there + 1} to {ledger.upto} that waited: the spool ends before them"
@@ -124,18 +128,16 @@ def begin_anew(folder: Path) -> Restart | None:
 
 
 def first_needed(ledger: Ledger) -> int:
-    """Return the first record with a row that waited."""
+    """Return the first record that a replay needs, with a row that waited."""
     if not ledger.held:
         return ledger.upto + 1
-    # A ledger of an earlier program does not tell it: then all that can come back does.
+    # A ledger of an earlier release lacks this number: then everything available is brought back.
     return ledger.first_held or 1
 
 
 def _bring_back(archive: Archive, spool: Path, first_needed: int) -> tuple[int, str]:
-    """Bring segments back from raw copies, so that the spool begins with a record; return how many, and what is lost.
-
-    The last of them comes first: what is there is without a gap, whatever is killed.
-    """
+    """Bring segments back from raw copies until the spool begins with `first_needed`; return number and losses."""
+    # Latest segments first: the spool then never has a gap, even after being killed.
     kept = kept_segments(archive.files())
     spool.mkdir(parents=True, exist_ok=True)
     brought = _complete_last(archive, spool, kept)
@@ -161,12 +163,14 @@ def _bring_back(archive: Archive, spool: Path, first_needed: int) -> tuple[int, 
 
 
 def _complete_last(archive: Archive, spool: Path, kept: Mapping[int, str]) -> int:
-    """Take the raw copies of the last segment and of later ones where these go on: a backup has them as they grew."""
+    """Restore the last and later segments from raw copies that are longer."""
+    # A backup may have copied segments of the spool while they were still growing.
     brought = 0
     for first in sorted(kept):
         there = segments(spool)
         if not there or first < there[-1][0]:
             continue
+        # A gap: this segment does not continue the spool.
         if first > durable(spool) + 1:
             break
         with suppress(OSError, DamagedArchive):

@@ -1,4 +1,4 @@
-"""Rows that arrived: readings of stations in the order in which they came, as they travel and as they are held."""
+"""Batches of arrived rows: readings of stations in order of arrival, in memory and as bytes."""
 
 import json
 from collections.abc import Sequence
@@ -18,56 +18,57 @@ _READINGS: Final = ("column", "value", "flag")
 
 @dataclass(frozen=True, eq=False)
 class RowBatch:
-    """Rows in order of arrival, m of them, each with readings of one station at one instant; n readings in all."""
+    """Rows in order of arrival, each with readings of one station at one instant.
+
+    There are m rows and n readings in all.
+    """
 
     origins: tuple[tuple[str, str], ...]
-    """Feeds and stations."""
+    """Feed and station of each origin."""
     columns: tuple[tuple[str, Column], ...]
-    """Feeds, and what is in a column of theirs."""
+    """Feed and description of each column."""
     seq: NDArray[np.int64]
-    """Sequence number of the record of the spool that each row came in, shape (m,)."""
+    """Sequence number of each row's spool record, shape (m,)."""
     came_ns: NDArray[np.int64]
-    """When that record came to the spool [ns since 1970 UTC], shape (m,)."""
+    """Arrival of that record in the spool [ns since 1970 UTC], shape (m,)."""
     arrival_ns: NDArray[np.int64]
-    """When the row arrived, as a network server may tell [ns since 1970 UTC], shape (m,)."""
+    """Arrival of the row, possibly reported by a network server [ns since 1970 UTC], shape (m,)."""
     time_ns: NDArray[np.int64]
-    """Exact time stamp [ns since 1970 UTC], shape (m,)."""
+    """Exact timestamp [ns since 1970 UTC], shape (m,)."""
     origin: NDArray[np.int32]
-    """Which of `origins`, shape (m,)."""
+    """Index into `origins`, shape (m,)."""
     counter: NDArray[np.int64]
-    """The device's own count of its messages, -1 where there is none, shape (m,)."""
+    """The device's message counter, -1 if it has none, shape (m,)."""
     stops: NDArray[np.int64]
-    """Where a row's readings end; they begin where the row before ends; shape (m,)."""
+    """End index of each row's readings, which begin where those of the previous row end; shape (m,)."""
     column: NDArray[np.int32]
-    """Which of `columns`, shape (n,)."""
+    """Index into `columns`, shape (n,)."""
     value: NDArray[np.float64]
-    """Value [the column's unit], NaN where none was reported, shape (n,)."""
+    """Value [the column's unit], NaN if none was reported, shape (n,)."""
     flag: NDArray[np.uint8]
-    """Flag of QARTOD that it came with, shape (n,)."""
+    """QARTOD flag from the source, shape (n,)."""
 
     def __len__(self) -> int:
         return len(self.seq)
 
     @property
     def readings(self) -> int:
-        """How many readings there are."""
         return len(self.value)
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where a row's readings begin, shape (m,)."""
+        """Start index of each row's readings, shape (m,)."""
         return np.concatenate([np.zeros(1, np.int64), self.stops[:-1]])[: len(self)]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """How many readings each row has, shape (m,)."""
+        """Number of readings of each row, shape (m,)."""
         return self.stops - self.starts
 
     @classmethod
     def empty(
         cls, origins: tuple[tuple[str, str], ...] = (), columns: tuple[tuple[str, Column], ...] = ()
     ) -> "RowBatch":
-        """Return no rows."""
         whole, narrow = np.empty(0, np.int64), np.empty(0, np.int32)
         return cls(
             origins, columns, whole, whole, whole, whole, narrow, whole, whole,
@@ -75,7 +76,7 @@ class RowBatch:
         )  # fmt: skip
 
     def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> "RowBatch":
-        """Return the chosen rows, in the order in which they are named."""
+        """Select rows by index, in the given order, or by mask."""
         chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         sizes = self.sizes[chosen]
         stops = np.cumsum(sizes)
@@ -88,7 +89,7 @@ class RowBatch:
         )
 
     def to_bytes(self, about: Any = None, **more: bytes) -> bytes:  # noqa: ANN401 - whatever JSON holds
-        """Return them as bytes, with something that JSON can hold, and further bytes by name."""
+        """Serialise the rows, with `about`, which must be JSON data, and further bytes by name."""
         inner = pa.StructArray.from_arrays([pa.array(getattr(self, name)) for name in _READINGS], names=_READINGS)
         offsets = pa.array(np.concatenate([[0], self.stops]).astype(np.int32))
         columns = [*(pa.array(getattr(self, name)) for name in _ROWS), pa.ListArray.from_arrays(offsets, inner)]
@@ -107,7 +108,7 @@ class RowBatch:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> tuple[Self, Any, dict[str, bytes]]:
-        """Return what `to_bytes` was given."""
+        """Restore the rows, `about` and further bytes from `to_bytes`."""
         with pa.ipc.open_stream(data) as reader:
             metadata = dict(reader.schema.metadata)
             named = json.loads(metadata.pop(_ABOUT))
@@ -128,35 +129,34 @@ class RowBatch:
 
 @dataclass(frozen=True, eq=False)
 class ClockTicks:
-    """Records of the spool that hold no rows: ticks of the clock, and ends of the input."""
+    """Spool records without rows: ticks of the clock, and ends of the input."""
 
     seq: NDArray[np.int64]
-    """Sequence number of each, ascending, shape (t,)."""
+    """Sequence number of each record, ascending, shape (t,)."""
     clock_ns: NDArray[np.int64]
-    """[ns since 1970 UTC], shape (t,)."""
+    """Time of each tick [ns since 1970 UTC], shape (t,)."""
     is_end: NDArray[np.bool_]
-    """Whether the input ends here: all that is held is let go; shape (t,)."""
+    """Whether the input ends here and all held rows are emitted; shape (t,)."""
 
     @classmethod
     def empty(cls) -> "ClockTicks":
-        """Return no records."""
         return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
 def column_from(content: dict[str, Any]) -> Column:
-    """Return the column that `asdict` made a mapping of."""
+    """Restore a column from `asdict`."""
     return Column(**{**content, "given": tuple(content["given"])})
 
 
 @dataclass
 class Dictionary:
-    """Origins and columns that are known, each with a number for ever."""
+    """Known origins and columns, each with a permanent number."""
 
     origins: dict[tuple[str, str], int] = field(default_factory=dict)
     columns: dict[tuple[str, Column], int] = field(default_factory=dict)
 
     def encode(self, rows: RowBatch) -> RowBatch:
-        """Return rows that count these; new ones are added."""
+        """Renumber rows by this dictionary, adding new origins and columns."""
         origin = np.array(
             [self.origins.setdefault(origin, len(self.origins)) for origin in rows.origins] or [0], np.int32
         )
@@ -173,10 +173,7 @@ class Dictionary:
 
 
 def concatenate_batches(parts: Sequence[RowBatch]) -> RowBatch:
-    """Return the rows of all parts, one part after the other; each part counts what the one before it counts, or more.
-
-    At least one part.
-    """
+    """Concatenate at least one part; each must extend the origins and columns before it."""
     if len(parts) == 1:
         return parts[0]
     before = np.concatenate([[0], np.cumsum([part.readings for part in parts])]).tolist()

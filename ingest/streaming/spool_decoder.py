@@ -1,4 +1,4 @@
-"""Records of the spool to rows: parsed as files of the same feeds are, with the arrival that the spool knows."""
+"""Decode spool records into rows with the batch parsers, keeping their arrival times."""
 
 import pickle
 import tempfile
@@ -32,43 +32,42 @@ MESSAGES: Final = "messages"
 CHUNK_BYTES: Final = 8 << 20
 _NAME_MOST_BYTES: Final = 255
 _RUN_MOST: Final = 128
-"""Records that are parsed together at most, each of `HEAD_BYTES` at most but for the first."""
+"""Maximum number of records parsed together; each but the first has at most `HEAD_BYTES`."""
 
 
 @dataclass
 class DecodedPiece:
-    """What a span of the spool holds for one group of stations."""
+    """Decoded rows of a span of the spool for one group of stations."""
 
     group: str
     rows: RowBatch
     clock: ClockTicks
     after: int = 0
     upto: int = 0
-    """Its records are those with after < seq <= upto."""
+    """The span has the records with after < seq <= upto."""
     rejects: list[tuple[int, Reject]] = field(default_factory=list)
-    """With the record that each came in."""
+    """Rejects, each with the number of its record."""
     rejected: int = 0
-    """Readings that the rejected rows would have been."""
+    """Number of readings that the rejected rows would have been."""
     stations: tuple[Station, ...] = ()
-    """That tell where they stand."""
+    """Stations whose positions the records give."""
     variables: tuple[Variable, ...] = ()
-    """That files tell."""
+    """Variables defined by files."""
     unmapped: frozenset[str] = frozenset()
-    """Columns that nothing maps."""
+    """Columns without a mapping."""
 
     def to_bytes(self) -> bytes:
-        """Return it as bytes, for another process of this run; they are on no disk."""
+        """Serialise for another process of this run; the bytes are never stored."""
         return pickle.dumps({**vars(self), "rows": self.rows.to_bytes()}, protocol=5)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "DecodedPiece":
-        """Return what `to_bytes` was called of."""
         content = pickle.loads(data)
         return cls(**{**content, "rows": RowBatch.from_bytes(content["rows"])[0]})
 
 
 def merge_pieces(pieces: Sequence[DecodedPiece]) -> DecodedPiece:
-    """Return the pieces of one group as one, ordered by their records; at least one."""
+    """Merge the pieces of one group, ordered by their records; at least one."""
     ordered = sorted(pieces, key=lambda piece: piece.after)
     names = Dictionary()
     rows = concatenate_batches([names.encode(piece.rows) for piece in ordered])
@@ -98,13 +97,16 @@ def groups_of(deployment: Deployment) -> tuple[str, ...]:
 
 
 def expected_origins(deployment: Deployment, group: str) -> tuple[tuple[str, str], ...]:
-    """Return feeds and stations that a group waits for from its beginning: those declared, where one feed has all."""
+    """Return the feeds and stations that a group waits for at first.
+
+    These are the declared stations, if there is only one feed.
+    """
     feeds = [feed.name for feed in deployment.feeds]
     return tuple((feeds[0], station.id) for station in deployment.stations) if len(feeds) == 1 else ()
 
 
 def parse_span(folder: Path, after: int, upto: int, deployment: Deployment) -> list[DecodedPiece]:
-    """Parse the records of a spool with after < seq <= upto into a piece for each group."""
+    """Parse spool records with after < seq <= upto into a piece per group."""
     pieces = parse_records(frames(folder, after, upto), deployment)
     return [replace(piece, after=after, upto=upto) for piece in pieces]
 
@@ -112,23 +114,22 @@ def parse_span(folder: Path, after: int, upto: int, deployment: Deployment) -> l
 def parse_by_version(
     spool: Path, after: int, upto: int, versions: list[DeploymentVersion]
 ) -> Iterator[list[DecodedPiece]]:
-    """Parse the records of a spool with after < seq <= upto, each by its deployment, into pieces for each group.
+    """Parse spool records with after < seq <= upto by their deployments, into pieces per group.
 
-    So a replay reads as before. Groups of a deployment before, which nothing comes of any more, get pieces that close
-    what they hold.
+    A replay therefore reads as before. Groups that only earlier deployments have get pieces that close what they hold.
     """
     for start, stop, deployment in split_by_version(versions, after, upto):
         pieces = parse_span(spool, start, stop, deployment)
         before = [name for version in versions if version.first <= stop for name in groups_of(version.deployment)]
         gone = dict.fromkeys(name for name in before if name not in groups_of(deployment))
         clock = pieces[0].clock
-        # Until the first tick nothing tells when they are closed.
+        # Before the first tick there is no time at which to close them.
         closing = ClockTicks(clock.seq[:1], clock.clock_ns[:1], np.ones(min(1, len(clock.seq)), np.bool_))
         yield [*pieces, *(DecodedPiece(name, RowBatch.empty(), closing, start, stop) for name in gone)]
 
 
 def parse_records(batches: Iterable[pa.RecordBatch], deployment: Deployment) -> list[DecodedPiece]:
-    """Parse records of the spool, in their order, into a piece for each group; the pieces' spans are not set."""
+    """Parse spool records, in order, into a piece per group, without span."""
     reading = _SpanDecoder(deployment)
     for batch in batches:
         reading.add(batch)
@@ -137,7 +138,7 @@ def parse_records(batches: Iterable[pa.RecordBatch], deployment: Deployment) -> 
     for group in groups_of(deployment):
         together = deployment.stream.join == "network"
         feeds = [feed.name for feed in deployment.feeds if together or feed.name == group]
-        # What no feed of this deployment reads is refused once, in the first group.
+        # Records of feeds that this deployment lacks are rejected once, in the first group.
         unknown = [name for name in reading.feed_rows if name not in {feed.name for feed in deployment.feeds}]
         group_feeds = [*feeds, *(unknown if not pieces else [])]
         pieces.append(reading.piece(group, group_feeds, clock))
@@ -146,7 +147,7 @@ def parse_records(batches: Iterable[pa.RecordBatch], deployment: Deployment) -> 
 
 @dataclass(frozen=True)
 class _NumberedRecord:
-    """A record of the spool that holds readings."""
+    """A spool record with readings."""
 
     seq: int
     arrival_ns: int
@@ -156,19 +157,19 @@ class _NumberedRecord:
 
     @property
     def excerpt(self) -> str:
-        """How it begins, for people."""
+        """Beginning of the payload, for display."""
         return self.payload[:TEXT_MOST].decode("utf-8", "replace")
 
     def follows(self, before: "_NumberedRecord") -> bool:
-        """Tell whether its lines come directly after those of another of its file."""
-        # A last line without an end comes again, once it has one.
+        """Tell whether the lines directly follow those of another record of the same file."""
+        # A last line without a line end is sent again once it has one.
         whole = before.position > 0 and before.payload.endswith(b"\n")
         return whole and self.position == before.position + before.payload.count(b"\n")
 
 
 @dataclass
 class _FeedRows:
-    """What came of one feed."""
+    """Decoded rows and rejects of one feed."""
 
     rows: list[RowBatch] = field(default_factory=list)
     rejects: list[tuple[int, Reject]] = field(default_factory=list)
@@ -187,7 +188,7 @@ class _FeedRows:
 
 
 class _SpanDecoder:
-    """Records of the spool, as they are read."""
+    """Accumulates the decoded records of a span."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -197,7 +198,7 @@ class _SpanDecoder:
         self.feed_rows: dict[str, _FeedRows] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Read a batch of records."""
+        """Decode a batch of records."""
         kind = batch.column("kind").to_numpy()
         seq, arrival_ns = (batch.column(name).to_numpy() for name in ("seq", "arrival_ns"))
         for row in np.flatnonzero((kind == TICK) | (kind == END)).tolist():
@@ -229,6 +230,7 @@ class _SpanDecoder:
             elif feed is None:
                 reason = f"no such feed: {name!r} is none of the deployment"
                 _refuse(feed_rows, seq, Reject(origin, max(0, position), "", record.excerpt, reason))
+            # Position 0 is a whole file; positive ones are line numbers.
             elif position == 0:
                 self._quarantine_failures(feed, [record], lambda records: self._file(feed, records[0]))
             elif feed.format == MESSAGES:
@@ -255,16 +257,14 @@ class _SpanDecoder:
     def _quarantine_failures(
         self, feed: Feed, records: list[_NumberedRecord], read: Callable[[list[_NumberedRecord]], dict[str, _FeedRows]]
     ) -> None:
-        """Take what `read` gives of records, by feed; whichever of them it fails on is refused, whatever the reason.
-
-        An error is no accident of this run: it would come again with the same records, and nothing after them would
-        ever be read. So it costs one record, not the stream.
-        """
+        """Add the rows that `read` returns, by feed; reject records on which it fails."""
+        # An error would recur with the same records and block everything after them, so it costs one record, not the
+        # stream.
         try:
             parts = read(records)
         except Exception as error:
             if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
-                # Of the machine, not of what came.
+                # A fault of the machine, not of the data.
                 raise
             if len(records) > 1:
                 for record in records:
@@ -284,7 +284,7 @@ class _SpanDecoder:
     def _messages(self, feed: Feed, records: list[_NumberedRecord]) -> _FeedRows:
         feed_rows = _FeedRows()
         numbered: list[tuple[int, int]] = []
-        """Of each message, its record and its line in it."""
+        """Record and line of each message."""
 
         def texts() -> Iterator[tuple[int, bytes, str]]:
             for number, record in enumerate(records):
@@ -313,9 +313,9 @@ class _SpanDecoder:
         return feed_rows
 
     def _lines(self, feed: Feed, records: list[_NumberedRecord], header: bytes) -> _FeedRows:
-        """Read records whose lines follow one another in a file, or a message.
+        """Parse records whose lines follow one another in a file, or a message.
 
-        All of them tell how they are laid out, as the beginning of a file does.
+        Their layout is determined from all of them, as from the beginning of a file.
         """
         feed_rows, form, first = _FeedRows(), FORMATS[feed.format], records[0]
         if isinstance(form, DocumentFormat):
@@ -326,6 +326,7 @@ class _SpanDecoder:
         head = header
         for record in records:
             head += record.payload
+            # No more is needed to detect the layout.
             if len(head) >= HEAD_BYTES:
                 break
         layout = form.layout(
@@ -335,6 +336,7 @@ class _SpanDecoder:
         lines = header[layout.data_start :] + b"".join(record.payload for record in records)[within:]
         parsed = form.parse(lines if lines.endswith(b"\n") else lines + b"\n", layout, last=False)
         if len(records) > 1 and (layout.data_start != len(header) or parsed.lines != sum(map(_lines_of, records))):
+            # Rows cannot be attributed to their records: `_quarantine_failures` then parses each record alone.
             message = "lines of several records that are not their own"
             raise Unreadable(message)
         above = first.payload.count(b"\n", 0, within)
@@ -342,7 +344,7 @@ class _SpanDecoder:
         return feed_rows
 
     def _file(self, feed: Feed, record: _NumberedRecord) -> dict[str, _FeedRows]:
-        """Read a whole file as a batch ingest does: unpacked, and in plain lines; by the feeds of what is in it."""
+        """Parse a whole file like a batch ingest, unpacked and as plain lines; return rows by feed."""
         parts: dict[str, _FeedRows] = {}
         with tempfile.TemporaryDirectory(prefix="hypergrid-") as scratch:
             path = Path(scratch) / "file" / _file_name(record.origin)
@@ -357,6 +359,7 @@ class _SpanDecoder:
                     chunks = cut(plain, 0, layout, file_feed.format, chunk_bytes=CHUNK_BYTES, first=0)
                     parsed = map(parse, chunks)
                     self._add_parsed(feed_rows, file_feed, layout, parsed, [inner], line=layout.lines_before + 1)
+                # One damaged member must not reject the others.
                 except (Unreadable, NotFound) as error:
                     _refuse(feed_rows, record.seq, Reject(inner.origin, 0, "", "", str(error)))
         return parts
@@ -371,7 +374,10 @@ class _SpanDecoder:
         *,
         line: int,
     ) -> None:
-        """Take the parts of a record, or the only part of several, whose first row is this line of their file."""
+        """Add the parsed parts of one record, or the only part of several.
+
+        Their first row is `line` of the file.
+        """
         metadata = layout.metadata
         seq, came_ns = (
             np.array(column, np.int64) for column in zip(*((r.seq, r.arrival_ns) for r in records), strict=True)
@@ -407,7 +413,7 @@ class _SpanDecoder:
         seq: NDArray[np.int64],
         came_ns: NDArray[np.int64],
     ) -> RowBatch:
-        """Return parsed rows as they arrived; long ones of one record, station and instant are one row."""
+        """Return parsed rows with their arrivals, merging long-format rows of one record, station and instant."""
         size = len(parsed.code)
         told_ns = parsed.arrival_ns
         arrival_ns = came_ns if told_ns is None else np.where(told_ns > 0, told_ns, came_ns)
@@ -440,17 +446,18 @@ class _SpanDecoder:
         )  # fmt: skip
 
     def clock(self) -> ClockTicks:
-        """Return the ticks and ends so far."""
+        """Return all ticks and ends so far, ordered by record."""
         seq, clock_ns, is_end = zip(*sorted(self._clocks), strict=True) if self._clocks else ((), (), ())
         return ClockTicks(np.array(seq, np.int64), np.array(clock_ns, np.int64), np.array(is_end, np.bool_))
 
     def piece(self, group: str, feeds: Sequence[str], clock: ClockTicks) -> DecodedPiece:
-        """Return what came of some feeds."""
+        """Build the piece of a group from its feeds."""
         group_rows = [self.feed_rows[name] for name in feeds if name in self.feed_rows]
         names = Dictionary()
         rows = concatenate_batches(
             [RowBatch.empty(), *(names.encode(part) for feed_rows in group_rows for part in feed_rows.rows)]
         )
+        # Feeds were decoded one by one: restore the order of the spool.
         rows = rows.take(np.argsort(rows.seq, kind="stable"))
         rejects = sorted((pair for feed_rows in group_rows for pair in feed_rows.rejects), key=lambda pair: pair[0])
         return DecodedPiece(
@@ -475,7 +482,7 @@ def _lines_of(record: _NumberedRecord) -> int:
 
 
 def _options(feed: Feed, record: _NumberedRecord) -> ReadOptions:
-    """Return how to read what came under a topic: it names the station where nothing else does."""
+    """Return the read options of a record; the station in its topic is the default station."""
     station = _topic_station(feed, record.origin)
     return replace(feed.options, text=replace(feed.options.text, station=station)) if station else feed.options
 
@@ -492,18 +499,18 @@ def _document(form: DocumentFormat, feed: Feed, record: _NumberedRecord) -> tupl
 
 
 def _file_name(origin: str) -> str:
-    """Return the last part of a path or a topic as a name that a file can have."""
+    """Return the last part of a path or a topic as a valid file name."""
     name = Path(origin).name.replace("\0", "_").encode()[-_NAME_MOST_BYTES:].decode("utf-8", "ignore")
     return "document" if name in ("", "..") else name
 
 
 def _packed(path: Path, feed: Feed, deployment: Deployment) -> Sequence[SourceFile]:
-    """Return the files in a packed one, or itself.
+    """List the files in a packed file, or the file itself.
 
     Raises
     ------
     Unreadable
-        It is damaged.
+        The file is damaged.
     """
     if path.suffix.lower() == ".zip":
         return discover([path], deployment).files
@@ -514,5 +521,5 @@ def _packed(path: Path, feed: Feed, deployment: Deployment) -> Sequence[SourceFi
 
 
 def _topic_station(feed: Feed, origin: str) -> str:
-    """Return the station that a topic names; empty where it names none."""
+    """Return the station named by a topic; empty if none."""
     return feed.topic.station(origin) if feed.topic is not None else ""

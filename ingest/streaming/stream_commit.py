@@ -1,4 +1,4 @@
-"""What a stream lets go into the archive: one commit a batch, with what the stream says of itself."""
+"""Commit micro-batches to the archive, each once, with the stream's ledger."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,16 +27,16 @@ from ingest.streaming.row_batch import RowBatch
 
 SPOOL: Final = "spool"
 STREAM: Final = "stream"
-"""Folders of an archive: what arrived, and what a stream has to remember;"""
+"""Folders of an archive: the spool, and the state of its stream;"""
 CHECKPOINT: Final = "checkpoint"
 DEPLOYMENTS: Final = "deployments"
-"""which is Spark's, and the deployments over time."""
+"""within the latter: Spark's checkpoint, and the deployments over time."""
 GAP_NS: Final = 7 * 86_400 * SECOND_NS
-"""Readings further apart are compared with the archive apart, so that nothing between them is read [ns]."""
+"""Readings further apart than this are compared with the archive separately, so that no gap is read [ns]."""
 
 
 def is_segment(name: str) -> bool:
-    """Return whether a name in the ledger of files is that of a segment of the spool."""
+    """Return whether a name in the ledger of files is that of a spool segment."""
     return name.startswith(f"{SPOOL}/segment-") and name.endswith(".spool")
 
 
@@ -52,41 +52,40 @@ def stream_id(checkpoint: Path) -> str:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What became of all readings of a stream: came == stored + superseded + duplicates + rejected + held."""
+    """Account of a stream's readings: came == stored + superseded + duplicates + rejected + held."""
 
     came: int = 0
-    """Readings that came, those of rejected rows included."""
+    """Readings that arrived, including those of rejected rows."""
     stored: int = 0
-    """In the archive, and not superseded."""
+    """Readings in the archive that are not superseded."""
     superseded: int = 0
-    """In the archive, where another replaced them, or the other way round."""
+    """Readings in the archive that were replaced by another, or the other way round."""
     duplicates: int = 0
-    """That were there already, value by value."""
+    """Readings that were already there, value by value."""
     rejected: int = 0
     held: int = 0
-    """That wait for their slice to close."""
+    """Readings that wait for their slice to close."""
     repeated: int = 0
-    """Duplicates that the archive told."""
+    """Duplicates detected by the archive."""
     unconverted: int = 0
-    """Of those rejected, such that came in a unit that the archive's has nothing to do with."""
+    """Rejected readings whose unit does not convert to that of the archive."""
     late: int = 0
-    """Rows that came when their slice was closed, and are among those stored or superseded."""
+    """Rows that arrived after their slice was closed; they are among those stored or superseded."""
     slices: int = 0
-    """Slices that were closed."""
+    """Slices closed."""
     upto: int = 0
-    """The last record of the spool that is accounted for."""
+    """Last record of the spool that is accounted for."""
     first_held: int = 0
-    """The first record of the spool with a row that waits; 0: none does, or an earlier program wrote this."""
+    """First record of the spool with a row that waits; 0: there is none, or an earlier release wrote the ledger."""
     groups: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """What each group of stations told last of what came; groups that a later deployment lacks stay."""
+    """Last counts of each group of stations; groups that a later deployment lacks are kept."""
 
     @property
     def balance(self) -> int:
-        """What is not accounted for; 0."""
+        """Number of readings that are not accounted for; 0."""
         return self.came - self.stored - self.superseded - self.duplicates - self.rejected - self.held
 
     def describe(self) -> str:
-        """Return it as a line."""
         return (
             f"{self.came:,} readings came = {self.stored:,} in the archive + {self.superseded:,} superseded + "
             f"{self.rejected:,} rejected + {self.duplicates:,} duplicates + {self.held:,} held"
@@ -94,20 +93,20 @@ class Ledger:
 
 
 def ledger_of(archive: Archive, stream: str) -> Ledger:
-    """Return what a stream said last of itself."""
+    """Return the last committed ledger of a stream."""
     record: Mapping[str, Any] = archive.streams.get(stream, {})
     return Ledger(**{key: value for key, value in record.items() if key in Ledger.__dataclass_fields__})
 
 
 @dataclass(frozen=True)
 class CommitResult:
-    """What a commit of a stream did."""
+    """Outcome of a stream's commit."""
 
     ledger: Ledger
     snapshot: str | None
-    """None where nothing changed, or the batch had been committed before."""
+    """None if nothing changed, or the batch was already committed."""
     readings: int
-    """Readings that were let go."""
+    """Readings that were emitted."""
 
 
 def commit(
@@ -121,26 +120,28 @@ def commit(
     now_ns: int,
     replayed: int = 0,
 ) -> CommitResult:
-    """Bring a batch into the archive, once; spool segments that are done become raw copies.
+    """Commit a batch to the archive exactly once; finished spool segments become raw copies.
 
     Parameters
     ----------
     replayed
-        Records up to this one were committed by a stream before this one, but for rows that waited: of them only
-        readings are stored that the archive does not have, neither in force nor replaced since.
+        Records up to this one were committed by an earlier stream, except for rows that waited. Of their readings only
+        those are stored that the archive does not have, neither in force nor replaced since.
 
     Raises
     ------
     HyperGridError
-        A reading is lost, or counted twice: a defect of this program; nothing was committed.
+        A reading is lost, or counted twice, which is a defect of this program; nothing was committed.
     """
+    # Earlier batches of all groups have committed the records up to here.
     done = min(group.after for group in groups)
     archive = archive.latest()
     entries = _segments_done(spool, done, groups, archive, deployment, now_ns)
+    # Identifies the batch, so that a replay is recognised as already committed.
     name = f"stream {stream} {batch}"
     rows = sum(len(group.emitted_rows.rows) for group in groups)
     with archive.commit(batch=name, message=f"stream: {rows:,} rows of batch {batch}", now_ns=now_ns) as writer:
-        # What was committed while this waited for its turn.
+        # Another commit may have succeeded while this one waited for the lock.
         archive = archive.latest()
         ledger = ledger_of(archive, stream)
         if not writer.already_committed:
@@ -149,17 +150,19 @@ def commit(
             unread = [reject for group in groups for seq, reject in group.rejects if seq > replayed]
             writer.rejects([*unread, *_unlisted(refused, archive, replayed)])
             writer.files(entries)
-            # While nothing is let go and nothing refused, nothing is worth a commit.
+            # Without emitted rows and rejects there is nothing worth a commit.
             if rows or entries or any(group.rejects for group in groups):
                 writer.set_stream(stream, asdict(ledger))
-    # Before Spark notes the batch as done, and before its segments go: a power cut brings neither without the commit.
+    # The commit must be durable before Spark marks the batch as done and before its segments are retired, so that a
+    # power cut cannot leave either without the commit.
     archive.settle()
     retire(spool, done, lambda *_: None)
     return CommitResult(ledger, writer.snapshot, sum(group.emitted_rows.rows.readings for group in groups))
 
 
 def _unlisted(refused: Sequence[Reject], archive: Archive, replayed: int) -> Sequence[Reject]:
-    """Return what was refused and is not listed in the archive yet; only what is replayed can be."""
+    """Return the rejects that the archive does not list yet."""
+    # Only rejects of replayed records can be listed already.
     if all(reject.line > replayed for reject in refused):
         return refused
     listed = set(archive.rejects())
@@ -192,7 +195,7 @@ def _next_ledger(before: Ledger, went: Conservation, groups: Sequence[MicroBatch
 
 
 def _group_counts(group: MicroBatch) -> dict[str, int]:
-    """Return what a group tells of all that ever came of it."""
+    """Return the total counts of a group since the stream began."""
     counts = group.counts
     return {
         "came": counts.readings + group.rejected,
@@ -208,13 +211,17 @@ def _group_counts(group: MicroBatch) -> dict[str, int]:
 def _store(
     writer: Writer, groups: Sequence[MicroBatch], deployment: Deployment, archive: Archive, replayed: int
 ) -> tuple[Conservation, list[Reject]]:
-    """Judge and write what was let go; return what became of it, and the readings whose unit does not convert."""
+    """Flag and write the emitted rows.
+
+    Returns conservation counts, and readings whose unit does not convert.
+    """
     described = _describe_groups(groups, deployment, archive)
     parts = [_by_variable(group.emitted_rows.rows) for group in groups]
     names = dict.fromkeys(name for part in parts for name in part)
     variables = {name: described.variable(name) for name in names}
     refused = [reject for part in parts for reject in _refuse_units(part, variables)]
     total = Conservation(duplicates=sum(_drop_known(part, variables, archive, replayed) for part in parts))
+    # Variables without remaining readings are not added to the archive.
     variables = {name: variable for name, variable in variables.items() if any(name in part for part in parts)}
     writer.variables(variables.values())
     present = {station for group in groups for _, station in _present(group.emitted_rows.rows)}
@@ -236,9 +243,9 @@ def _store(
 
 
 def _describe_groups(groups: Sequence[MicroBatch], deployment: Deployment, archive: Archive) -> Deployment:
-    """Return the deployment with what came told of variables and stations; what the archive has stays as it is.
+    """Add variables and stations found in the data; those of the archive take precedence.
 
-    Rows that were held may be of a deployment before, whose columns have other variables and units.
+    Rows that were held may belong to an earlier deployment, whose columns have other variables and units.
     """
     variables = {variable.name: variable for variable in deployment.variables} | dict(archive.variables)
     for variable in (variable for group in groups for variable in group.variables):
@@ -254,21 +261,21 @@ def _present(rows: RowBatch) -> set[tuple[str, str]]:
 
 @dataclass(frozen=True, eq=False)
 class _VariableSlice:
-    """The readings of one variable among rows."""
+    """Readings of one variable within rows."""
 
     rows: RowBatch
     reading: NDArray[np.intp]
-    """Which of the rows' readings, shape (k,)."""
+    """Indices of the readings, shape (k,)."""
     row: NDArray[np.intp]
-    """Which row each is of, shape (k,)."""
+    """Row of each reading, shape (k,)."""
 
 
 def readings_by_variable(
     rows: RowBatch, variables: Mapping[str, Variable]
 ) -> dict[str, tuple[Readings, NDArray[np.int64]]]:
-    """Return the readings of some variables among rows, in their order and in the variables' units, and when each came.
+    """Return readings of some variables within rows, in their units, with arrival times.
 
-    Those whose unit does not convert are left out. The instants are in ns since 1970 UTC.
+    Readings keep their order; those whose unit does not convert are omitted. Arrival times are in ns since 1970 UTC.
     """
     part = {name: variable_slice for name, variable_slice in _by_variable(rows).items() if name in variables}
     _refuse_units(part, variables)
@@ -291,9 +298,9 @@ def _by_variable(rows: RowBatch) -> dict[str, _VariableSlice]:
 
 
 def _refuse_units(part: dict[str, _VariableSlice], variables: Mapping[str, Variable]) -> list[Reject]:
-    """Take the readings out of `part` whose unit does not convert to their variable's; return them as rejects.
+    """Remove readings whose unit does not convert to their variable's from `part`; return them as rejects.
 
-    Files tell units of their own, which the deployment that reads them need not know.
+    Files may state units of their own, which the deployment that reads them need not know.
     """
     refused = []
     for name, variable_slice in list(part.items()):
@@ -318,9 +325,9 @@ def _refuse_units(part: dict[str, _VariableSlice], variables: Mapping[str, Varia
 def _drop_known(
     part: dict[str, _VariableSlice], variables: Mapping[str, Variable], archive: Archive, replayed: int
 ) -> int:
-    """Take the readings of records that are replayed, and that the archive has, out of `part`; return how many.
+    """Remove readings of replayed records that the archive already has from `part`; return their number.
 
-    A reading that waited is none of them, also where the archive has another value of its stamp.
+    A reading that waited is not one of them, even if the archive has another value at its timestamp.
     """
     dropped = 0
     for name, variable_slice in list(part.items()):
@@ -337,7 +344,7 @@ def _drop_known(
 
 
 def _is_stored(archive: Archive, readings: Readings, name: str) -> NDArray[np.bool_]:
-    """Return whether the archive has the series, stamp and value of each, in force or replaced since; shape (e,)."""
+    """Tell whether the archive has each reading, even if replaced since; shape (e,)."""
     is_stored = np.zeros(len(readings), np.bool_)
     for window, inside in _runs(readings.time_ns):
         for superseded in (False, True):
@@ -350,7 +357,7 @@ def _is_stored(archive: Archive, readings: Readings, name: str) -> NDArray[np.bo
 
 
 def _runs(time_ns: NDArray[np.int64]) -> Iterator[tuple[Window, NDArray[np.intp]]]:
-    """Yield windows that hold stamps with no more than `GAP_NS` between two, and which stamps each holds."""
+    """Yield windows of timestamps with gaps of at most `GAP_NS`, and the timestamps' indices."""
     order = np.argsort(time_ns, kind="stable")
     ordered = time_ns[order]
     for part in np.split(np.arange(len(order)), np.flatnonzero(np.diff(ordered) > GAP_NS) + 1):
@@ -359,7 +366,7 @@ def _runs(time_ns: NDArray[np.int64]) -> Iterator[tuple[Window, NDArray[np.intp]
 
 
 def _unit_error(unit: str, kept: str) -> str:
-    """Return why a unit does not convert to the one that is kept; empty where it does."""
+    """Return why a unit does not convert to the archive's unit; empty if it does."""
     try:
         convert(np.empty(0), unit, kept)
     except InvalidUnit as error:
@@ -368,7 +375,7 @@ def _unit_error(unit: str, kept: str) -> str:
 
 
 def _readings(parts: Sequence[_VariableSlice], variable: Variable) -> Readings:
-    """Return readings of a variable in the order in which they arrived, in its unit."""
+    """Return the readings of a variable in order of arrival, in its unit."""
     series: dict[Series, int] = {}
     columns = []
     for part in parts:
@@ -392,8 +399,9 @@ def _readings(parts: Sequence[_VariableSlice], variable: Variable) -> Readings:
 def _segments_done(
     spool: Path, done: int, groups: Sequence[MicroBatch], archive: Archive, deployment: Deployment, now_ns: int
 ) -> list[FileEntry]:
-    """Keep a raw copy of each segment whose last record was committed before, and return its entry in the ledger."""
+    """Keep raw copies of segments that are fully committed; return their ledger entries."""
     listed = segments(spool)
+    # The last segment is still growing.
     finished = [path for (_, path), (after, _) in zip(listed[:-1], listed[1:], strict=True) if after <= done + 1]
     if not finished:
         return []

@@ -1,4 +1,4 @@
-"""The commands that back up an archive and restore it; here, as the server's state may go along."""
+"""Commands that back up and restore an archive, optionally with the server's state."""
 
 import time
 from dataclasses import asdict
@@ -80,4 +80,4 @@ def restore(
 
 
 COMMANDS: Final = (backup, restore)
-"""What the command line registers."""
+"""Commands registered by the command line."""

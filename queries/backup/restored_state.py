@@ -1,4 +1,4 @@
-"""State of a server in a restored archive: nothing that was revoked since the backup was made works again."""
+"""State of a server in a restored archive: credentials revoked since the backup stay invalid."""
 
 import time
 from pathlib import Path
@@ -19,8 +19,8 @@ from queries.web.auth.keys import KeyStore
 def secure_state(archive: Path, made: str) -> list[str]:
     """Make the state of a restored archive safe to serve.
 
-    All keys are revoked, and stay in the file: access control stays on. Jobs that had not ended have failed. Standing
-    queries are paused, and alerts on their way are not sent: the server that was backed up may have sent them.
+    All keys are revoked but kept in the file, so access control stays on. Unfinished jobs are marked as failed.
+    Standing queries are paused and pending alerts cancelled.
 
     Parameters
     ----------
@@ -37,6 +37,7 @@ def secure_state(archive: Path, made: str) -> list[str]:
     steps = (
         (archive / SERVER / KEYS, _revoke_keys),
         (archive / SERVER / JOBS, _end_jobs),
+        # Pending alerts are cancelled because the server that was backed up may have sent them.
         (archive / STANDING / CATALOGUE, _pause_standing),
     )
     notes = [step(path, why) for path, step in steps if path.exists()]

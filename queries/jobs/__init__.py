@@ -1,1 +1,1 @@
-"""Jobs: queries that were asked for, run in fair turns, with their results and history."""
+"""Jobs: submitted queries, run in fair turns, with their results and history."""

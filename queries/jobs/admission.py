@@ -1,4 +1,4 @@
-"""Who asks for queries and what they may cost: looked at before anything is computed."""
+"""Admission control: the caller's identity and limits, checked before anything is computed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,29 +12,29 @@ from hypergrid.execution.planning.plan import Plan
 
 
 class TooManyQueries(HyperGridError, RuntimeError):
-    """One asker has as many queries that wait or run as it may have."""
+    """The caller has reached its limit of queued and running queries."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one asker may have; None: no limit of its own."""
+    """Limits of one caller; None: no limit of its own."""
 
     cells: int | None = None
-    """Cells of the surface of one query."""
+    """Cells of one query's surface."""
     bytes: int | None = None
-    """Memory that one query may project [bytes]."""
+    """Projected memory of one query [bytes]."""
     seconds: float | None = None
-    """Time that one query may project [s]."""
+    """Projected time of one query [s]."""
     queries: int | None = None
-    """Queries that wait or run."""
+    """Queued and running queries."""
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan that is above a limit.
+        """Reject a plan that exceeds a limit.
 
         Raises
         ------
         TooLarge
-            With both numbers, and how to make it smaller.
+            The message has both numbers, and how to make the query smaller.
         """
         fewer = "ask for fewer cells (a coarser step, a smaller grid, a shorter time)"
         rows = (
@@ -50,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Asker:
-    """On whose behalf queries are asked for."""
+    """The caller on whose behalf queries are submitted."""
 
     owner: str = ""
     """Its id; empty: this process itself."""
@@ -62,15 +62,15 @@ _ASKER: Final[ContextVar[Asker]] = ContextVar("asker", default=_ITSELF)
 
 
 def current_asker() -> Asker:
-    """Return on whose behalf this thread or task works."""
+    """Return the caller of the current thread or task."""
     return _ASKER.get()
 
 
 @contextmanager
 def act_as(label: Asker) -> Iterator[None]:
-    """Have what is asked for inside, also by threads that take the context along, count as asked by `who`.
+    """Attribute queries submitted within to `label`, also from threads that inherit the context.
 
-    The door of the web API sets it, so that no route can forget the limits of its caller.
+    The web API's authentication middleware sets it, so that limits apply to every route.
     """
     token = _ASKER.set(label)
     try:

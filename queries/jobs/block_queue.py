@@ -1,10 +1,10 @@
-"""The queue of blocks: who computes next, of all that was asked for.
+"""Block queue: which query computes next.
 
-Work is cut into blocks (`hypergrid.core.pacing`): between two of them it gives way to what comes before it. Small work
-comes first, up to three quarters of the time; what is left, and where there is no small work all of it, is for the
-rest. Within each of the two kinds owners have equal shares, by start-time fair queueing (Goyal, Vin and Cheng, 1996):
-an owner who was away comes back with what the one has who had least, and saves up nothing. Of one owner's work what was
-projected to be the smallest comes first, and of equal work what came first.
+Work is cut into blocks (`hypergrid.core.pacing`) and yields between them to work with precedence. Small work comes
+first, for up to three quarters of the time; the rest of the time, and all of it without small work, goes to other work.
+Within each kind, owners have equal shares by start-time fair queueing (Goyal, Vin and Cheng, 1996): an owner that
+returns after a pause starts at the least used share and has no saved credit. Among one owner's work the smallest
+projection comes first, and ties go by arrival.
 """
 
 import math
@@ -20,23 +20,25 @@ from hypergrid.core.errors import Cancelled
 from hypergrid.core.pacing import pace_work
 
 SMALL_S: Final = 1.0
-"""Work is small until it has taken this long [s], unless more than `PROJECTED_S` was projected."""
+"""Work counts as small until it has taken this long [s], unless more than `PROJECTED_S` was projected."""
+# Above SMALL_S, as projections are off by a factor of a few in both directions.
 PROJECTED_S: Final = 10.0
-"""Projections are off by some times either way, so that this is more than `SMALL_S` [s]."""
+"""Projection above which work is never small [s]."""
 SMALL_WEIGHT: Final = 3.0
-"""What small work gets for each second that other work gets, while both wait."""
+"""Seconds for small work per second of other work, while both wait."""
 OVERDUE_S: Final = 0.1
-"""Work that does not give way for so long [s] is overtaken by small work: both compute until it does."""
+"""Work that has not yielded for this long [s] is overtaken by small work: both compute until it yields."""
 MOST_OVERTAKEN: Final = 2
-"""Turns that may be overtaken at a time, for each worker."""
+"""Overtaken turns at a time, per worker."""
+# The processor's caches are cold after each switch.
 LEAST_TURN_S: Final = 0.02
-"""How long a turn is at least, however many wait [s]: the caches are cold after each change."""
+"""Minimum duration of a turn [s], however many wait."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class FairShares(Generic[Key]):
-    """How much time each of some parties had, in proportion to its weight."""
+    """Weighted time used by each of several parties."""
 
     def __init__(self, weights: Callable[[Key], float] = lambda _key: 1.0) -> None:
         self._weight = weights
@@ -44,14 +46,15 @@ class FairShares(Generic[Key]):
         self._open: Counter[Key] = Counter()
 
     def join(self, key: Key) -> None:
-        """Count one more piece of work of a party; one that had none begins where the last of the others is."""
+        """Add a piece of work; idle parties start at the others' least used time."""
         if key not in self._open:
             lowest_s = min((self._used_s[other] for other in self._open), default=0.0)
+            # An owner that was away must not have saved up credit (start-time fair queueing).
             self._used_s[key] = max(self._used_s.get(key, 0.0), lowest_s)
         self._open[key] += 1
 
     def leave(self, key: Key) -> None:
-        """Count one piece of work less; of parties without work only those are remembered that had more than others."""
+        """Remove a piece of work; forget idle parties, unless they used more than the others."""
         self._open[key] -= 1
         if self._open[key]:
             return
@@ -62,59 +65,59 @@ class FairShares(Generic[Key]):
         }
 
     def charge(self, key: Key, seconds: float) -> None:
-        """Note time that a party had [s]."""
+        """Charge time to a party [s]."""
         self._used_s[key] += seconds / self._weight(key)
 
     def used_s(self, key: Key) -> float:
-        """Return what a party had [s], by its weight."""
+        """Return the time used by a party [s], divided by its weight."""
         return self._used_s[key]
 
 
 @dataclass(eq=False)
 class Turn:
-    """The place of one piece of work in the queue; only the thread that does the work asks it."""
+    """Place of one piece of work in the queue; used only by its own thread."""
 
     queue: "BlockQueue"
     owner: str
     projected_s: float
-    """How long it may take [s]."""
+    """Projected duration [s]."""
     is_small: bool
     number: int
-    """In the order of arrival."""
+    """Sequence number by arrival."""
     stop: threading.Event
-    """Set when nobody wants it any more."""
+    """Set when the work is not wanted any more."""
     condition: threading.Condition
-    """Told when its turn begins, or it is stopped."""
+    """Notified when the turn begins, or is stopped."""
     worked_s: float = 0.0
     waited_s: float = 0.0
     granted: bool = False
     overtaken: bool = False
-    """Whether another has taken its place while it computes."""
+    """Whether another turn took its place while it computes."""
     since_s: float = 0.0
-    """When the present turn, or the present wait, began [s]."""
+    """Start of the current turn, or of the current wait [s]."""
     asked_s: float = 0.0
-    """When it was last asked whether something else goes first [s]."""
+    """When it last offered to yield [s]."""
 
     def give_way(self) -> None:
-        """Return when the work may go on.
+        """Yield to work with precedence, and return when this work may continue.
 
         Raises
         ------
         Cancelled
-            Nobody wants it any more.
+            The work is not wanted any more.
         """
         self.queue.give_way(self)
 
 
 class BlockQueue:
-    """Lets a number of pieces of work compute at a time; all methods may be called from any thread.
+    """Lets a limited number of pieces of work compute concurrently; thread-safe.
 
     Parameters
     ----------
     workers
-        How many compute at a time.
+        How many compute concurrently.
     clock
-        Returns seconds that never go back [s].
+        Monotonic clock [s].
     """
 
     def __init__(self, workers: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -128,7 +131,7 @@ class BlockQueue:
         self._owners: dict[bool, FairShares[str]] = {True: FairShares(), False: FairShares()}
         self._arrived = 0
         self.longest_block_s = 0.0
-        """Longest that work went on without asking [s]."""
+        """Longest time that work computed without offering to yield [s]."""
 
     @contextmanager
     def turn(
@@ -139,16 +142,16 @@ class BlockQueue:
         stop: threading.Event | None = None,
         on_begin: Callable[[], None] = lambda: None,
     ) -> Iterator[Turn]:
-        """Wait for a turn, and have the work inside give way where it is asked (`hypergrid.core.pacing.give_way`).
+        """Wait for a turn; the work inside yields at `hypergrid.core.pacing.give_way`.
 
         Parameters
         ----------
         owner
-            For whom it is done.
+            Owner of the work.
         projected_s
-            How long it may take [s].
+            Projected duration [s].
         stop
-            Set when nobody wants it any more: the work ends at the next question (`Cancelled`).
+            Set when the work is not wanted any more: it ends at the next block (`Cancelled`).
         on_begin
             Called once, when the first turn begins.
         """
@@ -171,18 +174,19 @@ class BlockQueue:
             self._leave(turn)
 
     def give_way(self, turn: Turn) -> None:
-        """Let what comes before a turn go first; return when its work may go on.
+        """Let turns with precedence go first; return when its work may continue.
 
         Raises
         ------
         Cancelled
-            Nobody wants the work any more.
+            The work is not wanted any more.
         """
         now_s = self._clock()
         self.longest_block_s = max(self.longest_block_s, now_s - turn.asked_s)
         turn.asked_s = now_s
         if turn.stop.is_set():
             raise _cancelled_error()
+        # Without the lock: this runs at every block.
         if now_s - turn.since_s < LEAST_TURN_S and not turn.overtaken:
             return
         with self._lock:
@@ -195,13 +199,14 @@ class BlockQueue:
             self._wait(turn)
 
     def wake(self) -> None:
-        """Have work that waits look whether it is still wanted."""
+        """Make waiting work check whether it is still wanted."""
         with self._lock:
             for turn in self._waiting:
                 turn.condition.notify()
 
     def _wait(self, turn: Turn) -> None:
         while not turn.granted and not turn.stop.is_set():
+            # Only small work overtakes, so only it needs a timeout.
             if not turn.condition.wait(OVERDUE_S if turn.is_small else None):
                 self._overtake(turn)
         if not turn.granted:
@@ -233,13 +238,14 @@ class BlockQueue:
         turn.condition.notify()
 
     def _give_back(self, turn: Turn) -> None:
-        """Free the place of a turn, unless another has it already."""
+        """Free the place of a turn, unless it was overtaken."""
         self._computing.remove(turn)
+        # An overtaken turn has given its place away already.
         self._free += not turn.overtaken
         turn.granted = turn.overtaken = False
 
     def _overtake(self, turn: Turn) -> None:
-        """Let small work take the place of work that does not give way."""
+        """Give a place to small work if other work does not yield."""
         now_s, overtaken = self._clock(), sum(other.overtaken for other in self._computing)
         if turn.granted or overtaken >= MOST_OVERTAKEN * self._workers:
             return
@@ -250,7 +256,7 @@ class BlockQueue:
                 return
 
     def _find_first(self, *others: Turn) -> Turn:
-        """Return who comes first of all that wait, and of some others."""
+        """Return the turn with precedence among the waiting ones and `others`."""
         return min((*self._waiting, *others), key=self._rank)
 
     def _rank(self, turn: Turn) -> tuple[float, float, float, int]:
@@ -266,13 +272,14 @@ class BlockQueue:
         self._owners[turn.is_small].leave(turn.owner)
 
     def _charge(self, turn: Turn, now_s: float) -> None:
-        """Note what a turn took up to now; work that took too long for small work is none from then on."""
+        """Charge the time since the last call; work above `SMALL_S` ceases to be small."""
         seconds = now_s - turn.since_s
         turn.since_s = now_s
         turn.worked_s += seconds
         self._kinds.charge(turn.is_small, seconds)
         self._owners[turn.is_small].charge(turn.owner, seconds)
         if turn.is_small and turn.worked_s > SMALL_S:
+            # It used its time as small work; from now on it competes with the large.
             self._leave_shares(turn)
             turn.is_small = False
             self._join_shares(turn)

@@ -1,4 +1,4 @@
-"""What became of each job, in one SQLite file: after a kill nobody has to guess.
+"""Journal of jobs in one SQLite file: their outcomes survive a kill.
 
 A job whose row does not match its checksum counts as forgotten.
 """
@@ -30,11 +30,11 @@ LOST: Final = f"the server ended before it was done; {POST_AGAIN}"
 UNEXPECTED: Final = "something unexpected happened; the server's log has it"
 
 _OPENING_S: Final = 30.0
-"""How long another program may hold the file while it is opened [s],"""
+"""How long to wait for another program's lock when opening the file [s]."""
 _NOTING_S: Final = 0.1
-"""and while a job is noted: all queries wait, for the runner's lock is held [s]."""
+"""How long to wait for it when recording a job [s]: all queries wait meanwhile."""
 LONGEST: Final = 20_000
-"""Letters of a query that are noted; of a longer one only its variable is."""
+"""Longest recorded query document [characters]; of a longer one only the variable is recorded."""
 _SCHEMA: Final = Schema(
     (
         """
@@ -57,7 +57,7 @@ _REMEDY: Final = (
 
 
 class JournalDamaged(DamagedState):
-    """The file of jobs cannot be read; the message names it."""
+    """The journal cannot be read; the message names the file."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,18 @@ class JobRecord:
     snapshot: str
     document: Mapping[str, Any]
     cells: int
-    """Of its surface."""
+    """Cells of its surface."""
     created_ns: int
     """[ns since 1970 UTC]"""
     state: State
     started_ns: int | None
     ended_ns: int | None
     error: str
-    """Why it is not done; empty: it is."""
+    """Why it is not done; empty if it is."""
 
 
 class Past(ResultGone):
-    """A job of an earlier process, of which only its end is known."""
+    """A job of an earlier process, of which only the outcome is known."""
 
     def __init__(self, record: JobRecord) -> None:
         outcome = (
@@ -92,34 +92,35 @@ class Past(ResultGone):
 
 
 class Journal:
-    """Notes jobs when they are asked and when they end; all methods may be called from any thread.
+    """Records jobs when they are submitted and when they end; thread-safe.
 
     Parameters
     ----------
     path
-        The file; made where it is not there. Jobs of an earlier process that had not ended have failed now.
+        The file; created if missing. Unfinished jobs of an earlier process are marked as failed.
     now_ns
-        The time [ns since 1970 UTC].
+        Current time [ns since 1970 UTC].
     remembered
-        How many jobs are kept.
+        Number of jobs to keep.
     reason
-        Why jobs that had not ended have failed.
+        Error recorded for unfinished jobs of an earlier process.
 
     Raises
     ------
     JournalDamaged
-        It is no such file.
+        The file is not a journal.
     """
 
     def __init__(self, path: Path, *, now_ns: int, remembered: int = 1000, reason: str = LOST) -> None:
         self.path, self._remembered = path, remembered
         self._lock = threading.Lock()
+        # Created whole, so that an empty file can be treated as damaged.
         create_whole(path, _SCHEMA)
         self._db = sqlite3.connect(path, timeout=_OPENING_S, isolation_level=None, check_same_thread=False)
         try:
             require_content(path)
             version = open_checked(self._db, _SCHEMA)
-            # What a kill may not lose is on its way to the disk; only a power cut can undo the last moment.
+            # Enough to survive a kill; only a power cut can lose the last moment.
             self._db.execute("PRAGMA synchronous = NORMAL")
             if version > CHECKED_VERSION:
                 message = (
@@ -131,6 +132,7 @@ class Journal:
                 (now_ns, reason),
             ).rowcount
             """Jobs that the end of the process before cut short."""
+            # Recording a job must not wait as long as opening the file may.
             self._db.execute(f"PRAGMA busy_timeout = {round(1000 * _NOTING_S)}")
         except BaseException as error:
             self._db.close()
@@ -139,13 +141,13 @@ class Journal:
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
         with self._lock:
             self._db.close()
 
     def record_job(self, job: Job) -> None:
-        """Note a job that somebody asked for."""
+        """Record a submitted job, and delete the oldest beyond the limit."""
         document = json.dumps(job.document)
+        # Polygons can make documents arbitrarily large.
         if len(document) > LONGEST:
             document = json.dumps({"variable": job.document["variable"]})
         row = (
@@ -159,7 +161,8 @@ class Journal:
             self._db.execute("DELETE FROM jobs WHERE number <= ?", ((number or 0) - self._remembered,))
 
     def record_end(self, job: Job) -> None:
-        """Note how a job ended. What was unexpected is not told: its text may hold what is nobody's business."""
+        """Record the outcome of a job."""
+        # Unexpected errors are replaced by a fixed text, as theirs may be confidential.
         error = "" if job.state == "done" else "it was stopped"
         if job.error is not None:
             error = str(job.error) if isinstance(job.error, HyperGridError) else UNEXPECTED
@@ -170,12 +173,12 @@ class Journal:
             )
 
     def list_damaged(self) -> list[str]:
-        """Return the rows of damaged jobs, as "row 3 of jobs"."""
+        """List the damaged rows, as "row 3 of jobs"."""
         with self._lock:
             return [f"row {row} of jobs" for row in find_damaged_rows(self._db, "jobs")]
 
     def find(self, job_id: str) -> JobRecord | None:
-        """Return a job; None where it was never asked, or is forgotten.
+        """Look up a job; None if it is unknown or forgotten.
 
         Raises
         ------
@@ -187,7 +190,7 @@ class Journal:
         return None if row is None else _record_from_row(row)
 
     def list_records(self) -> list[JobRecord]:
-        """Return the jobs, newest first; errors as of `find`."""
+        """List the jobs, newest first; raises as `find`."""
         with self._lock_for_reading():
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM valid_jobs ORDER BY number DESC").fetchall()
         return [_record_from_row(row) for row in rows]

@@ -1,4 +1,4 @@
-"""Where the cells of a surface lie, and one time cell of it as a picture."""
+"""Layout of a surface's cells, and pictures of single time cells."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,20 +16,20 @@ Kind = Literal["map", "series"]
 
 @dataclass(frozen=True, eq=False)
 class SurfaceLayout:
-    """Cells of a surface, as its dimensions have them."""
+    """Cells of a surface by dimension."""
 
     kind: Kind
     """Whether the surface is a map (lon and lat, or x and y) or a table of series."""
     names: tuple[str, str] | None
     """Names of the two horizontal dimensions of a map, ("lat", "lon") or ("y", "x"); None for series."""
     x: NDArray[np.float64]
-    """Cell centres, shape (columns,) [degree or m]; of series their positions."""
+    """Cell centres, shape (columns,) [degree or m]; for series their positions."""
     y: NDArray[np.float64]
     """Cell centres, shape (rows,) [degree or m]."""
     levels_m: NDArray[np.float64] | None
-    """Centres of the levels of a map above sea level, shape (levels,); None where it has none."""
+    """Centres of a map's levels above sea level [m], shape (levels,); None without levels."""
     times_ns: NDArray[np.int64]
-    """Where each time cell starts [ns since 1970 UTC], shape (frames,)."""
+    """Start of each time cell [ns since 1970 UTC], shape (frames,)."""
     variable: str
     units: str
     """Unit of the values."""
@@ -37,26 +37,26 @@ class SurfaceLayout:
 
 @dataclass(frozen=True, eq=False)
 class SurfacePicture:
-    """One time cell of a map as it stands."""
+    """One time cell of a map in its current state."""
 
     layout: SurfaceLayout
     time_index: int
     level: int
-    """Which level of a map that has several, from 0; 0 where there are none."""
+    """Index of the level, from 0; 0 for a map without levels."""
     values: NDArray[np.float64]
-    """[the result's unit], shape (rows, columns); NaN where missing or not computed."""
+    """[the result's unit], shape (rows, columns); NaN if missing or not computed."""
     computed: NDArray[np.bool_]
-    """Which cells are computed, same shape."""
+    """Mask of the computed cells, same shape."""
     estimate: NDArray[np.float64]
-    """The values, with what those around tell where none is computed yet, same shape."""
+    """The values, with cells not yet computed estimated from those around them, same shape."""
     fraction: float
     """Share of all cells of the surface that is computed, 0 to 1."""
     error: float = 0.0
-    """Root mean square error of the estimates, from computed cells that are left out; NaN where it is not known."""
+    """Root mean square error of the estimates, by cross-validation on computed cells; NaN if unknown."""
 
 
 def layout_of(topology: Topology, *, variable: str, units: str) -> SurfaceLayout:
-    """Return where the cells of a topology lie."""
+    """Lay out the cells of a topology."""
     space = topology.space
     if isinstance(space, Grid):
         names = (space.y.name, space.x.name)
@@ -67,7 +67,7 @@ def layout_of(topology: Topology, *, variable: str, units: str) -> SurfaceLayout
     if isinstance(space, Points):
         x, y = space.centres(np.arange(space.count)).T
     else:
-        # A band has no one place.
+        # A band has no single position.
         x, y = (np.full(space.count, np.nan),) * 2 if isinstance(space, Bands) else (space.x, space.y)
     return SurfaceLayout("series", None, x, y, None, topology.time.corners, variable, units)
 
@@ -75,30 +75,31 @@ def layout_of(topology: Topology, *, variable: str, units: str) -> SurfaceLayout
 def make_finished_picture(
     layout: SurfaceLayout, dataset: xr.Dataset, time_index: int, level: int, part: Part = "value"
 ) -> SurfacePicture:
-    """Return one time cell of a finished map, on one of its levels where it has any: its values, or their variance.
+    """Extract the values or the variance of one time cell of a finished map.
 
     Raises
     ------
     InvalidQuery
-        Its variance was not asked for.
+        The query did not ask for its variance.
     """
     if part not in dataset:
         message = 'this query was not asked for its variance; add "variance": true, or ask for its values'
         raise InvalidQuery(message)
     at = (time_index,) if layout.levels_m is None else (time_index, level)
     values = np.asarray(dataset[part].to_numpy()[at], np.float64)
+    # A finished map needs no estimates: they equal the values.
     return SurfacePicture(layout, time_index, level, values, np.ones(values.shape, np.bool_), values, 1.0)
 
 
 def check_frame(layout: SurfaceLayout, time_index: int, level: int) -> None:
-    """Refuse a time cell or a level that the surface does not have, or any of a surface without a map.
+    """Reject a time cell or level outside the surface, or a surface without a map.
 
     Raises
     ------
     InvalidQuery
         The surface has no map.
     NotFound
-        It has no such time cell or level; both numbers are in the message.
+        It has no such time cell or level; the message has both numbers.
     """
     if layout.kind != "map":
         message = "this query answers with series, not with a map, so it has no frames; ask for its series instead"
@@ -114,7 +115,7 @@ def check_frame(layout: SurfaceLayout, time_index: int, level: int) -> None:
 
 
 def value_range(dataset: xr.Dataset) -> tuple[float, float] | None:
-    """Return least and greatest value [its unit], None where every cell is missing."""
+    """Compute minimum and maximum [its unit], None if every cell is missing."""
     values = dataset["value"].to_numpy()
     present = values[np.isfinite(values)]
     return (float(present.min()), float(present.max())) if present.size else None

@@ -1,4 +1,4 @@
-"""What is known of a query that somebody asked for: a frozen record, made anew at each change."""
+"""State of a submitted query, as frozen records that are replaced at each change."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from hypergrid.core.errors import HyperGridError, NotFound
 from queries.jobs.layout import SurfaceLayout
 
 Order = Literal["coarse_to_fine", "raster", "walk"]
-"""Which cells are computed first (thesis 5.7.3)."""
+"""Order in which cells are computed (thesis 5.7.3)."""
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 ENDED: frozenset[State] = frozenset({"done", "failed", "cancelled"})
-"""States that a job never leaves."""
+"""Final states of a job."""
 
 
 class QueueFull(HyperGridError, RuntimeError):
-    """As many queries wait as may wait; ask again later, or stop one."""
+    """The queue is full; retry later, or cancel a query."""
 
     def __init__(self, message: str, retry_s: float = 2.0) -> None:
         super().__init__(message)
@@ -24,73 +24,73 @@ class QueueFull(HyperGridError, RuntimeError):
 
 
 class NotReady(HyperGridError, RuntimeError):
-    """A result or a picture was asked of a query that has none (yet); the message says in which state it is."""
+    """The query has no result or picture (yet); the message names its state."""
 
 
 class ResultGone(HyperGridError, LookupError):
-    """The result was computed, but dropped since to make room for later ones; run the query again."""
+    """The result was evicted to make room for later ones; run the query again."""
 
 
 @dataclass(frozen=True)
 class JobProgress:
-    """How far a run has come."""
+    """Progress of a run."""
 
     fraction: float = 0.0
-    """Share of the cells that is computed, 0 to 1."""
+    """Share of the cells computed, 0 to 1."""
     cells: int = 0
-    """Cells of the surface that are computed."""
+    """Number of cells computed."""
     total: int = 0
-    """Cells of the surface."""
+    """Number of cells of the surface."""
     seconds: float = 0.0
     """Time since the run started [s]."""
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What a run will do, known before it starts."""
+    """Properties of a run that are known before it starts."""
 
     layout: SurfaceLayout
-    """Where the cells of the surface lie."""
+    """Layout of the cells of the surface."""
     cells: int
-    """Cells of the surface."""
+    """Number of cells of the surface."""
     projected_bytes: int
-    """Most memory that the run will hold [bytes]."""
+    """Peak memory of the run [bytes]."""
     projected_s: float
-    """What the run will take [s], by costs measured before where there are any, else by tabled ones."""
+    """Projected duration [s], from measured costs if there are any, else from tabulated ones."""
     explanation: str
-    """The plan in words, as `explain` gives it."""
+    """The plan in words, as from `explain`."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One request to answer one query. Identical requests are separate jobs that share one run."""
+    """A request to answer a query. Identical requests are separate jobs that share one run."""
 
     id: str
     token: str
     """Content token of the query."""
     snapshot: str
-    """Version of the archive that it reads."""
+    """Snapshot of the archive that it reads."""
     document: Mapping[str, Any]
-    """The query in its JSON form, as the engine understood it."""
+    """The query in its JSON form, as the engine interpreted it."""
     state: State
     created_ns: int
-    """When it was asked for [ns since 1970 UTC]."""
+    """When it was submitted [ns since 1970 UTC]."""
     started_ns: int | None
-    """When its run started [ns since 1970 UTC]; None while it waits."""
+    """When its run started [ns since 1970 UTC]; None while queued."""
     ended_ns: int | None
     """When it ended [ns since 1970 UTC]; None until then."""
     outline: Outline
     progress: JobProgress
     error: Exception | None = None
-    """Why it failed."""
+    """Error of a failed job."""
     value_range: tuple[float, float] | None = None
-    """Least and greatest value of the finished surface [its unit]; None until done, or where every cell is missing."""
+    """Minimum and maximum of the finished surface [its unit]; None until done, or if every cell is missing."""
     kept: bool = False
-    """Whether the finished result can still be had."""
+    """Whether the finished result is still available."""
     passing: bool = False
-    """Whether it is asked for, waited for and forgotten in one go; nobody notes it."""
+    """Whether it is submitted, awaited and forgotten in one request; such jobs are not recorded in the journal."""
     owner: str = ""
-    """Who asked for it: `Asker.owner`."""
+    """Id of the submitter: `Asker.owner`."""
 
     @property
     def has_ended(self) -> bool:
@@ -100,36 +100,36 @@ class Job:
 
 @dataclass(frozen=True)
 class RunnerStatistics:
-    """What a runner holds and did."""
+    """Statistics of a runner since it was created."""
 
     workers: int
-    """Runs that compute at a time."""
+    """Runs that compute concurrently."""
     queued: int
-    """Runs that wait for their first turn."""
+    """Runs waiting for their first turn."""
     capacity: int
-    """Runs that may wait."""
+    """Limit of queued runs."""
     running: int
-    """Runs that had a turn, and have not ended."""
+    """Runs that had a turn and have not ended."""
     longest_block_s: float
-    """Longest that a run went on without giving way [s]."""
+    """Longest time that a run computed without yielding [s]."""
     jobs: int
-    """Jobs that are remembered."""
+    """Jobs remembered."""
     shared: int
-    """Jobs that joined a run which somebody else had started."""
+    """Jobs that joined a run started by another."""
     done: int
     failed: int
     cancelled: int
     results: int
-    """Results that are kept."""
+    """Cached results."""
     result_bytes: int
-    """Their size [bytes]."""
+    """Size of the cached results [bytes]."""
     result_bytes_limit: int
-    """What they may take together [bytes]."""
+    """Size limit of the cache [bytes]."""
     evicted: int
-    """Results that were dropped to make room."""
+    """Results evicted to make room."""
 
 
 def unknown_job(job_id: str) -> NotFound:
-    """Return the error for an id that no remembered job has."""
+    """Make the error for an id that no remembered job has."""
     message = f"no query {job_id!r} is known here; it was never asked, or is forgotten; post it again"
     return NotFound(message)

@@ -1,7 +1,7 @@
-"""One run of one query, shared by every job that asked for it: its state, and what its followers are told.
+"""State and events of one run, shared by all jobs for the same query.
 
-Events are not logged but derived from three slots (plan, latest progress, end), numbered in the order in which they
-changed: a follower that missed some gets the current state, however late it comes, and memory does not grow.
+Events are not logged but derived from three slots (plan, latest progress, end), numbered in the order of their changes:
+a follower that missed some gets the current state, however late, and memory use is bounded.
 """
 
 import threading
@@ -20,17 +20,17 @@ _FIRST_ID = 1
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a follower of a job is told."""
+    """An event of a job, for its followers."""
 
     id: int
-    """Grows with time within one job; a follower resumes after the last that it saw."""
+    """Increases within one job; a follower resumes after the last one it saw."""
     name: EventName
     job: Job
 
 
 @dataclass(eq=False)
 class QueryRun:
-    """The state that a thread drives; every field is guarded by its runner's lock, except `stop`."""
+    """State of a run, guarded by the runner's lock except for `stop`."""
 
     id: str
     key: tuple[str, str]
@@ -38,9 +38,9 @@ class QueryRun:
     query: Query
     outline: Outline
     order: Order = "coarse_to_fine"
-    """Which cells come first."""
+    """Order of the cells."""
     owner: str = ""
-    """For whom it was asked for first; its turns are theirs."""
+    """First submitter; the run uses its turns."""
     followers: dict[str, Job] = field(default_factory=dict)
     """Jobs that wait for it, by id."""
     state: State = "queued"
@@ -50,27 +50,27 @@ class QueryRun:
     error: Exception | None = None
     value_range: tuple[float, float] | None = None
     refinement: Refinement | None = None
-    """The latest refinement, while it runs: the arrays that are being filled."""
+    """Latest refinement of a running query, whose arrays are still being filled."""
     changes: int = _FIRST_ID
     progress_id: int = _FIRST_ID
     passing: bool = True
-    """Whether all who wait for it take its result at once, so that it need not be kept among those of others."""
+    """Whether all its jobs take the result at once, so that the shared cache need not keep it."""
     stop: threading.Event = field(default_factory=threading.Event)
-    """Set when nobody waits for it any more; the thread looks at it between blocks."""
+    """Set once no job waits for it; checked between blocks."""
 
     def advance(self, progress: JobProgress) -> None:
-        """Note how far it has come."""
+        """Record progress."""
         self.changes += 1
         self.progress, self.progress_id = progress, self.changes
 
     def end(self, state: State, ended_ns: int, error: Exception | None = None) -> None:
-        """Note that it is over; its arrays are let go."""
+        """Record the end and release the arrays."""
         self.changes += 1
         self.state, self.ended_ns, self.error = state, ended_ns, error
         self.refinement = None
 
     def view(self, job: Job, *, kept: bool) -> Job:
-        """Return the job as it stands; one that left the run early keeps its own end."""
+        """Return the job's current state; one that left the run keeps its own end."""
         if job.has_ended:
             return job
         return replace(
@@ -85,14 +85,15 @@ class QueryRun:
         )
 
     def events(self, job: Job, after: int) -> list[Event]:
-        """Return what a follower that saw events up to `after` still has to be told, oldest first."""
+        """List the events after number `after`, oldest first."""
         job_events = [Event(_FIRST_ID, "plan", job)]
         if self.progress_id > _FIRST_ID:
             job_events.append(Event(self.progress_id, "progress", job))
         if job.state in ENDED:
+            # Above all numbers so far, also for a job that left the run early.
             job_events.append(Event(self.changes + 1, _ENDINGS[job.state], job))
         return [event for event in job_events if event.id > after]
 
 
 Listener = Callable[[], None]
-"""Called, from any thread, whenever a job changed; it must not block."""
+"""Called from any thread at each change of a job; must not block."""

@@ -1,4 +1,4 @@
-"""What is asked for: bounded, shared, answered block by block, each query by a thread of its own that takes turns."""
+"""Query runner: a bounded queue; each query computes in blocks on its own thread."""
 
 import json
 import logging
@@ -43,45 +43,48 @@ from queries.jobs.run import Event, Listener, QueryRun
 
 _LOG: Final = logging.getLogger(__name__)
 _PASSING_BYTES: Final = 256 << 20
-"""What results may take that are about to be taken [bytes]."""
+"""Size limit of results that are about to be fetched [bytes]."""
+# Polygons can make documents large.
 DOCUMENT_BYTES: Final = 64 << 20
-"""What the documents of remembered jobs may take together, as text [bytes]: polygons can make them large."""
+"""Size limit of the documents of remembered jobs, as text [bytes]."""
+# A query holds nothing that must be saved, so its last block may be abandoned.
 _STOP_S: Final = 3.0
-"""How long a stopping runner waits for a query to finish its block [s]; it holds nothing that must be kept."""
+"""How long `stop` waits for queries to finish their block [s]."""
 LARGE_NICE: Final = 10
-"""By how much large queries are nicer than others: beside these they have a tenth of a processor's time."""
+"""Niceness increment of large queries: beside others they get a tenth of a processor's time."""
+# The rest is reserved for small queries, which must not wait for large ones to end.
 _LARGE_SHARE: Final = 0.75
-"""Of the memory that queries may take together, what large ones may: for small ones there is always some."""
+"""Share of the memory budget for large queries."""
 _SMALL_BYTES_SHARE: Final = 1 / 16
-"""A query is small up to this share of that memory."""
+"""Share of the memory budget up to which a query is small."""
 _LARGE_OF_ONE: Final = 4
-"""Large queries of one owner that are begun at a time; small ones are begun at once."""
+"""Large queries of one owner started at a time; small ones start at once."""
 
 
 class Runner:
-    """Answers queries of one archive, some at a time, in fair turns (`BlockQueue`).
+    """Answer queries of one archive, several at a time, in fair turns (`BlockQueue`).
 
-    Queries with the same token and snapshot that wait or run at the same time share one run. A run ends early when the
-    last job that waits for it is cancelled. All methods may be called from any thread.
+    Queries with the same token and snapshot that are queued or running at the same time share one run. A run stops
+    early when the last job that waits for it is cancelled. Thread-safe.
 
     Parameters
     ----------
     archive
         What `hypergrid.open` returns; each query reads its newest snapshot unless it names one.
     workers
-        Queries that compute at a time.
+        Queries that compute concurrently.
     capacity
-        Runs that may wait.
+        Limit of queued runs.
     allowed_bytes
-        Most memory that a plan, and all that were begun, may project [bytes]; None: half of what is free.
+        Memory budget of one plan, and of all started runs together [bytes]; None: half of the free memory.
     allowed_s
-        Most time that the plan of somebody without a limit of its own may project [s]; None: any.
+        Projected time allowed to callers without a limit of their own [s]; None: any.
     results, result_bytes
-        How many finished results are kept, and their size together [bytes]; the oldest leaves first.
+        Limits of the result cache, in number and size [bytes]; the oldest is evicted first.
     remembered
-        How many ended jobs are remembered.
+        Number of ended jobs to remember.
     journal
-        Where it is noted what became of each job; nowhere where absent.
+        Journal of job outcomes; None: no journal.
     clock
         Returns the time [ns since 1970 UTC].
     """
@@ -122,10 +125,8 @@ class Runner:
         self._run_s = 1.0
         self._stopped = False
 
-    # What callers ask
-
     def explain(self, document: Mapping[str, Any]) -> Outline:
-        """Return what a query would do, without running it.
+        """Outline a query without running it.
 
         Raises
         ------
@@ -136,7 +137,7 @@ class Runner:
         return _outline(query, query.plan(refining=True))
 
     def plan(self, document: Mapping[str, Any]) -> Plan:
-        """Return the plan by which a query would be answered, without running it.
+        """Plan a query without running it.
 
         Raises
         ------
@@ -146,12 +147,12 @@ class Runner:
         return self._archive.latest().query(document).plan(refining=True)
 
     def query_at_stations(self, document: Mapping[str, Any]) -> Query:
-        """Return the part of a query that ends at its stations, which may be computed at once by whoever asks.
+        """Return a query up to its stations, for the caller to compute directly.
 
         Raises
         ------
         HyperGridError
-            The query cannot be answered, or would take more than is allowed (`TooLarge`).
+            The query cannot be answered, or exceeds a limit (`TooLarge`).
         """
         query = at_stations(self._archive.latest().query(document))
         plan = query.plan()
@@ -159,23 +160,23 @@ class Runner:
         return query
 
     def submit(self, document: Mapping[str, Any], *, order: Order = "coarse_to_fine", passing: bool = False) -> Job:
-        """Ask for the answer of a query; return at once.
+        """Submit a query without waiting for it.
 
         Parameters
         ----------
         document
             The query in its JSON form.
         order
-            Which cells come first; whoever joins a run that has begun takes its order.
+            Order of the cells; a job that joins a run takes the run's order.
         passing
-            Whether the result is taken as soon as it is there, and the job forgotten then (`forget`); it takes no place
-            among the results that are kept.
+            Whether the caller fetches the result as soon as it is ready and then forgets the job (`forget`); it takes
+            no place in the result cache.
 
         Raises
         ------
         HyperGridError
-            The query cannot be answered (`NotFound`, `InvalidQuery`, …), projects more memory, cells or time than is
-            allowed (`TooLarge`), or too many wait (`QueueFull`), of whoever asks (`TooManyQueries`) or of all.
+            The query cannot be answered (`NotFound`, `InvalidQuery`, …), projects more memory, cells or time than
+            allowed (`TooLarge`), or the queue is full, for the caller (`TooManyQueries`) or in total (`QueueFull`).
         """
         query = self._archive.latest().query(document)
         understood = query.to_json()
@@ -183,9 +184,10 @@ class Runner:
         caller = current_asker()
         with self._lock:
             self._check_open(caller)
+            # A query that joins an active run needs no place in the queue.
             if key not in self._active:
                 self._check_room()
-        # Outside the lock, for it takes milliseconds.
+        # Outside the lock, as planning takes milliseconds.
         plan = query.plan(refining=True)
         self._check_plan(plan, caller)
         outline, size = _outline(query, plan), len(json.dumps(understood))
@@ -211,6 +213,7 @@ class Runner:
                 passing=passing,
             )
             run.followers[job.id] = job
+            # One job that keeps the result is enough to put it into the shared cache.
             run.passing = run.passing and passing
             self._runs[job.id] = run
             self._sizes[job.id] = size
@@ -219,12 +222,12 @@ class Runner:
             return run.view(job, kept=False)
 
     def jobs(self) -> list[Job]:
-        """Return the jobs that are remembered, newest first."""
+        """List the remembered jobs, newest first."""
         with self._lock:
             return [self._view(job_id) for job_id in reversed(self._runs)]
 
     def list_past_jobs(self) -> list[JobRecord]:
-        """Return the jobs of earlier processes that the journal remembers, newest first."""
+        """List the jobs of earlier processes in the journal, newest first."""
         if self._journal is None:
             return []
         with self._lock:
@@ -235,24 +238,24 @@ class Runner:
                 return []
 
     def job(self, job_id: str) -> Job:
-        """Return a job as it stands.
+        """Return the current state of a job.
 
         Raises
         ------
         NotFound, Past
-            No such job is remembered; it is one of an earlier process.
+            The job is unknown; it is one of an earlier process.
         """
         with self._lock:
             return self._view(job_id)
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:
-        """Return what a follower that saw events up to number `after` still has to be told, oldest first."""
+        """List the events of a job after number `after`, oldest first."""
         with self._lock:
             job = self._view(job_id)
             return self._runs[job_id].events(job, after)
 
     def listen(self, job_id: str, listener: Listener) -> Callable[[], None]:
-        """Have `listener` called at each change of a job, from any thread; return what ends that."""
+        """Call `listener` at each change of a job, from any thread; return its unsubscribe function."""
         with self._lock:
             self._view(job_id)
             self._listeners.setdefault(job_id, []).append(listener)
@@ -268,7 +271,7 @@ class Runner:
         return leave
 
     def cancel(self, job_id: str) -> Job:
-        """Stop a job that has not ended; its run stops after the present block, unless others wait for it."""
+        """Cancel a job; its run stops after the current block, unless others wait for it."""
         with self._lock:
             job = self._view(job_id)
             run = self._runs[job_id]
@@ -278,15 +281,17 @@ class Runner:
             self._counts["cancelled"] += 1
             if all(follower.has_ended for follower in run.followers.values()):
                 run.stop.set()
-                # From here on an identical query starts anew, even while the last block is still being computed.
+                # From here on an identical query starts a new run, even while the last block is being computed.
                 if self._active.get(run.key) is run:
                     del self._active[run.key]
                 if run in self._waiting:
                     self._waiting.remove(run)
                     run.end("cancelled", self._clock())
+                # Its turn may be waiting: wake it so that it notices the cancellation.
                 self._blocks.wake()
             job = self._view(job_id)
             self._note(job)
+            # Listeners are called outside the lock, as they may call back.
             called = list(self._listeners.get(job_id, []))
         for listener in called:
             listener()
@@ -298,7 +303,7 @@ class Runner:
         Raises
         ------
         NotFound, NotReady, ResultGone
-            No such job; it is not done; it was done, but its result had to make room.
+            The job is unknown; it is not done; its result was evicted.
         """
         with self._lock:
             job = self._view(job_id)
@@ -312,7 +317,7 @@ class Runner:
             return dataset
 
     def forget(self, job_id: str) -> None:
-        """Stop a job where it has not ended, and forget it, with its result where nobody else asked for it."""
+        """Cancel and forget a job, with its result unless another job shares it."""
         self.cancel(job_id)
         with self._lock:
             run = self._runs.pop(job_id, None)
@@ -320,13 +325,13 @@ class Runner:
                 self._let_go(run, job_id)
 
     def picture(self, job_id: str, time_index: int, level: int = 0, part: Part = "value") -> SurfacePicture:
-        """Return one time cell of the surface, on one level where it has several, as it stands now, finished or not.
+        """Return one time cell of the surface in its current state, finished or not.
 
         Raises
         ------
         NotFound, NotReady, ResultGone, InvalidQuery
-            As `result`, but a run that has computed its first block is enough; the surface has no such time
-            cell or level, or its variance was not asked for.
+            As `result`, but one computed block is enough; the surface has no such time cell or level, or its variance
+            was not asked for.
         """
         with self._lock:
             job = self._view(job_id)
@@ -344,7 +349,7 @@ class Runner:
         )
 
     def statistics(self) -> RunnerStatistics:
-        """Return what is held now and what was done so far."""
+        """Return the current statistics."""
         with self._lock:
             shelf = self._result_cache.statistics()
             return RunnerStatistics(
@@ -363,11 +368,11 @@ class Runner:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no query is taken any more."""
+        """Whether the runner accepts no more queries."""
         return self._stopped
 
     def stop(self) -> None:
-        """Cancel all that waits or runs, and wait a little for the workers to leave. What is done stays readable."""
+        """Cancel all queued and running jobs, and wait briefly for their threads; results stay readable."""
         with self._lock:
             self._stopped = True
             open_jobs = [job_id for job_id in self._runs if not self._view(job_id).has_ended]
@@ -380,21 +385,19 @@ class Runner:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Have what is computed inside, for whoever asks, take its turn among the queries."""
+        """Compute inside as the caller's turn in the block queue."""
         with self._blocks.turn(current_asker().owner):
             yield
 
-    # What the threads of queries do
-
     def _check_plan(self, plan: Plan, label: Asker) -> None:
-        """Refuse a plan that takes more than is allowed."""
+        """Reject a plan that exceeds a limit."""
         plan.check(self._allowed_bytes)
         label.limits.check(plan)
         if label.limits.seconds is None:
             self._limits.check(plan)
 
     def _check_open(self, label: Asker) -> None:
-        """Refuse one who has as many queries that wait or run as it may have."""
+        """Reject a caller that has reached its limit of queued and running queries."""
         max_queries = label.limits.queries
         if max_queries is None:
             return
@@ -409,13 +412,13 @@ class Runner:
             raise TooManyQueries(message)
 
     def _check_room(self) -> None:
-        """Refuse a run for which there is no place in the queue."""
+        """Reject a run if the queue is full or the runner stopped."""
         if self._stopped:
             message = "the server is stopping; ask again once it is back"
             raise QueueFull(message)
         if (queued := self._count_queued()) >= self._capacity:
             message = f"{queued} queries wait, and {self._capacity} may; ask again later, or stop one"
-            # By then a quarter of those that wait should be done.
+            # By then about a quarter of the queue should be done.
             wait_s = self._run_s * queued / self._workers / 4
             raise QueueFull(message, min(max(wait_s, 1.0), 60.0))
 
@@ -431,7 +434,7 @@ class Runner:
         return run
 
     def _begin(self) -> None:
-        """Begin the queries that fit in memory beside those that were begun, in the order in which they came."""
+        """Start queued queries by arrival, while they fit in memory beside those started."""
         if not self._waiting:
             return
         allowed = free_bytes() // 2 if self._allowed_bytes is None else self._allowed_bytes
@@ -441,23 +444,24 @@ class Runner:
         for run in list(self._waiting):
             is_large = _is_large(run, allowed)
             share = _LARGE_SHARE if is_large else 1.0
+            # A query that exceeds the budget alone still runs, by itself.
             fits = not self._threads or held + run.outline.projected_bytes <= share * allowed
             if is_large and (is_full or large[run.owner] >= _LARGE_OF_ONE):
                 continue
             if not fits:
-                # None that came later is begun before it, but for small ones.
+                # Later queries do not overtake this one, except small ones.
                 is_full = True
                 continue
             self._waiting.remove(run)
             held += run.outline.projected_bytes
             large[run.owner] += is_large
-            # Daemons: one that is deep in a block must not keep a process alive that was told to end.
+            # Daemons, so that a thread deep in a block does not keep a terminating process alive.
             thread = threading.Thread(target=self._work, args=(run,), name=f"query-{run.id[:8]}", daemon=True)
             self._threads[run] = thread
             thread.start()
 
     def _work(self, run: QueryRun) -> None:
-        """Answer a query in its turns, whatever becomes of it."""
+        """Compute a query in its turns, and clean up whatever its outcome."""
         projected = run.outline.projected_s
         try:
             with self._blocks.turn(run.owner, projected_s=projected, stop=run.stop, on_begin=lambda: self._run(run)):
@@ -474,19 +478,19 @@ class Runner:
                 if run.started_ns is not None:
                     self._running -= 1
                     took_s = (self._clock() - run.started_ns) / SECOND_NS
-                    # Recent runs count, older ones fade.
+                    # An exponentially weighted mean: recent runs count most.
                     self._run_s += 0.2 * (took_s - self._run_s)
                 if self._active.get(run.key) is run:
                     del self._active[run.key]
                 for job in run.followers.values():
-                    # Those that left before were noted then.
+                    # Jobs that left earlier were recorded then.
                     if not job.has_ended:
                         self._note(run.view(job, kept=False))
                 self._begin()
             self._notify_listeners(run)
 
     def _run(self, run: QueryRun) -> None:
-        """Note that the first turn of a query begins."""
+        """Record that the first turn of a query begins."""
         with self._lock:
             self._running += 1
             run.state, run.started_ns = "running", self._clock()
@@ -494,7 +498,7 @@ class Runner:
         self._notify_listeners(run)
 
     def _drive(self, run: QueryRun) -> None:
-        """Run it to its end, whatever that is: a worker outlives every query."""
+        """Compute a run and record its outcome, without raising."""
         try:
             dataset = answer(
                 run.query,
@@ -507,7 +511,7 @@ class Runner:
         except Cancelled:
             with self._lock:
                 run.end("cancelled", self._clock())
-        except Exception as error:  # noqa: BLE001 - told to those who asked; the worker goes on
+        except Exception as error:  # noqa: BLE001 - recorded in the jobs; the worker goes on
             with self._lock:
                 run.end("failed", self._clock(), error)
                 self._counts["failed"] += _open(run)
@@ -519,13 +523,14 @@ class Runner:
                 self._counts["done"] += _open(run)
 
     def _drive_lowered(self, run: QueryRun) -> None:
-        """Run it in a thread of lower priority; this one starts the next query, which would inherit the priority."""
+        """Compute on a separate thread of lower priority."""
 
+        # This thread starts the next query, which would inherit a lowered priority.
         def drive() -> None:
             _lower_priority()
             self._drive(run)
 
-        # With the pace of this thread.
+        # The copied context has the pace of this thread.
         thread = threading.Thread(target=copy_context().run, args=(drive,), name=f"large-{run.id[:8]}", daemon=True)
         thread.start()
         thread.join()
@@ -547,7 +552,7 @@ class Runner:
             try:
                 (self._journal.record_end if job.has_ended else self._journal.record_job)(job)
             except sqlite3.Error as error:
-                # As on a full disk; the job goes on as it does.
+                # For example a full disk; the job itself continues.
                 _LOG.error("query %s could not be noted: %s", job.id, error)
 
     def _view(self, job_id: str) -> Job:
@@ -558,7 +563,7 @@ class Runner:
         return run.view(run.followers[job_id], kept=self._find_result(run) is not None)
 
     def _find_record(self, job_id: str) -> JobRecord | None:
-        """Return what the journal knows of a job of an earlier process; None where it knows nothing, or is damaged."""
+        """Look up a job in the journal; None if unknown or the journal is damaged."""
         try:
             return None if self._journal is None else self._journal.find(job_id)
         except JournalDamaged as error:
@@ -570,7 +575,7 @@ class Runner:
         return self._passing.get(run.id) if dataset is None else dataset
 
     def _forget(self) -> None:
-        """Forget the oldest ended jobs above the limits, and results that no remembered job can ask for."""
+        """Forget the oldest ended jobs above the limits, with results that no remembered job uses."""
         for job_id in list(self._runs):
             if len(self._runs) <= self._remembered and sum(self._sizes.values()) <= DOCUMENT_BYTES:
                 return
@@ -591,26 +596,24 @@ def _outline(query: Query, plan: Plan) -> Outline:
 
 
 def _lower_priority() -> None:
-    """Have this thread, and those that it starts, compute with what other threads and processes leave.
-
-    A stream beside the server keeps up with its stations while large queries compute. What such a thread holds when it
-    loses its processor (Python's lock, say) others wait for a little longer: beside ten large queries and a stream, 99
-    of 100 small requests still took at most 0.06 s.
-    """
-    # Elsewhere a priority is of a whole process.
+    """Lower the priority of this thread and of those it starts."""
+    # A stream beside the server must keep up with its stations while large queries compute. Locks such as Python's are
+    # held longer when such a thread loses its processor: beside ten large queries and a stream, 99 of 100 small
+    # requests still took at most 0.06 s.
     if sys.platform == "linux":
+        # Only on Linux does a priority apply to a single thread.
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + LARGE_NICE)
 
 
 def _is_large(run: QueryRun, allowed_bytes: int) -> bool:
-    """Return whether a query takes much of what all may take together, or long."""
+    """Return whether a query takes a large share of the memory budget, or long."""
     outline = run.outline
     return outline.projected_bytes > _SMALL_BYTES_SHARE * allowed_bytes or outline.projected_s > PROJECTED_S
 
 
 def _open(run: QueryRun) -> int:
-    """Return how many of its jobs saw its end; the others were cancelled before."""
+    """Count the jobs of a run that were not cancelled before its end."""
     return sum(not job.has_ended for job in run.followers.values())
 
 
@@ -626,24 +629,24 @@ def _not_ready_message(job: Job) -> str:
 
 @dataclass(frozen=True)
 class ResultCacheStatistics:
-    """What a shelf holds."""
+    """Statistics of a result cache."""
 
     results: int
     held_bytes: int
     limit_bytes: int
     evicted: int
-    """Results dropped since the start."""
+    """Results evicted since the start."""
 
 
 class ResultCache:
-    """Keeps results by key within a count and a size; not locked, its owner does that.
+    """First-in, first-out result cache, bounded in number and size; not thread-safe.
 
     Parameters
     ----------
     limit
-        Most results to keep.
+        Maximum number of results.
     limit_bytes
-        Most memory for all of them [bytes]. A larger one is kept until the next comes: its reader is waiting.
+        Maximum size of all of them [bytes]. A larger result is kept until the next one, as its reader is waiting.
     """
 
     def __init__(self, *, limit: int, limit_bytes: int) -> None:
@@ -653,9 +656,10 @@ class ResultCache:
         self._evicted = 0
 
     def put(self, key: str, dataset: xr.Dataset) -> list[str]:
-        """Keep a result; return the keys of those that left for it, oldest first."""
+        """Insert a result; return the keys of those evicted for it, oldest first."""
         self._kept[key] = dataset
         left = []
+        # The newest result is kept even if it alone exceeds the limit: its reader is waiting.
         while len(self._kept) > 1 and (len(self._kept) > self._limit or self._bytes() > self._limit_bytes):
             oldest, _ = self._kept.popitem(last=False)
             left.append(oldest)
@@ -663,15 +667,14 @@ class ResultCache:
         return left
 
     def get(self, key: str) -> xr.Dataset | None:
-        """Return a result, None where it is not kept."""
+        """Return a result, None if it is not cached."""
         return self._kept.get(key)
 
     def drop(self, key: str) -> None:
-        """Forget a result that nobody can ask for any more."""
+        """Remove a result that no job can ask for any more."""
         self._kept.pop(key, None)
 
     def statistics(self) -> ResultCacheStatistics:
-        """Return what is held now."""
         return ResultCacheStatistics(len(self._kept), self._bytes(), self._limit_bytes, self._evicted)
 
     def _bytes(self) -> int:
@@ -693,11 +696,11 @@ def answer(
     query
         What `archive.query` returns.
     stop
-        Looked at before each block; once set, no further block is computed.
+        Checked after each block; once set, no further block is computed.
     order
-        Which cells come first.
+        Order of the cells.
     allowed_bytes
-        Most memory that the run may hold [bytes]; None: half of what is free.
+        Memory budget of the run [bytes]; None: half of the free memory.
     on_refinement
         Called with each refinement, after its block.
 
@@ -706,7 +709,7 @@ def answer(
     Cancelled
         `stop` was set.
     HyperGridError
-        What the engine raises.
+        Any error of the engine.
     """
     latest = None
     for latest in query.refine(order=order, allowed_bytes=allowed_bytes):

@@ -1,1 +1,1 @@
-"""When queries run: one bounded queue for what is asked, strategies for what stands, and the results that are kept."""
+"""Scheduling: strategies, job trees and the shared step graph of standing queries."""

@@ -1,24 +1,24 @@
-"""When arriving tuples make one batch (thesis 4.8): intelligently, or by count, by time, or each alone."""
+"""Batching of arriving tuples (thesis 4.8): intelligent, by count, by time, or none."""
 
 import math
 from dataclasses import dataclass
 from typing import Protocol
 
 ALPHA = 0.9
-"""Of the mean laxity, what a batch may span (thesis 4.9.2.2)."""
+"""Share of the mean laxity that a batch may span (thesis 4.9.2.2)."""
 BETA = 4.0
-"""Of the mean time between two tuples, what may lie between two of a batch (thesis 4.9.2.2)."""
+"""Longest gap within a batch, in mean gaps between tuples (thesis 4.9.2.2)."""
 
 
 class Batching(Protocol):
-    """Tells when an open batch ends."""
+    """Decides when an open batch closes."""
 
     name: str
     eager: bool
-    """Whether what is there is released when nothing else can run."""
+    """Whether open batches are released when nothing else can run."""
 
     def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        """Return when a batch ends to which no further tuple comes [s]; one that comes until then joins it.
+        """Return when a batch closes without further tuples [s]; tuples until then join it.
 
         Parameters
         ----------
@@ -27,7 +27,7 @@ class Batching(Protocol):
         count
             Tuples in it, at least 1.
         laxity_s
-            Mean laxity of the jobs in the system [s]; infinite where there is none.
+            Mean laxity of the jobs in the system [s]; infinite without jobs.
         gap_s
             Mean time between two tuples of this input [s].
         """
@@ -35,55 +35,55 @@ class Batching(Protocol):
 
 @dataclass(frozen=True)
 class Single:
-    """Each tuple alone."""
+    """Each tuple is a batch of its own."""
 
     name: str = "none"
     eager: bool = False
 
     def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        """Return the arrival of the first."""
         return -math.inf
 
 
 @dataclass(frozen=True)
 class FixedLength:
-    """So many tuples each, however long that takes."""
+    """A fixed number of tuples per batch, however long that takes."""
 
     length: int
     name: str = "fixed length"
     eager: bool = False
 
     def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        """Return the arrival of the last one that it needs."""
+        """Close at the arrival of the last tuple it needs."""
         return -math.inf if count >= self.length else math.inf
 
 
 @dataclass(frozen=True)
 class FixedInterval:
-    """All that comes within one interval of a clock."""
+    """All tuples within one interval of a clock."""
 
     interval_s: float
     name: str = "fixed interval"
     eager: bool = False
 
     def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        """Return the end of the interval in which the first came."""
+        """Close at the end of the interval of the first tuple."""
         return (math.floor(first_s / self.interval_s) + 1) * self.interval_s
 
 
 @dataclass(frozen=True)
 class Intelligent:
-    """Ends with a pause of beta mean gaps, or once it spans alpha mean laxities (criteria 2 and 1 of 4.8).
+    """Close after a pause of beta mean gaps, or a span of alpha mean laxities.
 
-    Where nothing else can run, what is there is released at once: to wait longer would only lose time. The thesis does
-    not say so; `eager=False` leaves it out.
+    These are criteria 2 and 1 of thesis 4.8. If nothing else can run, open batches are released at once; the thesis
+    does not include this, and `eager=False` disables it.
     """
 
     alpha: float = ALPHA
     beta: float = BETA
     name: str = "intelligent"
+    # Waiting while nothing else can run would only lose time.
     eager: bool = True
 
     def closes_s(self, first_s: float, last_s: float, count: int, *, laxity_s: float, gap_s: float) -> float:
-        """Return the end of the pause, or of the span where that is earlier."""
+        """Close at the end of the pause or of the span, whichever is earlier."""
         return min(first_s + self.alpha * max(laxity_s, 0.0), last_s + self.beta * gap_s)

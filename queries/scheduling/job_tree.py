@@ -1,4 +1,4 @@
-"""Input job trees: the work that a batch of input, or a new slice, gives to do (thesis 4.4, 4.6.2.1)."""
+"""Input job trees: the work of an input batch or new slice (thesis 4.4, 4.6.2.1)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,33 +9,32 @@ from typing import Literal
 
 from hypergrid.core.errors import HyperGridError
 
-# How a tree of jobs is cut into the pieces that are scheduled: single jobs, or fragments (thesis 4.6).
+# Cuts of a job tree into the pieces that are scheduled: single jobs, or fragments (thesis 4.6).
 #
-# Jobs are the basic strategy's way, valued as in Aurora (4.6.1.1). Fragments are OptProfit's (4.6.2.2): connected jobs
-# that are run one after the other, found by Horn's rule (W. A. Horn, 1972: merge the densest job that is not a root
-# into its parent), which is optimal; the rule of algorithm 4 as printed stands beside it as a contrast, and is not
-# always.
+# Jobs are used by the basic strategy, valued as in Aurora (4.6.1.1). Fragments are used by OptProfit (4.6.2.2):
+# connected jobs that run consecutively, found by Horn's rule (W. A. Horn, 1972: merge the densest job that is not a
+# root into its parent), which is optimal. Algorithm 4 as printed is kept for comparison; it is not always optimal.
 
 Rule = Literal["jobs", "fragments", "printed"]
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """Jobs of a tree that are scheduled as one, run in this order; costs and profits are of one unit of input."""
+    """Jobs scheduled as one piece, in this order; costs and profits per unit of input."""
 
     jobs: tuple[int, ...]
     """Positions in the shape, parents before their children."""
     after: int
-    """Number of the piece that must be done before; -1 where there is none."""
+    """Number of the piece that must be done before; -1 if none."""
     cost_s: float
     profit: float
-    """What it earns."""
+    """Profit of completing it in time."""
     value: float
-    """What it counts for when it is compared; above its profit where others wait for it (Aurora's way)."""
+    """Value used in comparisons; in Aurora's valuation it includes the profit of the pieces that wait for it."""
     slack_s: float
-    """How much later than the tree's deadline it may be complete [s]."""
+    """How much later than the tree's deadline it may complete [s]."""
     below_s: float
-    """What must still be run after it before that [s]: due dates of NL-jobs let all their L-jobs be in time (4.7.1)."""
+    """Work that must still run after it before that [s]: NL-jobs are due early enough for their L-jobs (4.7.1)."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +42,17 @@ class Cut:
     """All pieces of a tree."""
 
     fragments: tuple[Fragment, ...]
-    """A piece stands after the one that it waits for."""
+    """Each piece comes after the one that it waits for."""
     first: tuple[int, ...]
     """Numbers of the pieces that wait for none."""
     following: tuple[tuple[int, ...], ...]
-    """For each piece the numbers of those that wait for it."""
+    """For each piece, the numbers of those that wait for it."""
     steps: int
-    """Comparisons that it took, for the cost of scheduling."""
+    """Number of comparisons, as the cost of scheduling."""
 
 
 def cut_into_jobs(shape: "Shape") -> Cut:
-    """Return each job by itself, valued at all that it leads to (4.6.1.1), due so that all of it can be in time."""
+    """Cut into single jobs, valued at everything they lead to (4.6.1.1), and due accordingly."""
     pieces = [
         Fragment(
             (number,),
@@ -70,13 +69,13 @@ def cut_into_jobs(shape: "Shape") -> Cut:
 
 
 def cut_into_fragments(shape: "Shape") -> Cut:
-    """Return the fragments by Horn's rule, in the order of the best schedule: densities never rise (algorithm 3)."""
+    """Cut into fragments by Horn's rule, in schedule order: densities never rise (algorithm 3)."""
     fragments, steps = find_horn_fragments(shape.parents, shape.costs_s, shape.profits)
     return _cut_from_fragments(shape, fragments, steps)
 
 
 def cut_as_printed(shape: "Shape") -> Cut:
-    """Return the fragments by algorithm 4 as printed; jobs that lead to no profit come last, one by one."""
+    """Cut into fragments by algorithm 4 as printed; jobs without profit come last, singly."""
     fragments, steps = find_printed_fragments(shape.parents, shape.costs_s, shape.profits)
     return _cut_from_fragments(shape, fragments, steps)
 
@@ -86,16 +85,17 @@ CUTS: Mapping[Rule, Callable[["Shape"], Cut]] = {
     "fragments": cut_into_fragments,
     "printed": cut_as_printed,
 }
-"""Every way to cut."""
+"""Cut functions by rule."""
 
 
 def find_horn_fragments(
     parents: Sequence[int], costs: Sequence[float], profits: Sequence[float]
 ) -> tuple[list[list[int]], int]:
-    """Return the fragments of the schedule that earns most by every moment, and the comparisons made.
+    """Find the fragments of the schedule with the highest profit at every moment.
 
-    The densest group of jobs is taken again and again: a root is the next fragment, and its children become roots;
-    any other is merged into its parent, after which it runs at once. O(n log n) comparisons for n jobs.
+    Returns them with the number of comparisons. Repeatedly takes the densest group of jobs: a root becomes the next
+    fragment, and its children become roots; any other is merged into its parent and runs directly after it. O(n log n)
+    comparisons for n jobs.
 
     Parameters
     ----------
@@ -111,9 +111,10 @@ def find_horn_fragments(
     """
     size = len(parents)
     cost, profit, jobs = list(costs), list(profits), [[number] for number in range(size)]
-    # Where a job went: itself while it heads a group, -1 - n once its group is fragment n.
+    # Group of each job: itself while it heads a group, -1 once its group is a fragment, else the job it was merged
+    # into.
     head = list(range(size))
-    # Equal densities: whoever stands nearer to the root goes first, so that no parent is passed by a child.
+    # Ties go to the job nearer to the root, so that no child passes its parent.
     heap = [(-profit[number] / cost[number], number, 1) for number in range(size)]
     heapify(heap)
     fragments: list[list[int]] = []
@@ -121,6 +122,7 @@ def find_horn_fragments(
     while heap:
         _, number, grown = heappop(heap)
         steps += len(heap).bit_length()
+        # Stale heap entry: the group was merged, or has grown since.
         if head[number] != number or grown != len(jobs[number]):
             continue
         above = parents[number]
@@ -142,10 +144,10 @@ def find_horn_fragments(
 def find_printed_fragments(
     parents: Sequence[int], costs: Sequence[float], profits: Sequence[float]
 ) -> tuple[list[list[int]], int]:
-    """Return the fragments of algorithms 3 to 5 as printed, line by line, and the comparisons made.
+    """Find the fragments of algorithms 3 to 5 exactly as printed, and count comparisons.
 
-    Of all jobs with a profit it merges the one that is densest *together with its parent*; what such a merge keeps
-    apart may have been worth more, so that it sometimes earns less than `find_horn_fragments`.
+    Among all jobs with a profit it merges the one that is densest *together with its parent*. The parts may have been
+    worth more separately, so it sometimes earns less than `find_horn_fragments`.
 
     Parameters
     ----------
@@ -160,6 +162,7 @@ def find_printed_fragments(
         best, candidate = 0.0, -1
         for number in sorted((n for n in left if profit[n] > 0), key=lambda n: (-profit[n] / cost[n], n)):
             steps += 1
+            # Sorted by density: no later job can beat the best merge.
             if profit[number] / cost[number] <= best:
                 break
             above = parent[number]
@@ -169,7 +172,7 @@ def find_printed_fragments(
             if density > best:
                 best, candidate = density, number
         if candidate < 0:
-            # What is left earns nothing; it is kept, so that no job is lost.
+            # The remaining jobs earn nothing; they are kept so that no job is lost.
             return fragments + [jobs[number] for number in sorted(left)], steps
         above = parent[candidate]
         if above < 0:
@@ -210,14 +213,14 @@ def _build_cut(pieces: list[Fragment], steps: int) -> Cut:
 
 
 class InvalidWork(HyperGridError, ValueError):
-    """Work that cannot be scheduled: a cycle, a weight, a validity or a cost that is not positive; what is named."""
+    """Work that cannot be scheduled: a cycle, or a non-positive weight, validity or cost."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The jobs that one unit of input (a tuple, a slice) gives to do, and which waits for which: a forest.
+    """Forest of the jobs caused by one unit of input (a tuple, a slice).
 
-    Each position stands for one job, parents before their children.
+    Each position is one job, parents before their children.
 
     Examples
     --------
@@ -227,19 +230,20 @@ class Shape:
     """
 
     names: tuple[str, ...]
-    """What the jobs run: tokens of steps, or names of operators."""
+    """Tokens of steps, or names of operators."""
     parents: tuple[int, ...]
     """Position of the job that must be done before; -1 for a root, which reads the input."""
     costs_s: tuple[float, ...]
-    """What each takes a unit of input [s], above 0 (equation of 4.4.1: unit cost times input cardinality)."""
+    """Cost per unit of input [s], above 0 (equation of 4.4.1: unit cost times input cardinality)."""
     profits: tuple[float, ...]
-    """What each earns itself when it is complete in time: of an L-job its queries' weights, of an NL-job 0."""
+    """Profit of completing each in time: the weights of its queries for an L-job, 0 for an NL-job."""
     slacks_s: tuple[float, ...] = ()
-    """How much later than its tree's deadline a job may be complete [s]; none where absent."""
+    """How much later than its tree's deadline a job may complete [s]; default 0."""
 
     def __post_init__(self) -> None:
         size = len(self.names)
         if not self.slacks_s:
+            # The dataclass is frozen.
             object.__setattr__(self, "slacks_s", (0.0,) * size)
         lengths = {len(self.parents), len(self.costs_s), len(self.profits), len(self.slacks_s)}
         if lengths != {size}:
@@ -270,23 +274,23 @@ class Shape:
 
     @cached_property
     def leaves(self) -> tuple[int, ...]:
-        """Positions of the L-jobs, for which no other waits."""
+        """Positions of the L-jobs, which are leaves."""
         return tuple(number for number, children in enumerate(self.children) if not children)
 
     @cached_property
     def downstream_profits(self) -> tuple[float, ...]:
-        """What each and all that wait for it earn together: Aurora's value of a job (4.6.1.1)."""
+        """Profit of each job and its descendants: Aurora's value of a job (4.6.1.1)."""
         return tuple(self._join_descendants(self.profits, lambda above, below: above + below))
 
     @cached_property
     def below_s(self) -> tuple[float, ...]:
-        """What all that wait for each take together [s a unit], itself not counted."""
+        """Cost of each job's descendants, without its own [s per unit]."""
         whole = self._join_descendants(self.costs_s, lambda above, below: above + below)
         return tuple(total - own for total, own in zip(whole, self.costs_s, strict=True))
 
     @cached_property
     def min_slacks_s(self) -> tuple[float, ...]:
-        """Least slack of each and of all that earn something and wait for it [s]."""
+        """Least slack of each job and its descendants, among those with a profit [s]."""
         own = [slack if profit else math.inf for slack, profit in zip(self.slacks_s, self.profits, strict=True)]
         slacks = self._join_descendants(own, min)
         return tuple(slack if slack < math.inf else 0.0 for slack in slacks)
@@ -296,7 +300,7 @@ class Shape:
         return {}
 
     def cut(self, rule: Rule) -> Cut:
-        """Return the pieces that are scheduled one by one, found at the first call."""
+        """Cut into pieces; computed at the first call, then cached."""
         known_cut = self._cuts.get(rule)
         if known_cut is None:
             known_cut = self._cuts[rule] = CUTS[rule](self)
@@ -305,8 +309,9 @@ class Shape:
     def _join_descendants(
         self, own: "list[float] | tuple[float, ...]", join: Callable[[float, float], float]
     ) -> list[float]:
-        """Join the value of each with those of all that wait for it."""
+        """Combine the value of each job with those of its descendants."""
         values = list(own)
+        # Children come after their parents, so one backward pass is enough.
         for number in range(len(self) - 1, 0, -1):
             parent = self.parents[number]
             if parent >= 0:
@@ -316,14 +321,14 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class JobTree:
-    """An input job tree: the jobs of one batch, all with the batch's deadline. Two trees are never equal."""
+    """Input job tree: the jobs and deadline of one batch; compared by identity."""
 
     shape: Shape
     arrived_s: float
-    """When its input was there [s]."""
+    """When its input arrived [s]."""
     deadline_s: float
-    """By when its jobs must be complete to be in time [s], slack not counted."""
+    """Deadline of its jobs [s], without slack."""
     size: float = 1.0
-    """Units of input; costs and profits are so many times those of the shape."""
+    """Units of input; multiplies the costs and profits of the shape."""
     ends_s: float = math.inf
-    """After this nothing of it earns anything [s]; infinite where results are merely late."""
+    """After this, none of its jobs earns anything [s]; infinite if late results are still worth something."""

@@ -1,4 +1,4 @@
-"""Strategies that keep what waits in an order: greedy, deadline- and profit-dominant, earliest deadline, FIFO."""
+"""Strategies with a priority order: greedy, deadline- and profit-dominant, earliest deadline, FIFO."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,63 +8,63 @@ from queries.scheduling.job_tree import JobTree, Rule
 from queries.scheduling.strategy import NEVER_S, StrategyStatistics, Work
 
 ROUNDING_S = 1e-9
-"""Laxity that counts as none [s]."""
+"""Laxity below this counts as none [s]."""
 SPARE = 256
-"""Entries of pieces that do not wait any more may be so many, and as many as those that wait, before they are swept."""
+"""Stale heap entries tolerated beyond the number of waiting pieces, before a sweep."""
 
 Key = tuple[float, float]
 
 
 def profit_key(work: Work) -> Key:
-    """Densest first; of equal ones the one with least laxity (algorithms 1, 2 and 8)."""
-    # Batches of one input are equally dense but for rounding, which shall not decide.
+    """Order densest first; ties by least laxity (algorithms 1, 2 and 8)."""
+    # Batches of one input have equal densities up to rounding, which must not decide.
     return -float(f"{work.density:.9g}"), work.start_s
 
 
 def laxity_key(work: Work) -> Key:
-    """Least laxity first; of equal ones the densest (algorithm 6)."""
+    """Order by least laxity; ties by density (algorithm 6)."""
     return work.start_s, -work.density
 
 
 def deadline_key(work: Work) -> Key:
-    """Earliest deadline first; of equal ones the densest."""
+    """Order by earliest deadline; ties by density."""
     return work.due_s, -work.density
 
 
 def arrival_key(work: Work) -> Key:
-    """First come, first served; the jobs of a tree in its order."""
+    """Order first come, first served; the jobs of a tree in its order."""
     return work.tree.arrived_s, work.number
 
 
 @dataclass(frozen=True)
 class Order:
-    """Which piece runs first, and what may pass it."""
+    """Priority of pieces, and which may pass it."""
 
     key: Callable[[Work], Key]
-    """Least first; while a piece waits its key stays, for laxities all shrink alike."""
+    """Smallest first; constant while a piece waits, as all laxities shrink equally."""
     preempts: bool = True
-    """Whether a piece that runs is handed back when one with a lesser key comes."""
+    """Whether a running piece is handed back when one with a smaller key arrives."""
     last_ditch: float | None = None
-    """u of algorithm 7: a piece that is about to be late runs at once if its density is above u times that of the one
-    that runs, else it is postponed; above 1 where laxity comes first, below 1 where profit does. None: nothing happens
-    then."""
+    """u of algorithm 7: a piece about to be late runs at once if its density exceeds u times that of the running one,
+    else it is postponed; above 1 with laxity first, below 1 with profit first. None: no last ditch.
+    """
 
 
 class Ordered:
-    """Runs the first by an order, in O(log n) for n waiting pieces; algorithms 1, 2 and 6 to 8 by its parts.
+    """Strategy with a priority order, O(log n) for n waiting pieces; algorithms 1, 2, 6-8.
 
     What algorithm 7 discards is postponed here: it runs when nothing else can, densest first, and is dropped only when
-    nothing of its tree can earn any more. Aurora's handlers run for each job that becomes ready, OptProfit's for each
-    new input alone (4.6.2.1).
+    nothing of its tree can earn any more. Aurora's handlers run for each job that becomes ready, OptProfit's only for
+    each new input (4.6.2.1).
 
     Parameters
     ----------
     name
-        What it is called.
+        Name of the strategy.
     rule
         How trees are cut into pieces.
     order
-        Which of them runs first.
+        Priority of the pieces.
     """
 
     def __init__(self, name: str, rule: Rule, order: Order) -> None:
@@ -75,17 +75,17 @@ class Ordered:
         self._due: list[tuple[float, int, Work]] = []
         self._postponed: list[tuple[float, int, Work]] = []
         self._left: dict[JobTree, int] = {}
-        """Pieces of each open tree that are not complete."""
+        """Number of incomplete pieces of each open tree."""
         self._stamp = 0
         self._sweep_at = SPARE
         self._waiting = self._timely = 0
         self._starts_s = 0.0
-        """Sum of the latest starts of the timely ones."""
+        """Sum of the latest starts of the timely pieces."""
         self._pushed = self._chosen = self._preempted = self._rescued = self._refused = self._late = 0
         self._withdrawn = self.interrupts = self.steps = 0
 
     def push(self, tree: JobTree, now_s: float) -> None:
-        """Take the jobs of a new batch."""
+        # Amortised: stale entries are removed only once they outnumber the waiting pieces.
         if len(self._ready) + len(self._postponed) > self._sweep_at:
             self._sweep(now_s)
         cut = tree.shape.cut(self._rule)
@@ -97,7 +97,7 @@ class Ordered:
             self._enter(Work(tree, cut, number), now_s)
 
     def next(self, now_s: float) -> Work | None:
-        """Return the piece to run now; None where nothing can run."""
+        """Dequeue the piece to run now; None if nothing can run."""
         due = self._pop_due(now_s)
         work = self._find_first(now_s)
         if work is not None:
@@ -110,10 +110,11 @@ class Ordered:
         return work
 
     def challenge(self, running: Work, now_s: float) -> Work | None:
-        """Return what shall run instead of a running piece, which waits again; None where it goes on."""
+        """Return a piece to run instead of `running`, which is requeued; None to continue."""
         held: Work | None = running
         if self._order.preempts:
             first = self._find_first(now_s)
+            # Only the first part of the key: a tie must not preempt.
             if first is not None and self._ready[0][0] < self._order.key(running)[0]:
                 self._leave(first)
                 self._enter(running, now_s)
@@ -128,26 +129,28 @@ class Ordered:
         return held
 
     def done(self, work: Work, now_s: float) -> None:
-        """Learn that a piece is complete: what waited for it can run."""
+        """Mark a piece as complete and release those that wait for it."""
         left = self._left.get(work.tree)
         if left is None:
             return
+        # The tree is complete.
         if left == 1:
             del self._left[work.tree]
             return
         self._left[work.tree] = left - 1
         following = work.cut.following[work.number]
+        # Aurora's handler runs for each job that becomes ready; OptProfit's does not (4.6.2.1).
         self.interrupts += self._rule == "jobs" and bool(following)
         for number in following:
             self._enter(Work(work.tree, work.cut, number), now_s)
 
     def put_back(self, work: Work, now_s: float) -> None:
-        """Take back a piece that was chosen and is not complete."""
+        """Return a chosen, unfinished piece to the queue."""
         if work.tree in self._left:
             self._enter(work, now_s)
 
     def withdraw(self, tree: JobTree) -> int:
-        """Forget the jobs of a tree that have not begun; return how many pieces waited. O(n)."""
+        """Drop the unstarted jobs of a tree; return how many pieces waited. O(n)."""
         if self._left.pop(tree, None) is None:
             return 0
         waiting = [entry[-1] for entry in self._ready] + [entry[-1] for entry in self._postponed]
@@ -161,7 +164,7 @@ class Ordered:
         return len(withdrawn)
 
     def alarm_s(self) -> float:
-        """Return when the next waiting piece is late if it does not run [s]; infinite where that changes nothing."""
+        """Return when the next waiting piece becomes late [s]; infinite if that changes nothing."""
         if self._order.last_ditch is None:
             return NEVER_S
         while self._due and self._due[0][-1].stamp != self._due[0][-2]:
@@ -169,13 +172,12 @@ class Ordered:
         return self._due[0][0] if self._due else NEVER_S
 
     def laxity_s(self, now_s: float) -> float:
-        """Return the mean laxity of what waits and can be in time [s]; infinite where nothing does."""
+        """Return the mean laxity of the timely waiting pieces [s]; infinite without any."""
         if self._order.last_ditch is None:
             self._pop_due(now_s)
         return self._starts_s / self._timely - now_s if self._timely else NEVER_S
 
     def statistics(self, now_s: float) -> StrategyStatistics:
-        """Return what it holds and did."""
         return StrategyStatistics(
             name=self.name,
             waiting=self._waiting,
@@ -193,7 +195,7 @@ class Ordered:
         )
 
     def _enter(self, work: Work, now_s: float) -> None:
-        """Let a piece wait: for its turn, or where it has no laxity left for a time when nothing else is there."""
+        """Queue a piece; without laxity, postpone it if the order has a last ditch."""
         start_s = work.start_s
         timely = start_s > now_s + ROUNDING_S
         if not timely and self._order.last_ditch is not None:
@@ -219,7 +221,7 @@ class Ordered:
         self.steps += len(self._postponed).bit_length()
 
     def _leave(self, work: Work) -> None:
-        """Let a piece wait no longer; what is in the heaps of it is passed over later."""
+        """Dequeue a piece; its heap entries become stale and are skipped later."""
         work.stamp = 0
         self._waiting -= 1
         self._mark_untimely(work)
@@ -228,11 +230,11 @@ class Ordered:
         if work.timely:
             work.timely = False
             self._timely -= 1
-            # A sum of nothing is nothing, so that roundings do not add up over months.
+            # Reset to exactly 0 when empty, so that rounding errors do not accumulate over months.
             self._starts_s = self._starts_s - work.start_s if self._timely else 0.0
 
     def _find_first(self, now_s: float) -> Work | None:
-        """Return the first that waits for its turn, which stays at the top of the heap."""
+        """Return the first waiting piece, leaving it at the top of the heap."""
         ready = self._ready
         while ready:
             _, _, stamp, work = ready[0]
@@ -245,7 +247,7 @@ class Ordered:
         return None
 
     def _pop_postponed(self, now_s: float) -> Work | None:
-        """Take the densest of those that are too late to be in time as a whole."""
+        """Dequeue the densest postponed piece."""
         while self._postponed:
             _, stamp, work = heappop(self._postponed)
             self.steps += len(self._postponed).bit_length()
@@ -258,13 +260,13 @@ class Ordered:
         return None
 
     def _drop(self, work: Work) -> None:
-        """Give up a piece that cannot earn any more, and with it all that waits for it."""
+        """Drop a piece that cannot earn any more, with everything that waits for it."""
         self._leave(work)
         self._left.pop(work.tree, None)
         self._late += 1
 
     def _pop_due(self, now_s: float) -> list[Work]:
-        """Return the pieces that have no laxity left: they leave where a last ditch is dug, else they only age."""
+        """Collect the pieces without laxity; with a last ditch they are dequeued, else only marked."""
         due_works: list[Work] = []
         while self._due and (self._due[0][0] <= now_s + ROUNDING_S or self._due[0][-1].stamp != self._due[0][-2]):
             _, stamp, work = heappop(self._due)
@@ -280,10 +282,11 @@ class Ordered:
         return due_works
 
     def _rescue_due(self, held: Work | None, due: list[Work], now_s: float) -> Work | None:
-        """Return what runs after the handler of algorithm 7 ran for each piece that is about to be late."""
+        """Apply algorithm 7 to each piece about to be late; return the one to run."""
         u = self._order.last_ditch or 0.0
         for work in due:
             self.interrupts += 1
+            # Algorithm 7; without a running piece there is nothing to compare with.
             if held is None or work.density > u * held.density:
                 if held is not None:
                     self._enter(held, now_s)
@@ -295,15 +298,16 @@ class Ordered:
         return held
 
     def _sweep(self, now_s: float) -> None:
-        """Drop what is late, and entries of what waits no longer, so that a long life needs bounded memory."""
+        """Drop late pieces and stale entries, which bounds memory."""
         for work in [entry[-1] for entry in self._ready] + [entry[-1] for entry in self._postponed]:
             if work.stamp and work.tree.ends_s < now_s:
                 self._drop(work)
         self._tidy()
+        # The number of waiting pieces is known only after the sweep.
         self._sweep_at = SPARE + 2 * (len(self._ready) + len(self._postponed))
 
     def _tidy(self) -> None:
-        """Drop the entries of what waits no longer."""
+        """Remove the stale entries."""
         self._ready = [entry for entry in self._ready if entry[-1].stamp == entry[-2]]
         self._postponed = [entry for entry in self._postponed if entry[-1].stamp == entry[-2]]
         heapify(self._ready)

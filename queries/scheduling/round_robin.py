@@ -1,4 +1,4 @@
-"""Round-robin: each query in turn, whatever it weighs; the baseline of thesis 4.9 and 5.11."""
+"""Round-robin: queries in turn, regardless of weight; the baseline of thesis 4.9 and 5.11."""
 
 from collections import deque
 
@@ -9,10 +9,10 @@ WAITS, RUNS, COMPLETE = 0, 1, 2
 
 
 class RoundRobin:
-    """Runs all jobs that one query still needs, then those of the next; what it completes for others stays complete.
+    """Strategy that runs all jobs that one query still needs, then those of the next.
 
-    A query is a job that earns something. It takes its oldest batch when its turn comes, and is left out while nothing
-    waits for it; the turn goes on from where it was when new input comes.
+    A job that earns a profit counts as a query. On its turn a query takes its oldest batch; without waiting batches it
+    is skipped. Jobs completed for one query stay complete for the others, and new input does not reset the turn.
     """
 
     def __init__(self, name: str = "round-robin") -> None:
@@ -20,13 +20,12 @@ class RoundRobin:
         self._ring: deque[str] = deque()
         self._pending: dict[str, deque[tuple[JobTree, int]]] = {}
         self._states: dict[JobTree, bytearray] = {}
-        """How each job of an open tree stands."""
+        """State of each job of an open tree."""
         self._earning: dict[JobTree, int] = {}
-        """Jobs of each open tree that earn something and are not complete."""
+        """Number of incomplete jobs with a profit, per open tree."""
         self._pushed = self._chosen = self._late = self._withdrawn = self.interrupts = self.steps = 0
 
     def push(self, tree: JobTree, now_s: float) -> None:
-        """Take the jobs of a new batch."""
         self._pushed += 1
         self.interrupts += 1
         self._states[tree] = bytearray(len(tree.shape))
@@ -41,7 +40,7 @@ class RoundRobin:
         self.steps += len(earning)
 
     def next(self, now_s: float) -> Work | None:
-        """Return the first job that the query whose turn it is still needs; None where nothing can run."""
+        """Return the next job that the current query needs; None if nothing can run."""
         for _ in range(len(self._ring)):
             query = self._ring[0]
             target = self._oldest(query, now_s)
@@ -52,11 +51,12 @@ class RoundRobin:
                 continue
             tree, job = target
             states, parents = self._states[tree], tree.shape.parents
+            # Ancestors run first; those completed for other queries are skipped.
             while parents[job] >= 0 and states[parents[job]] != COMPLETE:
                 job = parents[job]
                 self.steps += 1
             if states[job] == RUNS:
-                # Another worker makes what it needs; who waits does not hold up the others.
+                # Another worker computes what this query needs; skip it so that it does not block the others.
                 self._ring.rotate(-1)
                 continue
             states[job] = RUNS
@@ -65,15 +65,16 @@ class RoundRobin:
         return None
 
     def challenge(self, running: Work, now_s: float) -> Work | None:
-        """Let every job end: nothing runs instead."""
+        """Never preempt: every job runs to completion."""
         return None
 
     def done(self, work: Work, now_s: float) -> None:
-        """Learn that a job is complete; the turn goes on once it was what its query asked for."""
+        """Mark a job as complete; pass the turn on if it answers the query."""
         states = self._states.get(work.tree)
         if states is None:
             return
         states[work.number] = COMPLETE
+        # Only a job with a profit answers the query and passes the turn on.
         if not work.fragment.profit:
             return
         if self._ring and self._ring[0] == work.tree.shape.names[work.number]:
@@ -83,13 +84,13 @@ class RoundRobin:
             self._close(work.tree)
 
     def put_back(self, work: Work, now_s: float) -> None:
-        """Take back a job that was chosen and is not complete."""
+        """Return a chosen, unfinished job to the queue."""
         states = self._states.get(work.tree)
         if states is not None:
             states[work.number] = WAITS
 
     def withdraw(self, tree: JobTree) -> int:
-        """Forget the jobs of a tree; return how many had not begun."""
+        """Drop the jobs of a tree; return how many had not started."""
         states = self._states.get(tree)
         if states is None:
             return 0
@@ -98,11 +99,11 @@ class RoundRobin:
         return states.count(WAITS)
 
     def alarm_s(self) -> float:
-        """Return that no time matters."""
+        """Return infinity: no time requires `challenge`."""
         return NEVER_S
 
     def laxity_s(self, now_s: float) -> float:
-        """Return the mean time to the deadlines of the open trees that are in time [s]; infinite where none is."""
+        """Return the mean time to the open trees' future deadlines [s]; infinite without any."""
         for tree in [tree for tree in self._states if tree.ends_s < now_s]:
             self._late += self._states[tree].count(WAITS)
             self._close(tree)
@@ -110,7 +111,6 @@ class RoundRobin:
         return sum(ahead) / len(ahead) if ahead else NEVER_S
 
     def statistics(self, now_s: float) -> StrategyStatistics:
-        """Return what it holds and did."""
         laxity_s = self.laxity_s(now_s)
         return StrategyStatistics(
             name=self.name,
@@ -129,7 +129,7 @@ class RoundRobin:
         )
 
     def _oldest(self, query: str, now_s: float) -> tuple[JobTree, int] | None:
-        """Return the oldest batch that a query has not answered and that can still earn; older ones are forgotten."""
+        """Find a query's oldest unanswered batch that can still earn; drop older ones."""
         pending = self._pending[query]
         while pending:
             tree, job = pending[0]

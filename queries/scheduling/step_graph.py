@@ -1,6 +1,6 @@
-"""The shared graph of the steps of standing queries, and the job trees that a slice makes of it (thesis 4.4 to 4.6).
+"""Shared step graph of standing queries, and its job trees (thesis 4.4 to 4.6).
 
-Equal steps have equal tokens and stand once, whichever queries need them. What each costs is learnt while it runs.
+Equal steps have equal tokens and exist once, whichever queries need them. Costs are learned at run time.
 """
 
 import math
@@ -10,33 +10,34 @@ from dataclasses import dataclass
 from queries.scheduling.job_tree import InvalidWork, JobTree, Shape
 
 SMOOTHING = 0.2
-"""What the newest cost counts in the mean: half of it is forgotten after three runs."""
+"""Weight of the newest cost in the mean: half of it is forgotten after three runs."""
 ENOUGH = 8
-"""Runs after which the spread of costs tells whether a step is predictable."""
+"""Runs after which the spread of costs decides whether a step is predictable."""
 MOST_SPREAD = 1.0
-"""Standard deviation of the costs of a predictable step, in units of their mean."""
+"""Largest standard deviation of the costs of a predictable step, in units of their mean."""
 UNKNOWN_S = 0.01
-"""What a step is taken to cost that never ran and whose plan tells nothing [s]."""
+"""Assumed cost of a step that never ran and has no projection [s]."""
 LEAST_S = 1e-6
-"""What a step costs at least [s]."""
+"""Lower bound of a step's cost [s]."""
 
 
 @dataclass(frozen=True)
 class GraphStep:
-    """One perspective of a query: what it is, and which it reads."""
+    """One perspective of a query, with its sources."""
 
     token: str
     sources: tuple[str, ...] = ()
-    """Tokens of the steps that it reads; none where it reads the base."""
+    """Tokens of its source steps; empty if it reads the base."""
     projected_s: float = UNKNOWN_S
-    """What its plan says that it costs [s], until it has run."""
+    """Cost projected by its plan [s], used until it has run."""
     predictable: bool = True
-    """Whether it delivers within a time that does not depend on other input (POD, definition 4.5.1): a step that waits
-    for a second base does not."""
+    """Predictable output delivery (POD, definition 4.5.1): its delay does not depend on other input, as that of a step
+    that waits for a second base does.
+    """
 
 
 class MeasuredCost:
-    """What a step costs, from its runs: the recent mean, or of one without predictable delivery the mean of all."""
+    """Measured cost of a step: the recent mean, or the overall one if unpredictable."""
 
     def __init__(self, step: GraphStep) -> None:
         self._declared = step.predictable
@@ -45,29 +46,31 @@ class MeasuredCost:
         self.runs = 0
 
     def add(self, seconds: float) -> None:
-        """Learn what one more run took [s]."""
+        """Add the duration of a run [s]."""
         if not 0 <= seconds < math.inf:
             message = f"a step's cost needs to be 0 s or more; got {seconds}; was a clock set back that measured it?"
             raise InvalidWork(message)
         self.runs += 1
         self._total_s += seconds
+        # The first run is the mean; there is no spread yet.
         if self.runs == 1:
             self._recent_s = seconds
             return
         change = seconds - self._recent_s
         self._recent_s += SMOOTHING * change
+        # Exponentially weighted variance, updated with the mean.
         self._variance = (1 - SMOOTHING) * (self._variance + SMOOTHING * change**2)
 
     @property
     def predictable(self) -> bool:
-        """Whether it is declared so and its costs do not say otherwise (4.5)."""
+        """Whether it is declared predictable and its costs do not contradict that (4.5)."""
         return self._declared and (
             self.runs < ENOUGH or math.sqrt(self._variance) <= MOST_SPREAD * self._total_s / self.runs
         )
 
     @property
     def seconds(self) -> float:
-        """What one run is expected to take [s], above 0."""
+        """Expected cost of one run [s], above 0."""
         if not self.runs:
             return max(self._projected_s, LEAST_S)
         return max(self._recent_s if self.predictable else self._total_s / self.runs, LEAST_S)
@@ -83,21 +86,21 @@ class _RegisteredQuery:
 
 @dataclass(frozen=True)
 class Sharing:
-    """What equal steps save."""
+    """Savings from sharing equal steps."""
 
     queries: int
     steps: int
     """Distinct steps."""
     steps_apart: int
-    """Steps, were none shared."""
+    """Number of steps without sharing."""
     seconds: float
-    """What all cost once [s]."""
+    """Cost of running each step once [s]."""
     seconds_apart: float
-    """What they would cost, were none shared [s]."""
+    """Cost without sharing [s]."""
 
 
 class StepGraph:
-    """All steps that standing queries on one base need, by token. Not safe between threads.
+    """All steps of the standing queries on one base, by token. Not thread-safe.
 
     Examples
     --------
@@ -115,27 +118,27 @@ class StepGraph:
         self._costs: dict[str, MeasuredCost] = {}
         self._needed_by: dict[str, set[str]] = {}
         self._ordered: list[str] | None = None
-        """All tokens, sources first; None until it is asked for."""
+        """All tokens, sources first; computed on demand."""
 
     def add(self, query: str, steps: Sequence[GraphStep], *, weight: float, validity_s: float) -> None:
-        """Let a query stand, instead of what stood under its name; what was learnt of steps that stay is kept.
+        """Add or replace a query; learned costs of the steps that remain are kept.
 
         Parameters
         ----------
         query
             Its name.
         steps
-            All its steps; the last is its surface. Each source is among them, or stands here already.
+            All its steps; the last is its surface. Each source is among them, or already in the graph.
         weight
-            How important it is, above 0.
+            Importance, above 0.
         validity_s
-            How long after a slice its answer is of use [s], above 0.
+            How long after a slice its answer is useful [s], above 0.
 
         Raises
         ------
         InvalidWork
-            Weight or validity is not positive, steps read one another in a circle, a source is missing, or a token
-            stands for two things. Nothing has changed then.
+            Weight or validity is not positive, steps form a cycle, a source is missing, or a token has different
+            sources elsewhere. The graph is unchanged then.
         """
         for what, value in (("weight", weight), ("validity", validity_s)):
             if not 0 < value < math.inf:
@@ -147,11 +150,12 @@ class StepGraph:
         known: dict[str, tuple[str, ...]] = {}
         for step in steps:
             others = self._find_others(step.token, query)
+            # A token that only this query uses may change its sources.
             elsewhere = self._sources[step.token] if others else step.sources
             if known.setdefault(step.token, elsewhere) != step.sources:
                 message = f"step {step.token!r} of {query!r} reads {step.sources}, but elsewhere {known[step.token]}"
                 raise InvalidWork(message)
-        # What stands here already ends at the base: a circle can only be among what is new, and what that reads.
+        # Existing steps already end at the base: a cycle can only be among the new ones and what they read.
         open_ = [source for sources in known.values() for source in sources]
         while open_:
             token = open_.pop()
@@ -160,6 +164,7 @@ class StepGraph:
                 open_ += known[token]
         ordered = _order_steps(query, known)
         needed = _collect_sources((steps[-1].token,), known)
+        # remove() forgets costs of steps that only the old definition needed.
         learnt = dict(self._costs)
         self.remove(query)
         for step in steps:
@@ -173,11 +178,11 @@ class StepGraph:
         self._queries[query] = _RegisteredQuery((*(needed - {steps[-1].token}), steps[-1].token), weight, validity_s)
 
     def _find_others(self, token: str, query: str) -> set[str]:
-        """Return the queries that need a step, besides one."""
+        """List the other queries that need a step."""
         return self._needed_by.get(token, set()) - {query}
 
     def remove(self, query: str) -> None:
-        """Forget a query, and the steps that no other needs; one that does not stand here is none."""
+        """Remove a query and the steps that no other needs; unknown names are ignored."""
         gone = self._queries.pop(query, None)
         for token in gone.steps if gone else ():
             self._needed_by[token].discard(query)
@@ -186,17 +191,16 @@ class StepGraph:
         self._ordered = None
 
     def record_run(self, token: str, seconds: float) -> None:
-        """Learn what a run of a step took [s]; of one that nobody needs any more nothing is learnt."""
+        """Record the duration of a step's run [s]; ignored if no query needs it."""
         cost = self._costs.get(token)
         if cost is not None:
             cost.add(seconds)
 
     def cost(self, token: str) -> MeasuredCost:
-        """Return what is known of a step's cost."""
         return self._costs[token]
 
     def sharing(self) -> Sharing:
-        """Return what equal steps save, each run once a slice."""
+        """Compute what sharing saves, if each step runs once per slice."""
         unshared_tokens = [token for query in self._queries.values() for token in query.steps]
         return Sharing(
             queries=len(self._queries),
@@ -207,24 +211,24 @@ class StepGraph:
         )
 
     def tree(self, profits: Mapping[str, float] | None = None, *, now_s: float, size: float = 1.0) -> JobTree:
-        """Return the input job tree of what these queries need after a new slice.
+        """Build the input job tree of these queries after a new slice.
 
-        A step that reads several others waits for all of them: they are put in a row, one after the other, so that the
-        graph becomes a tree whose every schedule is one of the graph.
+        A step with several sources waits for all of them: they are put in sequence, which turns the graph into a tree
+        whose every schedule is valid for the graph.
 
         Parameters
         ----------
         profits
-            What each stale query earns when it is answered, such as its saved tokens; the weights of all where absent.
+            What each stale query earns when answered, such as its saved tokens; default: the weights of all queries.
         now_s
-            When the slice was there [s].
+            When the slice arrived [s].
         size
             Units of input.
 
         Raises
         ------
         InvalidWork
-            No query is given, one does not stand here, or a profit is not positive.
+            No query is given, one is not in the graph, or a profit is not positive.
         """
         earned = {name: query.weight for name, query in self._queries.items()} if profits is None else dict(profits)
         for name, profit in earned.items():
@@ -243,6 +247,7 @@ class StepGraph:
         parents = _linearize_steps({token: self._sources[token] for token in self._ordered if token in needed})
         positions = {token: number for number, token in enumerate(parents)}
         positions[""] = -1
+        # The tree's deadline is that of its most urgent query; the others have slack.
         earliest_s = min(self._queries[name].validity_s for name in earned)
         profit_of = {token: sum(earned[name] for name in names) for token, names in surfaces.items()}
         slack_of = {
@@ -260,7 +265,7 @@ class StepGraph:
 
 
 def _collect_sources(tokens: Iterable[str], sources: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Return these steps and all that they read, directly or not."""
+    """Collect steps with all their direct and indirect sources."""
     closure: set[str] = set()
     open_ = list(tokens)
     while open_:
@@ -272,7 +277,7 @@ def _collect_sources(tokens: Iterable[str], sources: Mapping[str, tuple[str, ...
 
 
 def _order_steps(query: str, sources: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Return all steps, each after those that it reads; refuse a circle, naming its steps."""
+    """Sort the steps topologically, sources first; reject a cycle, naming its steps."""
     ordered: list[str] = []
     placed: set[str] = set()
     for wanted in sources:
@@ -308,12 +313,16 @@ def _order_steps(query: str, sources: Mapping[str, tuple[str, ...]]) -> list[str
 
 
 def _linearize_steps(sources: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    """Return the one step that each waits for in a tree, "" for none; each stands after the one that it waits for.
+    """Linearise the graph into a tree: the predecessor of each step, "" for none.
 
     Parameters
     ----------
     sources
-        What each step reads, each after its sources.
+        Sources of each step, each after its own sources.
+
+    Returns
+    -------
+    The steps, each after its predecessor.
     """
     parents: dict[str, str] = {}
     for token, read in sources.items():
@@ -323,7 +332,7 @@ def _linearize_steps(sources: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
             if last in other:
                 last = source
             elif source not in above:
-                # The first step on the other's line that the two do not share goes below the end of the one.
+                # Attach the first unshared step of the other path below the end of this one.
                 parents[next(step for step in other if step not in above)] = last
                 last = source
         parents[token] = last
@@ -335,7 +344,7 @@ def _linearize_steps(sources: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
 
 
 def _find_path(token: str, parents: Mapping[str, str]) -> list[str]:
-    """Return the steps from a root to this one."""
+    """Return the path from the root to a step."""
     line = []
     while token:
         line.append(token)

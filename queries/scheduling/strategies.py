@@ -1,4 +1,4 @@
-"""Every strategy by name: what the command line, the simulation and the runner of standing queries choose from."""
+"""Registry of strategies, used by the command line, the simulation and the standing-query runner."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,21 +9,21 @@ from queries.scheduling.round_robin import RoundRobin
 from queries.scheduling.strategy import SchedulingStrategy
 
 DD_U = 1.3
-"""u of algorithm 7 where laxity comes first (thesis 4.9.2.1)."""
+"""u of algorithm 7, laxity first (thesis 4.9.2.1)."""
 PD_U = 0.65
-"""u of algorithm 7 where profit comes first (thesis 4.9.2.1)."""
+"""u of algorithm 7, profit first (thesis 4.9.2.1)."""
 
 GREEDY = Order(profit_key)
 """Algorithms 1 and 2."""
 
 
 def make_deadline_dominant(u: float = DD_U) -> Order:
-    """Return the order of algorithm 6: least laxity first, a last ditch for what is much denser."""
+    """Make the order of algorithm 6: least laxity first, last ditch for much denser pieces."""
     return Order(laxity_key, last_ditch=u)
 
 
 def make_profit_dominant(u: float = PD_U) -> Order:
-    """Return the order of algorithm 8: densest first, a last ditch for what is not much less dense."""
+    """Make the order of algorithm 8: densest first, last ditch for slightly less dense."""
     return Order(profit_key, last_ditch=u)
 
 
@@ -41,16 +41,16 @@ STRATEGIES: Mapping[str, Callable[[], SchedulingStrategy]] = {
     "opt-profit+pd": lambda: Ordered("opt-profit+pd", "fragments", make_profit_dominant()),
     "hybrid": Hybrid,
 }
-"""What makes a strategy with nothing waiting."""
+"""Factories of empty strategies, by name."""
 
 
 def make_strategy(name: str) -> SchedulingStrategy:
-    """Return a strategy by its name.
+    """Make a strategy by its name.
 
     Raises
     ------
     NotFound
-        There is no such strategy; the message names those that are.
+        Unknown strategy; the message lists the known ones.
     """
     if name not in STRATEGIES:
         raise NotFound.among(kind="strategy", given=name, existing=STRATEGIES)

@@ -1,1 +1,1 @@
-"""Answers that hold for one snapshot: catalogue, latest readings, extents, station health."""
+"""Answers cached per snapshot: catalogue, latest readings, extents, station health."""

@@ -1,4 +1,4 @@
-"""What there is to ask about: variables, stations, layers, snapshots, functions and saved queries, as JSON values."""
+"""Catalogue of variables, stations, layers, snapshots, functions and saved queries, as JSON values."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Catalogue:
-    """Looks things up in the newest snapshot of one archive.
+    """Looks up the contents of the newest snapshot of one archive.
 
     Parameters
     ----------
@@ -39,19 +39,15 @@ class Catalogue:
 
     @property
     def archive(self) -> OpenArchive:
-        """What it looks things up in."""
         return self._archive
 
     def variables(self) -> list[dict[str, Any]]:
-        """Return the variables with their units, by name."""
+        """List the variables with their units, by name."""
         held = self._archive.latest().variables
         return [dataclasses.asdict(held[name]) for name in sorted(held)]
 
     def stations(self, names: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return stations, all or some, as a GeoJSON FeatureCollection (RFC 7946), longitude before latitude.
-
-        A station whose position is not known has a null geometry, as the standard wants it.
-        """
+        """Describe stations as a GeoJSON FeatureCollection, longitude before latitude."""
         known = self._archive.latest().stations
         listed_names = known if names is None else names
         return {
@@ -60,12 +56,12 @@ class Catalogue:
         }
 
     def layers(self) -> list[dict[str, Any]]:
-        """Return the layers (fields that do not change with time) with unit, extent [degree] and source, by name."""
+        """List the layers (time-independent fields) with unit, extent [degree] and source, by name."""
         held = self._archive.latest().layers.entries
         return [dataclasses.asdict(held[name]) for name in sorted(held)]
 
     def snapshots(self, maximum: int | None = None) -> list[dict[str, Any]]:
-        """Return the versions of the archive, newest first; all of them, or so many."""
+        """List the snapshots of the archive, newest first, at most `maximum`."""
         return [
             {
                 "id": snapshot.id,
@@ -77,7 +73,7 @@ class Catalogue:
         ]
 
     def functions(self) -> dict[str, list[dict[str, Any]]]:
-        """Return what the steps of a query can name, by kind of step."""
+        """List the functions available to the steps of a query, by kind of step."""
         return {
             "convert": _rows(CONVERTS.values()),
             "aggregate": _rows(AGGREGATES.values(), _COVERAGE),
@@ -88,18 +84,19 @@ class Catalogue:
         }
 
     def saved_queries(self) -> dict[str, Mapping[str, Any]]:
-        """Return the saved queries by name, the name of their file; one that cannot be read is logged and left out."""
+        """Load the saved queries by file name; unreadable ones are logged and left out."""
         documents = {}
         for name, entry in self._read_saved():
             if not isinstance(entry, InvalidQuery):
                 documents[name] = entry
+            # Once per problem, not at every request.
             elif str(entry) not in self._logged:
                 self._logged.add(str(entry))
                 _LOG.warning("%s", entry)
         return documents
 
     def list_unreadable(self) -> list[InvalidQuery]:
-        """Return what is wrong with saved queries that cannot be read; each names its file."""
+        """List the errors of unreadable saved queries; each names its file."""
         return [entry for _, entry in self._read_saved() if isinstance(entry, InvalidQuery)]
 
     def _read_saved(self) -> Iterator[tuple[str, Mapping[str, Any] | InvalidQuery]]:
@@ -115,6 +112,7 @@ def _feature(station: Station) -> dict[str, Any]:
     return {
         "type": "Feature",
         "id": station.id,
+        # RFC 7946 requires a null geometry if the position is unknown.
         "geometry": {"type": "Point", "coordinates": [position.lon, position.lat, *height]} if known else None,
         "properties": {"name": station.name, "elevation_m": elevation_m},
     }
@@ -138,10 +136,11 @@ def _rows(rows: Iterable[Any], *more: Parameter) -> list[dict[str, Any]]:
 
 
 def _read(path: Path) -> Mapping[str, Any] | InvalidQuery:
-    """Return a saved query, or what is wrong with it: one must not keep the others from being served."""
+    """Read a saved query; return its error instead of raising it."""
     try:
         document = json.loads(path.read_text("utf-8"))
     except (ValueError, OSError, RecursionError) as error:
+        # Returned, so that one broken file does not block the other queries.
         return InvalidQuery(f"the saved query {path.name} is no JSON: {error}; mend or remove the file")
     if not isinstance(document, dict):
         type_name = type(document).__name__

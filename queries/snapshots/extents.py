@@ -1,4 +1,4 @@
-"""From when to when each series has readings that are good or not evaluated; updated by what commits touched."""
+"""First and last accepted reading of each series, updated from the changes of commits."""
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,26 +17,26 @@ from hypergrid.core.readings import Readings
 from hypergrid.core.times import Window
 
 NONE_FIRST: Final = np.iinfo(np.int64).max
-"""First stamp of a series without such readings."""
+"""First stamp of a series without accepted readings."""
 NONE_LAST: Final = np.iinfo(np.int64).min
-"""Last stamp of a series without such readings."""
+"""Last stamp of a series without accepted readings."""
+# Most series are found in the first chunk.
 _MOST_CHUNKS: Final = 8
-"""Chunks of slices in which the first and the last readings are looked for at a time; one at first, then twice as many
-each time: most series are found in the first."""
+"""Upper limit of the chunks of slices read together in a search, which starts with one and doubles."""
 
 
 @dataclass(frozen=True, eq=False)
 class Extents:
-    """The first and the last stamp of each series of a variable, at one snapshot."""
+    """First and last stamps of each series of a variable, at one snapshot."""
 
     first_ns: NDArray[np.int64]
-    """[ns since 1970 UTC], `NONE_FIRST` where there is none, shape (series,)."""
+    """[ns since 1970 UTC], `NONE_FIRST` without readings, shape (series,)."""
     last_ns: NDArray[np.int64]
-    """[ns since 1970 UTC], `NONE_LAST` where there is none, shape (series,)."""
+    """[ns since 1970 UTC], `NONE_LAST` without readings, shape (series,)."""
 
 
 class SeriesExtents:
-    """Extents at the snapshot that was asked for last, from which those of the next are had; safe between threads."""
+    """Cached extents of the last requested snapshot, updated incrementally; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,8 +44,9 @@ class SeriesExtents:
         self._held: dict[str, Extents] = {}
 
     def read_extents(self, archive: Archive) -> Mapping[str, Extents]:
-        """Return the extents of all variables at the snapshot that an archive reads."""
+        """Return the extents of all variables at the archive's snapshot."""
         with self._lock:
+            # Under the lock: concurrent callers wait for one update instead of repeating it.
             if self._snapshot != archive.snapshot:
                 changes = _read_changes(archive, self._snapshot)
                 self._held = {
@@ -61,7 +62,7 @@ class SeriesExtents:
 
 
 def _read_changes(archive: Archive, since: str | None) -> tuple[Change, ...] | None:
-    """Return what changed since a snapshot; None where commits do not tell."""
+    """List the changes since a snapshot; None if the log does not record them."""
     try:
         changes = None if since is None else diff_from_log(archive, since)
     except NotFound:
@@ -76,18 +77,18 @@ def _search_extents(archive: Archive, variable: str) -> Extents:
 
 
 def _update_extents(known: Extents, archive: Archive, variable: str, changes: list[Change]) -> Extents:
-    """Return the extents at a later snapshot: only what commits since have touched is read, and what that took away."""
+    """Update extents to a later snapshot, reading only what commits changed, and search lost ends."""
     more = len(archive.series(variable)) - len(known.first_ns)
     first_ns = np.append(known.first_ns, np.full(more, NONE_FIRST))
     last_ns = np.append(known.last_ns, np.full(more, NONE_LAST))
-    # What is new takes nothing away; another value or flag may.
+    # New readings remove nothing; replaced or reflagged ones may.
     lost = [run for change in changes if change.kind != "new" for run in change.runs]
     of_first, of_last = (np.flatnonzero(_mask_within(stamps, lost)) for stamps in (first_ns, last_ns))
     first_ns[of_first], last_ns[of_last] = NONE_FIRST, NONE_LAST
     extents = Extents(first_ns, last_ns)
     for window in {run for change in changes for run in change.runs}:
         extents = _merge_readings(extents, archive.read(variable, window=window))
-    # A window may hold a later first one than is the first now.
+    # A changed window may hold a later reading than the actual first one, so lost ends are searched.
     extents.first_ns[of_first], extents.last_ns[of_last] = NONE_FIRST, NONE_LAST
     return _search_ends(extents, archive, variable, of_first, of_last)
 
@@ -102,7 +103,7 @@ def _mask_within(stamps_ns: NDArray[np.int64], windows: Iterable[Window]) -> NDA
 def _search_ends(
     known: Extents, archive: Archive, variable: str, of_first: NDArray[np.intp], of_last: NDArray[np.intp]
 ) -> Extents:
-    """Return extents with the first stamps of some series and the last ones of some, looked for from both ends."""
+    """Search the first stamps of some series and the last stamps of others."""
     windows = list(archive.spans(variable, 1))
     first_ns, last_ns = known.first_ns.copy(), known.last_ns.copy()
     for window in _grow_windows(windows):
@@ -110,6 +111,7 @@ def _search_ends(
             break
         extents = _merge_readings(_make_empty(known), archive.read(variable, window=window, series=of_first))
         first_ns[of_first] = extents.first_ns[of_first]
+        # Continue only with the series that are still without a reading.
         of_first = of_first[first_ns[of_first] == NONE_FIRST]
     for window in _grow_windows(windows[::-1]):
         if not len(of_last):
@@ -121,7 +123,7 @@ def _search_ends(
 
 
 def _grow_windows(windows: list[Window]) -> Iterator[Window]:
-    """Yield windows that stand in a row from either end, more and more of them as one."""
+    """Yield windows from one end, merging twice as many each time."""
     done, size = 0, 1
     while done < len(windows):
         group = windows[done : done + size]
@@ -134,7 +136,7 @@ def _make_empty(like: Extents) -> Extents:
 
 
 def _merge_readings(known: Extents, readings: Readings) -> Extents:
-    """Return extents that hold some readings too, as far as these are good or not evaluated."""
+    """Extend extents with readings that are good or not evaluated."""
     kept = readings.take_rows(np.isin(readings.flag, ACCEPTED_BY_DEFAULT))
     first_ns, last_ns = known.first_ns.copy(), known.last_ns.copy()
     np.minimum.at(first_ns, kept.index, kept.time_ns)

@@ -1,4 +1,4 @@
-"""What files with readings and surfaces are called: by what they hold, variable, period and kind."""
+"""File names of exported readings and surfaces: variable, period and kind."""
 
 import re
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from hypergrid.core.times import SECOND_NS, Window, format_timestamp
 from hypergrid.formats.readings import ReadingsPiece, SelectedReadings
 
 MOST_NAMES: Final = 3
-"""Variables, and stations, that a name lists; of more it lists none."""
+"""Variables, or stations, listed in a name; with more of them none is listed."""
 _LONGEST: Final = 60
 _BOUNDS: Final = ("time_bounds", "climatology_bounds")
 
 
 def surface_name(dataset: xr.Dataset, time: int | None = None) -> str:
-    """Return the name of a file with a surface, without its ending; `time`: of one time cell alone.
+    """Name a file with a surface, without suffix; `time` selects a single time cell.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def surface_name(dataset: xr.Dataset, time: int | None = None) -> str:
 
 
 def readings_name(chosen: SelectedReadings, pieces: Sequence[ReadingsPiece] = ()) -> str:
-    """Return the name of a file with readings, without its ending; its period is that of the pieces where it has any.
+    """Name a file with readings, without suffix; any pieces define the period.
 
     Examples
     --------
@@ -65,7 +65,8 @@ def _period(period: tuple[int, int] | None) -> tuple[str, ...]:
 
 
 def _instant(time_ns: int) -> str:
-    """Return a day, or an instant to the second, without signs that no name of a file may have."""
+    """Format a day, or an instant to the second, in characters safe for file names."""
+    # Colons are not allowed in file names on Windows.
     text = format_timestamp(time_ns // SECOND_NS * SECOND_NS).replace(":", "")
     if text.endswith("T000000Z"):
         return text.removesuffix("T000000Z")

@@ -1,4 +1,4 @@
-"""The newest reading of every series, held in memory, and brought up to date by what commits touched."""
+"""Newest reading of every series, cached and updated from the changes of commits."""
 
 import threading
 import time
@@ -21,44 +21,46 @@ from hypergrid.query import OpenArchive
 
 _COLUMNS: Final = ("time_ns", "value", "flag", "valued_ns")
 NEVER: Final = np.iinfo(np.int64).min
-"""Stamp of a series that has no reading."""
+"""Timestamp of a series without readings."""
 LOOKED_S: Final = 1.0
-"""How long nobody looks for a newer snapshot [s]."""
+"""How long a check for a newer snapshot stays valid [s]."""
+# Shorter than LOOKED_S, so that requests need not check themselves.
 EVERY_S: Final = LOOKED_S / 2
-"""How often a thread of its own looks, so that nobody who asks has to [s]."""
+"""Interval of the checks of the background thread [s]."""
 _WIDER: Final = 8
-"""Times which a window grows in which the newest readings are looked for."""
+"""Growth factor of the search window."""
 _SLICES_AT_ONCE: Final = 4_000_000
-"""Slices times series that are read at once at most, where those with values are looked for far back."""
+"""Upper limit of slices times series read at once when searching far back for values."""
 
 
 @dataclass(frozen=True, eq=False)
 class NewestReadings:
-    """The newest reading of each series of a variable, whatever its flag."""
+    """Newest reading of each series of a variable, whatever its flag."""
 
     snapshot: str
     series: tuple[Series, ...]
     time_ns: NDArray[np.int64]
-    """Its stamp [ns since 1970 UTC], `NEVER` where there is none, shape (series,)."""
+    """Its timestamp [ns since 1970 UTC], `NEVER` without readings, shape (series,)."""
     value: NDArray[np.float64]
-    """[the variable's unit], NaN where it came without one, shape (series,)."""
+    """[the variable's unit], NaN if it has no value, shape (series,)."""
     flag: NDArray[np.uint8]
     """QARTOD flag, shape (series,)."""
     valued_ns: NDArray[np.int64]
-    """Stamp of the newest reading that has a value [ns since 1970 UTC], `NEVER` where none has, shape (series,).
+    """Timestamp of the newest reading with a value [ns since 1970 UTC], `NEVER` without any, shape (series,).
 
-    Earlier than `time_ns` where a station goes on sending rows with missing values."""
+    Earlier than `time_ns` if a station keeps sending rows with missing values.
+    """
 
 
 class LatestValues:
-    """The newest readings of an archive, as of a moment ago; may be asked from any thread.
+    """Cached newest readings of an archive, as of a moment ago; thread-safe.
 
     Parameters
     ----------
     archive
         What `hypergrid.open` returns.
     clock
-        Returns seconds that only grow.
+        Monotonic clock [s].
     """
 
     def __init__(self, archive: OpenArchive, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -71,25 +73,24 @@ class LatestValues:
 
     @property
     def is_recent(self) -> bool:
-        """Whether somebody looked for a newer snapshot a moment ago, so that what is held is as new as is needed."""
+        """Whether the last check for a newer snapshot is still valid."""
         return self._clock() - self._last_look_s < LOOKED_S
 
     @property
     def archive(self) -> OpenArchive:
-        """The snapshot that was found last."""
+        """The snapshot found by the last check."""
         return self._archive
 
     def look(self) -> bool:
-        """Look for a newer snapshot, unless another thread does; return whether this one did.
-
-        What is held stays at hand meanwhile: a commit of 2,000 stations takes 0.4 s to read.
-        """
+        """Check for a newer snapshot, unless another thread does; return whether this call did."""
+        # One check at a time is enough; others use the values at hand.
         if not self._looking.acquire(blocking=False):
             return False
         try:
             archive = self._archive.latest()
             with self._lock:
                 known = dict(self._held)
+            # Outside the lock, so that requests use the old values meanwhile: 2,000 stations take 0.4 s to read.
             updated = {name: _update_newest(item, archive.store, name) for name, item in known.items()}
             with self._lock:
                 self._archive = archive
@@ -101,18 +102,18 @@ class LatestValues:
 
     @contextmanager
     def steady(self) -> Iterator[OpenArchive]:
-        """Hold `archive` inside the context, so that all that is asked there is of one snapshot; yield it."""
+        """Hold `archive` at one snapshot within the context; yield it."""
         with self._lock:
             yield self._archive
 
     @contextmanager
     def kept_recent(self, *, every_s: float = EVERY_S) -> Iterator[None]:
-        """Look for newer snapshots now and then, from a thread of its own, as long as the block lasts."""
+        """Check for newer snapshots in a background thread while the context is open."""
         ended = threading.Event()
 
         def look() -> None:
             while not ended.wait(every_s):
-                # What cannot be read is told to those who ask for it: they look themselves then.
+                # Read errors surface in the requests, which check themselves then.
                 with suppress(HyperGridError, OSError):
                     self.look()
 
@@ -122,11 +123,11 @@ class LatestValues:
             yield
         finally:
             ended.set()
-            # What it still reads nobody needs any more: of 13,000 stations that may take seconds.
+            # A read in progress is not needed any more; with 13,000 stations it may take seconds.
             thread.join(LOOKED_S)
 
     def prepare(self) -> None:
-        """Read the newest readings of all variables before somebody asks for them."""
+        """Read the newest readings of all variables ahead of requests."""
         self.look()
         for name in self._archive.variables:
             self.read_newest(name)
@@ -149,12 +150,12 @@ class LatestValues:
 
 
 def newest_of(archive: Archive, variable: str, known: NewestReadings | None = None) -> NewestReadings:
-    """Return the newest readings of a variable; where those of an earlier snapshot are known, by what changed since."""
+    """Find the newest readings of a variable, incrementally from those of an earlier snapshot."""
     return _search_newest(archive, variable) if known is None else _update_newest(known, archive, variable)
 
 
 def _search_newest(archive: Archive, variable: str) -> NewestReadings:
-    """Look backwards from the end, in windows that grow, at those series alone that no value is found of yet."""
+    """Search backwards in growing windows, only for series without a value so far."""
     series, extent = archive.series(variable), archive.extent(variable)
     newest = _make_empty(archive, series)
     if extent is None:
@@ -165,7 +166,7 @@ def _search_newest(archive: Archive, variable: str) -> NewestReadings:
         open_ones = np.flatnonzero(newest.valued_ns == NEVER)
         if not len(open_ones):
             break
-        # A station may have sent missing values for years: what is read at once stays bounded.
+        # A station may have sent missing values for years: bound the amount read at once.
         length = min(length, max(DAY_NS, _SLICES_AT_ONCE // len(open_ones) * slice_ns))
         start = max(extent.start_ns, stop - length)
         newest = _merge_readings(newest, archive.read(variable, window=Window(start, stop), series=open_ones))
@@ -174,7 +175,7 @@ def _search_newest(archive: Archive, variable: str) -> NewestReadings:
 
 
 def _update_newest(known: NewestReadings, archive: Archive, variable: str) -> NewestReadings:
-    """Return the newest readings at a later snapshot: only what commits since have touched is read."""
+    """Update the newest readings to a later snapshot, reading only what commits changed."""
     if known.snapshot == archive.snapshot:
         return known
     try:
@@ -182,7 +183,7 @@ def _update_newest(known: NewestReadings, archive: Archive, variable: str) -> Ne
     except NotFound:
         return _search_newest(archive, variable)
     if any(change.kind not in KINDS for change in changes):
-        # Commits of earlier programs do not tell whether readings went.
+        # Commits of earlier versions do not record removed readings.
         return _search_newest(archive, variable)
     windows = [run for change in changes for run in change.runs]
     series = archive.series(variable)
@@ -198,14 +199,14 @@ def _update_newest(known: NewestReadings, archive: Archive, variable: str) -> Ne
 
 
 def _is_withdrawn(newest: NewestReadings, readings: Readings) -> bool:
-    """Return whether a missing value has taken the place of a newest value: which one is before it is not known."""
+    """Return whether a missing value replaced a newest value, whose predecessor is unknown."""
     missing = (readings.flag == MISSING) & (readings.time_ns == newest.valued_ns[readings.index])
     return bool(missing.any())
 
 
 def _merge_readings(newest: NewestReadings, readings: Readings) -> NewestReadings:
-    """Return what is newer of both; a reading of the same stamp replaces the one that is known."""
-    # They are ordered by series, then time: the last of each series is the newest.
+    """Merge newer readings in; one with the same timestamp replaces the known one."""
+    # Readings are sorted by series, then time: the last of each series is the newest.
     last = np.flatnonzero(np.append(np.diff(readings.index) != 0, True)[: len(readings)])
     of = readings.index[last]
     last = last[readings.time_ns[last] >= newest.time_ns[of]]

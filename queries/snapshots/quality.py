@@ -1,4 +1,4 @@
-"""What the tests said of the readings, and what could not be read, counted for those who look after a network."""
+"""Quality report: flags by test, and rejected rows, counted for network operators."""
 
 import csv
 import io
@@ -15,9 +15,9 @@ from hypergrid.formats.results import escape_formula
 
 MOST_DAYS: Final = 36_600
 _CHUNKS: Final = 256
-"""Chunks of slices that are read at once."""
+"""Chunks of slices read at once."""
 EXAMPLES: Final = 5
-"""Rejects of a kind that are shown."""
+"""Rejects shown of each kind."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class StationQuality:
     variable: str
     readings: int
     flags: dict[str, int]
-    """Readings by the CF word of their flag (`hypergrid.core.flags.MEANINGS`); those that there are."""
+    """Number of readings by the CF meaning of their flag (`hypergrid.core.flags.MEANINGS`), without zeros."""
     tests: dict[str, int]
-    """Readings whose flag a test set, by test (`hypergrid.core.flags.TESTS`); several may have set one."""
+    """Number of readings whose flag a test set, by test (`hypergrid.core.flags.TESTS`); several may have set one."""
 
 
 @dataclass
 class RejectKind:
-    """Rejects whose reasons begin alike."""
+    """Rejects whose reasons share a prefix."""
 
     kind: str
     count: int = 0
@@ -45,14 +45,14 @@ class RejectKind:
 
 
 def assess_quality(archive: Archive, days: int | None = None) -> list[StationQuality]:
-    """Return the flags of every station and variable that has readings, by variable, then station.
+    """Count the flags of every station and variable with readings, by variable, then station.
 
     Parameters
     ----------
     archive
         The archive at a snapshot.
     days
-        So many days before each variable's newest reading; None: all readings.
+        Number of days before each variable's newest reading; None: all readings.
     """
     qualities = []
     for name in archive.variables:
@@ -74,8 +74,9 @@ def assess_quality(archive: Archive, days: int | None = None) -> list[StationQua
 def _count_flags(
     archive: Archive, variable: str, wanted: Window, stations: list[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return how many readings of each station have each flag, and how many flags each test set."""
+    """Count readings by station and flag, and by station and test."""
     flags, tests = (np.zeros((len(stations), width), np.int64) for width in (max(MEANINGS) + 1, len(TESTS)))
+    # In chunks of slices, which bounds the memory.
     for span in archive.spans(variable, _CHUNKS):
         window = span.intersect(wanted)
         if window is None:
@@ -92,7 +93,7 @@ def _count_flags(
 
 
 def reject_kinds(rejects: list[Reject]) -> list[RejectKind]:
-    """Return rejects by what their reasons begin with, up to a colon, the most frequent first."""
+    """Group rejects by the prefix of their reasons, up to a colon, most frequent first."""
     kinds: dict[str, RejectKind] = {}
     for reject in rejects:
         kind = reject.reason.partition(":")[0]
@@ -105,12 +106,13 @@ def reject_kinds(rejects: list[Reject]) -> list[RejectKind]:
 
 
 def rejects_csv(rejects: list[Reject]) -> bytes:
-    """Return rejects as CSV, a row each, in the order of the commits."""
+    """Format rejects as CSV, one row each, in the order of the commits."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(("file", "line", "column", "reason", "text"))
     writer.writerows(
         [
+            # Spreadsheets would execute text that begins like a formula.
             escape_formula(reject.file),
             reject.line,
             escape_formula(reject.column),

@@ -1,4 +1,4 @@
-"""Readings of an archive for those who read them alone: long tables, coverages and NetCDF, in memory and bounded."""
+"""Export of readings as long tables, coverages and NetCDF, in memory and bounded."""
 
 import io
 import json
@@ -27,18 +27,19 @@ from hypergrid.formats.readings import (
 )
 from hypergrid.query import OpenArchive
 
+# 100 MB of CSV.
 MOST_READINGS: Final = 1_000_000
-"""Readings that one answer holds at most: 100 MB of CSV."""
+"""Readings in one answer, at most."""
 _EVER: Final = (parse_instant("1900-01-01"), parse_instant("2261-12-31"))
 
 
 def archive_at(archive: OpenArchive, snapshot: str | None, as_of: str | None = None) -> Archive:
-    """Return the archive at a snapshot, the newest where absent, and as of an instant.
+    """Open the archive at a snapshot, by default the newest, and as of an instant.
 
     Raises
     ------
     NotFound, InvalidTime
-        There is no such snapshot; no such instant.
+        Unknown snapshot; invalid instant.
     """
     newest = archive.latest().store
     store = newest if snapshot in (None, newest.snapshot) else Archive.open(newest.path, snapshot=snapshot)
@@ -46,7 +47,7 @@ def archive_at(archive: OpenArchive, snapshot: str | None, as_of: str | None = N
 
 
 def window_of(start: str | None, stop: str | None) -> Window | None:
-    """Return the time from a start to a stop (not included), either of which may be open; None: all."""
+    """Parse the window from a start to an excluded stop, both optional; None: all."""
     if start is None and stop is None:
         return None
     first, last = (
@@ -56,7 +57,7 @@ def window_of(start: str | None, stop: str | None) -> Window | None:
 
 
 def estimate_count(chosen: SelectedReadings) -> float:
-    """Return about how many readings are chosen, as if stations reported regularly; nothing is read for that."""
+    """Estimate the number of selected readings without reading, assuming regular reporting."""
     count = 0.0
     for kind in chosen.kinds:
         extent = chosen.archive.extent(kind.variable.name)
@@ -69,14 +70,14 @@ def estimate_count(chosen: SelectedReadings) -> float:
 
 
 def pieces_of(chosen: SelectedReadings, maximum: int = MOST_READINGS) -> list[ReadingsPiece]:
-    """Return the chosen readings, those of a kind one piece after the other in time.
+    """Read the selected readings; pieces of a kind follow one another in time.
 
     Raises
     ------
     TooLarge
-        There are more than `most`; as far as stations report regularly, none is read then.
+        There are more than `maximum`; if regular reporting already implies that, none is read.
     """
-    # Counting takes a tenth of the time that reading takes, and next to no memory.
+    # Counting takes a tenth of the time of reading, and next to no memory.
     if estimate_count(chosen) > maximum and (lower_bound := _count_at_least(chosen, maximum)) > maximum:
         raise _too_many_error(lower_bound, maximum)
     pieces: list[ReadingsPiece] = []
@@ -92,7 +93,7 @@ def pieces_of(chosen: SelectedReadings, maximum: int = MOST_READINGS) -> list[Re
 
 
 def _count_at_least(chosen: SelectedReadings, maximum: int) -> int:
-    """Return how many readings are chosen at least, counted until they are more than `most`."""
+    """Count the selected readings until they exceed `maximum`."""
     wanted, count = chosen.selection, 0
     for kind in chosen.kinds:
         numbers = np.array(kind.numbers, np.intp)
@@ -115,7 +116,7 @@ def _too_many_error(count: int, maximum: int) -> TooLarge:
 
 @dataclass(frozen=True)
 class ReadingsFormat:
-    """A form that readings are served in."""
+    """An export format of readings."""
 
     name: str
     media_type: str
@@ -124,7 +125,7 @@ class ReadingsFormat:
 
 
 FORMATS: Registry[ReadingsFormat] = Registry("format of readings")
-"""Forms by name."""
+"""Export formats by name."""
 
 
 def _write_pieces(
@@ -151,7 +152,8 @@ def _covjson(chosen: SelectedReadings, pieces: Sequence[ReadingsPiece]) -> bytes
 
 
 def _netcdf(chosen: SelectedReadings, pieces: Sequence[ReadingsPiece]) -> bytes:
-    """Return one kind of series: a file of CF has one sample dimension, that ERDDAP reads as a table."""
+    """Write one kind of series."""
+    # A CF file has one sample dimension, which ERDDAP reads as a table.
     if len(chosen.kinds) != 1:
         names = ", ".join(kind.key for kind in chosen.kinds)
         message = f"a NetCDF file holds one kind of series, and these are {len(chosen.kinds)}; ask for one of: {names}"

@@ -1,4 +1,4 @@
-"""Answers that are worked out once for each version of an archive."""
+"""Cache of answers that are computed once per snapshot of an archive."""
 
 import threading
 from collections.abc import Callable
@@ -7,20 +7,20 @@ from typing import Final, Generic, TypeVar
 from hypergrid.query import OpenArchive
 
 MOST_KEPT: Final = 16
-"""Answers of a snapshot that are kept, the newest."""
+"""Answers cached per snapshot; the newest are kept."""
 
 Answer = TypeVar("Answer")
 
 
 class SnapshotCache(Generic[Answer]):
-    """Answers of the newest snapshot, each worked out once for it; may be asked from any thread.
+    """Answers at the newest snapshot, each computed once; thread-safe.
 
     Parameters
     ----------
     archive
         What `hypergrid.open` returns.
     work
-        Works an answer out, of the archive at that snapshot and what was asked.
+        Computes an answer from the archive at that snapshot and the request.
     """
 
     def __init__(self, archive: OpenArchive, work: Callable[[OpenArchive, int | None], Answer]) -> None:
@@ -29,12 +29,14 @@ class SnapshotCache(Generic[Answer]):
         self._held: dict[int | None, tuple[str, Answer]] = {}
 
     def get_answer(self, asked: int | None = None) -> Answer:
-        """Return the answer."""
+        """Return the answer, computing it on a miss."""
+        # Held during the computation, so that concurrent requests share it.
         with self._lock:
             self._archive = self._archive.latest()
             snapshot, answer = self._held.get(asked, ("", None))
             if answer is None or snapshot != self._archive.snapshot:
                 answer = self._compute(self._archive, asked)
+                # Answers of earlier snapshots are evicted.
                 others = [item for item in self._held.items() if item[1][0] == self._archive.snapshot]
                 self._held = dict([*others[-MOST_KEPT + 1 :], (asked, (self._archive.snapshot, answer))])
             return answer

@@ -1,4 +1,4 @@
-"""Which stations and variables are asked for: by name, by box, by CF standard name."""
+"""Selection of stations and variables: by name, by region, by CF standard name."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,12 +13,12 @@ from hypergrid.topology.wkt import Region
 def select_stations(
     known: Mapping[str, Station], names: Sequence[str], region: Region | None
 ) -> tuple[str, ...] | None:
-    """Return the ids of the stations that are named and stand in a region; None: all are asked for.
+    """Select stations by name and region; None: all stations.
 
     Raises
     ------
     NotFound
-        There is no such station.
+        A name is unknown.
     """
     for name in names:
         if name not in known:
@@ -35,7 +35,7 @@ def select_stations(
 def select_variables(
     known: Mapping[str, Variable], names: Sequence[str], standard_names: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the names that are given, or those of the variables with a standard name; empty: all are asked for.
+    """Select variables by name or CF standard name; an empty tuple means all.
 
     Raises
     ------

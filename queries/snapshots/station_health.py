@@ -1,8 +1,8 @@
-"""How each station is: when it read last, how long it is silent as a rule, and whether it is late or dead.
+"""Station health: newest reading, learned reporting interval, and whether a station is late or dead.
 
-Judged by the time stamps of values, so that an archive that was ingested at once is judged as one that streamed in, and
-a station that goes on sending rows without values counts as silent; the rule is that of the standing query "dead"
-(`queries.standing.liveness`), which counts by arrivals, and whatever came.
+Judged by the timestamps of values, so that an archive ingested at once is judged like a streamed one, and a station
+that keeps sending rows without values counts as silent. The rule is that of the standing query "dead"
+(`queries.standing.liveness`), which instead counts arrivals of any readings.
 """
 
 from dataclasses import dataclass, field
@@ -20,41 +20,41 @@ from queries.standing.liveness import DEAD_FACTOR, MIN_GAPS, learned_interval_ns
 State = Literal["reporting", "late", "dead", "unknown"]
 
 RECENT_NS: Final = 2 * DAY_NS
-"""How far before a variable's last reading its intervals are learned, and its flags counted [ns]."""
+"""How far before a variable's last reading intervals are learned and flags counted [ns]."""
 
 
 @dataclass(frozen=True)
 class StationHealth:
-    """How one station is."""
+    """Health of one station."""
 
     station: str
     state: State
-    """Unknown: it has too few recent readings to tell."""
+    """"unknown" if there are too few recent readings."""
     last_ns: int | None
-    """Stamp of its newest value of any variable [ns since 1970 UTC]; None: it has none."""
+    """Timestamp of its newest value of any variable [ns since 1970 UTC]; None without values."""
     heard_ns: int | None
-    """Stamp of its newest row, whether with a value or without [ns since 1970 UTC]; None: it has none."""
+    """Timestamp of its newest row, with or without a value [ns since 1970 UTC]; None without rows."""
     interval_ns: int | None
-    """The learned interval: it is silent longer once in 100,000 times [ns]."""
+    """Learned interval [ns]: a gap is longer once in 100,000 times."""
     readings: int
     """Recent values of all its variables."""
     missing: int
-    """Recent readings of all its variables that came without a value."""
+    """Recent readings of all its variables without a value."""
     flagged: int
-    """Of these, the ones flagged suspect or fail."""
+    """Recent readings flagged suspect or fail."""
     variables: tuple[str, ...]
-    """Variables that it ever sent, with values or without."""
+    """Variables it has ever sent, with or without values."""
 
 
 class StationHealthCache:
-    """Tells how the stations of an archive are, computed once a snapshot; may be asked from any thread.
+    """Station health of an archive, computed once per snapshot; thread-safe.
 
     Parameters
     ----------
     archive
         What `hypergrid.open` returns.
     newest
-        The newest readings of the archive, which need not be read again then.
+        The cached newest readings of the archive, to avoid reading them again.
     """
 
     def __init__(self, archive: OpenArchive, newest: LatestValues | None = None) -> None:
@@ -66,15 +66,15 @@ class StationHealthCache:
 
 
 def station_health(archive: OpenArchive, newest: LatestValues | None = None) -> list[StationHealth]:
-    """Return how every station of a snapshot is, by id.
+    """Assess the health of every station of a snapshot, by id.
 
-    A station is late once it has sent no value for longer than its learned interval, dead after one and a half times of
-    it, counted from its last value to the newest row of the network.
+    A station is late once it has sent no value for longer than its learned interval, and dead after one and a half
+    times that, counted from its last value to the newest row of the network.
 
     Parameters
     ----------
     newest
-        The newest readings of this snapshot or an earlier one; what is newer is read.
+        Newest readings of this snapshot or an earlier one; later ones are read.
     """
     activities = {name: _StationActivity() for name in archive.stations}
     for name in archive.variables:
@@ -94,31 +94,31 @@ def station_health(archive: OpenArchive, newest: LatestValues | None = None) -> 
             activities.setdefault(series.station, _StationActivity()).add(
                 recent.time_ns[start:stop], recent.flag[start:stop]
             )
+    # The network's newest row, not the wall clock, so that a finished archive is judged as of its end.
     now_ns = max((activity.heard_ns for activity in activities.values()), default=NEVER)
     return [activity.assess_health(station, now_ns) for station, activity in sorted(activities.items())]
 
 
 @dataclass(eq=False)
 class _StationActivity:
-    """What is known of one station."""
+    """Activity of one station."""
 
     last_ns: int = NEVER
     heard_ns: int = NEVER
     stamps: list[np.ndarray] = field(default_factory=list)
-    """Of recent values."""
+    """Timestamps of recent values [ns since 1970 UTC]."""
     readings: int = 0
     missing: int = 0
     flagged: int = 0
     variables: list[str] = field(default_factory=list)
 
     def hear(self, variable: str, heard_ns: int, valued_ns: int) -> None:
-        """Take the stamps of the newest row and of the newest value of a series."""
+        """Add the timestamps of the newest row and the newest value of a series."""
         self.heard_ns, self.last_ns = max(self.heard_ns, heard_ns), max(self.last_ns, valued_ns)
         if variable not in self.variables:
             self.variables.append(variable)
 
     def add(self, time_ns: np.ndarray, flag: np.ndarray) -> None:
-        """Take recent readings of a series."""
         valued = flag != MISSING
         self.stamps.append(time_ns[valued])
         self.readings += int(np.count_nonzero(valued))
@@ -126,7 +126,7 @@ class _StationActivity:
         self.flagged += int(np.count_nonzero(np.isin(flag, (SUSPECT, FAIL))))
 
     def assess_health(self, station: str, now_ns: int) -> StationHealth:
-        """Return how the station is, as of the newest row of the network [ns]."""
+        """Assess health relative to the newest row of the network [ns]."""
         times = np.unique(np.concatenate(self.stamps)) if self.stamps else np.empty(0, np.int64)
         gaps = np.diff(times)
         interval_ns = learned_interval_ns(gaps.astype(np.float64)) if len(gaps) >= MIN_GAPS else None
@@ -134,10 +134,11 @@ class _StationActivity:
         if self.last_ns != NEVER and interval_ns is not None:
             silent = (now_ns - self.last_ns) / interval_ns
             state = "dead" if silent > DEAD_FACTOR else "late" if silent > 1 else "reporting"
+        # Too few values to learn an interval: only a long silence is conclusive.
         elif self.last_ns != NEVER:
             state = "dead" if now_ns - self.last_ns > RECENT_NS else "unknown"
         elif self.missing >= MIN_GAPS or (self.heard_ns != NEVER and now_ns - self.heard_ns > RECENT_NS):
-            # It sends rows, or did, and never a value.
+            # It sends or sent rows, but never a value.
             state = "dead"
         last_ns, heard_ns = (None if stamp == NEVER else stamp for stamp in (self.last_ns, self.heard_ns))
         counts = self.readings, self.missing, self.flagged

@@ -1,1 +1,1 @@
-"""Standing queries: what a new slice touches is evaluated again, alerts are raised, and those who asked are told."""
+"""Standing queries: evaluate incrementally on each commit, detect episodes, raise and deliver alerts."""

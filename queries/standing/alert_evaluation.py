@@ -1,4 +1,4 @@
-"""From computed rows to alerts: what a condition finds, compared with what was told, in the words of an alert."""
+"""Turn computed rows into alerts: evaluate conditions, reconcile episodes and compose alert documents."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,16 +26,16 @@ from queries.standing.liveness import MAX_GAPS, LivenessState, ReportingInterval
 from queries.standing.repository import Alert, EvaluationProgress, EvaluationResult, StandingEntry
 
 MOST_EPISODES: Final = 1000
-"""Episodes of one query that are over and are remembered; alerts themselves stay in the catalogue."""
+"""Finished episodes remembered per query; the alerts themselves stay in the catalogue."""
 
 RECENT_NS: Final = 30 * DAY_NS
-"""How far back a new query for dead stations learns from the archive [ns]."""
+"""How far back a new dead-station query learns from the archive [ns]."""
 
 NETWORK: Final = "network"
-"""The place of an alert about all stations together."""
+"""Place of an alert that concerns all stations."""
 
 OWED: Final = "owed"
-"""Where a query's memory holds what became of episodes that were told, while it was muted; by their alert."""
+"""Key in a query's memory: changes of delivered episodes during a mute, by alert number."""
 
 Alerts = list[tuple[Alert, int | None]]
 
@@ -43,18 +43,18 @@ Alerts = list[tuple[Alert, int | None]]
 def evaluate_condition(
     entry: StandingEntry, task: EvaluationTask, kept: RowCache, *, snapshot: str, now_ns: int
 ) -> EvaluationResult:
-    """Return what an evaluation found, to be kept: progress, episodes and alerts.
+    """Evaluate a row condition and return progress, episodes and alerts to store.
 
     Parameters
     ----------
     entry
         The standing query, with a condition on rows.
     task
-        What was computed; its rows are held by `kept`.
+        What was computed; its rows are in `kept`.
     snapshot
-        That it was computed at.
+        Snapshot of the computation.
     now_ns
-        The present [ns since 1970 UTC].
+        Current time [ns since 1970 UTC].
     """
     before = entry.progress
     condition = entry.definition.condition
@@ -69,7 +69,9 @@ def evaluate_condition(
     space = task.node.topology.space
     at = np.zeros(measure.shape, np.intp) + np.arange(measure.shape[1])
     if isinstance(space, Grid):
+        # A grid is judged as one place, by its extreme cell.
         measure, at = _find_extreme(measure, rises=settled.rises)
+    # The rows before the judged span are only needed for the measure's look-back.
     cut = slice(judged_span.start - needed.start, None)
     rows = SurfaceRows(rows.starts_ns[cut], rows.ends_ns[cut], rows.value[cut])
     measure, at = measure[cut], at[cut]
@@ -101,18 +103,20 @@ def evaluate_condition(
 def _evaluate_dead(
     entry: StandingEntry, archive: OpenArchive, changes: Sequence[Written] | None, *, now_ns: int
 ) -> EvaluationResult:
-    """Return what the arrivals of new readings tell of dead stations.
+    """Evaluate a dead-station condition on the arrivals of new readings.
 
     Parameters
     ----------
     changes
-        What was committed since; None: not known, the last month is read again, of which what was heard counts once.
+        Changes committed since the last evaluation; None: unknown, so the last month is read again, ignoring arrivals
+        already counted.
     """
     before, store = entry.progress, archive.store
     variable = str(entry.definition.query["variable"])
     silence = LivenessState.from_json(before.memory, resolution_ns=round(store.slice_s * SECOND_NS) // 2)
     select = dict(entry.definition.query.get("select", {})).get("station")
     wanted = {select} if isinstance(select, str) else set(select or ())
+    # First evaluation: learn from the past, but report only stations that are dead by now.
     if "stations" not in before.memory:
         silence.learn(_read_recent(store, variable), wanted)
         arrivals = {}
@@ -136,12 +140,13 @@ def _evaluate_dead(
 
 
 def _read_recent(store: Archive, variable: str) -> dict[str, NDArray[np.int64]]:
-    """Return the arrivals of the last month by station, or as many days of it as every station's interval needs."""
+    """Read recent arrivals by station: a month, or as many days as the intervals need."""
     if store.extent(variable) is None:
         return {}
     from_ns = newest_ns(store, variable) - RECENT_NS
     stations = {series.station for series in store.series(variable)}
     arrivals: dict[str, NDArray[np.int64]] = {}
+    # Newest first: reading stops as soon as every station has enough gaps.
     for span in reversed(list(store.spans(variable, 1))):
         if span.stop_ns <= from_ns or (
             len(arrivals) == len(stations) and all(len(times_ns) > MAX_GAPS for times_ns in arrivals.values())
@@ -154,7 +159,7 @@ def _read_recent(store: Archive, variable: str) -> dict[str, NDArray[np.int64]]:
 
 
 def _read_arrivals(store: Archive, variable: str, window: Window) -> dict[str, NDArray[np.int64]]:
-    """Return when the readings of a window arrived, by station."""
+    """Read the arrival times of a window, by station [ns since 1970 UTC]."""
     readings = store.read(variable, window=window)
     numbers = np.unique(readings.index).tolist()
     return _join_arrivals(
@@ -163,7 +168,7 @@ def _read_arrivals(store: Archive, variable: str, window: Window) -> dict[str, N
 
 
 def _join_arrivals(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
-    """Return the arrivals of each station in any of the parts, each instant once, ascending."""
+    """Merge arrivals by station, sorted and deduplicated."""
     times_by_station: dict[str, list[NDArray[np.int64]]] = {}
     for part in parts:
         for station, times_ns in part.items():
@@ -174,7 +179,7 @@ def _join_arrivals(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str
 def evaluate_liveness(
     entry: StandingEntry, archive: OpenArchive, changes: Sequence[Written] | None, *, now_ns: int
 ) -> EvaluationResult | None:
-    """Return what a condition that listens finds in what was committed since; None: nothing new."""
+    """Evaluate a listening condition on the changes since the last evaluation; None: nothing new."""
     condition = entry.definition.condition
     if isinstance(condition, Silent):
         variable = entry.definition.query["variable"]
@@ -188,9 +193,10 @@ def evaluate_liveness(
 def _evaluate_silent(
     entry: StandingEntry, condition: Silent, snapshot: str, *, has_arrivals: bool, now_ns: int
 ) -> EvaluationResult | None:
-    """Return what the time tells of a network that may be silent; where it steps back, silence counts from there."""
+    """Evaluate a silent-network condition; if the clock steps back, silence counts from then."""
     before = entry.progress
     known_ns = before.memory.get("heard_ns")
+    # min(): if the clock stepped back, silence counts from now.
     heard_ns = now_ns if has_arrivals or known_ns is None else min(known_ns, now_ns)
     episodes, changes = list(before.episodes), []
     standing = episodes[-1] if episodes and episodes[-1].cleared_ns is None else None
@@ -202,6 +208,7 @@ def _evaluate_silent(
         changes = [EpisodeChange("raised", episodes[-1])]
     is_untold = (standing is not None and standing.number is None) or before.memory.get(OWED)
     is_untold = is_untold and not entry.is_muted(now_ns)
+    # Nothing to store: avoid a catalogue write at every poll.
     if not changes and not is_untold and heard_ns == known_ns and snapshot == before.snapshot:
         return None
 
@@ -231,7 +238,10 @@ def _make_alerts(
     describe_change: Callable[[EpisodeChange], Mapping[str, Any]],
     now_ns: int,
 ) -> tuple[Alerts, dict[str, Any]]:
-    """Return the alerts of changes, at the end of a mute of what stands and what ended; and what is owed then."""
+    """Make the alerts of changes; after a mute, also those held back by it.
+
+    Returns the alerts, and the owed changes to remember while muted.
+    """
     muted = entry.is_muted(now_ns)
     alerts: Alerts = []
     raised: set[int] = set()
@@ -243,12 +253,12 @@ def _make_alerts(
         )
         if change.happening == "raised" and index is not None:
             raised.add(index)
-        # Of what nobody was told the end is told to nobody.
+        # The end of an episode that was never delivered is not delivered either.
         silent = muted or (change.happening != "raised" and number is None and index not in raised)
         alert = _make_alert(entry, change, describe_change(change), now_ns, muted=silent)
         alerts.append((alert, index))
         before, _ = owed.pop(str(number), ("", None))
-        # What ended and goes on again is as it was told.
+        # Ended and raised again during the mute: the recipients' state is unchanged.
         if muted and number is not None and {before, change.happening} != {"raised", "cleared"}:
             owed[str(number)] = [change.happening, alert.body]
     if muted:
@@ -278,13 +288,13 @@ def _make_alert(
 
 
 def _change_time_ns(change: EpisodeChange) -> int:
-    """Return where the time cell begins that a change is of [ns since 1970 UTC]."""
+    """Return the start of the time cell of a change [ns since 1970 UTC]."""
     ended_ns = change.episode.cleared_ns if change.happening == "cleared" else None
     return change.episode.onset_ns if ended_ns is None else ended_ns
 
 
 def _text(entry: StandingEntry, change: EpisodeChange, details: Mapping[str, Any]) -> str:
-    """Return an alert as a sentence."""
+    """Compose the alert sentence."""
     episode, readings = change.episode, details["readings"]
     value = (
         f", {readings[0]['value']:.6g} {readings[0]['unit']}" if readings and readings[0]["value"] is not None else ""
@@ -304,7 +314,7 @@ def _text(entry: StandingEntry, change: EpisodeChange, details: Mapping[str, Any
 def _describe_reading(
     rows: SurfaceRows, space: Space, row: int, column: int, unit: str, measure: float
 ) -> dict[str, Any]:
-    """Return the value that a condition judged, with where and when it is."""
+    """Describe the judged value, with its place and time."""
     value = float(rows.value[row, column])
     reading: dict[str, Any] = {
         "time": format_timestamp(int(rows.starts_ns[row])),
@@ -319,25 +329,28 @@ def _describe_reading(
 
 
 def _find_extreme(measure: NDArray[np.float64], *, rises: bool) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """Return the measure of a map and where it is: the greatest, or where low ones raise the least; (times, 1)."""
+    """Find the maximum of a map, or the minimum if low values raise.
+
+    Returns the value and its index, shape (times, 1).
+    """
     worst = np.where(np.isnan(measure), -np.inf, measure if rises else -measure)
     at = np.argmax(worst, axis=1)[:, np.newaxis]
     return np.take_along_axis(measure, at, axis=1), at
 
 
 def _select_remembered(episodes: Sequence[Episode], newest_ns: int) -> tuple[Episode, ...]:
-    """Return the episodes that stand, and those that an amendment may still change."""
+    """Keep open episodes, and those that an amendment may still change."""
     over = sorted(
         (episode.cleared_ns, index) for index, episode in enumerate(episodes) if episode.cleared_ns is not None
     )
     recent = {index for cleared_ns, index in over[-MOST_EPISODES:] if cleared_ns >= newest_ns - LOOK_BACK_NS - DAY_NS}
-    # Those that stand are all remembered: what is forgotten is raised again.
+    # Open episodes are always kept: a forgotten one would be raised again.
     return tuple(episode for index, episode in enumerate(episodes) if episode.cleared_ns is None or index in recent)
 
 
 def _renumber_alerts(
     alerts: Alerts, before: Sequence[Episode], after: Sequence[Episode]
 ) -> tuple[tuple[Alert, int | None], ...]:
-    """Return alerts with the places of their episodes among those that are remembered."""
+    """Map the episode index of each alert to the remembered episodes."""
     places = {id(episode): index for index, episode in enumerate(after)}
     return tuple((alert, None if index is None else places.get(id(before[index]))) for alert, index in alerts)

@@ -1,4 +1,4 @@
-"""The commands `hypergrid standing …`."""
+"""Commands `hypergrid standing …`."""
 
 import json
 import time
@@ -112,6 +112,7 @@ def show(
     """Show a standing query with its latest alerts."""
     with _open_standing(archive, settings) as standing:
         query = standing.show(name)
+        # Alerts are listed oldest first, so the latest are at the end.
         query["alerts"] = standing.alerts(name=name, limit=1_000_000)[-alerts:] if alerts else []
     if as_json:
         show_json(query)
@@ -127,7 +128,7 @@ def show(
 
 
 def _show_outcome(standing: StandingQueries, name: str, text: str, *, as_json: bool) -> None:
-    """Say what was done to a standing query, or show machines how it stands now."""
+    """Print what was done to a standing query, or its new state as JSON."""
     if as_json:
         show_json(standing.show(name))
     else:

@@ -1,8 +1,8 @@
-"""What raises an alert: conditions on the rows of a surface, as pure functions of arrays.
+"""Alert conditions on the rows of a surface, as pure functions of arrays.
 
-A condition measures (the values themselves, their rate of change, how long they have been missing) and judges: when a
-measure goes over one level an alert is raised, and it is cleared only beyond another one (hysteresis), so that a value
-that trembles about the level alerts once. A missing value changes nothing.
+A condition measures (values, their rate of change, how long they have been missing) and judges with hysteresis: an
+alert is raised beyond one level and cleared only beyond another, so that values that fluctuate around the level raise
+one alert. Missing values leave the state unchanged.
 """
 
 from collections.abc import Mapping
@@ -20,30 +20,30 @@ Floats = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 
 Level = float | str
-"""A number in the surface's unit, or text with a unit of its own ("30 degC")."""
+"""A number in the surface's unit, or text with its own unit ("30 degC")."""
 
 
 @dataclass(frozen=True, eq=False)
 class SurfaceRows:
-    """Time cells of a surface, in the order of time, none left out."""
+    """Consecutive time cells of a surface, in time order."""
 
     starts_ns: NDArray[np.int64]
-    """Where each begins [ns since 1970 UTC], shape (times,)."""
+    """Start of each [ns since 1970 UTC], shape (times,)."""
     ends_ns: NDArray[np.int64]
-    """Where each ends, shape (times,)."""
+    """End of each [ns since 1970 UTC], shape (times,)."""
     value: Floats
-    """[the surface's unit], NaN where missing, shape (times, places)."""
+    """[the surface's unit], NaN if missing, shape (times, places)."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Raised where a value is above (or below) a level; cleared where it is not above (below) `clear`."""
+    """Raised above (or below) a level; cleared when no longer above (below) `clear`."""
 
     kind: ClassVar[str] = "threshold"
     above: Level | None = None
     below: Level | None = None
     clear: Level | None = None
-    """The level itself where absent."""
+    """Defaults to the level itself."""
 
     memory_ns: ClassVar[int] = 0
 
@@ -56,7 +56,7 @@ class Threshold:
         return self.above is not None
 
     def convert_levels(self, unit: str) -> "Threshold":
-        """Return it with its levels as numbers [unit].
+        """Convert the levels to numbers [unit].
 
         Raises
         ------
@@ -67,25 +67,25 @@ class Threshold:
         return replace(self, above=above, below=below, clear=clear)
 
     def measure(self, rows: SurfaceRows) -> Floats:
-        """Return what is judged, shape (times, places): the values."""
+        """Return the judged quantity, shape (times, places): the values."""
         return rows.value
 
     def judge(self, measure: Floats, _rows: SurfaceRows, raised: Marks) -> Marks:
-        """Return where an alert stands after each time cell, shape (times, places); `raised`: before, (places,)."""
+        """Return the alert state after each time cell, shape (times, places); `raised`: state before, (places,)."""
         return apply_hysteresis(measure, raised, above=self.above, below=self.below, clear=self.clear)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that `condition_from_json` reads."""
+        """Convert to the document that `condition_from_json` reads."""
         return _document(self)
 
     def words(self, unit: str) -> str:
-        """Return the rule in words."""
+        """Describe the rule in words."""
         return _level_words("value", self.above, self.below, self.clear, unit)
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Raised where values change faster than a level, in their unit per `per`, over a time `over`."""
+    """Raised when values change faster than a level, per `per`, over a time `over`."""
 
     kind: ClassVar[str] = "rate"
     above: Level | None = None
@@ -94,53 +94,54 @@ class Rate:
     per_ns: int = 3600 * SECOND_NS
     """[ns]"""
     over_ns: int | None = None
-    """Between the two values that are compared [ns]; the next time cell where absent."""
+    """Time between the two compared values [ns]; None: consecutive time cells."""
 
     def __post_init__(self) -> None:
         _check_one_level(self.kind, self.above, self.below)
 
     @property
     def memory_ns(self) -> int:
-        """How far back a judgement looks [ns]; at the time cell before at least."""
+        """How far back a judgement looks [ns]; at least to the previous time cell."""
         return self.over_ns or 1
 
     @property
     def rises(self) -> bool:
-        """Whether high rates raise, rather than low ones."""
         return self.above is not None
 
     def convert_levels(self, unit: str) -> "Rate":
-        """Return it with its levels as numbers [unit per `per`]; a change of temperature is a difference."""
+        """Convert the levels to numbers [unit per `per`]; temperature changes are differences."""
+        # A rate of 1 degC per hour is 1 K per hour: no offset applies.
         above, below, clear = _convert_levels(self.kind, self.above, self.below, self.clear, difference_of(unit))
         return replace(self, above=above, below=below, clear=clear)
 
     def measure(self, rows: SurfaceRows) -> Floats:
-        """Return the rates, NaN where one of the two values is missing or was not known; shape (times, places)."""
+        """Compute the rates, NaN if either value is missing or unknown; shape (times, places)."""
         numbers = np.arange(len(rows.starts_ns))
         before = numbers - 1 if self.over_ns is None else np.searchsorted(rows.starts_ns, rows.starts_ns - self.over_ns)
         before = np.maximum(before, 0)
         over_ns = rows.starts_ns - rows.starts_ns[before]
+        # searchsorted may find a later cell; only exact distances are compared.
         known = (over_ns > 0) & (over_ns == (self.over_ns or over_ns))
         change = rows.value - rows.value[before]
         return np.where(known[:, np.newaxis], change * (self.per_ns / np.maximum(over_ns, 1))[:, np.newaxis], np.nan)
 
     def judge(self, measure: Floats, _rows: SurfaceRows, raised: Marks) -> Marks:
-        """As `Threshold.judge`, of rates."""
+        """Return the alert state as `Threshold.judge`, from rates."""
         return apply_hysteresis(measure, raised, above=self.above, below=self.below, clear=self.clear)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that `condition_from_json` reads."""
+        """Convert to the document that `condition_from_json` reads."""
         return _document(self)
 
     def words(self, unit: str) -> str:
-        """Return the rule in words."""
+        """Describe the rule in words."""
         per = f"{unit} per {format_duration(self.per_ns)}"
         return _level_words("rate of change", self.above, self.below, self.clear, per)
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Raised where no value has come for longer than `after`; cleared by the next value."""
+    """Raised when values have been missing for longer than `after`; cleared by the next value."""
 
     kind: ClassVar[str] = "missing"
     after_ns: int
@@ -154,57 +155,58 @@ class Missing:
         return self.after_ns
 
     def convert_levels(self, _unit: str) -> "Missing":
-        """Return it; it has no levels."""
+        """Return the condition unchanged: it has no levels."""
         return self
 
     def measure(self, rows: SurfaceRows) -> Floats:
-        """Return for how long there has been no value at the end of each time cell [s], shape (times, places).
+        """Compute the time without a value at each cell's end [s], shape (times, places).
 
-        A place that never had one counts from the first of the rows.
+        At a place that never had a value it counts from the first row.
         """
         present = np.isfinite(rows.value)
+        # A place without any value counts from the first row.
         ends = np.where(present, rows.ends_ns[:, np.newaxis], rows.starts_ns[:1] if len(present) else 0)
         last = np.maximum.accumulate(ends, axis=0)
         return np.asarray((rows.ends_ns[:, np.newaxis] - last) / SECOND_NS)
 
     def judge(self, measure: Floats, _rows: SurfaceRows, _raised: Marks) -> Marks:
-        """Return where an alert stands after each time cell, shape (times, places)."""
+        """Return the alert state after each time cell, shape (times, places)."""
         return measure > self.after_ns / SECOND_NS
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that `condition_from_json` reads."""
+        """Convert to the document that `condition_from_json` reads."""
         return _document(self)
 
     def words(self, _unit: str) -> str:
-        """Return the rule in words."""
+        """Describe the rule in words."""
         return f"no value for more than {format_duration(self.after_ns)}"
 
 
 @dataclass(frozen=True)
 class Dead:
-    """Raised for a station that has not been heard for longer than its own readings taught.
+    """Raised when a station is silent for longer than its learned reporting interval allows.
 
-    What it was heard at are the arrivals of the readings of the query's variable, whatever their flags: a sensor that
-    fails is no dead station. `silence.py` says how the interval is learnt.
+    Silence is measured by the arrivals of readings of the query's variable, whatever their flags: a failing sensor is
+    not a dead station. `liveness.py` describes how the interval is learned.
     """
 
     kind: ClassVar[str] = "dead"
     memory_ns: ClassVar[int] = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that `condition_from_json` reads."""
+        """Convert to the document that `condition_from_json` reads."""
         return _document(self)
 
     def words(self, _unit: str) -> str:
-        """Return the rule in words."""
+        """Describe the rule in words."""
         return "a station is not heard for one and a half times its learned interval"
 
 
 @dataclass(frozen=True)
 class Silent:
-    """Raised where nothing of the variable comes from any station: the network, its line or its server is silent.
+    """Raised when no station delivers the variable: the network or server is silent.
 
-    It is counted on the clock of the process, since readings that were committed: no slice comes that could tell.
+    Time is measured by the clock of the process since the last commit, as a silent network commits no slices.
     """
 
     kind: ClassVar[str] = "silent"
@@ -213,11 +215,11 @@ class Silent:
     """[ns]"""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that `condition_from_json` reads."""
+        """Convert to the document that `condition_from_json` reads."""
         return _document(self)
 
     def words(self, _unit: str) -> str:
-        """Return the rule in words."""
+        """Describe the rule in words."""
         return f"nothing came from any station for more than {format_duration(self.after_ns)}"
 
 
@@ -225,7 +227,7 @@ OnRows = Threshold | Rate | Missing
 """Conditions on the rows of a surface."""
 
 Listening = Dead | Silent
-"""Conditions on what arrives: they compute no surface, so that their queries have no steps."""
+"""Conditions on arrivals: they compute no surface, so their queries have no steps."""
 
 Condition = OnRows | Listening
 
@@ -233,7 +235,7 @@ KINDS: Final[Mapping[str, type[Condition]]] = {kind.kind: kind for kind in (Thre
 
 
 def condition_from_json(document: object, *, label: str = "a condition") -> Condition:
-    """Return the condition that a document says.
+    """Parse a condition document.
 
     ::
 
@@ -244,7 +246,7 @@ def condition_from_json(document: object, *, label: str = "a condition") -> Cond
     Raises
     ------
     InvalidQuery, NotFound, InvalidTime
-        A key that is missing, unknown or does not fit.
+        A key is missing, unknown or invalid.
     """
     if not isinstance(document, Mapping) or "kind" not in document:
         message = f"the condition of {label} is a JSON object with a 'kind': {', '.join(KINDS)}; got {document!r}"
@@ -273,23 +275,25 @@ def condition_from_json(document: object, *, label: str = "a condition") -> Cond
 def apply_hysteresis(
     measure: Floats, raised: Marks, *, above: Level | None, below: Level | None, clear: Level | None
 ) -> Marks:
-    """Return where an alert stands after each row: raised beyond one level, until cleared at the other.
+    """Compute the alert state after each row: raised beyond one level, cleared at another.
 
     Parameters
     ----------
     measure
-        Shape (times, places), NaN where nothing is known.
+        Shape (times, places), NaN if unknown.
     raised
-        Where an alert stood before, shape (places,).
+        Alert state before the first row, shape (places,).
     above, below, clear
-        Levels as numbers, of `settled` conditions: one of the first two, and where an alert is cleared.
+        Levels as numbers (`convert_levels`): exactly one of the first two, and the clearing level.
     """
     level = float(above if above is not None else below)  # type: ignore[arg-type]
     back = level if clear is None else float(clear)
+    # Comparisons with NaN are False on both sides, so missing values keep the state.
     with np.errstate(invalid="ignore"):
         goes_up = measure > level if above is not None else measure < level
         goes_down = measure <= back if above is not None else measure >= back
     decided = goes_up | goes_down
+    # Forward-fill: each row takes the state of the latest row that crossed a level.
     rows = np.where(decided, np.arange(len(measure))[:, np.newaxis], -1)
     last = np.maximum.accumulate(rows, axis=0)
     held = np.take_along_axis(goes_up, np.maximum(last, 0), axis=0)

@@ -1,4 +1,4 @@
-"""What a standing query is: a query document, its weight and validity, a condition, and where its results go."""
+"""Definition of a standing query: query document, weight, validity, condition and delivery targets."""
 
 import ipaddress
 import re
@@ -14,16 +14,17 @@ from queries.standing.conditions import Condition, condition_from_json
 
 Kind = Literal["alert", "user", "archive"]
 WEIGHTS: Final[Mapping[Kind, float]] = {"alert": 10.0, "user": 3.0, "archive": 1.0}
-"""Weight of each class where none is given; a user's lies between 2 and 5 (thesis 5.11)."""
+"""Default weight of each class; a user's weight lies between 2 and 5 (thesis 5.11)."""
 
 DEFAULT_VALIDITY: Final = "10min"
-"""How long a result counts as fresh where nothing is said."""
+"""How long a result counts as fresh, by default."""
 
 Channel = Literal["events", "archive", "email", "webhook"]
 CHANNELS: Final = ("events", "archive", "email", "webhook")
 
+# The web API uses these paths for its own pages.
 RESERVED: Final = ("alerts", "statistics")
-"""Names that no standing query may have: in the addresses of the web API they are pages."""
+"""Names that no standing query may have."""
 LONGEST_NS: Final = 36_525 * DAY_NS
 """Longest validity and window: a hundred years [ns]."""
 
@@ -35,41 +36,41 @@ _KEYS: Final = ("name", "query", "class", "weight", "validity", "window", "condi
 
 
 class Conflict(InvalidQuery):
-    """A standing query of this name is there already."""
+    """A standing query with this name already exists."""
 
 
 @dataclass(frozen=True)
 class DeliveryTarget:
-    """Where results or alerts go."""
+    """Where results or alerts are delivered."""
 
     channel: Channel
     address: str = ""
-    """The mail address, or the URL of the webhook; empty for the others."""
+    """Mail address or webhook URL; empty for the other channels."""
 
     def __str__(self) -> str:
-        """Return "events", "archive", "email:ADDRESS" or "webhook:URL"."""
+        """Format as "events", "archive", "email:ADDRESS" or "webhook:URL"."""
         return f"{self.channel}:{self.address}" if self.address else self.channel
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A standing query as it was asked for; what is known of its runs is kept elsewhere."""
+    """A standing query as the user defined it, without its evaluation state."""
 
     name: str
     query: Mapping[str, Any]
-    """The query document; without a snapshot: it reads the newest."""
+    """Query document without a snapshot: it always reads the newest."""
     kind: Kind
     weight: float
     validity_ns: int
-    """How long after a slice its result counts as fresh [ns]; the server's OptProfit breaks ties by it, and no more."""
+    """How long a result stays fresh after its slice [ns]; the server's OptProfit uses it only to break ties."""
     window_ns: int | None = None
-    """Length of the window that ends with the newest slice [ns]; None: all slices that come."""
+    """Length of the window that ends with the newest slice [ns]; None: every new slice."""
     condition: Condition | None = None
-    """What raises an alert; None: none is raised."""
+    """What raises an alert; None: no alerts."""
     to: tuple[DeliveryTarget, ...] = (DeliveryTarget("events"),)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that `definition_from_json` reads."""
+        """Convert to the document that `definition_from_json` reads."""
         document: dict[str, Any] = {
             "name": self.name, "class": self.kind, "weight": self.weight, "validity": format_duration(self.validity_ns),
             "query": dict(self.query), "to": [str(target) for target in self.to],
@@ -82,7 +83,7 @@ class Definition:
 
 
 def definition_from_json(document: object, settings: Settings | None = _DEFAULTS) -> Definition:
-    """Return the standing query that a document says.
+    """Parse and validate a standing-query document.
 
     ::
 
@@ -92,18 +93,17 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
     Parameters
     ----------
     document
-        Keys "name" and "query"; and perhaps "class" (alert, user, archive; alert where there is a condition, else
-        user), "weight" (that of the class where absent), "validity" ("10min"), "window" ("1h": the query is of the last
-        hour, which ends with the newest slice), "condition", and "to": a list of "events", "archive",
+        Required keys: "name" and "query". Optional keys: "class" (alert, user, archive; default alert with a condition,
+        else user), "weight" (default: that of the class), "validity" ("10min"), "window" ("1h": the query covers the
+        last hour, which ends with the newest slice), "condition", and "to": a list of "events", "archive",
         "email:ADDRESS", "webhook:URL".
     settings
-        What says whom alerts may be sent to; None: the document is one that was made before, and whether it may be
-        made is not looked at.
+        Allowed alert recipients; None: trust the document, as it was validated when it was created.
 
     Raises
     ------
     InvalidQuery, NotFound, InvalidTime, InvalidUnit
-        A key that is missing, unknown or does not fit; the message names it.
+        A key is missing, unknown or invalid; the message names it.
     """
     given = _check_document(document)
     name = given["name"]
@@ -134,6 +134,7 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
         raise InvalidQuery(message)
     definition = Definition(
         name=name,
+        # A null snapshot or clip means the same as none.
         query={key: value for key, value in query.items() if key != "snapshot" and (key, value) != ("clip", None)},
         kind=kind,
         weight=_parse_positive(given.get("weight", WEIGHTS[kind]), f"the weight of {label}"),
@@ -142,13 +143,14 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
         condition=condition,
         to=_parse_targets(given.get("to", ["events"]), label),
     )
+    # A definition from the catalogue is trusted: stricter settings must not make it unreadable.
     if settings is not None:
         _check_new(definition, settings, label)
     return definition
 
 
 def _check_new(definition: Definition, settings: Settings, label: str) -> None:
-    """Refuse what may not be made; one that an earlier program made stands."""
+    """Apply the checks for new definitions only; those created by earlier versions stay valid."""
     if definition.name in RESERVED:
         message = f"a standing query cannot have the name {definition.name!r}, which pages have; choose another"
         raise InvalidQuery(message)
@@ -181,6 +183,7 @@ def _check_document(document: object) -> Mapping[str, Any]:
 
 def _parse_positive(value: object, what: str) -> float:
     try:
+        # JSON integers can exceed the range of float.
         number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
     except OverflowError:
         number = float("inf")
@@ -207,6 +210,7 @@ def _parse_targets(value: object, label: str) -> tuple[DeliveryTarget, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         message = f"'to' of {label} needs a list such as ['events', 'webhook:https://…']; got {value!r}"
         raise InvalidQuery(message)
+    # A target that is listed twice would get every alert twice.
     return tuple(dict.fromkeys(_parse_target(text, label) for text in value))
 
 
@@ -226,11 +230,11 @@ def _parse_target(text: str, label: str) -> DeliveryTarget:
 
 
 def _host_of(allowed: str) -> tuple[str, int | None]:
-    """Return the host and the port of what the settings allow; no port: any."""
+    """Parse the host and port of an allowed entry; port None allows any port."""
     import httpx  # noqa: PLC0415 - it takes 0.3 s to load, and few alerts go to webhooks
 
     try:
-        # An IPv6 address is written with or without its brackets.
+        # The settings allow IPv6 addresses with or without brackets.
         is_bare = allowed.count(":") > 1 and "[" not in allowed
         site = httpx.URL(f"any://[{allowed}]" if is_bare else f"any://{allowed}")
     except httpx.InvalidURL:
@@ -239,16 +243,16 @@ def _host_of(allowed: str) -> tuple[str, int | None]:
 
 
 def check_webhook(url: str, allowed_hosts: tuple[str, ...], label: str) -> None:
-    """Refuse a webhook whose host is not allowed.
+    """Reject a webhook whose host is not allowed.
 
     Raises
     ------
     InvalidQuery
-        It is no http or https address that can be sent to, carries a user or password, or its host is not in the list.
+        The URL is not a valid http or https address, carries a user or password, or its host is not in the list.
     """
     import httpx  # noqa: PLC0415 - as above
 
-    # Read by the library that sends: two readers could differ on where an address leads.
+    # Parsed by the library that sends it: two parsers could disagree on where a URL leads.
     try:
         parts = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError):
@@ -269,23 +273,24 @@ def check_webhook(url: str, allowed_hosts: tuple[str, ...], label: str) -> None:
 
 
 def check_address(address: str, allowed_hosts: tuple[str, ...], label: str) -> None:
-    """Refuse a webhook whose host's name leads to an address that is not public, unless the address itself is allowed.
-
-    So nobody who may choose where a name leads can have alerts sent to a service within the network.
+    """Reject a webhook that resolves to a non-public address, unless that address is allowed.
 
     Parameters
     ----------
     address
-        What the name was found to mean, before anything is sent.
+        The address that the host resolved to, before anything is sent.
     allowed_hosts
         Names, addresses, and networks such as "10.1.0.0/16".
 
     Raises
     ------
     InvalidQuery
-        It is of a private network, link-local or of this machine, and neither it nor its network is in the list.
+        The address is private, link-local or of this machine, and neither it nor its network is in the list.
     """
+    # The owner of a DNS name could otherwise have alerts sent to a service inside the network.
+    # A link-local address may carry a zone, such as "%eth0".
     ip = ipaddress.ip_address(address.partition("%")[0])
+    # An IPv4 address mapped into IPv6 is judged by its IPv4 range.
     reached = getattr(ip, "ipv4_mapped", None) or ip
     if reached.is_global and not reached.is_multicast:
         return
@@ -299,7 +304,7 @@ def check_address(address: str, allowed_hosts: tuple[str, ...], label: str) -> N
 
 
 def _networks_of(allowed: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
-    """Return the networks that what the settings allow names: none, for the name of a host that is not this machine."""
+    """List the networks of an allowed entry; none for host names except "localhost"."""
     host = _host_of(allowed)[0]
     names = {"localhost": ("127.0.0.0/8", "::1")}.get(host, (allowed if "/" in allowed else host,))
     with suppress(ValueError):
@@ -308,12 +313,14 @@ def _networks_of(allowed: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Ne
 
 
 def check_mail(address: str, allowed: tuple[str, ...], label: str) -> None:
-    """Refuse a mail address that alerts may not go to: where some are allowed, it needs to be one, or of one's host.
+    """Reject a mail address that is not allowed.
+
+    Entries are addresses or "@host"; an empty list allows all.
 
     Raises
     ------
     InvalidQuery
-        It is none of them.
+        The address is not allowed.
     """
     wanted, host = address.lower(), address.lower().rpartition("@")[2]
     if allowed and not {wanted, f"@{host}"} & {entry.lower() for entry in allowed}:

@@ -1,8 +1,8 @@
-"""Alerts as episodes: where a condition begins to hold at a place, and where it ends; a function of the surface alone.
+"""Episodes in which a condition holds at a place, derived from the surface alone.
 
-When readings are amended, the rows that changed are judged once more, and the episodes are compared with those that
-were told: one that overlaps is the same, a new one is raised, one that is no more is withdrawn. So it does not matter
-in which order readings came, nor how often a row is judged.
+When readings are amended, the changed rows are judged again and the episodes reconciled with those already reported: an
+overlapping one is the same episode, a new one is raised, and one that vanished is withdrawn. The outcome therefore does
+not depend on the order of arrival, nor on how often a row is judged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,15 +17,15 @@ Happening = Literal["raised", "cleared", "withdrawn"]
 
 @dataclass(frozen=True)
 class Episode:
-    """A stretch over which a condition holds at a place."""
+    """A time span over which a condition holds at a place."""
 
     place: str
     onset_ns: int
-    """Start of the first time cell that it holds in [ns since 1970 UTC]."""
+    """Start of the first time cell in which it holds [ns since 1970 UTC]."""
     cleared_ns: int | None = None
-    """Start of the first time cell after it; None: it holds as far as is known."""
+    """Start of the first time cell after it [ns since 1970 UTC]; None: still open."""
     number: int | None = None
-    """Number of the alert that told it; None: none did yet."""
+    """Number of the alert that reported it; None: not reported yet."""
 
     def overlaps(self, other: "Episode") -> bool:
         """Return whether the two share a time cell."""
@@ -36,14 +36,14 @@ class Episode:
 
 @dataclass(frozen=True)
 class EpisodeChange:
-    """What is to be told of an episode."""
+    """A reportable change of an episode."""
 
     happening: Happening
     episode: Episode
 
 
 def find_standing_places(episodes: Iterable[Episode], places: Sequence[str], time_ns: int) -> NDArray[np.bool_]:
-    """Return at which places an episode that began before an instant reaches it, shape (places,)."""
+    """Find places whose episode began before an instant and reaches it, shape (places,)."""
     active_places = {
         episode.place
         for episode in episodes
@@ -55,21 +55,22 @@ def find_standing_places(episodes: Iterable[Episode], places: Sequence[str], tim
 def find_episodes(
     starts_ns: NDArray[np.int64], state: NDArray[np.bool_], before: NDArray[np.bool_], places: Sequence[str]
 ) -> dict[str, list[Episode]]:
-    """Return the episodes of each place that has any, in order.
+    """Find the episodes of each place that has any, in time order.
 
     Parameters
     ----------
     starts_ns
-        Where each time cell begins, shape (times,).
+        Start of each time cell [ns since 1970 UTC], shape (times,).
     state
-        Where the condition holds after each, shape (times, places).
+        Whether the condition holds after each time cell, shape (times, places).
     before
-        Where it held before the first, shape (places,): such an episode begins with the first, or earlier.
+        Whether it held before the first, shape (places,): such an episode begins with the first cell, or earlier.
     """
     episodes: dict[str, list[Episode]] = {}
     if not len(starts_ns):
         return episodes
     edges = np.diff(state.astype(np.int8), axis=0, prepend=before.astype(np.int8)[np.newaxis])
+    # An episode that continues from before has no rising edge; it is reported as starting with the first row.
     edges[0] = np.where(before & state[0], 1, edges[0])
     for column, time in zip(*(axis.tolist() for axis in np.nonzero(edges.T)), strict=True):
         listed, start_ns = episodes.setdefault(places[column], []), int(starts_ns[time])
@@ -78,7 +79,7 @@ def find_episodes(
         elif listed:
             listed[-1] = replace(listed[-1], cleared_ns=start_ns)
         else:
-            # What held before ends with the first row.
+            # An episode that held before ends with the first row.
             listed.append(Episode(places[column], start_ns, start_ns))
     return episodes
 
@@ -86,16 +87,16 @@ def find_episodes(
 def reconcile(
     old_episodes: Sequence[Episode], new_episodes: Mapping[str, Sequence[Episode]], from_ns: int
 ) -> tuple[list[Episode], list[EpisodeChange]]:
-    """Return the episodes as they stand now, and what is to be told.
+    """Reconcile known episodes with new ones; return the current episodes and the changes to report.
 
     Parameters
     ----------
     old_episodes
-        Those that were told before.
+        Episodes reported before.
     new_episodes
-        Those of the rows from an instant on, by place; one that held before begins with the first row.
+        Episodes in the rows from an instant on, by place; one that held before begins with the first row.
     from_ns
-        Where the first of these rows begins [ns since 1970 UTC].
+        Start of the first of these rows [ns since 1970 UTC].
     """
     kept: list[Episode] = []
     open_: dict[str, list[Episode]] = {}
@@ -110,6 +111,7 @@ def reconcile(
         for episode in new_episodes.get(place_name, ()):
             match = next((candidate for candidate in before if _is_same(candidate, episode, from_ns)), None)
             if match is None:
+                # An empty episode only marks that one from before ended.
                 if episode.cleared_ns == episode.onset_ns:
                     continue
                 kept.append(episode)
@@ -117,8 +119,9 @@ def reconcile(
                 if episode.cleared_ns is not None:
                     changes.append(EpisodeChange("cleared", episode))
                 continue
+            # Each known episode matches once; the rest is kept or withdrawn below.
             before.remove(match)
-            # What held before the first row keeps its onset.
+            # An episode that held before the first row keeps its onset.
             onset_ns = min(match.onset_ns, episode.onset_ns) if match.onset_ns < from_ns else episode.onset_ns
             now = replace(match, onset_ns=onset_ns, cleared_ns=episode.cleared_ns)
             kept.append(now)
@@ -136,6 +139,6 @@ def reconcile(
 
 def _is_same(old_episode: Episode, new_episode: Episode, from_ns: int) -> bool:
     if new_episode.onset_ns == from_ns and old_episode.onset_ns < from_ns:
-        # What held before the first row goes on, or ends, with it.
+        # An episode that held before the first row continues, or ends, with it.
         return True
     return new_episode.cleared_ns != new_episode.onset_ns and old_episode.overlaps(new_episode)

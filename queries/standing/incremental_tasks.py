@@ -1,8 +1,8 @@
-"""What a new snapshot asks of a standing query: the time cells of its surface to compute again, and no others.
+"""Incremental evaluation tasks: the time cells of a standing query that a new snapshot invalidates.
 
-Commits tell which slices and series they touched. A query is asked only where that reaches a series that it reads; the
-slices are followed through its chain (`hypergrid/execution/planning/invalidation.py`) to the time cells that they can
-change. Rows that were computed before are kept, so that what was not touched is not computed again.
+Commits record the slices and series they changed. A query is evaluated only if a series that it reads changed; the
+slices are propagated through its chain (`hypergrid/execution/planning/invalidation.py`) to the time cells that they can
+affect. Computed rows are cached, so unaffected cells are not computed again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,41 +27,41 @@ from queries.standing.conditions import Listening, OnRows, Rate, Silent, Surface
 from queries.standing.definition import Definition
 
 LOOK_BACK_NS: Final = DAY_NS
-"""How far before the newest slice an amendment is judged by a condition [ns]; older ones raise no alert."""
+"""How far before the newest slice amendments are judged [ns]; older ones raise no alert."""
 AHEAD_NS: Final = DAY_NS
-"""How far beyond the newest slice a station's own are judged [ns]; what lies further ahead waits for the others."""
+"""How far beyond the newest slice a lone station is judged [ns]; later cells wait for other stations."""
 LONGEST_NS: Final = 366 * DAY_NS
 """Longest time that a condition looks back, and that a surface is followed beyond the newest slice [ns]."""
 NEVER_NS: Final = int(np.iinfo(np.int64).min)
 """Before all instants."""
 LONGEST_WINDOW_NS: Final = 36_525 * DAY_NS
-"""Longest window that is followed [ns]."""
+"""Longest supported window [ns]."""
 
 
 @dataclass(eq=False)
 class RowCache:
-    """SurfaceRows of a surface that were computed before, a row a time cell, in the order of time."""
+    """Cached rows of a surface, one per time cell, in time order."""
 
     content: str = ""
-    """What the steps do, whatever the time and the snapshot are; other content, other rows."""
+    """Content token of the steps, without time and snapshot; rows of other content are invalid."""
     starts_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """Shape (rows,)."""
+    """[ns since 1970 UTC], shape (rows,)."""
     value: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
-    """Shape (rows, places)."""
+    """[the surface's unit], shape (rows, places)."""
 
     def knows(self, starts_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which time cells are held, shape as given."""
         return np.isin(starts_ns, self.starts_ns)
 
     def get_rows(self, starts_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the rows of time cells that are all held, shape (times, places)."""
+        """Look up the rows of cached time cells, shape (times, places)."""
         return self.value[np.searchsorted(self.starts_ns, starts_ns)]
 
     def put(self, starts_ns: NDArray[np.int64], value: NDArray[np.float64], *, from_ns: int) -> None:
-        """Take computed rows, and let go of those that begin before an instant."""
+        """Insert computed rows, and evict those that begin before `from_ns`."""
         stays = (self.starts_ns >= from_ns) & ~np.isin(self.starts_ns, starts_ns)
         all_ns = np.concatenate([self.starts_ns[stays], starts_ns])
         order = np.argsort(all_ns, kind="stable")
+        # With another number of places the cached rows are of another surface.
         held = self.value[stays] if self.value.shape[1:] == value.shape[1:] else np.empty((0, value.shape[1]))
         self.starts_ns = all_ns[order]
         self.value = np.concatenate([held, value])[order]
@@ -69,46 +69,47 @@ class RowCache:
 
 @dataclass(frozen=True)
 class ConditionNeeds:
-    """What the conditions on a surface need of it."""
+    """Combined needs of the conditions on a surface."""
 
     memory_ns: int
     """How far back they look from a time cell [ns]."""
     since_ns: int
-    """Where the first slice lies that one of them judges [ns since 1970 UTC]."""
+    """Start of the first slice to judge [ns since 1970 UTC]."""
     behind_ns: int | None = None
-    """Where the last time cell begins that one of them judged which waits for cells to end, `NEVER_NS` where it judged
-    none; None: there is none of that kind."""
+    """Start of the last time cell judged by a "missing" condition, which waits for cells to end [ns since 1970 UTC];
+    `NEVER_NS` if it judged none; None: no such condition.
+    """
 
     def from_ns(self, anchor_ns: int) -> int:
-        """Return before which instant nothing is judged."""
+        """Return the start of the judged time [ns since 1970 UTC]."""
         return max(self.since_ns, anchor_ns - LOOK_BACK_NS)
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationTask:
-    """What a surface needs computed at one snapshot, for all standing queries that ask for it."""
+    """What a surface must compute at one snapshot, for all standing queries that use it."""
 
     query: Query
     node: Perspective
     """The whole surface, as far as it is followed."""
     content: str
-    """As `Kept.content`."""
+    """As `RowCache.content`."""
     parts: tuple[tuple[slice, Perspective], ...]
-    """Runs of time cells that are to be computed, each as a perspective of its own."""
+    """Runs of time cells to compute, each as a perspective of its own."""
     changed: int
-    """The first time cell that changed."""
+    """Index of the first changed time cell."""
     keep_from_ns: int
-    """SurfaceRows before it are not needed any more [ns since 1970 UTC]."""
+    """Rows that begin before it can be evicted [ns since 1970 UTC]."""
     anchor_ns: int
-    """Where the newest slice ends [ns since 1970 UTC]."""
+    """End of the newest slice [ns since 1970 UTC]."""
 
     @property
     def cells(self) -> int:
-        """Cells of the surface that are computed."""
+        """Number of cells to compute."""
         return sum(part.topology.count for _, part in self.parts)
 
     def store_rows(self, kept: RowCache, values: Sequence[NDArray[np.float64]]) -> None:
-        """Let what is kept take the computed parts, shape (times, places) each."""
+        """Store the computed parts in the cache, shape (times, places) each."""
         if kept.content != self.content:
             kept.content, kept.starts_ns, kept.value = self.content, np.empty(0, np.int64), np.empty((0, 0))
         starts_ns = _cell_bounds(self.node)[0]
@@ -117,21 +118,23 @@ class EvaluationTask:
             kept.put(np.concatenate(parts), np.concatenate(list(values)), from_ns=self.keep_from_ns)
 
     def select_judged(self, condition: OnRows, since_ns: int, judged_ns: int | None) -> tuple[slice, slice]:
-        """Return the time cells that a condition judges, and those that it needs for it; empty where there is none.
+        """Select the time cells that a condition judges, and those needed for that.
+
+        Both are empty if there are none to judge.
 
         Parameters
         ----------
         condition
             On the rows of the surface.
         since_ns
-            Where the first slice lies that it judges [ns since 1970 UTC].
+            Start of the first slice to judge [ns since 1970 UTC].
         judged_ns
-            Where the last time cell begins that it judged before [ns since 1970 UTC]; None: it judged none.
+            Start of the last time cell judged before [ns since 1970 UTC]; None: none yet.
         """
         starts_ns, ends_ns = _cell_bounds(self.node)
         stop, first = _first_ahead(starts_ns, self.anchor_ns), self.changed
         if condition.kind == "missing":
-            # Of a time cell that has not ended nothing is missing yet.
+            # Nothing can be missing in a time cell that has not ended.
             stop = _first_open(ends_ns, self.anchor_ns)
             first = min(first, _first_after(starts_ns, NEVER_NS if judged_ns is None else judged_ns))
         from_ns = ConditionNeeds(condition.memory_ns, since_ns).from_ns(self.anchor_ns)
@@ -141,7 +144,7 @@ class EvaluationTask:
         return slice(first, stop), slice(_first_needed(starts_ns, first, condition.memory_ns), stop)
 
     def rows(self, kept: RowCache, span: slice) -> SurfaceRows:
-        """Return time cells with their values; all of them are kept."""
+        """Return time cells with their values, all of which are cached."""
         starts_ns, ends_ns = _cell_bounds(self.node)
         return SurfaceRows(starts_ns[span], ends_ns[span], kept.get_rows(starts_ns[span]))
 
@@ -157,7 +160,7 @@ def make_task(
     anchor_ns: int,
     known: PlanMemo | None = None,
 ) -> EvaluationTask | None:
-    """Return what a surface needs computed at the snapshot of an archive; None: nothing changed, or ended.
+    """Plan what a surface must compute at the archive's snapshot; None: nothing changed, or ended.
 
     Parameters
     ----------
@@ -166,24 +169,24 @@ def make_task(
     archive
         At the new snapshot.
     changes
-        What was committed since it was computed last; None: not known, everything may have changed.
+        What was committed since the last computation; None: unknown, everything may have changed.
     kept
-        Rows that were computed before.
+        Rows computed before.
     window_ns
         Length of the window that ends with the newest slice [ns]; None: all slices.
     judged
-        What conditions need of it; None: there are none.
+        Needs of the conditions; None: there are no conditions.
     anchor_ns
-        Where the newest slice of its variable ends [ns since 1970 UTC] (`newest_ns`).
+        End of the newest slice of its variable [ns since 1970 UTC] (`newest_ns`).
     known
-        What it may share with surfaces that are built in the same thread.
+        What it may share with surfaces planned in the same thread.
 
     Raises
     ------
     HyperGridError
         The query cannot be answered any more.
     """
-    # Most commits of one variable end here for the queries of all others.
+    # Most commits concern one variable and end here for queries of all others.
     if not may_touch(document, changes) and not (window_ns is not None and not kept.content):
         return None
     query = archive.query(_clip_document(document, window_ns, judged, anchor_ns), known=known)
@@ -194,23 +197,24 @@ def make_task(
     reached = every if changes is None else affected_time_cells(node, _select_changes(node, changes))
     held = kept.knows(starts_ns) if kept.content == content else ~every
     if kept.content not in ("", content):
-        # Stations or layers changed: all that is followed has another value.
+        # Stations or layers changed, so all values did.
         reached = every
     wanted, keep_from_ns = reached, int(np.iinfo(np.int64).max)
     if window_ns is not None:
         wanted, keep_from_ns = reached | ~held, int(starts_ns[0])
     if judged is not None and judged.behind_ns is not None:
-        # Where nothing came time cells end by what others bring.
+        # Time cells without new readings end too, once other stations move the anchor.
         wanted = wanted.copy()
         wanted[_first_after(starts_ns, judged.behind_ns) : _first_open(ends_ns, anchor_ns)] = True
     changed = int(np.argmax(wanted)) if wanted.any() else 0
     if judged is not None and wanted.any():
         from_, ahead = _first_open(ends_ns, judged.from_ns(anchor_ns)), _first_ahead(starts_ns, anchor_ns)
         changed = max(changed, from_)
+        # Rows in the look-back that are not cached must be computed as well.
         back = slice(_first_needed(starts_ns, changed, judged.memory_ns), ahead)
         if window_ns is None:
             keep_from_ns = int(starts_ns[min(_first_needed(starts_ns, from_, judged.memory_ns), len(starts_ns) - 1)])
-            # What lies before all that is judged is nobody's business, nor what lies far ahead of it.
+            # Cells before the judged time, or far ahead of it, are needed by no condition.
             numbers = np.arange(len(wanted))
             wanted = wanted & (numbers >= changed) & (numbers < ahead)
         if wanted.any():
@@ -223,37 +227,35 @@ def make_task(
 
 
 def _first_after(starts_ns: NDArray[np.int64], judged_ns: int) -> int:
-    """Return the first time cell after the one that was judged last."""
+    """Return the index of the first time cell after the last judged one."""
     return int(np.searchsorted(starts_ns, judged_ns, side="right"))
 
 
 def _first_open(ends_ns: NDArray[np.int64], anchor_ns: int) -> int:
-    """Return the first time cell that has not ended at an instant."""
+    """Return the index of the first time cell that has not ended at an instant."""
     return int(np.searchsorted(ends_ns, anchor_ns, side="right"))
 
 
 def _first_ahead(starts_ns: NDArray[np.int64], anchor_ns: int) -> int:
-    """Return the first time cell that lies too far beyond the newest slice to be judged yet."""
+    """Return the index of the first time cell too far ahead to be judged yet."""
     return int(np.searchsorted(starts_ns, anchor_ns + AHEAD_NS))
 
 
 def _first_needed(starts_ns: NDArray[np.int64], first: int, memory_ns: int) -> int:
-    """Return the first time cell that judging another one needs: all where it looks back, and the one before these.
-
-    Cells that do not touch, as instants, need that one: from it on the time that a condition looks back is exceeded.
-    """
+    """Return the index of the first time cell needed to judge another."""
     if first >= len(starts_ns) or not memory_ns:
         return min(first, len(starts_ns))
+    # Cells that do not touch, such as instants, need the one before: from it on the look-back is exceeded.
     return max(int(np.searchsorted(starts_ns, starts_ns[first] - memory_ns)) - 1, 0)
 
 
 def check_definition(definition: Definition, archive: OpenArchive) -> Perspective | None:
-    """Refuse a standing query that the archive could not answer.
+    """Reject a standing query that the archive could not answer.
 
     Raises
     ------
     NotFound
-        A variable that does not exist, with those that do; likewise any other name.
+        A variable or another name does not exist; the message lists those that do.
     InvalidQuery, InvalidUnit
         The query or the condition does not fit the surface.
     """
@@ -289,7 +291,9 @@ def check_definition(definition: Definition, archive: OpenArchive) -> Perspectiv
 
 
 def check_condition(definition: Definition, node: Perspective | None = None) -> None:
-    """Refuse a condition that looks back too far or, where its surface is known, that never finds what it compares.
+    """Reject a condition that looks back too far or can never be judged.
+
+    The latter needs the surface, `node`.
 
     Raises
     ------
@@ -320,18 +324,18 @@ def check_condition(definition: Definition, node: Perspective | None = None) -> 
 
 
 def newest_ns(archive: Archive, variable: str) -> int:
-    """Return where the newest slice of a variable ends that more than one station reached [ns since 1970 UTC].
+    """Find the end of the newest slice reached by several stations [ns since 1970 UTC].
 
-    One station whose clock runs ahead must not move the window of all, however far ahead; of a single station the
-    newest slice counts. A station that is alone for more than a day, the others being dead, counts as far as it has
-    readings each day from the others' last on.
+    With a single station its newest slice counts. A station that is alone for more than a day, the others being dead,
+    counts as long as it has readings on every day since the others' last.
     """
     extent = archive.extent(variable)
     if extent is None:
         message = f"variable {variable!r} has no readings yet"
         raise InvalidQuery(message)
+    # One station whose clock runs ahead must not move the window of all others, however far ahead.
     last_ns: dict[str, int] = {}
-    # Of the newest station; only where it is alone there is more than one window of them.
+    # Readings of the newest station; more than one window is read only if it is alone.
     alone: list[NDArray[np.int64]] = []
     seen_ns = 0
     for window in _walk_backwards(archive, variable, extent):
@@ -355,7 +359,7 @@ def newest_ns(archive: Archive, variable: str) -> int:
 
 
 def _walk_backwards(archive: Archive, variable: str, extent: Window) -> Iterator[Window]:
-    """Yield the last day of a variable, and then what lies before it as far as there are readings, newest first."""
+    """Yield the last day of a variable, and then earlier windows with readings, newest first."""
     start_ns = max(extent.start_ns, extent.stop_ns - DAY_NS)
     yield Window(start_ns, extent.stop_ns)
     for span in reversed(list(archive.spans(variable, 1))):
@@ -364,7 +368,7 @@ def _walk_backwards(archive: Archive, variable: str, extent: Window) -> Iterator
 
 
 def places_of(space: Space) -> tuple[str, ...]:
-    """Return what each place of a surface is called; those of a grid are judged together, as one."""
+    """Name each place of a surface; a grid is judged as a single place."""
     if isinstance(space, Grid):
         return ("map",)
     if isinstance(space, Points):
@@ -384,7 +388,7 @@ def places_of(space: Space) -> tuple[str, ...]:
 
 
 def may_touch(document: Mapping[str, Any], changes: Sequence[Change] | None) -> bool:
-    """Return whether changes may concern a query: of its variable, or of any where others are merged into it."""
+    """Return whether changes may concern a query: its variable, or any if it merges others."""
     if changes is None or document["variable"] in {change.variable for change in changes}:
         return True
     merges = any(step.get("with") or step.get("method") == "recipe" for step in document.get("steps", ()))
@@ -394,19 +398,19 @@ def may_touch(document: Mapping[str, Any], changes: Sequence[Change] | None) -> 
 def _clip_document(
     document: Mapping[str, Any], window_ns: int | None, judged: ConditionNeeds | None, anchor_ns: int
 ) -> dict[str, Any]:
-    """Return a query of the time that is followed."""
+    """Clip a query to the time that is followed."""
     clip = dict(document.get("clip", {}))
     if window_ns is not None:
         clip["time"] = [format_instant(anchor_ns - window_ns), format_instant(anchor_ns)]
     elif judged is not None and "time" not in clip:
-        # Time cells that hold an instant begin before it, months at most; nothing ends before the last slice.
+        # Time cells begin at most months before an instant in them; nothing ends before the last slice.
         start_ns = judged.from_ns(anchor_ns) - judged.memory_ns - 32 * DAY_NS
         clip["time"] = [format_instant(start_ns), format_instant(anchor_ns + LONGEST_NS)]
     return {**document, "clip": clip} if clip else dict(document)
 
 
 def _content(item: Perspective) -> object:
-    """Return what a step does, whatever the time and the snapshot are."""
+    """Return what identifies a step, without time and snapshot."""
     operator = item.operator
     if isinstance(operator, Base):
         return ("base", operator.source.variable.name, operator.accept_flags, item.topology.space.token())
@@ -414,7 +418,7 @@ def _content(item: Perspective) -> object:
 
 
 def _select_changes(node: Perspective, changes: Sequence[Change]) -> Changes:
-    """Return the windows of what changed in series that a surface reads, by variable."""
+    """Select the windows of changes to series that a surface reads, by variable."""
     windows: dict[str, list[Window]] = {}
     for base in node.list_bases():
         operator, space = base.operator, base.topology.space
@@ -423,7 +427,7 @@ def _select_changes(node: Perspective, changes: Sequence[Change]) -> Changes:
         unread = set(operator.unread)
         series = {member for number, member in enumerate(space.series) if number not in unread}
         for change in changes:
-            # Commits of earlier programs do not tell which series they touched.
+            # Commits of earlier versions do not record the series.
             is_read = not change.series or not series.isdisjoint(change.series)
             if change.variable == operator.source.variable.name and is_read:
                 windows.setdefault(change.variable, []).extend(change.runs)
@@ -435,7 +439,7 @@ def _cell_bounds(node: Perspective) -> tuple[NDArray[np.int64], NDArray[np.int64
     if isinstance(time, Instants):
         return time.corners, time.corners + 1
     if isinstance(time, Periodic):
-        # Cells that come again are told by their numbers; they are never judged.
+        # Periodic cells are identified by their numbers; they are never judged.
         numbers = np.arange(time.count, dtype=np.int64)
         return numbers, numbers + 1
     return blocks_of(time)

@@ -1,7 +1,7 @@
-"""Letters: alerts on their way to mail servers and webhooks, at least once, by threads that evaluation never waits for.
+"""At-least-once delivery of alerts by mail and webhook, on separate worker threads.
 
-A letter is noted as being sent before it goes, and as sent after; whatever dies between the two leaves one that may
-have arrived. It is sent again under the same id, marked as a possible repeat.
+A message is marked as being sent before the attempt, and as sent after it. If the process dies in between, the message
+may have arrived: it is sent again with the same id, marked as a possible repeat.
 """
 
 import base64
@@ -31,24 +31,25 @@ from queries.standing.definition import check_address, check_mail, check_webhook
 from queries.standing.repository import MessageState, OutboxMessage, StandingStore
 
 TIMEOUT_S: Final = 10.0
-"""Longest that an attempt may take, from looking up the host's name to its answer [s]."""
+"""Timeout of an attempt, from name resolution to the answer [s]."""
 RETRY_STATUSES: Final = (408, 425, 429)
-"""Of the statuses 4xx those that ask for another attempt; the others refuse the alert for good."""
+"""4xx statuses that are retried; the others refuse the alert for good."""
 FIRST_PAUSE_S: Final = 2.0
-"""After a failure a target is left alone for so long, twice as long after each more [s],"""
+"""Pause of a target after its first failure, doubled after each further one [s]."""
 LONGEST_PAUSE_S: Final = 900.0
-"""and at most for this long."""
+"""Upper limit of that pause [s]."""
+# At most one per target, so that a target that hangs blocks only itself.
 WORKERS: Final = 4
-"""Letters on their way at a time; of one target one at a time, so that one that hangs holds up itself alone."""
+"""Concurrent deliveries."""
 IDLE_S: Final = 0.5
 SECRET: Final = "webhooks.secret"
-"""File beside the catalogue of standing queries that holds what letters to webhooks are signed with."""
+"""File beside the catalogue that holds the signing key of webhooks."""
 _PREFIX: Final = "whsec_"
 _LOG: Final = logging.getLogger(__name__)
 
 
 class Undelivered(HyperGridError, RuntimeError):
-    """A letter did not arrive; the message says why. It is tried again, unless `for_good`."""
+    """A message was not delivered; the message says why. It is retried unless `for_good`."""
 
     def __init__(self, message: str, *, for_good: bool = False) -> None:
         super().__init__(message)
@@ -56,7 +57,7 @@ class Undelivered(HyperGridError, RuntimeError):
 
 
 Send = Callable[[OutboxMessage, Mapping[str, Any]], None]
-"""Sends what a letter says; raises Undelivered."""
+"""Sends a message; raises Undelivered."""
 Answer = TypeVar("Answer")
 Note = Callable[[socket.socket], None]
 """Called with each connection that an attempt opens."""
@@ -64,25 +65,25 @@ Note = Callable[[socket.socket], None]
 
 @dataclass
 class _RetryPause:
-    """A target that failed: how often in a row, and until when it is left alone."""
+    """Backoff state of a failing target."""
 
     failures: int = 0
     until_s: float = 0.0
 
 
 class NotificationWorkers:
-    """Threads that take letters from the catalogue to their targets.
+    """Worker threads that deliver the outbox of the catalogue.
 
     Parameters
     ----------
     store
         The catalogue.
     catalogue
-        Name that begins the id of every alert.
+        Prefix of every alert's id.
     send
-        By channel, what sends.
+        Sender of each channel.
     monotonic
-        Seconds that never go back; the clock of the machine may [s].
+        Monotonic clock [s].
     """
 
     def __init__(
@@ -104,20 +105,20 @@ class NotificationWorkers:
         self.delivered = self.failures = 0
 
     def start(self) -> None:
-        """Take up what an earlier process left, and begin."""
+        """Requeue what an earlier process left, and start the workers."""
         self._store.recover()
         for number in range(WORKERS):
-            # Daemons: one that waits for a host that hangs must not keep a process alive.
+            # Daemons, so that a worker waiting for a host that hangs does not keep the process alive.
             thread = threading.Thread(target=self._work, name=f"letters-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def wake(self) -> None:
-        """Say that there are new letters."""
+        """Notify the workers of new messages."""
         self._wake.set()
 
     def stop(self, timeout_s: float = 2.0) -> None:
-        """End; what is on its way may arrive, and is sent again after the next start."""
+        """Stop; messages in transit may arrive, and are sent again after the next start."""
         self._stop.set()
         self._wake.set()
         for thread in self._threads:
@@ -128,14 +129,14 @@ class NotificationWorkers:
             try:
                 is_busy = self.deliver_next()
             except (sqlite3.Error, HyperGridError):
-                # As on a full disk.
+                # For example a full disk.
                 is_busy = False
             if not is_busy:
                 self._wake.wait(IDLE_S)
                 self._wake.clear()
 
     def deliver_next(self) -> bool:
-        """Take one letter to its target; return whether there was one that could go."""
+        """Deliver one message; return whether any was due."""
         with self._lock:
             self._save_states()
             now_s = self._monotonic()
@@ -161,7 +162,7 @@ class NotificationWorkers:
         error_text = ""
         try:
             self._send[letter.target.channel](letter, body)
-        except Exception as error:  # noqa: BLE001 - a letter must not end the thread of all others
+        except Exception as error:  # noqa: BLE001 - one message must not end the worker thread
             is_known = isinstance(error, Undelivered)
             error_text = str(error) if is_known else f"{type(error).__name__}: {error}"
             state = "refused" if isinstance(error, Undelivered) and error.for_good else "waiting"
@@ -177,33 +178,35 @@ class NotificationWorkers:
                 self.delivered += 1
             else:
                 self.failures += 1
+            # Kept in memory until it can be stored, as the disk may be full.
             self._unsaved_states[letter.id] = (state, error_text)
             self._save_states()
         if state == "refused":
             _LOG.warning("alert %s of %s is not sent: %s", body["id"], letter.alert.name, error_text)
 
     def _save_states(self) -> None:
-        """Note what became of letters, under the lock; what cannot be noted now is noted before another letter goes."""
+        """Store the outcome of deliveries, under the lock; on failure, retry before the next delivery."""
         for letter, (state, error_text) in list(self._unsaved_states.items()):
             self._store.mark_sent(letter, state, error_text)
             del self._unsaved_states[letter]
 
 
 def webhook_secret(folder: Path) -> str:
-    """Return what letters to webhooks are signed with, as Standard Webhooks writes it; it is made where there is none.
+    """Return the signing key of webhooks in Standard Webhooks format, creating it if missing.
 
     Raises
     ------
     DamagedState
-        The file holds none.
+        The file holds no valid key.
     """
     path = folder / SECRET
     if not path.exists():
         scratch = path.with_name(f".{SECRET}.{secrets.token_hex(6)}")
+        # Readable only by its owner from the start, and linked into place as a whole.
         with open(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
             file.write(f"{_PREFIX}{base64.b64encode(secrets.token_bytes(32)).decode()}\n")
         with suppress(FileExistsError):
-            # Another process was faster.
+            # Another process created it first.
             os.link(scratch, path)
         scratch.unlink()
     text = path.read_text("ascii", errors="replace").strip()
@@ -214,14 +217,14 @@ def webhook_secret(folder: Path) -> str:
 
 
 def sign_message(secret: str, letter: str, seconds: str, content: str) -> str:
-    """Return the signature of a letter, as Standard Webhooks 1.0.0 has it: HMAC-SHA256 of id, time and body."""
+    """Sign a message by Standard Webhooks 1.0.0: HMAC-SHA256 of id, time and body."""
     signed = f"{letter}.{seconds}.{content}".encode()
     digest = hmac.digest(base64.b64decode(secret.removeprefix(_PREFIX)), signed, "sha256")
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
 def make_senders(settings: Settings, folder: Path) -> dict[str, Send]:
-    """Return what sends by each channel, as the server's settings say; the secret of webhooks is in a folder."""
+    """Make the sender of each channel from the server's settings; `folder` holds the signing key."""
     hosts = settings.webhook_hosts
     return {
         "webhook": lambda letter, body: send_webhook(letter.target.address, body, hosts, webhook_secret(folder)),
@@ -230,19 +233,19 @@ def make_senders(settings: Settings, folder: Path) -> dict[str, Send]:
 
 
 def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ...], secret: str) -> None:
-    """Post an alert to a webhook, signed; no redirect is followed, and of the answer only the status is read.
+    """Post a signed alert to a webhook, without following redirects; only the status is read.
 
     Raises
     ------
     Undelivered
-        The host is not allowed (any more), leads into a network that is not allowed, did not answer in time, or
-        answered with another status than 2xx.
+        The host is not allowed (any more), resolves to a forbidden network, did not answer in time, or answered with
+        another status than 2xx.
     """
     import httpx  # noqa: PLC0415 - it takes 0.3 s to load, and few alerts go to webhooks
 
     with _refuse_permanently():
         check_webhook(url, allowed_hosts, "this alert")
-    # Paths of webhooks are often secrets, and what is said here stands in logs.
+    # Paths of webhooks are often secrets, and this text is logged.
     host = f"the webhook at {httpx.URL(url).host}"
     content, seconds = json.dumps(body), str(int(time.time()))
     headers = {
@@ -258,6 +261,7 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
                 connection = info["return_value"].get_extra_info("socket")
                 note(connection)
                 with _refuse_permanently():
+                    # Checked on the open connection: a second name lookup could give another address.
                     check_address(connection.getpeername()[0], allowed_hosts, "this alert")
 
         with (
@@ -281,12 +285,12 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
 
 
 def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None:
-    """Hand an alert to the mail server of the settings.
+    """Send an alert through the mail server of the settings.
 
     Raises
     ------
     Undelivered
-        No server is set, it did not take the mail, or the address is not allowed (any more).
+        No server is set, it did not accept the mail, or the address is not allowed (any more).
     """
     with _refuse_permanently():
         check_mail(address, settings.mail_to, "this alert")
@@ -295,7 +299,7 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
         raise Undelivered(message)
     mail = EmailMessage()
     repeat = " (possible repeat)" if body["possible_repeat"] else ""
-    # A line break in the name of a place would keep every letter to this address from being made.
+    # A line break in a place name would make the header invalid, and every message to this address fail.
     place_name = " ".join(str(body["place"]).split())
     mail["Subject"] = f"{body['query']}: {body['happening']} at {place_name}{repeat}"
     mail["From"], mail["To"] = settings.mail_from, address
@@ -327,7 +331,7 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
 
 @contextmanager
 def _refuse_permanently() -> Iterator[None]:
-    """Have what the settings do not allow (any more) not be tried again."""
+    """Turn errors of the checks within into permanent refusals, which are not retried."""
     try:
         yield
     except HyperGridError as error:
@@ -335,25 +339,26 @@ def _refuse_permanently() -> Iterator[None]:
 
 
 def _run_in_time(attempt: Callable[[Note], Answer]) -> Answer:
-    """Return what an attempt returns, or raise what it raises; TimeoutError where it takes longer than TIMEOUT_S.
+    """Run an attempt in a thread; raise TimeoutError if it takes longer than `TIMEOUT_S`.
 
-    A limit of each wait would not do: a host that sends a byte now and then outlasts all of them, and so do names that
-    are looked up slowly. The attempt has a thread of its own, which is left behind; its connections are shut, so that
-    it ends.
+    On timeout its connections are shut down, so that the abandoned thread ends.
     """
+    # A timeout per wait is not enough: a host that sends a byte now and then, or slow name resolution, outlasts all of
+    # them.
     opened: list[socket.socket] = []
     ended: Future[Answer] = Future()
     is_late = threading.Event()
 
     def note(connection: socket.socket) -> None:
         opened.append(connection)
+        # Opened after the timeout: the abandoned attempt must end too.
         if is_late.is_set():
             _shut_down(connection)
 
     def run() -> None:
         try:
             ended.set_result(attempt(note))
-        except BaseException as error:  # noqa: BLE001 - told to the one who waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             ended.set_exception(error)
 
     threading.Thread(target=run, name="letter", daemon=True).start()
@@ -368,5 +373,5 @@ def _run_in_time(attempt: Callable[[Note], Answer]) -> Answer:
 
 def _shut_down(connection: socket.socket) -> None:
     with suppress(OSError):
-        # Of the connection itself, also where it is encrypted: another thread reads from it.
+        # The raw socket also of TLS connections, as another thread reads from it.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""What one snapshot asks of the standing queries: found once for all that stand on one surface."""
+"""Planning at one snapshot: what each standing query must compute, found once per surface."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,60 +32,61 @@ from queries.standing.shared_steps import LatestCell
 from queries.standing.statistics import StandingStatus
 
 FIRST_PAUSE_S: Final = 1.0
-"""A query that failed is left alone for so long, twice as long after each more [s],"""
+"""Pause after the first failure of a query, doubled after each further one [s]."""
 LONGEST_PAUSE_S: Final = 600.0
-"""and at most for this long."""
+"""Upper limit of that pause [s]."""
 
 
 @dataclass(eq=False)
 class StandingState:
-    """What the runner knows of a standing query."""
+    """State of a standing query in the runner."""
 
     entry: StandingEntry
     stale_since_s: float | None = None
-    """When the oldest change was seen that it does not show; None: it is fresh."""
+    """When the oldest change was seen that it does not include [s]; None: fresh."""
     evaluations: int = 0
     postponed: int = 0
     failures: int = 0
     error: str = ""
     retry_s: float = 0.0
     steps: tuple[GraphStep, ...] = ()
-    """Steps that the scheduler knows of it."""
+    """Its steps, as the scheduler knows them."""
     cost_s: float = 0.0
-    """What it is expected to take alone [s]; 0 where it never ran."""
+    """Expected time to compute it alone [s]; 0 if it never ran."""
     latest: LatestCell | None = None
-    """The newest time cell that was computed for it."""
+    """Its newest computed time cell."""
     surface: str = ""
-    """What queries on the same surface have in common."""
+    """Key shared by queries on the same surface."""
 
     def __post_init__(self) -> None:
         definition = self.entry.definition
         self.surface = token(definition.query, definition.window_ns)
 
     def is_left_alone(self, now_s: float) -> bool:
-        """Return whether it failed, and its pause is not over."""
+        """Return whether it failed and its retry is not due yet."""
         return bool(self.failures) and self.retry_s > now_s
 
     def record_failure(self, error: Exception, now_s: float) -> None:
-        """Note that it failed: it is left alone for a while, twice as long after each time more."""
+        """Record a failure and schedule the retry, with exponential backoff."""
         self.failures += 1
         self.error = str(error) if isinstance(error, HyperGridError) else f"{type(error).__name__}: {error}"
         self.retry_s = now_s + min(FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 20), LONGEST_PAUSE_S)
+        # A failed query is stale, so its wait is counted.
         self.stale_since_s = now_s if self.stale_since_s is None else self.stale_since_s
 
     def record_success(self, progress: EvaluationProgress) -> None:
-        """Note that it was evaluated, and how far."""
+        """Record an evaluation and its progress."""
         self.entry = replace(self.entry, progress=progress)
         self.evaluations += 1
         self.stale_since_s, self.failures, self.error = None, 0, ""
 
     def newest_dataset(self) -> xr.Dataset:
-        """Return the newest time cell that was computed for it, as `Query.compute` returns results.
+        """Return its newest computed time cell in the format of `Query.compute`.
 
         Raises
         ------
         NotReady
-            There is none since the process began.
+            Nothing was computed since the process started.
         """
         if self.latest is None:
             message = (
@@ -95,7 +96,6 @@ class StandingState:
         return self.latest.dataset()
 
     def status(self, now_s: float) -> StandingStatus:
-        """Return how it stands."""
         return StandingStatus(
             name=self.entry.name,
             evaluations=self.evaluations,
@@ -109,18 +109,18 @@ class StandingState:
 
 
 class Planner:
-    """Finds what standing queries need computed at one snapshot.
+    """Plan what standing queries must compute at one snapshot.
 
     Parameters
     ----------
     archive
         At the snapshot.
     standing
-        All standing queries that are evaluated.
+        All active standing queries.
     kept
-        Rows that were computed before, by surface; surfaces that are new are added.
+        Rows computed before, by surface; new surfaces are added.
     known
-        What queries that are built have in common, also from one snapshot to the next.
+        What the plans share, also from one snapshot to the next.
     """
 
     def __init__(
@@ -133,28 +133,29 @@ class Planner:
         self._needs = _collect_needs(standing)
 
     def changes(self, since: str) -> Sequence[Change] | None:
-        """Return what was committed since a snapshot; None where the archive no longer knows."""
+        """List what was committed since a snapshot; None if the archive no longer knows."""
         if since not in self._changes:
             try:
                 self._changes[since] = diff_from_log(self._archive.store, since)
             except NotFound:
+                # The snapshot has expired: everything may have changed.
                 self._changes[since] = None
         return self._changes[since]
 
     def concerns(self, state: StandingState) -> bool:
-        """Return whether a query may have something to compute; a quick look, which `task` makes exact."""
+        """Return whether a query may need computing: a cheap check, which `task` refines."""
         definition, since = state.entry.definition, state.entry.progress.snapshot
         if since == self._archive.snapshot and state.evaluations:
             return False
         if self._archive.store.extent(str(definition.query["variable"])) is None:
             return False
         begins = definition.window_ns is not None and not self._kept.setdefault(state.surface, RowCache()).content
-        # Of dead stations it learns from what the archive holds.
+        # A dead-station query without memory learns from the archive first.
         begins = begins or (isinstance(definition.condition, Dead) and not state.entry.progress.memory)
         return begins or may_touch(definition.query, self.changes(since))
 
     def task(self, state: StandingState) -> EvaluationTask | None:
-        """Return what a query needs computed; None where nothing that it reads changed.
+        """Plan what a query must compute; None if nothing that it reads changed.
 
         Raises
         ------
@@ -163,6 +164,7 @@ class Planner:
         """
         definition, since = state.entry.definition, state.entry.progress.snapshot
         check_condition(definition)
+        # Queries on one surface with equal progress share a task.
         key = (state.surface, since)
         if key not in self._tasks:
             variable = str(definition.query["variable"])
@@ -180,11 +182,11 @@ class Planner:
 
 
 def _collect_needs(standing: Mapping[str, StandingState]) -> dict[str, ConditionNeeds]:
-    """Return what the conditions of all queries on a surface need of it together, by surface."""
+    """Combine the needs of all conditions on each surface."""
     needs: dict[str, ConditionNeeds] = {}
     for state in standing.values():
         condition, progress = state.entry.definition.condition, state.entry.progress
-        # What looks back too far fails alone: others on its surface have nothing to do with it.
+        # A condition that looks back too far fails alone, without affecting other queries on its surface.
         if condition is None or isinstance(condition, Listening) or condition.memory_ns > LONGEST_NS:
             continue
         judged_ns = NEVER_NS if progress.judged_ns is None else progress.judged_ns
@@ -199,19 +201,19 @@ def _collect_needs(standing: Mapping[str, StandingState]) -> dict[str, Condition
 
 
 SMALL_BYTES: Final = 1 << 26
-"""Below it nobody looks what is free [bytes]."""
+"""Projection below which free memory is not checked [bytes]."""
 CELL_BYTES: Final = 16
-"""A value and a count."""
+"""Size of a value and a count [bytes]."""
 REMEDY: Final = "give it a window or a clip in time, a coarser step or a smaller grid"
 
 
 def refuse_large(name: str, parts: Iterable[Perspective]) -> None:
-    """Refuse surfaces, computed at once, that need more than half of the memory that is free.
+    """Reject surfaces, computed at once, that need more than half of the free memory.
 
     Raises
     ------
     TooLarge
-        Their steps, all held at once, project more; both numbers are told.
+        The projection for all their steps together exceeds it; the message has both numbers.
     """
     projected = sum(projected_bytes(part) for part in parts)
     if projected <= SMALL_BYTES:
@@ -223,5 +225,5 @@ def refuse_large(name: str, parts: Iterable[Perspective]) -> None:
 
 
 def projected_bytes(node: Perspective) -> int:
-    """Return what the cells of a chain take, all steps held at once [bytes]."""
+    """Compute the memory of a chain's cells, all steps together [bytes]."""
     return sum(CELL_BYTES * item.topology.count for item in node.list_chain() if not item.holds_readings)

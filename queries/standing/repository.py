@@ -1,9 +1,10 @@
-"""The catalogue of standing queries: one SQLite file beside the archive, durable before anything is acknowledged.
+"""Catalogue of standing queries: one SQLite file beside the archive, durable before any acknowledgement.
 
-What an evaluation found (episodes, alerts, letters to be sent) goes into one transaction with the snapshot that it was
-found in. So after a kill the evaluation either is in the file with its alerts, or is done again.
+The results of an evaluation (episodes, alerts, outbox messages) are committed in one transaction with the snapshot of
+the evaluation. After a kill, an evaluation is either stored with its alerts, or repeated.
 
-A row that does not match its checksum is not read: a standing query is not evaluated, an alert or a letter not sent.
+Rows that do not match their checksum are not read: a damaged standing query is not evaluated, a damaged alert or
+message not sent.
 """
 
 import json
@@ -67,39 +68,37 @@ MessageState = Literal["waiting", "sending", "sent", "refused"]
 
 
 class CatalogueDamaged(DamagedState):
-    """The file of standing queries, or the row of one, cannot be read; the message names it."""
+    """The catalogue, or a row of it, cannot be read; the message names it."""
 
 
 class TooManyStanding(InvalidQuery):
-    """As many standing queries are there as may be."""
+    """The limit on standing queries is reached."""
 
 
 class CatalogueUnavailable(StoreUnavailable):
-    """The file of standing queries cannot be used now: it is held or gone, or its disk is full; the message says."""
+    """The catalogue cannot be used now: locked, missing or disk full; the message says which."""
 
 
 @dataclass(frozen=True)
 class EvaluationProgress:
-    """How far the evaluation of a standing query has come."""
+    """Evaluation progress of a standing query."""
 
     snapshot: str
-    """Snapshot up to which changes were seen."""
+    """Last snapshot whose changes were processed."""
     since_ns: int | None = None
-    """Where the first slice that it judges begins [ns since 1970 UTC]; None: none was there when it was made."""
+    """Start of the first slice to evaluate [ns since 1970 UTC]; None: the archive was empty at creation."""
     judged_ns: int | None = None
-    """Where the last time cell that was judged begins [ns since 1970 UTC]."""
+    """Start of the last evaluated time cell [ns since 1970 UTC]."""
     episodes: tuple[Episode, ...] = ()
-    """Episodes of its alert, those that stand and recent ones."""
+    """Open and recent episodes."""
     memory: Mapping[str, Any] = field(default_factory=dict)
-    """What the condition has learned, as plain JSON."""
+    """Learned state of the condition, as plain JSON."""
 
     def to_text(self) -> str:
-        """Return it as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> "EvaluationProgress":
-        """Return what `to_text` wrote."""
         values = json.loads(text)
         return cls(**{**values, "episodes": tuple(Episode(**episode) for episode in values["episodes"])})
 
@@ -113,36 +112,34 @@ class StandingEntry:
     """[ns since 1970 UTC]"""
     paused: bool
     muted_until_ns: int | None
-    """Its alerts are kept, and told to nobody, until then [ns since 1970 UTC]."""
+    """Until when alerts are recorded but not delivered [ns since 1970 UTC]."""
     progress: EvaluationProgress
 
     @property
     def name(self) -> str:
-        """Its name."""
         return self.definition.name
 
     def is_muted(self, now_ns: int) -> bool:
-        """Return whether its alerts are told to nobody now."""
         return self.muted_until_ns is not None and now_ns < self.muted_until_ns
 
 
 @dataclass(frozen=True)
 class Alert:
-    """What happened to an episode, as it is told: with its readings, the rule and the snapshot."""
+    """One event of an episode, as delivered: with readings, rule and snapshot."""
 
     name: str
-    """The standing query."""
+    """Name of the standing query."""
     happening: Happening | Literal["test"]
     body: Mapping[str, Any]
-    """What is told: "place", "rule", "readings", "snapshot", …; plain JSON."""
+    """Content of the alert: "place", "rule", "readings", "snapshot", …; plain JSON."""
     at_ns: int
-    """When it was found [ns since 1970 UTC]."""
+    """When it was detected [ns since 1970 UTC]."""
     muted: bool = False
     number: int = 0
-    """Grows with every alert of the catalogue; 0: not kept yet."""
+    """Increases with every alert of the catalogue; 0: not stored yet."""
 
     def to_json(self, catalogue: str) -> dict[str, Any]:
-        """Return what is sent: the body with the alert's id, which stays the same however often it is sent."""
+        """Build the delivered document: the body and an id that retries share."""
         return {
             "id": f"{catalogue}-{self.number}", "number": self.number, "query": self.name,
             "happening": self.happening, **self.body,
@@ -151,49 +148,50 @@ class Alert:
 
 @dataclass(frozen=True)
 class OutboxMessage:
-    """An alert on its way to one target."""
+    """An alert to be delivered to one target."""
 
     id: int
     alert: Alert
     target: DeliveryTarget
     attempts: int
-    """How often it was tried, this time included."""
+    """Delivery attempts, including this one."""
     repeat: bool
-    """Whether an earlier attempt may have arrived: it was cut short, by a kill or on the way."""
+    """Whether an earlier attempt may have arrived: it was interrupted by a kill or in transit."""
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What an evaluation wants kept, in one transaction."""
+    """What an evaluation stores, in one transaction."""
 
     name: str
     progress: EvaluationProgress
     alerts: tuple[tuple[Alert, int | None], ...] = ()
-    """With which of the progress's episodes each belongs to, None: to none; the episode gets the alert's number."""
+    """Alerts, each with the index of its episode in the progress, or None; the episode gets the alert's number."""
     created_ns: int | None = None
-    """When the query that it was found for was made [ns since 1970 UTC]; None: it is the one that has the name now."""
+    """Creation time of the evaluated query [ns since 1970 UTC]; None: the one that has the name now."""
 
 
 class StandingStore:
-    """The catalogue in a file; all methods may be called from any thread, and several processes may share the file.
+    """SQLite catalogue; thread-safe, and several processes may share the file.
 
     Parameters
     ----------
     path
-        The file; made where it is not there.
+        The file; created if missing.
 
     Raises
     ------
     CatalogueDamaged
-        It is no such catalogue.
+        The file is not such a catalogue.
     CatalogueUnavailable
-        It cannot be used now; so may all methods.
+        It cannot be used now; all methods may raise this.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.RLock()
         self._changes = 0
+        # Creation times of removed queries, for names that are reused.
         self._removed: dict[str, int] = {}
         self._file: os.stat_result | None = None
         self._is_gone = False
@@ -201,6 +199,7 @@ class StandingStore:
             with suppress(OSError):
                 create_whole(path, _SCHEMA)
             require_content(path)
+            # Autocommit mode: transactions are explicit.
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             version = self._prepare()
@@ -216,40 +215,38 @@ class StandingStore:
         self._file = path.stat()
 
     def _prepare(self) -> int:
-        """Make the file ready, and return its version before; 0: it was new."""
+        """Prepare the file and return its previous version; 0: it was new."""
         with self._translate_errors():
             version = open_checked(self._db, _SCHEMA)
-            # An acknowledged change outlives a power cut, not only a kill.
+            # An acknowledged change must survive a power cut, not only a kill.
             self._db.execute("PRAGMA synchronous = FULL")
         return version
 
     def close(self) -> None:
-        """Let go of the file."""
         with self._lock:
             self._db.close()
 
     @property
     def version(self) -> tuple[int, int]:
-        """Another value whenever a standing query was added, removed, paused, resumed or muted, by whomever."""
+        """Changes on every catalogue write, by any process."""
         with self._lock_for_reading():
             self._check_file()
+            # data_version changes only with writes of other connections, so own writes are counted besides.
             return self._changes, self._db.execute("PRAGMA data_version").fetchone()[0]
-
-    # Standing queries
 
     def add(
         self, definition: Definition, progress: EvaluationProgress, *, now_ns: int, maximum: int | None = None
     ) -> StandingEntry:
-        """Keep a new standing query.
+        """Store a new standing query.
 
         Raises
         ------
         Conflict
-            There is one of this name.
+            The name is taken.
         TooManyStanding
-            There are `most` already.
+            There are `maximum` already.
         """
-        # Also where the clock stands or steps back, a query of the same name is told from the one before it.
+        # Unique even if the clock stalls or steps back: `created_ns` distinguishes a query from its removed namesake.
         created_ns = max(now_ns, self._removed.get(definition.name, now_ns - 1) + 1)
         with self._transaction():
             if self._db.execute("SELECT 1 FROM queries WHERE name = ?", (definition.name,)).fetchone():
@@ -270,19 +267,19 @@ class StandingStore:
         return StandingEntry(definition, created_ns, paused=False, muted_until_ns=None, progress=progress)
 
     def replace(self, definition: Definition, progress: EvaluationProgress, *, now_ns: int) -> StandingEntry:
-        """Give a standing query another definition; whether it is paused or muted stays, and so do its alerts.
+        """Replace the definition of a standing query; keep its alerts, paused and muted.
 
         Raises
         ------
         NotFound
-            There is none of this name.
+            No standing query has this name.
         """
         name = definition.name
         with self._transaction():
             before = self._db.execute("SELECT created_ns FROM valid_queries WHERE name = ?", (name,)).fetchone()
             if before is None:
                 raise self._unknown_error(name)
-            # By this the runner tells it from the one before, of which it may compute something just now.
+            # The runner may be computing the old definition: `created_ns` distinguishes the two.
             created_ns = max(now_ns, before[0] + 1)
             self._db.execute(
                 "UPDATE queries SET document = ?, created_ns = ?, progress = ? WHERE name = ?",
@@ -293,7 +290,7 @@ class StandingStore:
         return _entry_from_row(row)
 
     def remove(self, name: str) -> None:
-        """Forget a standing query; its alerts stay, and those on their way are not sent any more."""
+        """Delete a standing query; its alerts are kept, and its pending messages cancelled."""
         with self._transaction():
             row = self._db.execute("DELETE FROM queries WHERE name = ? RETURNING created_ns", (name,)).fetchone()
             if row is None:
@@ -307,22 +304,22 @@ class StandingStore:
             )
 
     def pause(self, name: str, *, paused: bool) -> None:
-        """Have a standing query evaluated no more, or again; then from what has come meanwhile."""
+        """Pause or resume a standing query; on resume, changes made meanwhile are processed."""
         with self._transaction():
             self._change("UPDATE queries SET paused = ? WHERE name = ?", (int(paused), name), name)
 
     def mute(self, name: str, until_ns: int | None) -> None:
-        """Keep the alerts of a standing query, but tell nobody, until an instant; None: tell again."""
+        """Record alerts without delivering them until an instant [ns since 1970 UTC]; None: unmute."""
         with self._transaction():
             self._change("UPDATE queries SET muted_until_ns = ? WHERE name = ?", (until_ns, name), name)
 
     def entry(self, name: str) -> StandingEntry:
-        """Return one standing query.
+        """Look up one standing query.
 
         Raises
         ------
         NotFound
-            There is none of this name.
+            No standing query has this name.
         """
         with self._lock_for_reading():
             row = self._db.execute(f"{_ENTRIES} WHERE name = ?", (name,)).fetchone()
@@ -331,17 +328,15 @@ class StandingStore:
             return _entry_from_row(row)
 
     def entries(self) -> list[StandingEntry]:
-        """Return the standing queries, oldest first."""
+        """List the standing queries, oldest first."""
         with self._lock_for_reading():
             return [_entry_from_row(row) for row in self._db.execute(f"{_ENTRIES} ORDER BY row_id")]
 
-    # What evaluations find
-
     def keep(self, results: Sequence[EvaluationResult]) -> "list[tuple[EvaluationProgress, list[Alert]]]":
-        """Keep what evaluations found, with a letter to each target of each alert that is not muted, or nothing of it.
+        """Store evaluation results, and a message per target of each unmuted alert, atomically.
 
-        Returns of each the progress and the alerts with their numbers. What was found for a query that was removed
-        meanwhile is dropped, also where another has its name now.
+        Returns, for each, the progress and the numbered alerts. Results of a query that was removed meanwhile are
+        dropped, even if another query has taken its name.
         """
         kept: list[tuple[EvaluationProgress, list[Alert]]] = []
         with self._transaction():
@@ -361,6 +356,8 @@ class StandingStore:
             kept = self._insert_alert(alert, definition)
             numbered.append(kept)
             if index is not None and alert.happening == "raised" and not alert.muted:
+                # A muted alert leaves the number empty: the episode counts as not reported, and is delivered after the
+                # mute.
                 episodes[index] = replace(episodes[index], number=kept.number)
         progress = replace(result.progress, episodes=tuple(episodes))
         self._db.execute("UPDATE queries SET progress = ? WHERE name = ?", (progress.to_text(), result.name))
@@ -378,7 +375,7 @@ class StandingStore:
         return replace(alert, number=number)
 
     def add_alert(self, alert: Alert) -> Alert:
-        """Keep an alert that belongs to no episode, such as a test, with its letters."""
+        """Store an alert without an episode, such as a test, with its outbox messages."""
         with self._transaction():
             row = self._db.execute("SELECT document FROM valid_queries WHERE name = ?", (alert.name,)).fetchone()
             if row is None:
@@ -386,24 +383,22 @@ class StandingStore:
             return self._insert_alert(alert, _definition_from_text(row[0]))
 
     def alerts(self, *, name: str | None = None, after: int = 0, limit: int = 1000) -> list[Alert]:
-        """Return alerts with numbers above `after`, oldest first, at most so many; of one standing query, or of all."""
+        """List up to `limit` alerts numbered above `after`, oldest first; `name` restricts the query."""
         where, values = ("number > ?", [after]) if name is None else ("name = ? AND number > ?", [name, after])
         with self._lock_for_reading():
             rows = self._db.execute(f"{_ALERTS} WHERE {where} ORDER BY number LIMIT ?", (*values, limit))
             return [_alert_from_row(*row) for row in rows]
 
-    # Letters
-
     def recover(self) -> int:
-        """Note which letters a process that died was sending: they may have arrived; return how many."""
+        """Requeue messages left in state "sending" by a dead process; return how many."""
         with self._transaction():
-            # A mark of its own: such a letter has been tried, and nobody knows how that ended.
+            # Marked apart: whether such a message arrived is unknown.
             return self._db.execute(
                 "UPDATE letters SET state = 'waiting', error = 'cut short; it may have arrived' WHERE state = 'sending'"
             ).rowcount
 
     def list_waiting(self, *, excluded: Sequence[str] = (), limit: int = 50) -> list[tuple[int, DeliveryTarget]]:
-        """Return letters that wait, oldest first: their ids and targets; none to excluded targets."""
+        """List waiting messages, oldest first, as ids and targets, without those to excluded targets."""
         marks = ", ".join("?" * len(excluded))
         with self._lock_for_reading():
             statement = f"SELECT id, target FROM valid_letters WHERE state = 'waiting' AND target NOT IN ({marks})"
@@ -411,7 +406,7 @@ class StandingStore:
             return [(int(id_), _target_from_text(text)) for id_, text in rows]
 
     def mark_sending(self, letter: int) -> OutboxMessage | None:
-        """Note that a letter is about to be sent, durably, and return it; None where it waits no more."""
+        """Mark a message as being sent, durably, and return it; None if not waiting."""
         with self._transaction():
             taken = self._db.execute(
                 "UPDATE letters SET state = 'sending', attempts = attempts + 1 WHERE id = ? AND state = 'waiting' "
@@ -431,19 +426,19 @@ class StandingStore:
             )
 
     def mark_sent(self, letter: int, state: MessageState, error: str = "") -> None:
-        """Note how sending ended: "sent", "refused" for good, or "waiting" for another attempt."""
+        """Record how sending ended: "sent", "refused" for good, or "waiting" for a retry."""
         with self._transaction():
             self._db.execute("UPDATE letters SET state = ?, error = ? WHERE id = ?", (state, error, letter))
 
     def count_messages(self) -> dict[str, int]:
-        """Return how many letters are in each state."""
+        """Count the messages in each state."""
         with self._lock_for_reading():
             return dict(self._db.execute("SELECT state, count(*) FROM valid_letters GROUP BY state").fetchall())
 
     def list_undelivered(self, name: str, *, limit: int) -> list[dict[str, Any]]:
-        """Return the latest letters with alerts of a standing query that have not arrived, oldest first.
+        """List the latest undelivered messages of a standing query, oldest first.
 
-        Of each the number of the alert, to whom it goes, its state, how often it was tried, and what went wrong last.
+        Each has the number of the alert, its target, its state, the number of attempts and the last error.
         """
         columns = ("number", "to", "state", "attempts", "error")
         with self._lock_for_reading():
@@ -454,10 +449,8 @@ class StandingStore:
             ).fetchall()
         return [dict(zip(columns, row, strict=True)) for row in reversed(rows)]
 
-    # Backups
-
     def suspend(self, reason: str) -> tuple[int, int]:
-        """Pause all standing queries, and refuse the letters that wait; return how many of each."""
+        """Pause all standing queries and cancel waiting messages; return the counts of both."""
         with self._transaction():
             paused = self._db.execute("UPDATE queries SET paused = 1 WHERE paused = 0").rowcount
             refused = self._db.execute(
@@ -467,13 +460,11 @@ class StandingStore:
         return paused, refused
 
     def list_damaged(self) -> list[str]:
-        """Return the damaged rows, as "row 3 of alerts"."""
+        """List the damaged rows, as "row 3 of alerts"."""
         with self._lock_for_reading():
             return [
                 f"row {row} of {table}" for table in list_tables(self._db) for row in find_damaged_rows(self._db, table)
             ]
-
-    # Inside
 
     def _change(self, statement: str, values: tuple[object, ...], name: str) -> None:
         if self._db.execute(statement, values).rowcount == 0:
@@ -499,16 +490,19 @@ class StandingStore:
     def _transaction(self) -> Iterator[None]:
         with self._lock_for_reading():
             self._check_file()
+            # IMMEDIATE takes the write lock first: a deferred transaction could fail when it upgrades.
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._db.execute("COMMIT")
             finally:
+                # Also if COMMIT itself failed, for example on a full disk.
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
 
     def _check_file(self) -> None:
-        """Refuse where the file is not the one that was opened: nobody would ever read what was written into it."""
+        """Raise if the open file was removed or replaced."""
+        # SQLite would go on writing into the unlinked file, where no process would ever read it.
         if self._file is None:
             return
         try:
@@ -520,6 +514,7 @@ class StandingStore:
             f"{self.path} was removed or replaced while it was open, perhaps with its archive: its standing queries "
             "are evaluated no more, and nothing is kept; start this program again"
         )
+        # Log once, not at every poll.
         if not self._is_gone:
             self._is_gone = True
             _LOG.error(message)
@@ -527,11 +522,11 @@ class StandingStore:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Say in words what the file refuses."""
+        """Translate SQLite errors into `CatalogueDamaged` and `CatalogueUnavailable`."""
         try:
             yield
         except sqlite3.Error as error:
-            # The lower byte tells the kind.
+            # The lower byte is the primary result code.
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if isinstance(error, Malformed) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 message = (
@@ -565,7 +560,7 @@ def _entry_from_row(row: tuple[Any, ...]) -> StandingEntry:
 
 
 def _definition_from_text(text: str) -> Definition:
-    # Which hosts are allowed is looked at when it is made, and again when a letter goes out.
+    # Allowed hosts are checked at creation and again before sending.
     return definition_from_json(json.loads(text), settings=None)
 
 

@@ -1,4 +1,4 @@
-"""Results in the archive's folder: a NetCDF file a day of time cells, in which later values replace earlier ones."""
+"""Stored results, one NetCDF file per day of time cells; pinned evaluations."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -15,19 +15,19 @@ from queries.scheduling.step_graph import StepGraph
 from queries.standing.shared_steps import EvaluationStep, SnapshotEvaluation
 
 FOLDER = "results"
-"""Folder beside the catalogue; in it one a standing query."""
+"""Folder beside the catalogue, with one subfolder per standing query."""
 IDENTITY = ("station", "height_m", "statistic", "interval_s", "replicate", "source")
-"""Coordinates that tell series apart."""
+"""Coordinates that identify a series."""
 
 
 def keep_dataset(folder: Path, dataset: xr.Dataset) -> list[Path]:
-    """Bring computed time cells into the files of their days; a process that dies leaves each file old or new.
+    """Merge computed time cells into the daily files, each replaced atomically.
 
     Parameters
     ----------
     folder
-        Of the standing query; files are named by the day (UTC) that their time cells begin in, `2007-10-01.nc`, or
-        `all.nc` where time cells come again.
+        Folder of the standing query; files are named by the day (UTC) in which their time cells begin, `2007-10-01.nc`,
+        or `all.nc` for periodic time cells.
     dataset
         As `Query.compute` returns it.
     """
@@ -52,8 +52,9 @@ def _join_file(path: Path, new: xr.Dataset) -> xr.Dataset:
     if set(old.sizes) != set(new.sizes) or any(
         old.sizes[name] != new.sizes[name] for name in old.sizes if name != "time"
     ):
-        # Zones or bands became others: what was computed before has other places.
+        # Zones or bands changed: earlier results are of other places.
         return new
+    # Later values replace earlier ones of the same time cell.
     stays = old.isel(time=np.flatnonzero(~np.isin(old["time"].to_numpy(), new["time"].to_numpy())))
     names = [name for name in new.variables if name in old.variables]
     joined = xr.concat([stays[names], new[names]], "time", data_vars="minimal", coords="minimal", compat="override")
@@ -61,7 +62,7 @@ def _join_file(path: Path, new: xr.Dataset) -> xr.Dataset:
 
 
 def _align_series(old: xr.Dataset, new: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
-    """Return both with the series of both, where stations came or went: a value that there never was is missing."""
+    """Align both on the union of their series; fill with NaN, counts with 0."""
     keys = [_series_keys(dataset) for dataset in (old, new)]
     if np.array_equal(keys[0], keys[1]):
         return old, new
@@ -70,6 +71,7 @@ def _align_series(old: xr.Dataset, new: xr.Dataset) -> tuple[xr.Dataset, xr.Data
     wide = []
     for dataset, own in zip((old, new), keys, strict=True):
         data = dataset.drop_vars(along).assign_coords(series=own)
+        # Integer arrays have no NaN; a count without readings is 0.
         none = {name: 0 for name, array in data.data_vars.items() if np.issubdtype(array.dtype, np.integer)}
         wide.append(data.reindex(series=union, fill_value={name: none.get(name, np.nan) for name in data.data_vars}))
     places = {key: index for index, key in enumerate(keys[1].tolist())}
@@ -83,48 +85,50 @@ def _align_series(old: xr.Dataset, new: xr.Dataset) -> tuple[xr.Dataset, xr.Data
 
 
 def _series_keys(dataset: xr.Dataset) -> np.ndarray:
-    """Return what tells the series of a result apart, as text, shape (series,)."""
+    """Identify the series of a result as text, shape (series,)."""
     columns = [dataset[name].values.astype(str) for name in IDENTITY if name in dataset.coords]
     return np.array(["|".join(row) for row in zip(*columns, strict=True)], dtype=object)
 
 
 def _replace(path: Path, dataset: xr.Dataset) -> Path:
+    # Renamed into place: a process that dies leaves the old file or the new one, never half of one.
     half = path.with_name(f".{path.name}.part.nc")
     write(dataset, half)
     os.replace(half, path)
     return path
 
 
-# Turns: a query that is computed to its end at one snapshot, whatever slices come meanwhile.
+# Pinned evaluations run to completion at one snapshot, whatever is committed meanwhile; the next round has the newer
+# changes.
 #
-# Two kinds of queries get one. The query that has waited the longest, in its share of the time; and the one that was
-# being computed when a newer snapshot came: were it begun anew at each slice, what takes longer than a slice would
-# never end. What comes meanwhile it sees in the next round.
+# Two kinds of queries are pinned: the one that has waited longest, within its share of the time, and one that was being
+# computed when a newer snapshot arrived. If it restarted with each slice, a query that takes longer than the slice
+# interval would never finish.
 
 Running = Mapping[int, tuple[EvaluationStep, Iterator[float]]]
-"""By the identity of a step that was begun, the step and its blocks."""
+"""Started steps and their remaining blocks, by the identity of the step."""
 
 
 @dataclass(eq=False)
 class PinnedEvaluation:
-    """A query on its way to its end."""
+    """A query that is computed to completion at one snapshot."""
 
     name: str
     evaluation: SnapshotEvaluation
-    """The steps that it needs, at its snapshot."""
+    """Its steps, at its snapshot."""
     blocks: Iterator[float]
-    """Its blocks that are still to do, the seconds that each took."""
+    """Its remaining blocks; each yields its duration [s]."""
     weight: float = 0.0
     left_s: float = 0.0
-    """What is expected to be still to do [s]."""
+    """Estimated remaining time [s]."""
 
     @property
     def density(self) -> float:
-        """Weight for each second that is still to do [1/s], as a strategy's pieces have it."""
+        """Weight per remaining second [1/s], as the strategies define it."""
         return self.weight / max(self.left_s, 1e-9)
 
     def step(self) -> bool:
-        """Compute a block; return whether there was one."""
+        """Compute a block; return whether one was left."""
         seconds = next(self.blocks, None)
         if seconds is not None:
             self.left_s -= seconds
@@ -132,16 +136,16 @@ class PinnedEvaluation:
 
 
 def pin_query(name: str, own: SnapshotEvaluation) -> PinnedEvaluation:
-    """Return the turn of a query of which nothing is computed yet."""
+    """Pin a query of which nothing is computed yet."""
     return PinnedEvaluation(name, own, chain.from_iterable(own.compute(step) for step in own.remaining_steps(name)))
 
 
 def pin_interrupted(
     this: SnapshotEvaluation, running: Running, weights: Mapping[str, float], graph: StepGraph
 ) -> PinnedEvaluation | None:
-    """Return the turn of the query that is worth most, of those of which a step is being computed; None: there is none.
+    """Pin the most valuable query with a step in progress; None if there is none.
 
-    The others leave the round: they see the newer snapshot. What they have in common with it stays.
+    The others leave the round, to be computed at the newer snapshot. Shared steps are kept.
     """
     turns: list[PinnedEvaluation] = []
     for name in {user for step, _ in running.values() for user in step.users if user in weights}:
@@ -154,6 +158,7 @@ def pin_interrupted(
     if not turns:
         return None
     best = max(turns, key=lambda turn: (turn.density, turn.name))
+    # list(), as remove_query changes the dictionary.
     for name in list(this.tasks):
         if name != best.name:
             this.remove_query(name)

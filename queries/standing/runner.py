@@ -1,13 +1,14 @@
-"""The runner of standing queries: one thread that looks for new slices, computes what they touch, and raises alerts.
+"""Standing-query runner: one thread that detects new slices, computes what they affect, and raises alerts.
 
-A snapshot becomes a round: what every standing query needs of it, equal steps once. The strategy chooses which steps
-come next. Between two blocks the runner looks for a newer snapshot; where there is one, what has not been computed is
-laid into the next round (postponed), with all that has changed since, so that nothing is lost and nothing waits twice.
+Each snapshot becomes a round: what all standing queries need of it, with equal steps computed once. The strategy
+chooses the order of the steps. Between two blocks the runner checks for a newer snapshot; if there is one, the
+remaining work is postponed to the next round together with all further changes, so nothing is lost or queued twice.
 
-No query waits for ever: besides what the strategy chooses, the one that has waited the longest is computed in a share
-`FAIRNESS_SHARE` of the time, to its end, whatever comes meanwhile. So a query waits at most for what looking at all
-standing queries and computing them once, alone, takes, divided by `FAIRNESS_SHARE` (`Statistics.longest_wait_s`): of
-the time that the thread runs; on a processor that others keep busy it takes longer as everything does.
+Every query is evaluated eventually: besides the strategy's choice, the query that has waited longest is computed to
+completion in a share `FAIRNESS_SHARE` of the time, whatever is committed meanwhile. The wait is therefore at most the
+time to inspect all standing queries and compute each once, separately, divided by `FAIRNESS_SHARE`
+(`StandingStatistics.longest_wait_s`). This counts the thread's own running time; on a busy processor it takes
+correspondingly longer.
 """
 
 import logging
@@ -51,21 +52,21 @@ from queries.standing.statistics import (
 _LOG: Final = logging.getLogger(__name__)
 
 MOST_CREDIT_S: Final = 0.5
-"""Time that it can have saved up, while nobody waited [s]."""
+"""Upper limit of the saved fairness credit [s]."""
 PLANNING_SHARE: Final = 0.5
-"""Of the time between two slices: what looking at queries closely and computing them may take, before the next lot."""
+"""Share of the time between two slices for which queries are planned and computed before the next batch."""
 LONGEST_PERIOD_S: Final = 60.0
-"""Longest time between two slices that it is reckoned with [s]."""
+"""Upper limit of the assumed time between two slices [s]."""
 MOST_CARRIED: Final = 4
-"""Queries that a newer slice found on their way, and that go on."""
+"""Pinned evaluations, interrupted by a newer slice, that are continued, at most."""
 POLL_S: Final = 0.2
-"""How often the branch head is looked at [s]."""
+"""Interval at which the branch head is polled [s]."""
 KEEP_S: Final = 2.0
-"""How often progress without alerts is written down [s]; after a kill, what came since is evaluated again."""
+"""Interval at which progress without alerts is stored [s]; after a kill, later changes are evaluated again."""
 
 
 class StandingRunner:
-    """Keeps the standing queries of one archive up to date.
+    """Keep the standing queries of one archive up to date.
 
     Parameters
     ----------
@@ -76,11 +77,11 @@ class StandingRunner:
     strategy
         Name of a strategy (`queries.scheduling.strategies`).
     folder
-        Where results of queries with "archive" among their targets go; beside the catalogue where absent.
+        Folder for results of queries with the target "archive"; default: beside the catalogue.
     clock
-        Returns the time [ns since 1970 UTC]: what alerts are stamped with, and mutes end by. It may step back.
+        Wall clock for alert timestamps and mutes [ns since 1970 UTC]; may step back.
     monotonic
-        Seconds that never go back: what is waited and measured by.
+        Monotonic clock for waits and measurements [s].
     """
 
     def __init__(
@@ -124,44 +125,41 @@ class StandingRunner:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    # What callers ask
-
     def start(self) -> None:
-        """Begin, in a thread of its own."""
         self._thread = threading.Thread(target=self._loop, name="standing", daemon=True)
         self._thread.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """End after the present block, and write down how far it came."""
+        """Stop after the current block, and store the progress."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout_s)
         self._keep_progress()
 
     def listen(self, listener: Callable[[StandingUpdate], None]) -> Callable[[], None]:
-        """Have `listener` called after each evaluation, from the runner's thread; return what ends that."""
+        """Call `listener` after each evaluation, on the runner's thread; return its unsubscribe function."""
         return self._listeners.add(listener)
 
     def status(self, name: str) -> StandingStatus:
-        """Return how a standing query stands.
+        """Return the current state of a standing query.
 
         Raises
         ------
         NotFound
-            There is none of this name.
+            No standing query has this name.
         """
         with self._lock:
             return self._get_state(name).status(self._monotonic())
 
     def latest(self, name: str) -> xr.Dataset:
-        """Return the newest time cell of a standing query's surface that was computed, as `Query.compute` would.
+        """Return the newest computed time cell of a surface, in the format of `Query.compute`.
 
         Raises
         ------
         NotFound
-            There is no standing query of this name that is evaluated.
+            No active standing query has this name.
         NotReady
-            Nothing of it was computed since the start.
+            Nothing was computed since the start.
         """
         with self._lock:
             return self._get_state(name).newest_dataset()
@@ -172,7 +170,6 @@ class StandingRunner:
         return self._states[name]
 
     def statistics(self) -> StandingStatistics:
-        """Return what is held now, and what was done so far."""
         with self._lock:
             now_s = self._monotonic()
             stale = [state for state in self._states.values() if state.stale_since_s is not None]
@@ -193,7 +190,7 @@ class StandingRunner:
             )
 
     def is_fresh(self) -> bool:
-        """Return whether every standing query shows the newest snapshot, those that are paused or failing left out."""
+        """Return whether every query includes the newest snapshot, except those paused or failing."""
         with self._lock:
             newest = self._archive.latest().snapshot
             return (
@@ -202,10 +199,8 @@ class StandingRunner:
                 and not any(state.stale_since_s is not None for state in self._states.values() if not state.failures)
             )
 
-    # One decision after the other
-
     def work(self) -> bool:
-        """Do the next piece of work: look for a new snapshot, or compute a block; return whether there was any."""
+        """Do one piece of work: poll, or compute a block; return whether there was any."""
         now_s, was_fair = self._monotonic(), False
         try:
             with self._metrics.timing("busy_s"):
@@ -220,7 +215,7 @@ class StandingRunner:
             self._account(self._monotonic() - now_s, was_fair=was_fair)
 
     def _account(self, seconds: float, *, was_fair: bool) -> None:
-        """Save up the share of the query that has waited the longest, or take what it had; what is idle is free."""
+        """Add to the fairness credit, or charge a fair block; idle time is free."""
         self._metrics.add_block(seconds)
         if not was_fair:
             self._credit_s = min(self._credit_s + FAIRNESS_SHARE * seconds, MOST_CREDIT_S)
@@ -241,19 +236,21 @@ class StandingRunner:
         while not self._stop.is_set():
             try:
                 is_busy, self._trouble = self.work(), ""
-            except Exception as error:  # noqa: BLE001 - a full disk, a store that does not answer: it goes on after it
+            except Exception as error:  # noqa: BLE001 - retry after a full disk or a store timeout
                 trouble = str(error) or type(error).__name__
+                # Log once per cause, not at every retry.
                 if trouble != self._trouble:
                     _LOG.error("standing queries cannot be kept up to date: %s", trouble)
+                # Forgetting the snapshot repeats the failed poll in full.
                 is_busy, self._trouble, self._seen_snapshot = False, trouble, None
             if not is_busy:
                 self._stop.wait(FIRST_PAUSE_S if self._trouble else POLL_S)
 
     def _poll(self, now_s: float) -> None:
-        """Take up what changed: the catalogue, the archive, and queries whose pause after a failure is over."""
+        """Process changes of the catalogue and the archive, and retries that are due."""
         self._read_catalogue()
         newest = self._archive.latest()
-        # A round that is under way is not begun again for those who were left out of it.
+        # A round in progress is not restarted for queries that were left out of it.
         again = self._is_idle and (
             bool(self._behind) or any(state.failures and state.retry_s <= now_s for state in self._states.values())
         )
@@ -262,7 +259,7 @@ class StandingRunner:
                 self._archive = newest
                 self._begin_round(now_s)
                 self._seen_snapshot = newest.snapshot
-        # A network that is silent makes no snapshot that would tell.
+        # A silent network commits no snapshots, so this condition is checked at every poll.
         for state in list(self._states.values()):
             if isinstance(state.entry.definition.condition, Silent):
                 self._listen(state, ())
@@ -278,19 +275,22 @@ class StandingRunner:
             for name, entry in entries.items():
                 known = self._states.get(name)
                 if known is not None and known.entry.created_ns == entry.created_ns:
+                    # Progress that is not stored yet is newer than the catalogue's.
                     known.entry = replace(entry, progress=known.entry.progress)
                 else:
                     if known is not None:
                         self._forget(name)
                     self._states[name] = StandingState(entry)
                     self._tokens.set_weight(name, entry.definition.weight)
-                    # Somebody new: the present snapshot is looked at once more.
+                    # A new query: evaluate the current snapshot once more.
                     self._seen_snapshot = None
             self._version = version
             used = {state.surface for state in self._states.values()}
+            # Rows of surfaces without queries would never be evicted.
             self._kept = {surface: kept for surface, kept in self._kept.items() if surface in used}
 
     def _forget(self, name: str) -> None:
+        # Store its progress first, as it may only be paused.
         if name in self._dirty:
             self._keep_progress()
         del self._states[name]
@@ -301,15 +301,13 @@ class StandingRunner:
         self._end_turns(name)
 
     def _end_turns(self, name: str) -> None:
-        """Let go of the turns of a query that is answered, or gone."""
+        """Drop the pinned evaluations of a query that is complete or removed."""
         self._carried = [turn for turn in self._carried if turn.name != name]
         if self._fair is not None and self._fair.name == name:
             self._fair = None
 
-    # A round
-
     def _begin_round(self, now_s: float) -> None:
-        """Find what the present snapshot concerns, and lay as much of it into a round as may be computed."""
+        """Start a round: find the queries that the snapshot affects and plan a batch."""
         if self._round is not None:
             self._end_round(self._round)
             weights = {name: self._states[name].entry.definition.weight for name in self._round.tasks}
@@ -340,12 +338,12 @@ class StandingRunner:
                 self._metrics.counts["postponed"] += 1
             concerned.append(name)
         self._tokens.offer(concerned)
-        # What will hardly be reached before the next slice is not looked at closely yet.
+        # Queries unlikely to be reached before the next slice are not planned yet.
         self._unplanned = deque(sorted(concerned, key=self._rank))
         self._plan(now_s)
 
     def _concerns(self, state: StandingState, now_s: float) -> bool:
-        """Return whether there may be something to compute for a query; who is dead is told at once."""
+        """Return whether a query may need computing; conditions on arrivals are evaluated at once."""
         entry, planner = state.entry, self._planner
         try:
             if planner is None or not planner.concerns(state):
@@ -359,23 +357,24 @@ class StandingRunner:
         return False
 
     def _listen(self, state: StandingState, changes: Sequence[Change] | None) -> None:
-        """Let a condition that listens hear what was committed."""
+        """Evaluate a condition on arrivals against committed changes."""
         result = evaluate_liveness(state.entry, self._archive, changes, now_ns=self._clock())
         if result is not None:
             self._record_result(state, result, cells=0, stale_since_s=self._monotonic())
 
     def _rank(self, name: str) -> float:
-        """Return what a query costs for its weight: less comes first; what never ran, before all."""
+        """Rank a query by cost per weight, lowest first; queries that never ran rank first."""
         state = self._states[name]
         return state.cost_s / state.entry.definition.weight
 
     def _plan(self, now_s: float) -> None:
-        """Lay a lot of queries into the round, and hand them on; so each round comes to compute what weighs most."""
+        """Plan and schedule a batch of queries, leaving time to compute it."""
         planner, this = self._planner, self._round
         if planner is None or this is None:
             return
         offered: list[str] = []
         until_s = PLANNING_SHARE * self._period_s
+        # At least one query per batch, however expensive it is.
         while self._unplanned and (until_s > 0 or not offered):
             name = self._unplanned.popleft()
             state = self._states.get(name)
@@ -390,7 +389,7 @@ class StandingRunner:
         self._schedule(offered, now_s)
 
     def _plan_query(self, state: StandingState, this: SnapshotEvaluation, planner: Planner, now_s: float) -> bool:
-        """Lay a query into a round; return whether there is anything to compute."""
+        """Plan a query into a round; return whether there is anything to compute."""
         name = state.entry.name
         try:
             task = planner.task(state)
@@ -408,7 +407,7 @@ class StandingRunner:
         return True
 
     def _mark_unchanged(self, state: StandingState) -> None:
-        """Note that nothing that a query reads has changed up to the present snapshot."""
+        """Record that nothing a query reads has changed up to the current snapshot."""
         entry, progress = state.entry, state.entry.progress
         if progress.snapshot != self._archive.snapshot and self._archive.store.extent(
             str(entry.definition.query["variable"])
@@ -440,11 +439,9 @@ class StandingRunner:
             self._strategy.push(tree, now_s)
             self._trees.append(tree)
 
-    # Blocks
-
     def _block(self, now_s: float) -> bool:
-        """Compute a block of what the strategy chooses; return whether there was any."""
-        # Other threads ask the strategy for its statistics.
+        """Compute a block of the work that the strategy chooses; return whether there was any."""
+        # Locked, as other threads read the strategy's statistics.
         with self._lock, self._metrics.timing("scheduling_s"):
             if self._work is not None and now_s >= self._strategy.alarm_s():
                 better = self._strategy.challenge(self._work, now_s)
@@ -477,16 +474,17 @@ class StandingRunner:
         return True
 
     def _advance(self, step: EvaluationStep, sort: str, work: Work, this: SnapshotEvaluation) -> None:
-        """Compute a block of a step; where it was the last, complete the queries that waited for it."""
+        """Compute a block of a step; after the last one, complete the waiting queries."""
         blocks = self._running.setdefault(id(step), (step, this.compute(step)))[1]
         try:
             seconds = next(blocks)
-        except Exception as error:  # noqa: BLE001 - told to those who asked; the others go on
+        except Exception as error:  # noqa: BLE001 - fails the queries that need the step; the others go on
             self._running.pop(id(step), None)
             for name in sorted(step.users):
                 this.remove_query(name)
                 self._record_failure(name, error, self._monotonic())
             return
+        # The remaining cost must stay positive, as it divides the density.
         work.cost_s = max(work.cost_s - seconds, 1e-9)
         if not step.is_done:
             return
@@ -496,7 +494,7 @@ class StandingRunner:
             self._complete(name, this)
 
     def _fair_block(self, now_s: float) -> bool:
-        """Compute a block for the query that has waited the longest, where its share is due."""
+        """Compute a block for the query that has waited longest, if its share is due."""
         if self._fair is None:
             oldest = self._find_oldest(now_s)
             if oldest is None or self._credit_s <= 0:
@@ -504,7 +502,7 @@ class StandingRunner:
             own, this, planner = SnapshotEvaluation(self._archive.snapshot), self._round, self._planner
             if this is None or planner is None or not self._plan_query(self._states[oldest], own, planner, now_s):
                 return False
-            # The strategy may come to it all the same, at this snapshot or a newer one: then the turn ends.
+            # The strategy may complete it first, at this snapshot or a newer one; the turn then ends.
             self._fair = pin_query(oldest, own)
             self._metrics.counts["fair_turns"] += 1
         elif self._credit_s <= 0 and not self._is_idle:
@@ -515,7 +513,7 @@ class StandingRunner:
         return True
 
     def _advance_turn(self, turn: PinnedEvaluation) -> bool:
-        """Compute a block of a turn; return whether it goes on."""
+        """Compute a block of a pinned evaluation; return whether it continues."""
         try:
             if turn.step():
                 return True
@@ -527,13 +525,13 @@ class StandingRunner:
         self._complete(turn.name, turn.evaluation)
         state = self._states.get(turn.name)
         if state is not None and turn.evaluation.snapshot != self._archive.snapshot:
-            # What came meanwhile it sees in the next round.
+            # The next round has the changes committed meanwhile.
             state.stale_since_s = self._monotonic() if state.stale_since_s is None else state.stale_since_s
             self._behind.add(turn.name)
         return False
 
     def _find_oldest(self, now_s: float) -> str | None:
-        """Return the query that has waited the longest, of those that a slice has overtaken."""
+        """Find the query that has waited longest, among those overtaken by a slice."""
         waiting = [
             (state.stale_since_s, name)
             for name, state in self._states.items()
@@ -546,12 +544,12 @@ class StandingRunner:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether the strategy has nothing to do."""
+        """Whether the strategy has no work."""
         waits = self._round is not None and bool(self._round.tasks)
         return self._work is None and not self._carried and not self._unplanned and not waits
 
     def _complete(self, name: str, this: SnapshotEvaluation) -> None:
-        """Judge a query whose surface is computed, keep what was found, and tell."""
+        """Evaluate the condition of a computed query, store the result, and notify."""
         state = self._states.get(name)
         task = this.tasks.get(name)
         if state is None or task is None:
@@ -560,7 +558,7 @@ class StandingRunner:
         try:
             parts = this.values(task)
             kept = self._kept.setdefault(state.surface, RowCache())
-            # Of queries on one surface the first brings the rows; again it changes nothing.
+            # Queries on one surface share its rows; storing them again changes nothing.
             task.store_rows(kept, [part.value for part in parts])
             result = evaluate_condition(state.entry, task, kept, snapshot=this.snapshot, now_ns=self._clock())
             if any(target.channel == "archive" for target in state.entry.definition.to):
@@ -582,10 +580,11 @@ class StandingRunner:
     def _record_result(
         self, state: StandingState, result: EvaluationResult, *, cells: int, stale_since_s: float
     ) -> None:
-        """Keep what an evaluation found: at once where there are alerts, else with the next lot."""
+        """Record a result: stored at once if it has alerts, else with the next batch."""
         alerts: list[Alert] = []
-        # Another query may have its name meanwhile.
+        # The name may have been given to another query meanwhile.
         result, progress = replace(result, created_ns=state.entry.created_ns), result.progress
+        # Alerts are durable before listeners hear of them; plain progress can be repeated after a kill.
         if result.alerts:
             ((progress, alerts),) = self._store.keep([result])
             self._dirty.pop(result.name, None)
@@ -599,7 +598,7 @@ class StandingRunner:
         self._listeners.notify(StandingUpdate(result.name, progress.snapshot, cells, behind_s, tuple(alerts)))
 
     def _record_failure(self, name: str, error: Exception, now_s: float) -> None:
-        """Leave a query alone for a while; it is tried again with all that has come since."""
+        """Back off a failed query; its retry includes all changes since."""
         with self._lock:
             state = self._states.get(name)
             if state is not None:
@@ -608,9 +607,10 @@ class StandingRunner:
             self._listeners.notify(StandingUpdate(name, state.entry.progress.snapshot, 0, 0.0, error=state.error))
 
     def _keep_progress(self) -> None:
-        """Write down how far evaluations without alerts came."""
+        """Store the progress of evaluations without alerts."""
         self._kept_at_s = self._monotonic()
         with self._lock:
+            # Swapped under the lock; the catalogue write itself must not block readers.
             dirty, self._dirty = self._dirty, {}
         if dirty:
             self._store.keep(list(dirty.values()))

@@ -1,4 +1,4 @@
-"""Standing queries of one archive, as Python, the command line and the server hold them."""
+"""Standing queries of one archive: the interface of Python, the command line and the server."""
 
 import logging
 import os
@@ -34,35 +34,35 @@ from queries.standing.runner import StandingRunner
 from queries.standing.statistics import StandingStatistics, StandingUpdate
 
 LOCK: Final = "lock"
-"""File beside the catalogue that is held by the process that keeps its standing queries up to date."""
+"""Lock file beside the catalogue, held by the process that evaluates the standing queries."""
 UNDELIVERED: Final = 20
-"""Alerts that have not arrived which are shown with a standing query."""
+"""Undelivered alerts shown with a standing query, at most."""
 _LOG: Final = logging.getLogger(__name__)
 
 
 def standing_folder(archive: Path, settings: Settings) -> Path:
-    """Return where the standing queries of an archive are kept."""
+    """Return the folder of an archive's standing queries."""
     return Path(settings.standing_folder) if settings.standing_folder else archive / FOLDER
 
 
 class StandingQueries:
-    """Makes, shows and runs the standing queries of an archive.
+    """Create, inspect and run the standing queries of an archive.
 
-    They are kept in `ARCHIVE/standing/standing.sqlite`; results of those with "archive" among their targets go to
-    `ARCHIVE/standing/results/NAME/`, a NetCDF file a day.
+    The catalogue is `ARCHIVE/standing/standing.sqlite`; results of queries with the target "archive" go to
+    `ARCHIVE/standing/results/NAME/`, one NetCDF file a day.
 
     Parameters
     ----------
     archive
         What `hypergrid.open` returns.
     settings
-        Allowed hosts of webhooks, and the mail server.
+        Allowed webhook hosts, and the mail server.
     clock
         Returns the time [ns since 1970 UTC].
     strategy
         Name of a strategy of `queries.scheduling.strategies`.
     folder
-        Where catalogue and results are kept instead.
+        Folder for catalogue and results, overriding the default.
 
     Examples
     --------
@@ -99,44 +99,46 @@ class StandingQueries:
 
     @property
     def webhook_secret(self) -> str:
-        """What letters to webhooks are signed with, for those who receive them (`DamagedState`: it cannot be read)."""
+        """Key that signs webhook messages, for their recipients (`DamagedState` if unreadable)."""
         return webhook_secret(self.store.path.parent)
 
     @property
     def results(self) -> Path:
-        """Folder that results go to, one a query."""
+        """Folder of the results, one subfolder per query."""
         return self.runner.folder
 
     def add(self, document: Mapping[str, Any]) -> StandingEntry:
-        """Make a standing query; it is on the disk when this returns.
+        """Create a standing query; it is durable on return.
 
         Raises
         ------
         HyperGridError
-            Something in the document does not fit (`definition_from_json`), a name that does not exist, or is taken.
+            The document is invalid (`definition_from_json`), uses an unknown name, or its own name is taken.
         """
         definition, progress = self._prepare_definition(document)
+        # The catalogue write is durable on return, so an acknowledged query survives a kill.
         return self.store.add(definition, progress, now_ns=self._clock(), maximum=self._settings.standing)
 
     def replace(self, document: Mapping[str, Any]) -> StandingEntry:
-        """Give the standing query of the document's name what the document says; it is evaluated from now on.
+        """Replace the definition of the named standing query; evaluation restarts from now.
 
-        Whether it is paused or muted stays. Alerts that stand are found anew, if they are any under what it says now.
+        Paused and muted states are kept. Open alerts are raised again if the new definition still raises them.
 
         Raises
         ------
         HyperGridError
-            Something in the document does not fit (`definition_from_json`), or a name that does not exist.
+            The document is invalid (`definition_from_json`), or the name does not exist.
         """
         definition, progress = self._prepare_definition(document)
         return self.store.replace(definition, progress, now_ns=self._clock())
 
     def _prepare_definition(self, document: Mapping[str, Any]) -> tuple[Definition, EvaluationProgress]:
-        """Return what a document says, and where its evaluation begins: with what comes next."""
+        """Validate a document; return its definition and initial progress, from the next change on."""
         definition = definition_from_json(document, self._settings)
         archive = self._archive.latest()
         surface = incremental_tasks.check_definition(definition, archive)
         if surface is not None:
+            # Fail at creation rather than at every evaluation.
             refuse_large(definition.name, [surface])
         variable = str(definition.query["variable"])
         since_ns = (
@@ -145,26 +147,26 @@ class StandingQueries:
         return definition, EvaluationProgress(archive.snapshot, since_ns)
 
     def remove(self, name: str) -> None:
-        """Forget a standing query; its results and alerts stay."""
+        """Delete a standing query; its results and alerts are kept."""
         self.store.remove(name)
 
     def pause(self, name: str) -> None:
-        """Have a standing query evaluated no more."""
+        """Stop evaluating a standing query."""
         self.store.pause(name, paused=True)
 
     def resume(self, name: str) -> None:
-        """Have it evaluated again, from what has come meanwhile on."""
+        """Resume evaluation, including the changes made while it was paused."""
         self.store.pause(name, paused=False)
 
     def mute(self, name: str, until_ns: int | None) -> None:
-        """Keep its alerts, but tell nobody, until an instant [ns since 1970 UTC]; None: tell again.
+        """Record its alerts without delivering them until an instant [ns since 1970 UTC]; None: unmute.
 
-        Of an alert that still stands when the mute ends those who are to be told are told then.
+        An alert that is still open when the mute ends is delivered then.
 
         Raises
         ------
         InvalidTime
-            The instant is past, or lies after 2261.
+            The instant is in the past, or after 2261.
         """
         if until_ns is not None and not (now_ns := self._clock()) < until_ns < 2**63:
             end = format_instant(until_ns) if until_ns < 2**63 else "a time after 2261"
@@ -176,7 +178,7 @@ class StandingQueries:
         self.store.mute(name, until_ns)
 
     def test(self, name: str) -> Alert:
-        """Send an alert that says that it is a test the way that others go."""
+        """Send a test alert through all delivery channels of a standing query."""
         entry = self.store.entry(name)
         body = {
             "variable": entry.definition.query["variable"], "place": "nowhere", "rule": "test", "condition": None,
@@ -188,16 +190,16 @@ class StandingQueries:
         return alert
 
     def show(self, name: str) -> dict[str, Any]:
-        """Return all that is known of a standing query, as JSON values, with alerts that have not arrived lately."""
+        """Describe a standing query as JSON values, including recent undelivered alerts."""
         document = entry_json(self.store.entry(name), self._clock())
         return {**document, "undelivered": self.store.list_undelivered(name, limit=UNDELIVERED)}
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return all standing queries as `show` does, but for what has not arrived, oldest first."""
+        """Describe all standing queries as `show` does, without undelivered alerts, oldest first."""
         return [entry_json(entry, self._clock()) for entry in self.store.entries()]
 
     def alerts(self, *, name: str | None = None, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
-        """Return alerts with numbers above `after`, oldest first."""
+        """List alerts with numbers above `after`, oldest first."""
         newer_alerts = self.store.alerts(name=name, after=after, limit=limit)
         return [
             {**alert.to_json(self._archive.name), "at": format_timestamp(alert.at_ns), "muted": alert.muted}
@@ -205,14 +207,14 @@ class StandingQueries:
         ]
 
     def latest(self, name: str) -> xr.Dataset:
-        """Return the newest time cell of a standing query that was computed, as `Query.compute` returns results.
+        """Return the newest computed time cell of a standing query, in the format of `Query.compute`.
 
         Raises
         ------
         NotFound
-            There is no standing query of this name.
+            No standing query has this name.
         NotReady
-            Nothing of it was computed since the process began, as of one that is paused.
+            Nothing was computed since the process started, for example because the query is paused.
         """
         self.store.entry(name)
         try:
@@ -222,18 +224,18 @@ class StandingQueries:
             raise NotReady(message) from error
 
     def statistics(self) -> StandingStatistics:
-        """Return what the runner holds and did."""
         return self.runner.statistics()
 
     def start(self) -> None:
-        """Keep all standing queries up to date, and send alerts, until `stop`.
+        """Start evaluating all standing queries and delivering alerts, until `stop`.
 
         Raises
         ------
         ArchiveConflict
-            Another process does; the message names it. Two would tell every alert twice.
+            Another process already does; the message names it.
         """
         since = format_instant(self._clock())
+        # Two processes would deliver every alert twice.
         try:
             self._exit_stack.enter_context(
                 try_lock(
@@ -256,19 +258,20 @@ class StandingQueries:
         self.runner.start()
 
     def stop(self) -> None:
-        """End; what was being computed, or could not be written down, is computed again after the next start."""
+        """Stop; interrupted or unrecorded evaluations are repeated after the next start."""
         try:
             self.runner.stop()
         except CatalogueUnavailable as error:
             _LOG.warning("how far standing queries came was not kept: %s", error)
         finally:
             self.notification_workers.stop()
+            # After the workers, which still record the outcome of their deliveries.
             self.store.close()
             self._exit_stack.close()
 
 
 def entry_json(entry: StandingEntry, now_ns: int) -> dict[str, Any]:
-    """Return a standing query with how it stands, as JSON values."""
+    """Describe a standing query and its current state as JSON values."""
     progress = entry.progress
     return {
         **entry.definition.to_json(),

@@ -1,8 +1,8 @@
-"""The steps of all standing queries at one snapshot: equal steps are one, by their token, and computed once.
+"""Steps of all standing queries at one snapshot: equal steps, by token, are computed once.
 
-Of every query the chain of each part that is to be computed is laid into one round. What a step holds is kept until
-the last query that needs it is done; so what queries have in common is computed once, whoever asks for it first. The
-scheduler knows steps by what they do (`sort`), whatever the time and the snapshot are: of that it learns costs.
+The step chains of every query are merged into one round. The result of a step is kept until the last query that needs
+it is done, whichever query computes it first. The scheduler knows steps by `kind_key`, which ignores time and snapshot:
+it learns costs per kind.
 """
 
 import time
@@ -24,8 +24,9 @@ from hypergrid.topology import SeriesAxis
 from queries.scheduling.step_graph import GraphStep
 from queries.standing.incremental_tasks import EvaluationTask
 
+# Other queries may run only between two blocks.
 BLOCK_CELLS: Final = 1 << 18
-"""Cells (over all time cells) that a block of a map has at most: between two blocks others may go first."""
+"""Cells (over all time cells) in a block of a map, at most."""
 
 
 @dataclass(eq=False)
@@ -34,25 +35,25 @@ class EvaluationStep:
 
     node: Perspective
     kind_key: str
-    """What it does, whatever the time and the snapshot are."""
+    """Identity of the step's kind, without time and snapshot."""
     users: set[str] = field(default_factory=set)
-    """Names of the queries that need it and are not done."""
+    """Names of the unfinished queries that need it."""
     is_done: bool = False
     seconds: float = 0.0
-    """What it took so far, all blocks together [s]."""
+    """Time taken so far, over all blocks [s]."""
 
 
 class SnapshotEvaluation:
-    """What the standing queries need computed at one snapshot. Not locked: one thread computes."""
+    """All steps that the standing queries need at one snapshot; for one thread only."""
 
     def __init__(self, snapshot: str) -> None:
         self.snapshot = snapshot
         self.tasks: dict[str, EvaluationTask] = {}
-        """By name of the query; queries on one surface share one."""
+        """By query name; queries on the same surface share a task."""
         self.steps_asked = self.steps_run = 0
-        """Steps that the queries would run alone, and steps that were run."""
+        """Steps that the queries would run separately, and steps that were run."""
         self.asked_s = self.run_s = 0.0
-        """What they took, or would have taken [s]."""
+        """Time that they would have taken, and took [s]."""
         self._evaluator = Evaluator()
         self._steps: dict[str, EvaluationStep] = {}
         self._steps_by_kind: dict[str, dict[str, EvaluationStep]] = {}
@@ -61,8 +62,9 @@ class SnapshotEvaluation:
         self._listed: dict[int, tuple[GraphStep, ...]] = {}
 
     def add(self, name: str, task: EvaluationTask) -> None:
-        """Lay the chains of a task into the round."""
+        """Merge the step chains of a task into the round."""
         self.tasks[name] = task
+        # Queries on one surface share a task, whose chain is expanded once.
         chain = self._chains.get(id(task))
         if chain is None:
             listed = {node.token: node for _, part in task.parts for node in _select_cell_nodes(part)}
@@ -87,35 +89,36 @@ class SnapshotEvaluation:
         for token_ in self._needed[name]:
             step = self._steps[token_]
             sources = tuple(dict.fromkeys(self._steps[source.token].kind_key for source in _cell_sources(step.node)))
-            # A merge waits for another base, an interpolation's cost depends on who reports (4.5).
+            # The cost of a merge depends on another base, that of an interpolation on which stations report (4.5).
             steady = not isinstance(step.node.operator, Merge | Interpolate)
             steps[step.kind_key] = GraphStep(step.kind_key, sources, predictable=steady)
         return tuple(steps.values())
 
     def waiting_steps(self, sort: str) -> list[EvaluationStep]:
-        """Return the steps of a sort that somebody still needs."""
+        """Return the unfinished steps of a kind that any query still needs."""
         return [step for step in self._steps_by_kind.get(sort, {}).values() if step.users and not step.is_done]
 
     def remaining_steps(self, name: str) -> list[EvaluationStep]:
-        """Return the steps that a query still needs, each after those that it reads."""
+        """Return the unfinished steps of a query, sources first."""
         return [step for step in self.needed_steps(name) if not step.is_done]
 
     def needed_steps(self, name: str) -> list[EvaluationStep]:
-        """Return the steps that a query needs, done or not."""
+        """Return all steps of a query, finished or not."""
         return [self._steps[token_] for token_ in self._needed.get(name, ())]
 
     def compute(self, step: EvaluationStep, clock: Callable[[], float] = time.perf_counter) -> Iterator[float]:
-        """Compute a step in blocks; yields after each how long it took [s].
+        """Compute a step in blocks; yield the duration of each [s].
 
         Raises
         ------
         HyperGridError
-            What the engine raises.
+            Any error of the engine.
         """
         started_s, total = clock(), 0.0
         if isinstance(step.node.topology.space, SeriesAxis):
             self._evaluator.materialise_stations(step.node)
         else:
+            # A block spans all time cells, so long series get fewer places per block.
             block = max(1, BLOCK_CELLS // step.node.topology.time.count)
             for _ in hold_blocks(self._evaluator, step.node, block):
                 now = clock()
@@ -134,7 +137,7 @@ class SnapshotEvaluation:
         yield last
 
     def complete(self, step: EvaluationStep) -> list[str]:
-        """Return the queries that need a step and have all they need."""
+        """List the queries that use a step and have no steps left."""
         return [name for name in sorted(step.users) if not self.remaining_steps(name)]
 
     def values(self, task: EvaluationTask) -> list[Cells]:
@@ -143,49 +146,51 @@ class SnapshotEvaluation:
         return [self._evaluator.surface(part, np.arange(part.topology.space.count)) for part in parts]
 
     def collect_diagnostics(self) -> tuple[dict[str, int], list[str]]:
-        """Return the readings left out by reason, and the notes, of all that was computed."""
+        """Return readings left out by reason, and notes, over all computed steps."""
         return dict(self._evaluator.left_out), list(self._evaluator.diagnostics.notes)
 
     def remove_query(self, name: str) -> None:
-        """Let go of what only a query needed that is done, failed or is left for later."""
+        """Remove a finished, failed or postponed query, and free the steps that only it needed."""
         self.tasks.pop(name, None)
         for token_ in self._needed.pop(name, ()):
             step = self._steps[token_]
             step.users.discard(name)
             if not step.users:
+                # A step without users is dropped even if done; a later query recomputes it.
                 self._evaluator.drop(step.node)
                 step.is_done = False
 
 
 @dataclass(frozen=True, eq=False)
 class LatestCell:
-    """The newest time cell of a surface that was computed, to be looked at."""
+    """Newest computed time cell of a surface, for inspection."""
 
     task: EvaluationTask
     node: Perspective
-    """The surface, of which it is the last time cell."""
+    """The surface; this is its last time cell."""
     cells: Cells
     """Shape (1, places)."""
     left_out: dict[str, int]
     notes: list[str]
 
     def dataset(self) -> xr.Dataset:
-        """Return it as `Query.compute` returns results."""
+        """Convert to the format of `Query.compute`."""
         count = self.node.topology.time.count
         node = restrict(self.node, slice(count - 1, count))
         return _make_dataset(self.task, node, self.cells, self.left_out, self.notes)
 
 
 def take_latest(task: EvaluationTask, this: SnapshotEvaluation, parts: Sequence[Cells]) -> LatestCell:
-    """Return the newest time cell of the computed parts of a task, of which there is one at least."""
+    """Copy the newest time cell of a task's computed parts, of which there is one at least."""
     node, cells = task.parts[-1][1], parts[-1]
     variances = [None if array is None else array[-1:].copy() for array in (cells.variance, cells.variance_low)]
+    # Copies, as views would keep the whole part in memory.
     last = Cells(cells.value[-1:].copy(), cells.count[-1:].copy(), cells.possible[-1:].copy(), *variances)
     return LatestCell(task, node, last, *this.collect_diagnostics())
 
 
 def make_datasets(task: EvaluationTask, this: SnapshotEvaluation, parts: Sequence[Cells]) -> Iterator[xr.Dataset]:
-    """Yield the computed parts of a task as results, each as `Query.compute` returns it."""
+    """Yield the computed parts of a task in the format of `Query.compute`."""
     left_out, notes = this.collect_diagnostics()
     for (_, node), cells in zip(task.parts, parts, strict=True):
         yield _make_dataset(task, node, cells, left_out, notes)
@@ -204,7 +209,7 @@ def _make_dataset(
 
 
 def make_kind_key(node: Perspective) -> str:
-    """Return the content token of a step, whatever the time and the snapshot are."""
+    """Compute the content token of a step, independent of time and snapshot."""
     operator = node.operator
     if isinstance(operator, Base):
         return token("base", operator.source.variable.name, operator.accept_flags, node.topology.space.token())
@@ -213,7 +218,8 @@ def make_kind_key(node: Perspective) -> str:
 
 
 def _select_cell_nodes(part: Perspective) -> Sequence[Perspective]:
-    """Return the steps of a chain that are computed as cells: readings are read by who takes them, once a token."""
+    """Select the steps of a chain that are computed as cells."""
+    # Readings are not steps of their own: their consumer reads them, once per token.
     return [node for node in part.list_chain() if node is part or not node.holds_readings]
 
 

@@ -1,4 +1,4 @@
-"""What the runner of standing queries tells of itself: updates for listeners, how each query stands, and figures."""
+"""Statistics of the standing-query runner: updates for listeners, query status and metrics."""
 
 import threading
 import time
@@ -18,27 +18,27 @@ from queries.standing.shared_steps import SnapshotEvaluation
 
 @dataclass(frozen=True)
 class StandingUpdate:
-    """A standing query was evaluated, failed, or raised alerts: what a listener is told."""
+    """Notification that a standing query was evaluated, failed, or raised alerts."""
 
     name: str
     snapshot: str
     cells: int
-    """Cells that were computed."""
+    """Number of cells computed."""
     behind_s: float
-    """From the oldest change that it shows now to its end [s]."""
+    """From the oldest change that it now includes to its end [s]."""
     alerts: tuple[Alert, ...] = ()
     error: str = ""
 
 
 class Listeners:
-    """Who is told of updates, from the thread that made them."""
+    """Subscribers to updates, called on the thread that produced them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: list[Callable[[StandingUpdate], None]] = []
 
     def add(self, listener: Callable[[StandingUpdate], None]) -> Callable[[], None]:
-        """Have a listener called with each update; return what ends that."""
+        """Register a listener; return its unsubscribe function."""
         with self._lock:
             self._listeners.append(listener)
 
@@ -50,8 +50,8 @@ class Listeners:
         return leave
 
     def notify(self, update: StandingUpdate) -> None:
-        """Call each."""
         with self._lock:
+            # Called outside the lock, so that a listener may unsubscribe.
             called = list(self._listeners)
         for listener in called:
             listener(update)
@@ -59,27 +59,27 @@ class Listeners:
 
 @dataclass(frozen=True)
 class StandingStatus:
-    """How a standing query stands."""
+    """Current state of a standing query."""
 
     name: str
     evaluations: int
     snapshot: str
-    """Snapshot that its surface is of."""
+    """Snapshot of its surface."""
     waiting_s: float
-    """Since the oldest change that it does not show [s]; 0 where it is fresh."""
+    """Since the oldest change that it does not include [s]; 0 if fresh."""
     postponed: int
-    """Slices that overtook an evaluation: what they touched was computed with the next one."""
+    """Slices that overtook an evaluation: their changes were computed with the next one."""
     failures: int
-    """In a row."""
+    """Consecutive failures."""
     error: str
-    """Of the last failure."""
+    """Last error."""
     retry_s: float
-    """Until a query that failed is tried again [s]."""
+    """Until the next retry of a failed query [s]."""
 
 
 @dataclass(frozen=True)
 class Freshness:
-    """How late evaluations of a class were: from when the oldest slice that they show was seen to their end."""
+    """Evaluation delays of a class, from the oldest included slice to the evaluation's end."""
 
     evaluations: int
     median_s: float
@@ -89,54 +89,54 @@ class Freshness:
 
 @dataclass(frozen=True)
 class StandingStatistics:
-    """What the runner holds and did."""
+    """Statistics of the runner since it was created."""
 
     queries: int
     rounds: int
-    """Snapshots that were taken up."""
+    """Snapshots evaluated."""
     evaluations: int
     postponed: int
-    """Evaluations that a newer slice overtook."""
+    """Evaluations overtaken by a newer slice."""
     overloaded: bool
-    """Whether the last round was overtaken before it was done."""
+    """Whether the last round was overtaken before it finished."""
     trouble: str
-    """Why nothing can be evaluated or kept now, as on a full disk; it is tried again. Empty: nothing is wrong."""
+    """Why nothing can be evaluated or stored now, such as a full disk; it is retried. Empty: no error."""
     queue: int
-    """Queries that wait."""
+    """Waiting queries."""
     oldest_s: float
-    """How long the one that has waited the longest waits [s]."""
+    """Longest current wait [s]."""
     longest_wait_s: float
-    """Bound of that by the share `FAIRNESS_SHARE` [s], from costs as they were measured."""
+    """Upper bound of the longest wait, by `FAIRNESS_SHARE` and the measured costs [s]."""
     fair_turns: int
-    """Evaluations outside the strategy, for the longest wait."""
+    """Evaluations run outside the strategy, for the longest wait."""
     failing: tuple[str, ...]
-    """Queries that failed last time."""
+    """Queries whose last evaluation failed."""
     freshness: Mapping[str, Freshness]
-    """By class."""
+    """Evaluation delays by class."""
     token_score: float
-    """Tokens that were credited, as a share of those that were offered (thesis 5.11)."""
+    """Tokens credited, as a share of those offered (thesis 5.11)."""
     busy_s: float
-    """Time of the thread on the processor [s]."""
+    """CPU time of the thread [s]."""
     scheduling_s: float
-    """Of it, in choosing what comes next [s]."""
+    """Part of it spent choosing the next step [s]."""
     planning_s: float
-    """Of it, in finding what slices touch [s]."""
+    """Part of it spent finding the cells that slices affect [s]."""
     steps_asked: int
-    """Steps that the queries would have run alone."""
+    """Steps that the queries would have run separately."""
     steps_run: int
     saved_s: float
-    """What sharing steps saved [s]."""
+    """Time saved by sharing steps [s]."""
     sharing: Sharing
     strategy: StrategyStatistics
 
     @property
     def scheduling_share(self) -> float:
-        """Share of the thread's time that scheduling took, 0 to 1."""
+        """Share of the thread's CPU time spent on scheduling, 0 to 1."""
         return self.scheduling_s / self.busy_s if self.busy_s else 0.0
 
 
 def measure_freshness(delays: Sequence[float]) -> Freshness:
-    """Return the figures of delays [s], of which there is at least one."""
+    """Summarise delays [s], of which there is at least one."""
     delays_s = np.array(delays)
     return Freshness(
         len(delays_s), float(np.median(delays_s)), float(np.quantile(delays_s, 0.99)), float(delays_s.max())
@@ -144,20 +144,21 @@ def measure_freshness(delays: Sequence[float]) -> Freshness:
 
 
 FAIRNESS_SHARE: Final = 0.05
-"""Share of the computing time that goes to the query that has waited the longest."""
+"""Share of the computing time reserved for the query that has waited longest."""
 MAX_DELAYS: Final = 4096
-"""Evaluations by class that the figures of freshness are of."""
+"""Latest evaluations per class from which `Freshness` is computed."""
 EWMA_WEIGHT: Final = 0.3
-"""Weight of a new measurement in a mean that follows what is measured."""
+"""Weight of a new measurement in an exponentially weighted mean."""
+# A single hiccup must not dominate the bound for good.
 PEAK_DECAY: Final = 0.999
-"""What the longest block keeps of itself at each block: one hiccup is not told for ever."""
+"""Decay factor of the longest block, per block."""
 
 Timed = Literal["busy_s", "scheduling_s", "planning_s"]
 Measured = Literal["look_s", "judge_s"]
 
 
 class RunnerMetrics:
-    """Counts and seconds since the runner was made. Not locked."""
+    """Counters and timers since the runner was created. Not locked."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(("rounds", "evaluations", "postponed", "fair_turns", "steps_asked", "steps_run"), 0)
@@ -169,7 +170,8 @@ class RunnerMetrics:
 
     @contextmanager
     def timing(self, what: Timed) -> Iterator[None]:
-        """Add the time of this thread on the processor to what it was spent on."""
+        """Add this thread's CPU time within the context to a timer."""
+        # CPU time, as waiting for the processor is not the thread's own cost.
         begun_s = time.thread_time()
         try:
             yield
@@ -177,37 +179,36 @@ class RunnerMetrics:
             self._seconds[what] += time.thread_time() - begun_s
 
     def learn(self, what: Measured, seconds: float) -> None:
-        """Learn what looking at a query, or judging and keeping what was computed, takes [s]."""
+        """Update the mean time of inspecting a query, or of judging a result [s]."""
         self._means[what] += EWMA_WEIGHT * (seconds - self._means[what])
 
     def add_block(self, seconds: float) -> None:
-        """Learn what lay between two decisions [s]."""
+        """Update the longest time between two scheduling decisions [s]."""
         self._block_s = max(PEAK_DECAY * self._block_s, seconds)
 
     def count_evaluation(self, kind: str, behind_s: float) -> None:
-        """Count an evaluation of a class, so long after what it shows [s]."""
+        """Count an evaluation of a class, with its delay [s]."""
         self.counts["evaluations"] += 1
         self._delays.setdefault(kind, deque(maxlen=MAX_DELAYS)).append(behind_s)
 
     def add_round(self, before: SnapshotEvaluation, *, overloaded: bool) -> None:
-        """Take what a round did; overloaded where it was overtaken before it was done."""
+        """Add the counters of a finished round; `overloaded` if it was overtaken before it finished."""
         self.overloaded = overloaded
         self.counts["steps_asked"] += before.steps_asked
         self.counts["steps_run"] += before.steps_run
         self._seconds["saved_s"] += before.asked_s - before.run_s
 
     def longest_wait_s(self, seconds_apart: float, queries: int) -> float:
-        """Return how long a query waits at most [s], of those whose costs are known.
+        """Bound a query's wait [s], over the queries with known costs.
 
-        All of them may have waited longer, and each has its turn first; that is looked at, computed and judged in the
-        share `FAIRNESS_SHARE` of the time, after what a block takes more than its share; and no decision falls within a
-        block.
+        All others may have waited longer and go first: inspecting, computing and judging them takes `FAIRNESS_SHARE` of
+        the time, after the excess of one block over its share; no decision falls within a block.
         """
         alone_s = seconds_apart + queries * (self._means["look_s"] + self._means["judge_s"])
         return (alone_s + self._block_s) / FAIRNESS_SHARE + 2 * self._block_s
 
     def snapshot(self, this: SnapshotEvaluation | None) -> dict[str, Any]:
-        """Return these figures as `Statistics` has them, with those of a round that is under way."""
+        """Return the current metrics as `StandingStatistics` fields, including a round in progress."""
         counts, seconds = dict(self.counts), dict(self._seconds)
         if this is not None:
             counts["steps_asked"] += this.steps_asked

@@ -1,1 +1,1 @@
-"""The web API; the only folder that imports FastAPI."""
+"""The web API; the only package that imports FastAPI."""

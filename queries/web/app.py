@@ -1,4 +1,4 @@
-"""The web application: routes, access, limits, headers and problem documents put together."""
+"""Web application: assembles routes, access control, limits, headers and problem documents."""
 
 import logging
 import time
@@ -51,7 +51,7 @@ from queries.web.schemas.openapi import describe
 from queries.web.schemas.records import PREFIX
 
 PREPARED_S: Final = 10.0
-"""How long a server waits for the newest readings before it begins to answer [s]."""
+"""How long a server waits for the newest readings before it starts to answer [s]."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -67,26 +67,26 @@ def create_app(
     folders: Mapping[str, Path] = MappingProxyType({}),
     damage: Mapping[str, str] = MappingProxyType({}),
 ) -> FastAPI:
-    """Return the application that answers for one archive.
+    """Create the application for one archive.
 
     Parameters
     ----------
     runner
         Answers the queries; stopped when the application shuts down.
     catalogue
-        Knows what there is to ask about.
+        Catalogue of the archive.
     standing
-        The standing queries, started and stopped by the caller; none are served where absent.
+        The standing queries, started and stopped by the caller; None: none are served.
     access
-        Who may ask, and how the server treats them; everybody where absent, for the server listens on loopback then.
+        Access control; None: every caller may do everything, as the server listens on loopback.
     audit
-        Where changes are noted.
+        Log of changes.
     notify
-        Called with each request that is over.
+        Called with each finished request.
     folders
-        Folders that need space, by name.
+        Folders whose free space is monitored, by name.
     damage
-        State that was found damaged and that the server does without, by file; `health` reports it.
+        Damaged state that the server ignores, by file; `health` reports it.
 
     Raises
     ------
@@ -103,12 +103,12 @@ def create_app(
             yield
         runner.stop()
 
-    # Pages of interactive documentation would fetch their scripts from another host; the description itself needs none.
+    # The interactive documentation loads scripts from another host, so it is off; the description itself needs none.
     app = FastAPI(title="HyperGrid", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     known = access or Access(None, time.time_ns)
     app.state.runner = runner
     app.state.access = known
-    # The last one is met first.
+    # Starlette runs the last one first.
     app.add_middleware(Tags)
     app.add_middleware(Compression)
     app.add_middleware(AuthenticationMiddleware, access=known, audit=audit)
@@ -163,8 +163,8 @@ def create_app(
 
 
 def _prepare(newest: LatestValues) -> None:
-    """Have latest values at hand; where they cannot be read, readiness says so, and all else is answered."""
+    """Load the newest readings; errors are only logged, as readiness reports them."""
     try:
         newest.prepare()
-    except Exception as error:  # noqa: BLE001 - whatever a damaged file makes the libraries raise
+    except Exception as error:  # noqa: BLE001 - libraries raise any error on a damaged file
         _LOG.warning("the newest readings could not be read before the first request: %s", " ".join(str(error).split()))

@@ -1,4 +1,4 @@
-"""The commands `hypergrid keys …`, and how settings become the rules of a server."""
+"""Commands `hypergrid keys …`, and the conversion of settings to access rules."""
 
 import os
 import time
@@ -31,38 +31,39 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 def state_folder(archive: Path, settings: Settings) -> Path:
-    """Return the folder where the server of an archive keeps keys, jobs and the audit log."""
+    """Return the folder in which the server of an archive stores keys, jobs and the audit log."""
     return Path(settings.state) if settings.state else archive / FOLDER
 
 
 class NotWritable(HyperGridError, OSError):
-    """A folder that a server keeps its state in cannot be written."""
+    """A folder for the server's state is not writable."""
 
 
 def written_folders(archive: Path, settings: Settings) -> dict[str, Path]:
-    """Return the folders that a server of an archive writes to, by what they hold.
+    """Find the folders that a server of an archive writes to, by their content.
 
     Raises
     ------
     NotWritable
-        It could not.
+        One of them is not writable.
     """
     if settings.read_only:
         return {}
     folders = {"state": state_folder(archive, settings), "standing": standing_folder(archive, settings)}
     for folder in folders.values():
+        # A folder that does not exist yet would be created in its nearest existing parent.
         if not os.access(next(parent for parent in (folder, *folder.absolute().parents) if parent.exists()), os.W_OK):
             message = (
                 f"{folder} cannot be written; serve with --read-only, or give the settings 'state' and "
                 "'standing_folder', folders that can be"
             )
             raise NotWritable(message)
-    # A read-only copy is served with both elsewhere.
+    # A read-only archive is served with both elsewhere.
     return {"archive": archive, **folders} if os.access(archive, os.W_OK) else folders
 
 
 def rules_of(settings: Settings, host: str) -> Rules:
-    """Return how a server that listens on a host treats those who ask."""
+    """Make the access rules of a server that listens on a host."""
     address = f"[{host}]" if ":" in host else host
     keyed = Limits(settings.cells, settings.allowed_bytes, settings.seconds, settings.queries)
     anonymous = Limits(
@@ -81,9 +82,10 @@ def rules_of(settings: Settings, host: str) -> Rules:
 
 
 def access_of(archive: Path, settings: Settings, host: str, *, required: bool) -> Access:
-    """Return who may ask a server of an archive.
+    """Make the access control of an archive's server.
 
-    A marker in the archive counts where the server's state is elsewhere, too: to move it opens nothing.
+    A marker in the archive also counts if the server's state is elsewhere: moving the state does not turn access
+    control off.
     """
     store = KeyStore(state_folder(archive, settings) / FILE)
     is_marked = (archive / FOLDER / ACCESS_MARKER).exists()
@@ -91,7 +93,6 @@ def access_of(archive: Path, settings: Settings, host: str, *, required: bool) -
 
 
 def audit_of(archive: Path, settings: Settings) -> Audit:
-    """Return the audit log of the server of an archive."""
     return Audit(state_folder(archive, settings) / AUDIT_FILE)
 
 
@@ -113,7 +114,7 @@ def _origin(text: str) -> str:
 
 def _store(archive: Path | None, option: Path | None, settings: Path | None) -> tuple[KeyStore, Audit]:
     folder, given = choose_archive(archive, option), read_settings(settings)
-    # Keys of a folder that is no archive would be made for nobody.
+    # Fail here if the folder is not an archive: keys made there would be useless.
     open_archive(folder)
     return KeyStore(state_folder(folder, given) / FILE), audit_of(folder, given)
 
@@ -217,7 +218,7 @@ def off(
     if not is_free(standing_folder(folder, read_settings(settings)) / LOCK):
         message = f"a server of {folder} is running; stop it before access control is turned off"
         raise ArchiveConflict(message)
-    # Those in the archive count where the server's state is elsewhere, too.
+    # Keys in the archive also count if the server's state is elsewhere.
     was_on = [key_store.remove() for key_store in (store, KeyStore(folder / FOLDER / FILE))]
     if not any(was_on):
         show_message("access control is off already: there are no keys")

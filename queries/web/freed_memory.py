@@ -1,9 +1,4 @@
-"""Memory that was freed goes back to the system: the C library and Arrow would keep it for what may come.
-
-Each thread that answers a large request has a heap of its own, of which holes are left. And what an error was raised
-over, such as readings above the limit, hangs on a cycle of a future and a traceback, which stays until Python looks for
-cycles: seldom, where many objects live long.
-"""
+"""Return of freed memory, otherwise retained by the C library and Arrow, to the system."""
 
 import ctypes
 import gc
@@ -19,15 +14,15 @@ import pyarrow as pa
 from hypergrid.interpolation.kernels.threads import count_cores
 
 _M_ARENA_MAX: Final = -8
-"""Parameter of glibc's `mallopt`: how many heaps threads share."""
+"""Parameter of glibc's `mallopt`: the number of heaps that threads share."""
 EVERY_S: Final = 5.0
-"""How often it is looked whether the process has worked [s]."""
+"""Interval at which the process's activity is checked [s]."""
 WORKED_S: Final = 0.2
-"""Processor time within that time above which the process works [s]; giving back takes 10 to 40 ms of it."""
+"""Processor time within that interval above which the process is active [s]; `give_back` takes 10 to 40 ms."""
 
 
 def resident_bytes() -> int | None:
-    """Return the memory of this process [bytes]; None where the system does not say."""
+    """Return the resident memory of this process [bytes]; None if unavailable."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -36,11 +31,9 @@ def resident_bytes() -> int | None:
 
 
 def share_heaps() -> None:
-    """Let Arrow take its memory from the C library, and few threads have a heap of their own.
-
-    Arrow's own allocator kept 140 MB that nothing used; and of 16 heaps, glibc's bound for two processors, each keeps
-    what lies between pieces that stay.
-    """
+    """Make Arrow allocate from the C library, and limit the number of thread heaps."""
+    # Arrow's own allocator retained 140 MB of unused memory. Each of 16 heaps, glibc's limit for two processors,
+    # retains the gaps between live allocations.
     pa.set_memory_pool(pa.system_memory_pool())
     choose: Callable[[int, int], int] | None = getattr(ctypes.CDLL(None), "mallopt", None)
     if choose is not None:
@@ -48,9 +41,12 @@ def share_heaps() -> None:
 
 
 def give_back() -> None:
-    """Free cycles, and return freed memory to the system as far as the libraries can."""
+    """Collect cycles, and return freed memory to the system as far as the libraries can."""
+    # The data of an exception, such as readings above a limit, stay referenced by a cycle of a future and a traceback
+    # until Python's collector runs, which is seldom in a process with many long-lived objects.
     gc.collect()
-    # Of glibc; it gives back the holes of all heaps, where `free` gives back the end of one at most.
+    # Each thread that answers a large request fragments its own heap. glibc's malloc_trim releases the gaps of all
+    # heaps, where `free` releases at most the end of one.
     trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -58,19 +54,19 @@ def give_back() -> None:
 
 @contextmanager
 def return_freed_memory(*, every_s: float = EVERY_S) -> Iterator[None]:
-    """Give freed memory back now and then, from a thread of its own, as long as the block lasts."""
+    """Return freed memory periodically in a background thread while the context is open."""
     ended = threading.Event()
-    # 400,000 objects that stay for good need not be looked at each time: 5 ms in place of 200, in which no other thread
+    # Excludes 400,000 permanent objects from each collection: it takes 5 ms instead of 200, in which no other thread
     # runs.
     gc.collect()
     gc.freeze()
 
     def look() -> None:
-        # By the memory that is held it could not be known: what was in use a moment ago may be free now.
+        # Resident memory cannot decide this: memory in use a moment ago may be free now.
         before_s, has_worked = time.process_time(), False
         while not ended.wait(every_s):
             works = time.process_time() - before_s > WORKED_S
-            # Once more after the last work, for what it held when memory was given back last.
+            # Once more after the last activity, for what was still in use at the previous call.
             if works or has_worked:
                 give_back()
             before_s, has_worked = time.process_time(), works

@@ -1,4 +1,4 @@
-"""`hypergrid serve --check`: what would be served, and whether it can be."""
+"""`hypergrid serve --check`: whether an archive can be served, and how."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -19,7 +19,7 @@ from queries.web.server import is_loopback, listen
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     what: str
     is_fine: bool
@@ -27,7 +27,7 @@ class Finding:
 
 
 def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int) -> list[Finding]:
-    """Return what a server of an archive would find; it is not started, and nothing is changed."""
+    """Run the checks of a server without starting it or changing anything."""
 
     def network() -> str:
         opened = open_archive(archive)

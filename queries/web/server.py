@@ -1,4 +1,4 @@
-"""Running the application on a port, with bounds for slow clients, and stopping it cleanly."""
+"""HTTP server: listening, limits for slow clients, and clean shutdown."""
 
 import asyncio
 import ipaddress
@@ -20,38 +20,38 @@ from queries.web.middleware.request_limits import RESERVED, address_of
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8765
 _DRAIN_S: Final = 5
-"""How long open requests may take to end [s]."""
+"""How long open requests may take to finish on shutdown [s]."""
 UNTAKEN_MS: Final = 60_000
-"""How long the other end of a connection may leave lying what was sent [ms]."""
+"""Timeout for a peer to acknowledge sent data [ms]."""
 BACKLOG: Final = 2048
-"""Connections that wait until the server takes them, such as those that come while it starts."""
+"""Pending connections in the listen queue, such as those that arrive during startup."""
 HEAD_S: Final = 10.0
-"""How long the head of a request may take to come, and a connection may be silent before its first [s]."""
+"""Timeout for a complete request head, and for the first request of a connection [s]."""
 MOST_CONNECTIONS: Final = 1000
-"""Connections at a time,"""
+"""Limit of open connections."""
 MOST_OF_AN_ADDRESS: Final = 250
-"""and of one address that is no trusted proxy."""
+"""Limit of open connections per address, except for trusted proxies."""
 MOST_RESERVED: Final = 20
-"""Connections above these bounds that are open for those who watch over the server, one request each;"""
+"""Connections reserved for monitoring beyond these limits, one request each."""
 RESERVED_HEAD_S: Final = 2.0
-"""and how long its head may take to come [s]."""
+"""Timeout for a request head on a reserved connection [s]."""
 MOST_HEAD_BYTES: Final = 32 * 1024
-"""Largest head of a request [bytes]."""
+"""Largest request head [bytes]."""
 
 
 def serve(
     app: FastAPI, host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, *, on_ready: Callable[[str], None] | None = None
 ) -> None:
-    """Serve until Ctrl-C (or SIGTERM); running queries are cancelled then. Prints nothing.
+    """Serve until Ctrl-C (or SIGTERM), which also cancels running queries. Prints nothing.
 
     Parameters
     ----------
     app
-        What `create_app` returns; its `Access` says whether others than this machine may ask.
+        What `create_app` returns; its `Access` decides whether other machines may connect.
     host
         An address, or "localhost".
     port
-        0 takes any that is free.
+        0 selects a free port.
     on_ready
         Called with the address of the page once it can be opened.
 
@@ -66,7 +66,7 @@ def serve(
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host.
+    """Return whether a host is reachable only from this machine.
 
     Raises
     ------
@@ -77,23 +77,23 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int, access: Access | None = None) -> socket.socket:
-    """Return a socket that listens on an address.
+    """Open a listening socket.
 
     Raises
     ------
     CannotListen
-        The host is not loopback, and access is not limited to those who have keys; or the port is in use.
+        The host is not loopback and access control is off; or the port is in use.
     """
     address = _parse_host(host)
     if not address.is_loopback:
         check_keys(host, access)
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    # The protocol is named, for asyncio sends at once (TCP_NODELAY) only where it sees it: else the body of each answer
+    # The protocol is given explicitly because asyncio only then sets TCP_NODELAY: without it the body of each answer
     # waits 40 ms for the acknowledgement of its head.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    # Without this a server that just ended would hold its port for a minute; it does not let two share one.
+    # Otherwise the port would stay blocked for a minute after a server ended; this does not let two servers share it.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Connections inherit these: one whose other end is gone, or takes nothing, is closed by the system.
+    # Inherited by connections: the system closes those whose peer is gone or does not acknowledge data.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN_MS)
@@ -108,14 +108,14 @@ def listen(host: str, port: int, access: Access | None = None) -> socket.socket:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed where requests do not come: uvicorn alone would wait for their heads for ever."""
+    """A connection with timeouts for request heads, for which uvicorn alone would wait indefinitely."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _address: str = ""
     _is_reserved: bool = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
+        """Start the timer for the first request head."""
         super().connection_made(transport)
         self._address = address_of((self.client or ("",))[0])
         if len(self.connections) > MOST_CONNECTIONS or self._are_too_many():
@@ -127,9 +127,9 @@ class Connection(H11Protocol):
         self._head_timer = self.loop.call_later(RESERVED_HEAD_S if self._is_reserved else HEAD_S, self._give_up)
 
     def data_received(self, data: bytes) -> None:
-        """Wait on as long as the head of a request is not complete."""
+        """Restart or cancel the timer, depending on whether a request head is complete."""
         super().data_received(data)
-        # No cycle but one that is over: a head has begun.
+        # Without a cycle in progress, a head has begun but is incomplete.
         is_waiting = self.cycle is None or self.cycle.response_complete
         if not is_waiting:
             self._cancel_timer()
@@ -137,12 +137,11 @@ class Connection(H11Protocol):
             self._head_timer = self.loop.call_later(HEAD_S, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
         self._cancel_timer()
         super().connection_lost(exc)
 
     def _are_too_many(self) -> bool:
-        """Return whether its address has more connections than one may have."""
+        """Return whether its address exceeds the limit of connections."""
         if self.client and self.client[0] in self.config.app.state.access.rules.trusted_proxies:  # type: ignore[union-attr]
             return False
         return (
@@ -162,9 +161,9 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Serves an application on a socket that listens already, until `should_exit` is set or a signal comes.
+    """Serves an application on a listening socket, until `should_exit` is set or a signal arrives.
 
-    It stops the queries before it waits for connections: their followers are connections that would not end.
+    Queries are stopped before connections are drained.
     """
 
     def __init__(self, app: FastAPI, listening: socket.socket, on_ready: Callable[[str], None] | None = None) -> None:
@@ -173,7 +172,7 @@ class Server(uvicorn.Server):
                 app,
                 http=Connection,
                 ws="none",
-                # Its records go where the others go, with time and level.
+                # Its log records go to the same handlers as all others, with time and level.
                 log_config=None,
                 log_level="warning",
                 access_log=False,
@@ -188,7 +187,7 @@ class Server(uvicorn.Server):
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and tell where."""
+        """Start, and report the address."""
         await super().startup(sockets)
         if self._on_ready is not None and not self.should_exit:
             host, port = self._listening.getsockname()[:2]
@@ -196,15 +195,18 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the queries, then the connections."""
+        # Off the event loop, as stopping waits for the current blocks.
         await asyncio.to_thread(self._application.state.runner.stop)
+        # Only now: the event streams of followers end with their queries.
         await super().shutdown(sockets)
 
 
 @contextmanager
 def _terminating_like_ctrl_c() -> Iterator[None]:
-    """Have SIGTERM end as Ctrl-C does: uvicorn raises the signal again once it is down, and the caller may tidy up.
+    """Make SIGTERM raise KeyboardInterrupt like Ctrl-C, so that the caller can clean up.
 
-    So does SIGHUP, of a terminal that is closed, unless it is ignored (nohup).
+    uvicorn raises the signal again after its shutdown. SIGHUP, from a closed terminal, is treated the same unless it is
+    ignored (nohup).
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -220,12 +222,12 @@ def _terminating_like_ctrl_c() -> Iterator[None]:
 
 
 def check_keys(host: str, access: Access | None) -> None:
-    """Refuse to listen where others than this machine can ask, unless access needs keys, and there are some.
+    """Refuse to listen beyond loopback unless access control is required and a valid key exists.
 
     Raises
     ------
     CannotListen
-        There is no key that opens something, or the application was not told that it needs one.
+        There is no valid key, or the application does not require one.
     """
     keys = [] if access is None or access.store is None else access.store.keys()
     if access is None or not access.required or all(key.state(access.clock()) != "valid" for key in keys):

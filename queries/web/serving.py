@@ -1,4 +1,4 @@
-"""Everything that serves one archive, put together from its settings."""
+"""Assembly of a server for one archive, from its settings."""
 
 import logging
 import threading
@@ -29,8 +29,9 @@ from queries.web.middleware.logs import RequestLog
 from queries.web.server import is_loopback, serve
 
 WARMED_S: Final = 5.0
-"""How long a server waits for compiled code before it begins to answer [s]: kept on disk, it is there within a second,
-and compiled anew within a minute."""
+"""How long a server waits for compiled code before it starts to answer [s]: loading it from disk takes a second,
+compiling it up to a minute.
+"""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -42,16 +43,16 @@ def serve_archive(
     saved: Path | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve the web API of an archive and its pages, and run its standing queries, until Ctrl-C (or SIGTERM).
+    """Serve an archive's API and pages and run its standing queries, until Ctrl-C (or SIGTERM).
 
     Parameters
     ----------
     archive
         Its folder.
     settings
-        Where to listen, who may ask, and limits.
+        Address, access rules and limits.
     pages
-        What answers at "/".
+        Application at "/".
     saved
         Folder of saved queries.
     on_ready
@@ -62,10 +63,10 @@ def serve_archive(
     CannotListen
         The host is not loopback and there are no keys, or the port is in use.
     HyperGridError
-        What cannot be read: archive, settings, keys; where the server's state cannot be written.
+        The archive, settings or keys cannot be read, or the server's state cannot be written.
     """
     share_heaps()
-    # The first who asks need not wait until compiled code is loaded, nor share a processor with that.
+    # The first request should neither wait for compiled code to load nor share a processor with that.
     warming = threading.Thread(target=warm, name="warm", daemon=True)
     warming.start()
     with application(archive, settings, saved=saved) as web:
@@ -77,15 +78,15 @@ def serve_archive(
 
 
 def _try_speed() -> None:
-    """Try out how fast this machine is, while nothing else computes: the first plan of a kriging needs it."""
-    # 0.5 s together; each is kept for ten minutes.
+    """Measure the speed of this machine while nothing else computes, for the first kriging plan."""
+    # 0.5 s together; each result is cached for ten minutes.
     operations_a_second()
     touching_s_a_byte()
 
 
 @contextmanager
 def application(archive: Path, settings: Settings, *, saved: Path | None = None) -> Iterator[FastAPI]:
-    """Run the standing queries of an archive, and yield its web API; parameters and errors as of `serve_archive`."""
+    """Run an archive's standing queries and yield its web API; arguments as in `serve_archive`."""
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
     folder, folders = state_folder(opened.path, settings), written_folders(opened.path, settings)
@@ -94,8 +95,8 @@ def application(archive: Path, settings: Settings, *, saved: Path | None = None)
     with ExitStack() as held:
         if not settings.read_only:
             keep_access_closed(access)
-            # First: it refuses a second server of the archive, which must not close the queries of the first in the
-            # journal.
+            # First, as it refuses a second server of the archive, which must not mark the first one's jobs as failed in
+            # the journal.
             standing = held.enter_context(StandingQueries(opened, settings, clock=time.time_ns))
             standing.start()
             journal, damage = open_journal(folder / JOURNAL, now_ns=time.time_ns())
@@ -117,12 +118,12 @@ def application(archive: Path, settings: Settings, *, saved: Path | None = None)
 
 
 def keep_access_closed(access: Access) -> None:
-    """Give an installation that has keys its marker, also where their file is damaged.
+    """Write the marker of an installation with keys, even if their file is damaged.
 
     Raises
     ------
     KeysDamaged
-        They cannot be read: nobody could be let in.
+        They cannot be read, so no caller could be authenticated.
     """
     store = access.store
     if store is None:
@@ -139,7 +140,7 @@ def keep_access_closed(access: Access) -> None:
 
 
 def open_journal(path: Path, *, now_ns: int) -> tuple[Journal | None, dict[str, str]]:
-    """Return the file of jobs, or None and what is wrong with it: queries are answered without."""
+    """Open the job journal, or return None and the problem: queries are answered without it."""
     try:
         return Journal(path, now_ns=now_ns), {}
     except JournalDamaged as error:
@@ -148,7 +149,7 @@ def open_journal(path: Path, *, now_ns: int) -> tuple[Journal | None, dict[str, 
 
 
 def damaged_rows(access: Access, standing: StandingQueries | None, journal: Journal | None) -> dict[str, str]:
-    """Return which rows of the server's state are damaged, by file."""
+    """List the damaged rows of the server's state, by file."""
     files = [
         (store.path.name, rows)
         for store in (access.store, None if standing is None else standing.store, journal)

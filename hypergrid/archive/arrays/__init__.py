@@ -1,1 +1,1 @@
-"""Groups and arrays of an archive: cells, side tables, attributes, and how readings are merged into them."""
+"""Groups and arrays of an archive: cells, side tables, attributes and merging."""

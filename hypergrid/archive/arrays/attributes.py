@@ -1,4 +1,4 @@
-"""Stations, series and variables as attributes of Zarr groups: JSON, where a NaN is null."""
+"""JSON encoding of stations, series and variables as Zarr attributes; NaN becomes null."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,9 @@ Json = dict[str, Any]
 
 
 def node_name(variable: str) -> str:
-    """Return the name of a variable's group; every text is possible, also those that Zarr reserves.
+    """Return the group name of a variable, escaped so that any text is valid.
+
+    This includes names that Zarr reserves.
 
     Raises
     ------
@@ -28,22 +30,20 @@ def node_name(variable: str) -> str:
 
 
 def encode_variable(variable: Variable) -> Json:
-    """Return a variable as JSON."""
     return asdict(variable)
 
 
 def decode_variable(content: Json) -> Variable:
-    """Return the variable that `encode_variable` wrote."""
     return Variable(**content)
 
 
 def encode_series(series: Sequence[Series]) -> Json:
-    """Return series as JSON, a list a property: long lists of records repeat the names of their fields."""
+    """Encode series as one JSON list per property."""
+    # Shorter than a list of records, which repeats the field names for every series.
     return {name: [getattr(sensor_series, name) for sensor_series in series] for name in _SERIES_FIELDS}
 
 
 def decode_series(variable: str, content: Json) -> tuple[Series, ...]:
-    """Return the series that `encode_series` wrote."""
     rows = zip(*(content[name] for name in _SERIES_FIELDS), strict=True)
     return tuple(Series(variable, *row) for row in rows)
 
@@ -52,12 +52,10 @@ _SERIES_FIELDS = tuple(field.name for field in fields(Series) if field.name != "
 
 
 def encode_station(station: Station) -> Json:
-    """Return a station as JSON."""
     return {"id": station.id, "name": station.name, "positions": [_encode_position(p) for p in station.positions]}
 
 
 def decode_station(content: Json) -> Station:
-    """Return the station that `encode_station` wrote."""
     return Station(
         content["id"], content["name"], tuple(_decode_position(position) for position in content["positions"])
     )
@@ -77,10 +75,10 @@ def _is_nan(value: object) -> bool:
 
 
 def extend_stations(stored: Mapping[str, Json], given: Iterable[Station]) -> dict[str, Json]:
-    """Return the stations as JSON by id, with the given ones added to them.
+    """Merge the given stations into the stored ones; returns them as JSON by id.
 
-    A position whose first instant is new extends the station's history; one that begins with another corrects it in
-    all that it knows, and takes away nothing. A name that is given, and more than the id, replaces the old one.
+    A position with a new first instant extends a station's history; one with an existing first instant corrects the
+    coordinates that it knows and removes none. A name replaces the old one unless it is empty or equal to the id.
     """
     result = dict(stored)
     for station in given:
@@ -93,7 +91,7 @@ def extend_stations(stored: Mapping[str, Json], given: Iterable[Station]) -> dic
         ordered = sorted(
             places.values(), key=lambda position: -math.inf if position["from_ns"] is None else position["from_ns"]
         )
-        # Who declares no name says the id instead.
+        # A station declared without a name has its id as the name.
         name = old["name"] if new["name"] in ("", station.id) else new["name"]
         result[station.id] = {"id": station.id, "name": name or new["name"], "positions": ordered}
     return result

@@ -1,4 +1,4 @@
-"""The dense arrays of a variable, slice by series, and how instants map to slices."""
+"""The dense arrays of a variable, slice by series, and the numbering of slices."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,16 +15,17 @@ from hypergrid.core.flags import TESTS as FLAG_TESTS
 from hypergrid.core.times import format_instant, parse_instant
 
 FIRST_NS: Final = parse_instant("1900-01-01")
-"""First instant that can be stored [ns since 1970 UTC]; slices count from the one that holds it."""
+"""First instant that can be stored [ns since 1970 UTC]; slice 0 contains it."""
 STOP_NS: Final = parse_instant("2261-12-31") + 86_400_000_000_000
-"""First instant after those that can be stored [ns since 1970 UTC]."""
+"""End of the time that can be stored, exclusive [ns since 1970 UTC]."""
+# 28 days of 2-minute slices of 24 stations are ten chunks per array, each 0.5 MB before compression. Measured on nine
+# variables of them, best of three: a quarter of the length makes reading everything 1.7 times and writing 1.5 times
+# slower; twice the length doubles the bytes that a commit of one slice writes (3 MB on average).
 CHUNK_SLICES: Final = 2048
 CHUNK_SERIES: Final = 32
-"""Shape of a chunk: 28 days of 2-minute slices of 24 stations are ten chunks an array, each 0.5 MB before compression.
-Measured on nine variables of them, best of three: a quarter of the length makes reading all of it 1.7 times and writing
-1.5 times slower; twice the length doubles the bytes that a commit of one slice writes (3 MB on average)."""
+"""Shape of a chunk."""
 RUN_CHUNKS: Final = 16
-"""Chunks along time that are read or written at once: 26 MB."""
+"""Maximum number of chunks along time that are read or written at once: 26 MB."""
 ARRAYS: Final[Mapping[str, tuple[str, float]]] = {
     "value": ("float64", np.nan),
     "flag": ("uint8", 0),
@@ -34,24 +35,27 @@ ARRAYS: Final[Mapping[str, tuple[str, float]]] = {
 
 
 TESTS: Final = "flag_tests"
-"""Name of the array that tells which tests set a flag; it is made when the first does."""
+"""Array of the tests that set a flag; created when a test first sets one."""
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices of one length, counted from the one that holds 1900-01-01; their corners are multiples of the length."""
+    """Slices of one length, counted from the one that contains 1900-01-01.
+
+    Their bounds are multiples of the length.
+    """
 
     length_ns: int
     """Length of a slice [ns]."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of slices."""
         return STOP_NS // self.length_ns - FIRST_NS // self.length_ns + 1
 
     @property
     def chunks_ns(self) -> tuple[int, int]:
-        """Where the first chunk along time begins [ns since 1970 UTC], and how long all are [ns]."""
+        """Start of the first chunk along time [ns since 1970 UTC], and chunk length [ns]."""
         return self.start_ns(0), CHUNK_SLICES * self.length_ns
 
     def index(self, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -60,7 +64,7 @@ class Slices:
         Raises
         ------
         InvalidTime
-            An instant lies outside what can be stored.
+            An instant is outside the time that can be stored.
         """
         if len(time_ns) and (time_ns.min() < FIRST_NS or time_ns.max() >= STOP_NS):
             wrong = int(time_ns.min() if time_ns.min() < FIRST_NS else time_ns.max())
@@ -69,34 +73,34 @@ class Slices:
         return time_ns // self.length_ns - FIRST_NS // self.length_ns
 
     def position(self, time_ns: int) -> int:
-        """Return the slice of one instant, which need not be one that can be stored."""
+        """Return the slice of one instant, which may be outside the storable time."""
         return time_ns // self.length_ns - FIRST_NS // self.length_ns
 
     def start_ns(self, index: int) -> int:
-        """Return the first instant of a slice [ns since 1970 UTC]."""
+        """Return the start of a slice [ns since 1970 UTC]."""
         return (index + FIRST_NS // self.length_ns) * self.length_ns
 
     def starts_ns(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first instants of slices [ns since 1970 UTC]."""
+        """Return the starts of slices [ns since 1970 UTC]."""
         return (index + FIRST_NS // self.length_ns) * self.length_ns
 
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """A block of cells in memory; each array has the shape (slices, series)."""
+    """A block of cells in memory; each array has shape (slices, series)."""
 
     value: NDArray[np.float64]
     flag: NDArray[np.uint8]
-    """0 where the cell is empty; the other arrays mean nothing there."""
+    """0 marks an empty cell, whose other values are meaningless."""
     offset_ns: NDArray[np.int64]
-    """Exact stamp less the slice's start [ns]."""
+    """Exact stamp minus the start of the slice [ns]."""
     delay_ns: NDArray[np.int64]
-    """Arrival less stamp [ns]."""
+    """Arrival minus stamp [ns]."""
     tests: NDArray[np.uint16]
-    """Tests that set the flag, a bit each."""
+    """Tests that set the flag, one bit each."""
 
     def take_cells(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> "Tile":
-        """Return a copy of n cells; each array has the shape (n,)."""
+        """Copy n cells; each array of the result has shape (n,)."""
         return Tile(
             self.value[row, column],
             self.flag[row, column],
@@ -108,16 +112,17 @@ class Tile:
 
 @dataclass(frozen=True, eq=False)
 class Judgements:
-    """What tests say of a block of cells; each array has the shape (slices, series)."""
+    """Flags and test bits of a block of cells; arrays of shape (slices, series)."""
 
     flag: NDArray[np.uint8]
     tests: NDArray[np.uint16]
 
 
 class CellArrays:
-    """The arrays of a variable on disk, of the shape (slices, series): four, and `TESTS` where a test set a flag.
+    """The arrays of a variable on disk, each of shape (slices, series).
 
-    Their extent in time is all that can be stored; chunks that hold no reading are not written.
+    There are four, plus `TESTS` if a test set a flag. They span all storable time; chunks without readings are not
+    written.
     """
 
     def __init__(self, arrays: Mapping[str, zarr.Group | zarr.Array[Any]]) -> None:
@@ -128,12 +133,12 @@ class CellArrays:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Slices and series."""
+        """Number of slices and of series."""
         slices, series = self._arrays["flag"].shape
         return int(slices), int(series)
 
     def resize(self, series: int) -> None:
-        """Make room for so many series."""
+        """Extend the arrays to a number of series."""
         for array in self._arrays.values():
             array.resize((array.shape[0], series))
 
@@ -143,7 +148,7 @@ class CellArrays:
         return TESTS in self._arrays
 
     def read(self, rows: slice, columns: slice, *, tests: bool = True) -> Tile:
-        """Return a block; without `tests`, which few ask for, its `tests` are zeros that were not read."""
+        """Read a block; with `tests=False` its test bits are zeros instead."""
         wanted = [self._arrays[name] for name in ARRAYS]
         if tests and self.has_tests:
             return Tile(*read_blocks([*wanted, self._arrays[TESTS]], rows, columns))
@@ -152,24 +157,23 @@ class CellArrays:
         return Tile(value, flag, offset, delay, np.zeros(value.shape, np.uint16))
 
     def read_flags(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the flags of a block alone."""
         return read_blocks([self._arrays["flag"]], rows, columns)[0]
 
     def read_judgements(self, rows: slice, columns: slice) -> "Judgements":
-        """Return the flags of a block, and the tests that set them."""
+        """Read the flags and test bits of a block."""
         if not self.has_tests:
             flag = self.read_flags(rows, columns)
             return Judgements(flag, np.zeros(flag.shape, np.uint16))
         return Judgements(*read_blocks([self._arrays["flag"], self._arrays[TESTS]], rows, columns))
 
     def write_judgements(self, rows: slice, columns: slice, judged: "Judgements") -> None:
-        """Write the flags of a block and the tests that set them; it may end within a chunk."""
+        """Write the flags and test bits of a block, which need not align with chunks."""
         self._write("flag", rows, columns, judged.flag)
         if self.has_tests:
             self._write(TESTS, rows, columns, judged.tests)
 
     def write(self, rows: slice, columns: slice, tile: Tile) -> None:
-        """Write a block, which begins and ends where chunks do."""
+        """Write a block that is aligned with chunks."""
         self._write("value", rows, columns, tile.value)
         self._write("offset_ns", rows, columns, tile.offset_ns)
         self._write("delay_ns", rows, columns, tile.delay_ns)
@@ -181,12 +185,12 @@ class CellArrays:
             array[rows, columns] = values
 
     def write_flags(self, rows: slice, columns: slice, tile: Tile) -> None:
-        """Write the flags of a block and the tests that set them."""
+        """Write the flags and test bits of a tile."""
         self.write_judgements(rows, columns, Judgements(tile.flag, tile.tests))
 
 
 def create_cells(group: zarr.Group, *, slices: int, unit: str) -> None:
-    """Make the empty arrays of a variable, for no series."""
+    """Create the empty arrays of a variable without series."""
     common = {
         "shape": (slices, 0),
         "chunks": (CHUNK_SLICES, CHUNK_SERIES),
@@ -204,7 +208,7 @@ def create_cells(group: zarr.Group, *, slices: int, unit: str) -> None:
 
 
 def create_tests(group: zarr.Group, *, slices: int, series: int) -> zarr.Array[Any]:
-    """Make the array of the tests that set flags; `FLAG_TESTS` names its bits as CF does."""
+    """Create the array of test bits, whose attributes name the bits as CF does."""
     return group.create_array(
         TESTS,
         shape=(slices, series),
@@ -218,38 +222,38 @@ def create_tests(group: zarr.Group, *, slices: int, series: int) -> zarr.Array[A
 
 
 def make_empty_tile(shape: tuple[int, int]) -> Tile:
-    """Return a block of empty cells."""
     value, flag, offset, delay = (np.full(shape, fill, dtype) for dtype, fill in ARRAYS.values())
     return Tile(value, flag, offset, delay, np.zeros(shape, np.uint16))
 
 
 def unique_numbers(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return whole numbers ascending and each once; by marks where they lie close together, as those of a block do."""
+    """Return the distinct whole numbers, ascending."""
     if not len(numbers):
         return np.empty(0, np.int64)
     lowest = int(numbers.min())
     span = int(numbers.max()) - lowest + 1
     if span > 4 * len(numbers):
         return np.unique(numbers).astype(np.int64)
+    # Numbers of a block are dense, so marking them replaces the sort.
     marks = np.zeros(span, np.bool_)
     marks[numbers - lowest] = True
     return np.flatnonzero(marks) + lowest
 
 
 def split_consecutive(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return ascending whole numbers as runs in which each is one more than the one before."""
+    """Split ascending whole numbers into runs of consecutive ones."""
     return np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1) if len(numbers) else []
 
 
 def iterate_blocks(
     row: NDArray[np.int64], column: NDArray[np.int64], shape: tuple[int, int]
 ) -> Iterator[tuple[slice, slice, NDArray[np.intp]]]:
-    """Yield the blocks of whole chunks that hold the given cells, with which of the cells lie in each.
+    """Yield the blocks of whole chunks that contain the given cells, with their cells' indices.
 
-    Chunks that follow one another in time and are all touched come as one block, up to `RUN_CHUNKS`. Within a block the
-    cells keep their order as far as they lie in one chunk.
+    Consecutive chunks in time are joined into one block, up to `RUN_CHUNKS`. Cells of the same chunk keep their order.
     """
     chunk_row, chunk_column = row // CHUNK_SLICES, column // CHUNK_SERIES
+    # A stable sort: cells of one chunk keep their order.
     order = np.lexsort((chunk_row, chunk_column))
     rows, columns = chunk_row[order], chunk_column[order]
     begins = np.ones(len(order), np.bool_)

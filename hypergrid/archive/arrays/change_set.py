@@ -1,4 +1,4 @@
-"""What a commit touches, as its metadata tell it: slices and series of each variable, in runs, and how they changed."""
+"""Change sets in commit metadata: runs of slices and series per variable and kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,43 +14,42 @@ from hypergrid.archive.arrays.cells import Slices, split_consecutive, unique_num
 from hypergrid.archive.arrays.records import Snapshot
 
 KINDS: Final = ("new", "replaced", "flags")
-"""How readings change: they are new, replace others, or have another flag."""
+"""Kinds of changes: new readings, replaced readings, changed flags."""
 MAX_RUNS: Final = 48
-"""Runs of slices and of series that a commit tells of each kind; where there were more, those nearest each other are
-one."""
+"""Maximum number of runs of slices, and of series, recorded per kind; beyond it the nearest runs are joined."""
 
 Runs = list[tuple[int, int]]
-"""Runs of whole numbers, ascending: the first and the last of each."""
+"""Ascending runs of whole numbers, each as its first and last number."""
 
 
 @dataclass
 class ChangeSet:
-    """What a commit changed of one variable, in one way."""
+    """Changes of one kind to one variable in a commit."""
 
     readings: int = 0
     slices: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """Numbers of the slices, ascending."""
+    """Slice numbers, ascending."""
     series: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """Numbers of the series, ascending."""
+    """Series numbers, ascending."""
 
     def add(self, slices: NDArray[np.int64], series: NDArray[np.int32]) -> None:
-        """Count n readings, by their slices and series, shape (n,)."""
+        """Add n readings by their slices and series, each of shape (n,)."""
         self.add_all(len(slices), unique_numbers(slices), unique_numbers(series))
 
     def add_all(self, readings: int, slices: NDArray[np.int64], series: NDArray[np.int64] | NDArray[np.int32]) -> None:
-        """Count readings that lie in some slices, and some series."""
+        """Add a number of readings that lie in the given slices and series."""
         self.readings += readings
         self.slices = np.union1d(self.slices, slices)
         self.series = np.union1d(self.series, series)
 
     def to_record(self, slices: Slices) -> Json:
-        """Return it as a commit's metadata tell it."""
+        """Encode for a commit's metadata."""
         runs = [[slices.start_ns(first), slices.start_ns(last)] for first, last in _make_runs(self.slices)]
         return {"readings": self.readings, "runs": runs, "series": [list(run) for run in _make_runs(self.series)]}
 
 
 def make_record(touched: Mapping[str, ChangeSet], slices: Slices) -> Json:
-    """Return what a commit's metadata say of a variable: the hull of all, and each kind."""
+    """Encode a variable's change sets for a commit's metadata: their hull and each kind."""
     every = np.concatenate([change_set.slices for change_set in touched.values()])
     series = np.unique(np.concatenate([change_set.series for change_set in touched.values()]))
     kinds = {kind: touched[kind].to_record(slices) for kind in KINDS if kind in touched}
@@ -64,7 +63,7 @@ def _make_runs(numbers: NDArray[np.int64]) -> Runs:
 
 
 def _join_runs(runs: Runs) -> Runs:
-    """Return at most `MAX_RUNS` runs: those with the narrowest gaps between them are joined."""
+    """Reduce to at most `MAX_RUNS` runs by joining those with the narrowest gaps."""
     gaps = np.array([later[0] - earlier[1] for earlier, later in zip(runs[:-1], runs[1:], strict=True)])
     kept = np.sort(np.argsort(-gaps, kind="stable")[: MAX_RUNS - 1])
     edges = [0, *(kept + 1).tolist(), len(runs)]
@@ -72,18 +71,20 @@ def _join_runs(runs: Runs) -> Runs:
 
 
 def read_snapshot(info: icechunk.SnapshotInfo) -> Snapshot | None:
-    """Return the record of a commit; None for Icechunk's own first snapshot, before the archive had its tables."""
+    """Decode the snapshot record of a commit; None for Icechunk's own initial snapshot."""
     metadata = _sort_content(info.metadata)
+    # Icechunk creates its first snapshot before the archive writes its tables.
     if "time_ns" not in metadata:
         return None
     return Snapshot(info.id, int(metadata.pop("time_ns")), info.message, MappingProxyType(metadata))
 
 
 def _sort_content(content: Any) -> Any:  # noqa: ANN401 - as of JSON
-    """Return metadata sorted by key: Icechunk gives them in an order that differs from process to process."""
+    """Sort metadata by key."""
+    # Icechunk returns the keys in an order that differs between processes.
     return {key: _sort_content(content[key]) for key in sorted(content)} if isinstance(content, Mapping) else content
 
 
 def commit_metadata(now_ns: int, content: dict[str, object]) -> dict[str, object]:
-    """Return what a commit says of itself, with the time of the committer's clock."""
+    """Add the time of the committer's clock to a commit's metadata."""
     return {"time_ns": int(now_ns), **content}

@@ -1,4 +1,4 @@
-"""The layers of an archive: one group of arrays each, and what is known of all of them in the root's attributes."""
+"""The layers of an archive: groups of arrays, and entries in the root's attributes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -16,14 +16,14 @@ from hypergrid.core.errors import InvalidLayer, NotFound
 from hypergrid.layers.layer import Layer
 
 GROUP: Final = "layers"
-"""Name of the group, and of the root's attribute; an archive that never had a layer has neither."""
+"""Name of the group and of the root's attribute; both are absent if the archive never had a layer."""
 _CHUNK: Final = 512
 _DIMENSIONS: Final = {"x": ("x",), "y": ("y",), "values": ("y", "x")}
 
 
 @dataclass(frozen=True)
 class LayerEntry:
-    """What is known of a stored layer without reading it."""
+    """Metadata of a stored layer, available without reading it."""
 
     name: str
     unit: str
@@ -40,29 +40,28 @@ class LayerEntry:
 
     @classmethod
     def of(cls, layer: Layer) -> "LayerEntry":
-        """Return the entry of a layer."""
         rows, columns = layer.values.shape
         return cls(layer.name, layer.unit, rows, columns, *layer.bounds, layer.description, layer.token)
 
 
 @dataclass(frozen=True)
 class LayerChange:
-    """What became of a layer that was given."""
+    """Result of storing a layer."""
 
     entry: LayerEntry
     replaced: LayerEntry | None
-    """What had its name before."""
+    """Previous layer of the same name, if any."""
 
     @property
     def changed(self) -> bool:
-        """Whether the archive was without it; the same content under its name again changes nothing."""
+        """Whether the archive changed; storing the same content under the same name does not."""
         return self.replaced is None or self.replaced.token != self.entry.token
 
 
 class Layers(Mapping[str, Layer]):
-    """Layers of a snapshot by name, in the order in which they were added; each is read when it is first asked for.
+    """Layers of a snapshot by name, in order of addition, read on first access.
 
-    A name that is missing raises `NotFound`, which says what there is and how to add one.
+    An unknown name raises `NotFound`, which lists the existing names and how to add a layer.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Layers(Mapping[str, Layer]):
         self._translate_errors = explained
         self._read: dict[str, Layer] = {}
         self.entries: Mapping[str, LayerEntry] = read_entries(root)
-        """What is known of each, without reading it."""
+        """Entries by name."""
 
     def __getitem__(self, name: str) -> Layer:
         if name not in self.entries:
@@ -86,7 +85,7 @@ class Layers(Mapping[str, Layer]):
         return name in self.entries
 
     def get(self, name: str, default: Layer | None = None) -> Layer | None:  # type: ignore[override]
-        """Return the layer, or `default` where there is none."""
+        """Return the layer, or `default` if missing."""
         return self[name] if name in self else default
 
     def __iter__(self) -> Iterator[str]:
@@ -96,30 +95,29 @@ class Layers(Mapping[str, Layer]):
         return len(self.entries)
 
     def __repr__(self) -> str:
-        """Name the layers."""
         return f"Layers({', '.join(self.entries)})"
 
 
 def make_unknown_layer(name: object, existing: Mapping[str, Any]) -> NotFound:
-    """Return the error of a name that no layer of an archive has."""
+    """Return the error for a layer name that an archive does not have."""
     not_found = NotFound.among("layer", name, existing)
     return NotFound(f"{not_found}; add one with 'hypergrid layers add FILE --archive DIR --name {name}'")
 
 
 def read_entries(root: zarr.Group) -> dict[str, LayerEntry]:
-    """Return what is known of the layers, by name."""
+    """Return the entries of the layers, by name."""
     stored: Any = root.attrs.get(GROUP, {})
     names = [field.name for field in fields(LayerEntry)]
     return {key: LayerEntry(**{name: content[name] for name in names}) for key, content in stored.items()}
 
 
 def write_layer(root: zarr.Group, layer: Layer) -> LayerChange:
-    """Store a layer; one of its name is replaced, unless it has the same content.
+    """Store a layer, replacing one of the same name unless its content is equal.
 
     Raises
     ------
     InvalidLayer
-        It is in projected metres: stations of an archive have longitudes and latitudes.
+        The layer is in projected metres, but stations of an archive have longitudes and latitudes.
     """
     if layer.system != "lonlat":
         message = f"layer {layer.name!r} needs longitudes and latitudes; got metres; reproject it to EPSG:4326"
@@ -135,12 +133,12 @@ def write_layer(root: zarr.Group, layer: Layer) -> LayerChange:
 
 
 def remove_layer(root: zarr.Group, name: str) -> LayerEntry:
-    """Remove a layer; return what it was. Older snapshots keep it.
+    """Remove a layer and return its entry; older snapshots keep it.
 
     Raises
     ------
     NotFound
-        There is none of this name.
+        There is no layer of this name.
     """
     entries = read_entries(root)
     if name not in entries:
@@ -156,7 +154,7 @@ def _write_entries(root: zarr.Group, entries: Mapping[str, LayerEntry]) -> None:
 
 
 def _write_array(group: zarr.Group, name: str, values: NDArray[np.float64], dimensions: tuple[str, ...]) -> None:
-    # Rasters are of 32 bits as a rule: where nothing is lost, their values take half the space.
+    # Rasters usually have 32 bits: if nothing is lost, their values take half the space.
     short = values.astype(np.float32)
     kept = short if name == "values" and np.array_equal(short, values, equal_nan=True) else values
     chunks = tuple(min(_CHUNK, length) for length in values.shape) if values.ndim == 2 else values.shape

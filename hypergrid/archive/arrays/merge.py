@@ -1,4 +1,7 @@
-"""Where each new reading goes: into its empty cell, beside it, in the place of another, or nowhere; no disk here."""
+"""Merge rules for new readings; no I/O.
+
+A reading fills a cell, goes to the side table, replaces another reading, or is dropped.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +16,10 @@ from hypergrid.core.readings import Readings, concatenate, equal_values
 
 @dataclass(frozen=True, eq=False)
 class SideRows:
-    """The rows of the side table that are not superseded, m of them."""
+    """The m rows of the side table that are not superseded."""
 
     row: NDArray[np.intp]
-    """Which rows of the table, shape (m,)."""
+    """Row numbers in the table, shape (m,)."""
     series: NDArray[np.int32]
     time_ns: NDArray[np.int64]
     value: NDArray[np.float64]
@@ -24,16 +27,15 @@ class SideRows:
 
     @classmethod
     def empty(cls) -> "SideRows":
-        """Return no rows."""
         none = Readings.empty()
         return cls(np.empty(0, np.intp), none.index, none.time_ns, none.value, none.flag)
 
     def find(self, series: NDArray[np.int32], time_ns: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Return for each of n distinct keys the position (not the row) that holds it, -1 where none does."""
+        """Return the position (not the row) of each of n distinct keys, -1 if absent."""
         stored = len(self.row)
         every_series = np.concatenate([self.series, series])
         every_time = np.concatenate([self.time_ns, time_ns])
-        # The sort keeps the order of equal keys, so a stored row stands directly before the key that asks for it.
+        # The sort is stable, so a stored row directly precedes the equal key that is looked up.
         order = np.lexsort((every_time, every_series))
         before, after = order[:-1], order[1:]
         equal = (every_series[before] == every_series[after]) & (every_time[before] == every_time[after])
@@ -44,30 +46,30 @@ class SideRows:
 
 @dataclass(frozen=True, eq=False)
 class MergeOutcome:
-    """What `merge` did, and what is to be added to the side table."""
+    """Result of `merge`, with the readings to append to the side table."""
 
     tile_changed: bool
     side_superseded: Readings
-    """Readings that were replaced, in the order in which that happened."""
+    """Replaced readings, in order of replacement."""
     side_current: Readings
     """Readings beyond the first in a cell."""
     side_replaced: NDArray[np.intp]
-    """Rows of the side table that are superseded now."""
+    """Rows of the side table that are now superseded."""
     stored: int
-    """Cells that were empty."""
+    """Number of cells that were empty."""
     duplicates: int
     missing: int
-    """By how much the count of readings without a value grew; may be negative."""
+    """Change of the number of readings without a value; may be negative."""
     touched: Readings
-    """What changed the block."""
+    """Readings that changed the archive."""
     replaces: NDArray[np.bool_]
-    """Which of these took the place of another, shape (touched,)."""
+    """Which of them replaced another, shape (touched,)."""
 
 
 def collapse(readings: Readings) -> tuple[Readings, int]:
-    """Return readings ordered by (series, time) without those that repeat the one before them, and how many those were.
+    """Sort readings by (series, time), drop consecutive duplicates, and count those dropped.
 
-    Equal keys keep their order: of two, the later one will replace the earlier.
+    Equal keys keep their order, so that the later one will replace the earlier.
     """
     ordered = readings.sort_rows()
     repeats = ordered.mark_repeats() & _mark_same(
@@ -78,7 +80,7 @@ def collapse(readings: Readings) -> tuple[Readings, int]:
     return ordered.take_rows(np.r_[True, ~repeats]), int(np.count_nonzero(repeats))
 
 
-def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
+def merge(  # noqa: PLR0914 - one decision table, easiest to read in one piece
     tile: Tile,
     given: Readings,
     *,
@@ -87,20 +89,20 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
     start_ns: NDArray[np.int64],
     side: Callable[[], SideRows],
 ) -> MergeOutcome:
-    """Put readings into a block of cells, which is changed, and say what belongs beside it.
+    """Merge readings into a block of cells in place; returns additions to the side table.
 
     Parameters
     ----------
     tile
         The block; shape (slices, series).
     given
-        n readings from `collapse`, of which those of one cell stand together, ordered by time.
+        n readings from `collapse`; those of one cell are adjacent and ordered by time.
     row, column
-        The cell of each within the block, shape (n,).
+        Cell of each reading within the block, shape (n,).
     start_ns
         Start of each reading's slice [ns since 1970 UTC], shape (n,).
     side
-        Gives the side table's rows of the variable; asked only where a cell holds another stamp.
+        Returns the variable's side table rows; called only if a cell holds another stamp.
     """
     opening = np.ones(len(given), np.bool_)
     opening[1:] = ~given.mark_repeats()
@@ -111,13 +113,14 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
         row, column, start_ns = row[first], column[first], start_ns[first]
     else:
         newest = given
-    # A cell that is empty takes the first of its readings, the side table the others.
+    # An empty cell takes the first of its readings, the side table takes the others.
     opens = np.ones(len(row), np.bool_)
     opens[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1])
     if not tile.flag[row, column].any():
+        # Most blocks of a first ingest are empty: this path takes half the work.
         return _fill_empty(tile, given, newest, last, row, column, start_ns, opens)
 
-    # Is there a reading with this stamp, and where?
+    # Find the stored reading with this stamp, in a cell or in the side table.
     old = tile.take_cells(row, column)
     occupied = old.flag != ABSENT
     in_cell = occupied & (old.offset_ns == newest.time_ns - start_ns)
@@ -129,7 +132,8 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
     old.value[in_side], old.flag[in_side] = beside.value[position[in_side]], beside.flag[position[in_side]]
     is_stored = in_cell | in_side
 
-    # The first of each key may repeat what is stored; then it is dropped, and where nothing follows, nothing happens.
+    # The first reading of each key may repeat the stored one: it is dropped, and if it is the only one nothing
+    # changes.
     repeats = is_stored & _mark_same(given.value[first], given.flag[first], old.value, old.flag)
     changes = ~(repeats & (first == last))
     passing = np.ones(len(given), np.bool_)
@@ -176,7 +180,7 @@ def _fill_empty(
     start_ns: NDArray[np.int64],
     opens: NDArray[np.bool_],
 ) -> MergeOutcome:
-    """Put readings into cells of which none holds any, as most of a first ingest are: half the work of `merge`."""
+    """Merge readings into empty cells."""
     passing = np.ones(len(given), np.bool_)
     passing[last] = False
     whole = bool(opens.all())
@@ -198,7 +202,7 @@ def _fill_empty(
 def _fill_cells(
     tile: Tile, readings: Readings, row: NDArray[np.int64], column: NDArray[np.int64], start_ns: NDArray[np.int64]
 ) -> None:
-    # By one number a cell, which is found once for all arrays.
+    # A flat index per cell is computed once for all arrays.
     cell = row * tile.flag.shape[1] + column
     np.put(tile.value, cell, readings.value)
     np.put(tile.flag, cell, readings.flag)

@@ -1,4 +1,4 @@
-"""Reading a variable's cells and side table back as readings."""
+"""Read cells and side table of a variable as readings, optionally as of an instant."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ def read(
     superseded: bool,
     tests: bool = False,
 ) -> Readings:
-    """Return what `Archive.read` says."""
+    """Return readings as specified by `Archive.read`."""
     wanted = _mask_series(source, series)
     side = source.side_readings(superseded=superseded, tests=tests, window=window)
     parts = [side.take_rows(_mask_window(side.time_ns, window) & wanted[side.index])]
@@ -39,7 +39,7 @@ def read(
 
 
 def count_slices(source: VariableGroup) -> int:
-    """Return how many slices hold a reading."""
+    """Return the number of slices with a reading."""
     if source.extent is None:
         return 0
     first, last = source.extent
@@ -59,12 +59,12 @@ def count_cells(
     flags: tuple[int, ...],
     maximum: float,
 ) -> int:
-    """Return how many cells hold a reading, in slices that lie within the window, counted until they exceed `most`."""
+    """Count the cells with a reading in slices inside the window, up to `maximum`."""
     if source.extent is None:
         return 0
     start, stop = source.extent[0], source.extent[1] + 1
     if window is not None:
-        # The first slice that begins in the window, and the one that its end lies in or begins with.
+        # From the first slice that begins in the window, up to the one that contains its end, exclusive.
         start = max(start, slices.position(window.start_ns - 1) + 1)
         stop = min(stop, slices.position(window.stop_ns))
     wanted, count = _mask_series(source, series), 0
@@ -111,7 +111,7 @@ def _read_cells(
 def _iterate_blocks(
     source: VariableGroup, start: int, stop: int, wanted: NDArray[np.bool_]
 ) -> Iterator[tuple[slice, slice]]:
-    """Yield the slices and the series of each block that may hold wanted cells, from a slice to another."""
+    """Yield slices and series of each block in the range that may contain wanted cells."""
     for left in range(0, len(wanted), CHUNK_SERIES):
         columns = slice(left, min(left + CHUNK_SERIES, len(wanted)))
         if wanted[columns].any():
@@ -120,7 +120,7 @@ def _iterate_blocks(
 
 
 def iterate_bands(source: VariableGroup, start: int, stop: int, maximum: int = RUN_CHUNKS) -> Iterator[slice]:
-    """Yield the slices from start to stop as far as their chunks hold readings, in runs of at most `most` chunks."""
+    """Yield the slices whose chunks hold readings, in runs of at most `maximum` chunks."""
     chunks = source.chunks
     for run in split_consecutive(chunks[(chunks >= start // CHUNK_SLICES) & (chunks * CHUNK_SLICES < stop)]):
         for first in range(0, len(run), maximum):
@@ -132,7 +132,7 @@ def _read_block(
     source: VariableGroup, slices: Slices, rows: slice, columns: slice, wanted: NDArray[np.bool_], *, tests: bool
 ) -> Readings:
     tile = source.cells.read(rows, columns, tests=tests)
-    # Transposed, so that the cells come ordered by series, then time, and the parts need little sorting.
+    # Transposed, so that the cells are ordered by series, then time, and the parts need little sorting.
     column, row = np.nonzero((tile.flag.T != 0) & wanted[columns, None])
     time_ns = slices.starts_ns(rows.start + row) + tile.offset_ns[row, column]
     return Readings(
@@ -146,24 +146,23 @@ def _read_block(
     )
 
 
-# What was known at an instant: of the versions of each reading, those that had arrived by then.
+# As-of reads: of the versions of each reading, those that had arrived by an instant.
 #
-# Exact for readings and what they replaced. Not stored with a time, and so as they are in the snapshot that is read:
-# flags that tests gave later, positions and names of stations, layers, declarations and series (one without a reading
-# that had arrived is listed, and holds nothing). Of a reading that came twice the arrival of the first to be committed
-# counts; versions of one reading follow one another in the order of their commits; where a feed tells no arrivals, a
-# reading arrived when it was ingested.
+# Exact for readings and superseded readings. Data stored without a time are those of the snapshot: flags that tests
+# set later, positions and names of stations, layers, declarations, and series (one without an arrived reading is
+# listed but empty). A reading received twice has the arrival of the first committed; versions of a reading follow in
+# commit order; if a feed gives no arrivals, a reading arrived when it was ingested.
 
 
 def split_known(current: Readings, superseded: Readings, as_of_ns: int) -> tuple[Readings, Readings]:
-    """Return what would be current and what superseded if only what had arrived by an instant were known.
+    """Split readings into the current and the superseded ones as known at an instant.
 
     Parameters
     ----------
     current, superseded
         Readings of the same series; superseded ones of one stamp oldest first.
     as_of_ns
-        The instant, included [ns since 1970 UTC].
+        The instant, inclusive [ns since 1970 UTC].
 
     Returns
     -------
@@ -173,12 +172,12 @@ def split_known(current: Readings, superseded: Readings, as_of_ns: int) -> tuple
     latest = current.take_rows(current.arrival_ns <= as_of_ns)
     if not len(earlier):
         return latest.sort_rows(), earlier
-    # The sort keeps the order of equal keys, so the versions of a reading stand together, oldest first.
+    # The sort is stable, so the versions of a reading are adjacent, oldest first.
     versions = concatenate([earlier, latest]).sort_rows()
     same_key = _mark_equal(versions.index) & _mark_equal(versions.time_ns)
     nothing = np.isnan(versions.value)
     same_value = _mark_equal(versions.value) | (nothing[1:] & nothing[:-1])
-    # Where what lay between two equal versions had not arrived, the second one would have been a duplicate.
+    # If the version between two equal ones had not arrived, the second would have been dropped as a duplicate.
     repeats = same_key & same_value & _mark_equal(versions.flag)
     if repeats.any():
         versions = versions.take_rows(np.r_[True, ~repeats])
@@ -193,7 +192,7 @@ def _mark_equal(column: NDArray[np.generic]) -> NDArray[np.bool_]:
 
 
 def find_extent(source: VariableGroup, slices: Slices, as_of_ns: int) -> Extent | None:
-    """Return the first and the last slice that held a reading at an instant; None where none did."""
+    """Return the first and last slice with a reading at an instant; None if none."""
     if source.extent is None:
         return None
     extent: Extent | None = None
@@ -203,7 +202,7 @@ def find_extent(source: VariableGroup, slices: Slices, as_of_ns: int) -> Extent 
         extent = (int(stamps.min()), int(stamps.max())) if len(stamps) else None
     runs = list(iterate_bands(source, source.extent[0], source.extent[1] + 1))
     for ordered_runs in (runs, reversed(runs)):
-        # From each end only as far as the first cells that had arrived.
+        # From each end, read only up to the first cells that had arrived.
         for rows in ordered_runs:
             inside = _find_arrived_rows(source, slices, rows, as_of_ns)
             if len(inside):
@@ -213,7 +212,7 @@ def find_extent(source: VariableGroup, slices: Slices, as_of_ns: int) -> Extent 
 
 
 def _find_arrived_rows(source: VariableGroup, slices: Slices, rows: slice, as_of_ns: int) -> NDArray[np.intp]:
-    """Return which slices of a block hold a reading that had arrived."""
+    """Return the slices of a block that hold a reading that had arrived."""
     any_of = np.zeros(rows.stop - rows.start, np.bool_)
     starts_ns = slices.starts_ns(np.arange(rows.start, rows.stop))[:, None]
     for left in range(0, len(source.series), CHUNK_SERIES):
@@ -223,7 +222,7 @@ def _find_arrived_rows(source: VariableGroup, slices: Slices, rows: slice, as_of
 
 
 def count_as_of(source: VariableGroup, slices: Slices, as_of_ns: int) -> dict[str, int]:
-    """Return the number of readings, of those without a value, of superseded ones, and of slices, at an instant."""
+    """Count "readings", "missing" (without a value), "superseded" and "slices" at an instant."""
     total = dict.fromkeys(("readings", "missing", "superseded", "slices"), 0)
     if source.extent is None:
         return total
@@ -240,24 +239,24 @@ def count_as_of(source: VariableGroup, slices: Slices, as_of_ns: int) -> dict[st
     return total
 
 
-# What a damaged chunk held, as people know it: the variable, the times and the stations that it takes with it.
+# Descriptions of damaged chunks: the variable, times and stations that are lost.
 #
-# So whoever asks knows what to ask around: all other chunks answer.
+# All other chunks remain readable, so the caller can query around them.
 
 _NAMED: Final = 8
-"""Stations that are named."""
+"""Maximum number of stations that are named."""
 
 
 @contextmanager
 def name_damaged_chunks(path: Path, layout: Callable[[], tuple[Root, Slices]]) -> Iterator[None]:
-    """Turn the error about damaged chunks into one that names what they held.
+    """Translate the error for damaged chunks into one that describes their content.
 
     Parameters
     ----------
     path
         Folder of the archive.
     layout
-        Gives its root and its slices, where they are needed.
+        Returns the root and the slices; called only on an error.
     """
     try:
         yield
@@ -272,7 +271,7 @@ def name_damaged_chunks(path: Path, layout: Callable[[], tuple[Root, Slices]]) -
 
 
 def describe_chunk(chunk: DamagedChunk, root: Root, slices: Slices) -> str:
-    """Return what a chunk holds: of a variable with times and stations, of anything else its array and rows."""
+    """Describe a chunk: variable, times and stations, or array and rows outside of variables."""
     names = {f"{VARIABLES}/{node_name(name)}": name for name in root.variables}
     group, _, array = chunk.array.rpartition("/")
     name = names.get(group.removesuffix("/side"))
@@ -290,7 +289,7 @@ def describe_chunk(chunk: DamagedChunk, root: Root, slices: Slices) -> str:
 
 
 def _times_of_rows(rows: slice, variable: VariableGroup) -> str:
-    """Return where rows of a side table lie in time; empty: an older archive does not tell."""
+    """Describe the times of side table rows; empty if unknown, in older archives."""
     chunk = rows.start // CHUNK_ROWS
     if variable.spans is None or chunk >= len(variable.spans):
         return ""

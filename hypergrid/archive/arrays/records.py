@@ -1,11 +1,11 @@
-"""What the archive hands out and takes in besides readings."""
+"""Records that the archive returns and accepts besides readings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 LONGEST_TEXT: Final = 200
-"""Characters of a rejected text that are kept."""
+"""Maximum length of a stored rejected text [characters]."""
 
 
 @dataclass(frozen=True)
@@ -14,38 +14,38 @@ class Snapshot:
 
     id: str
     time_ns: int
-    """When it was committed, by the committer's clock [ns since 1970 UTC]."""
+    """Commit time, by the committer's clock [ns since 1970 UTC]."""
     message: str
     metadata: Mapping[str, Any]
-    """"batch" (its id), "slices" (by variable touched: "first_ns" and "last_ns", the starts of the first and last slice
-    touched [ns since 1970 UTC], "series", how many were touched, and for each kind of `touched.KINDS` that there was
-    "readings", "runs" of slices [ns since 1970 UTC] and of the numbers of "series"), "counts" (the fields of
-    `Conservation`, "rejects" and "files"), where layers were added, replaced or removed "layers" (their names), and
-    where stored readings were given other flags "flags" (how many)."""
+    """"batch" (its id); "slices" (by touched variable: "first_ns" and "last_ns", the starts of the first and last
+    touched slice [ns since 1970 UTC], "series", the number touched, and for each kind of `change_set.KINDS` that
+    occurred "readings", "runs" of slices [ns since 1970 UTC] and runs of "series" numbers); "counts" (the fields
+    of `Conservation`, "rejects" and "files"); if layers were added, replaced or removed, "layers" (their names);
+    and if flags of stored readings changed, "flags" (their number).
+    """
 
 
 @dataclass(frozen=True)
 class Conservation:
-    """What became of readings given to the archive: ``readings == stored + side + superseded + duplicates``.
+    """Balance of readings: ``readings == stored + side + superseded + duplicates``.
 
-    `stored`, `side` and `superseded` are what the call added to each place of the archive. So a sum over all calls
-    tells what is in the archive, and a reading that replaces another adds one to `superseded` and none to the place
-    that it takes.
+    `stored`, `side` and `superseded` are what the call added to each place of the archive. The sum over all calls
+    therefore equals the archive's content; a reading that replaces another adds one to `superseded` and none to the
+    place that it takes.
     """
 
     readings: int = 0
     """Readings given."""
     stored: int = 0
-    """Cells that were empty and now hold one."""
+    """Empty cells that were filled."""
     side: int = 0
     """Readings beyond the first in a cell."""
     superseded: int = 0
-    """Readings that are retained, but that another with the same stamp replaced; of this call or an earlier one."""
+    """Readings, of this call or an earlier one, that were replaced by one with the same stamp; retained."""
     duplicates: int = 0
-    """Readings that were there already, with the same value and flag; dropped."""
+    """Dropped readings that were stored already with the same value and flag."""
 
     def __add__(self, other: "Conservation") -> "Conservation":
-        """Return the sums."""
         return Conservation(
             self.readings + other.readings,
             self.stored + other.stored,
@@ -56,31 +56,30 @@ class Conservation:
 
     @property
     def changed(self) -> int:
-        """Readings that changed the archive."""
+        """Number of readings that changed the archive."""
         return self.readings - self.duplicates
 
 
 @dataclass(frozen=True)
 class Reject:
-    """A row, or a part of one, that could not be read."""
+    """A row, or part of a row, that could not be read."""
 
     file: str
     line: int
-    """Line of the file, from 1; 0 where the whole file is meant."""
+    """Line of the file, from 1; 0 for the whole file."""
     column: str
-    """Name of the column, empty where the whole row is meant."""
+    """Column name; empty for the whole row."""
     text: str
-    """What stood there, cut at 200 characters."""
+    """The rejected text, truncated to 200 characters."""
     reason: str
 
     def __post_init__(self) -> None:
-        """Cut the text."""
         object.__setattr__(self, "text", self.text[:LONGEST_TEXT])
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file that was ingested; its content is what it is recognised by."""
+    """An ingested file, identified by its content."""
 
     name: str
     sha256: str
@@ -89,28 +88,28 @@ class FileEntry:
     readings: int
     rejects: int
     ingested_ns: int
-    """When it was ingested [ns since 1970 UTC]."""
+    """Time of ingestion [ns since 1970 UTC]."""
     mapping: str
-    """Token of how it was read: one that gave no reading is worth another attempt with another mapping."""
+    """Token of the mapping used; a file that gave no readings is retried with another mapping."""
 
 
 @dataclass
 class LostRecords:
-    """What commits had told that main no longer has, as their snapshots are not whole."""
+    """Records of commits that main lost because their snapshots are not whole."""
 
     is_any: bool = False
-    """Whether main went back behind a commit."""
+    """Whether main was rolled back past a commit."""
     files: list[FileEntry] = field(default_factory=list)
-    """Of the ledger, those that it lacks now, as far as it could be read."""
+    """Ledger entries that main now lacks, as far as they could be read."""
     described_by: dict[str, str] = field(default_factory=dict)
-    """Names, by SHA-256, of raw copies that tell how files are read."""
+    """Names, by SHA-256, of raw copies that describe how files are read."""
 
 
 @dataclass(frozen=True)
 class Repair:
-    """Something that was mended, or could not be."""
+    """A repair that was made, or a damage that could not be repaired."""
 
     where: str
     what: str
     lost: bool = False
-    """Whether something is gone."""
+    """Whether data were lost."""

@@ -1,7 +1,7 @@
 """The root group: stations, names of variables, and the tables of rejects, files and batches.
 
-Rows of files and batches are in no raw copy, and without them nobody knows what the raw copies are; so a spare table
-holds each of them once more, as a line of JSON. An archive of an older program gets it with the next commit.
+Rows of files and batches are in no raw copy, and without them raw copies cannot be identified. A spare table therefore
+repeats each of them as a line of JSON. An archive of an older program gets it with its next commit.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ _KEY_COLUMNS: Final = {"high": "uint64", "low": "uint64"}
 TABLES: Final = (*_RECORDS, _BATCHES)
 """Names of the tables."""
 SPARED: Final = ("files", _BATCHES)
-"""Names of those whose rows are in the spare, too."""
+"""Names of the tables whose rows are repeated in the spare."""
 SPARE: Final = "spare"
 """Name of the spare."""
 _LINE: Final = "line"
 
 Row = tuple[Any, ...]
-"""The values of a row, in the order of the table's columns."""
+"""Values of a row, in the table's column order."""
 
 
 class Root:
@@ -44,7 +44,7 @@ class Root:
 
     @classmethod
     def create(cls, group: zarr.Group) -> "Root":
-        """Fill the root group of a new archive."""
+        """Initialise the root group of a new archive."""
         group.update_attributes({"stations": {}, "variables": []})
         for name, record in _RECORDS.items():
             kinds = {field.name: "text" if field.type is str else "int64" for field in fields(record)}
@@ -55,7 +55,7 @@ class Root:
 
     @property
     def variables(self) -> list[str]:
-        """Names of the variables, in the order of their declaration."""
+        """Names of the variables, in order of declaration."""
         names: Any = self.group.attrs["variables"]
         return list(names)
 
@@ -72,7 +72,7 @@ class Root:
 
     @property
     def stations(self) -> dict[str, Json]:
-        """Stations by id, as `attributes.encode_station` writes them."""
+        """Stations by id, as encoded by `attributes.encode_station`."""
         stations: Any = self.group.attrs["stations"]
         return dict(stations)
 
@@ -82,7 +82,7 @@ class Root:
 
     @property
     def quality(self) -> Json:
-        """Parameters of the tests that set the flags; empty where none ran."""
+        """Parameters of the tests that set the flags; empty if none ran."""
         quality: Any = self.group.attrs.get("quality", {})
         return dict(quality)
 
@@ -92,7 +92,7 @@ class Root:
 
     @property
     def described_by(self) -> dict[str, str]:
-        """Names by SHA-256 of raw copies that hold no readings but tell how to read them, and when they arrived."""
+        """Names, by SHA-256, of raw copies that describe how to read others, and their arrivals."""
         kept: Any = self.group.attrs.get("described_by", {})
         return dict(kept)
 
@@ -102,7 +102,7 @@ class Root:
 
     @property
     def streams(self) -> dict[str, Json]:
-        """What each stream says of itself, by its id."""
+        """Recorded state of each stream, by its id."""
         kept: Any = self.group.attrs.get("streams", {})
         return dict(kept)
 
@@ -111,15 +111,17 @@ class Root:
         self.group.attrs["streams"] = kept
 
     def add_rejects(self, rejects: Sequence[Reject]) -> int:
-        """Append to the table of rejects; return how many."""
+        """Append rejects; return their number."""
         if rejects:
             append_rows([self._encode_rows("rejects", list(map(astuple, rejects)))])
         return len(rejects)
 
     def add_commit(self, batch: str, files: Sequence[FileEntry]) -> None:
-        """Remember a commit's batch id and files; of the id 16 bytes of its hash, 8 MB a year of one each minute."""
+        """Record the batch id and files of a commit, also in the spare."""
+        # Missing or incomplete (older programs do not write the spare), or damaged at its end.
         if not (self.is_spare_complete() and self._can_append_to_spare()):
             self.renew_spare()
+        # Of the id only 16 bytes of its hash are stored: 8 MB a year at one commit a minute.
         rows: dict[str, list[Row]] = {_BATCHES: [_batch_key(batch)]}
         if files:
             rows["files"] = list(map(astuple, files))
@@ -127,11 +129,11 @@ class Root:
         append_rows([self._encode_rows(name, added) for name, added in (*rows.items(), (SPARE, lines))])
 
     def rejects(self) -> list[Reject]:
-        """Return all rejects, in the order of their commits."""
+        """Return all rejects, in commit order."""
         return [Reject(*row) for row in self.read_rows("rejects")]
 
     def files(self) -> list[FileEntry]:
-        """Return all files, in the order of their commits."""
+        """Return all files, in commit order."""
         return [FileEntry(*row) for row in self.read_rows("files")]
 
     def has_batch(self, batch: str) -> bool:
@@ -141,11 +143,9 @@ class Root:
         return bool(((highs == high) & (lows == low)).any())
 
     def count_rows(self, name: str) -> int:
-        """Return how many rows a table has."""
         return len(self._open_table(name))
 
     def read_rows(self, name: str) -> list[Row]:
-        """Return the rows of a table."""
         table = self._open_table(name)
         columns = [
             table.read_text(column) if kind == "text" else table.read(column)[0].tolist()
@@ -154,18 +154,18 @@ class Root:
         return list(zip(*columns, strict=True))
 
     def replace_table(self, name: str, rows: Sequence[Row]) -> None:
-        """Put other rows in the place of a damaged table."""
+        """Replace a damaged table by one with the given rows."""
         self._create_anew(name, self._open_table(name).columns, rows)
 
     @property
     def stored_tables(self) -> tuple[str, ...]:
-        """Names of the tables that are stored, the spare among them."""
+        """Names of the stored tables, including the spare if present."""
         return (*TABLES, SPARE) if SPARE in self._tables or SPARE in self.group else TABLES
 
     def read_spare(self, name: str) -> list[Row]:
-        """Return the rows of a table as the spare has them, which lacks those of commits of an older program.
+        """Return the rows of a table from the spare, which lacks commits of older programs.
 
-        The caller catches what a damaged chunk raises.
+        Errors of damaged chunks propagate to the caller.
         """
         if SPARE not in self.stored_tables:
             return []
@@ -173,7 +173,7 @@ class Root:
         return [tuple(row) for table, *row in lines if table == name]
 
     def renew_spare(self) -> None:
-        """Write the spare anew, from the tables."""
+        """Rewrite the spare from the tables."""
         lines = [(_format_line(name, row),) for name in SPARED for row in self.read_rows(name)]
         self._create_anew(SPARE, {_LINE: "text"}, lines)
 
@@ -189,11 +189,11 @@ class Root:
         return table, dict(zip(table.columns, zip(*rows, strict=True), strict=True))
 
     def is_spare_complete(self) -> bool:
-        """Return whether the spare is there, with as many rows as the tables have."""
+        """Return whether the spare exists and has as many rows as its tables."""
         return SPARE in self.stored_tables and self.count_rows(SPARE) == sum(map(self.count_rows, SPARED))
 
     def _can_append_to_spare(self) -> bool:
-        """Return whether its last chunks can be read, which an appended row writes anew; a commit does not need it."""
+        """Return whether the spare's last chunks, which an append rewrites, are readable."""
         last = self.count_rows(SPARE) - 1
         try:
             ends = self._open_table(SPARE).read(f"{_LINE}_end", rows=slice(last, None))[0]
@@ -216,5 +216,5 @@ def _batch_key(batch: str) -> tuple[int, int]:
 
 
 def _format_line(name: str, row: Row) -> str:
-    # Who commits from Python may give numbers of NumPy.
+    # Commits from Python may contain NumPy integers.
     return json.dumps([name, *row], separators=(",", ":"), default=int)

@@ -1,6 +1,6 @@
-"""How the stream of an archive stood over the last hours: a line of JSON every few seconds, for those who watch it.
+"""Log of a stream's progress over the last hours, a JSON line every few seconds.
 
-It is no truth: whoever streams appends, whoever serves reads, and a line that is torn or lost is passed over.
+It is not authoritative: the streaming process appends, the server reads, and torn or lost lines are skipped.
 """
 
 import json
@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Any, Final
 
 FILE: Final = Path("stream") / "progress.jsonl"
-"""Within the folder of an archive."""
+"""Path within the folder of an archive."""
 MAX_BYTES: Final = 4 << 20
-"""Of the file; the older half goes then [bytes]."""
+"""Size at which the older half of the file is dropped [bytes]."""
 SHOWN_BYTES: Final = 512 << 10
-"""What is read, from its end: about an hour [bytes]."""
+"""Length of the tail that is read, about an hour [bytes]."""
 
 Record = dict[str, Any]
 
 
 def append_record(archive: Path, record: Mapping[str, Any]) -> None:
-    """Add a record, which has `at_ns`, to the log of an archive; one process at a time.
+    """Append a record, which must have `at_ns`, to an archive's log; one process only.
 
     Raises
     ------
     OSError
-        It cannot be written, as on a full disk.
+        The log cannot be written, for example because the disk is full.
     """
     path = archive / FILE
     path.parent.mkdir(exist_ok=True)
@@ -39,7 +39,7 @@ def append_record(archive: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_records(archive: Path) -> list[Record]:
-    """Return the newest records of an archive, oldest first; none where nothing was streamed into it."""
+    """Return the newest records of an archive, oldest first; empty if it has no stream."""
     try:
         with (archive / FILE).open("rb") as file:
             size = file.seek(0, 2)
@@ -48,7 +48,7 @@ def read_records(archive: Path) -> list[Record]:
     except OSError:
         return []
     lines = text.split(b"\n")
-    # The first may begin within a line, the last may not be whole yet.
+    # The tail may begin within a line, and the last line may be incomplete.
     parsed = map(_parse_record, lines[1 if size > SHOWN_BYTES else 0 :])
     return [record for record in parsed if record is not None]
 

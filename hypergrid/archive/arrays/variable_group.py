@@ -1,4 +1,4 @@
-"""The group of one variable: its declaration, its series, its cells and its side table."""
+"""The group of a variable: its declaration, series, cells and side table."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,7 +35,7 @@ from hypergrid.core.times import Window
 from hypergrid.core.units import Variable
 
 Extent = tuple[int, int]
-"""The first and the last slice of something."""
+"""First and last slice, inclusive."""
 GROUP: Final = "variables"
 _SIDE: Final = "side"
 _TESTS: Final = "tests"
@@ -51,34 +51,35 @@ _SIDE_COLUMNS: Final = {
 
 @dataclass
 class VariableGroup:
-    """What a session knows of one variable. Only a writer changes it, and saves it before the commit."""
+    """A session's view of a variable.
+
+    Only a writer changes it, and saves it before the commit.
+    """
 
     group: zarr.Group
     variable: Variable
     series: tuple[Series, ...]
     extent: Extent | None
-    """First and last slice that hold a reading; None where none does."""
+    """First and last slice with a reading; None if there are none."""
+    # One stray stamp of a reset clock is decades away: without this list, readers would scan all the years between.
     chunks: NDArray[np.int64]
-    """Which chunks along time hold readings, counted from the first slice, ascending, shape (chunks,).
-
-    One stray stamp of a reset clock lies decades away: without this, whoever reads would look at all the years between.
-    """
+    """Chunks along time that hold readings, counted from the first slice, ascending, shape (chunks,)."""
     readings: int
-    """Readings that are not superseded."""
+    """Number of readings that are not superseded."""
     missing: int
-    """Of these, those without a value."""
+    """Number of these without a value."""
     superseded: int
     tested: bool = False
-    """Whether a test set a flag: then there is an array, and a column beside, that tell which."""
+    """Whether a test set a flag; then an array, and a column of the side table, record which tests."""
+    # The side table grows with the archive: with the spans, a window reads only the chunks that overlap it.
     spans: NDArray[np.int64] | None = None
-    """First and last stamp in each chunk of the side table [ns], shape (chunks, 2); None: not known, in older archives.
-
-    The table grows as the archive does: with these, who asks for a window reads its chunks alone.
+    """First and last stamp in each chunk of the side table [ns], shape (chunks, 2); None if unknown, in older
+    archives.
     """
 
     @classmethod
     def create(cls, root: zarr.Group, variable: Variable, *, slices: Slices) -> "VariableGroup":
-        """Make the group of a new variable."""
+        """Create the group of a new variable."""
         group = root.require_group(GROUP).create_group(node_name(variable.name))
         create_cells(group, slices=slices.count, unit=variable.unit)
         ColumnTable.create(group, _SIDE, columns=_SIDE_COLUMNS)
@@ -88,7 +89,7 @@ class VariableGroup:
 
     @classmethod
     def load(cls, root: zarr.Group, name: str) -> "VariableGroup":
-        """Return the group of a variable that exists."""
+        """Load the group of an existing variable."""
         group = root[f"{GROUP}/{node_name(name)}"]
         assert isinstance(group, zarr.Group)
         content: dict[str, Any] = group.attrs.asdict()
@@ -108,17 +109,15 @@ class VariableGroup:
 
     @property
     def cells(self) -> CellArrays:
-        """The cells."""
         return self._nodes[0]
 
     @property
     def side(self) -> ColumnTable:
-        """The side table."""
         return self._nodes[1]
 
     @cached_property
     def _nodes(self) -> tuple[CellArrays, ColumnTable]:
-        """The nodes below, which only who reads or writes readings needs."""
+        # Opened on first use: only code that reads or writes readings needs the nodes.
         first = next(iter(_SIDE_COLUMNS))
         names = [*ARRAYS, *([TESTS] if self.tested else [])]
         side, column, *arrays = open_nodes(self.group, [_SIDE, f"{_SIDE}/{first}", *names])
@@ -127,16 +126,17 @@ class VariableGroup:
         return CellArrays(dict(zip(names, arrays, strict=True))), ColumnTable(side, {first: column})
 
     def keep_tests(self) -> None:
-        """Make room for the tests that set flags, if there is none; older archives have none, nor have new ones."""
+        """Create the array and the column for test bits if missing."""
         if not self.tested:
             slices, series = self.cells.shape
             create_tests(self.group, slices=slices, series=series)
             self.side.add_column(_TESTS, "uint16")
+            # The cached nodes lack the new array and column.
             self.tested = True
             del self._nodes
 
     def save(self) -> None:
-        """Write what belongs into the group's attributes."""
+        """Write the state into the group's attributes."""
         content: Json = {
             "variable": encode_variable(self.variable),
             "series": encode_series(self.series),
@@ -147,18 +147,18 @@ class VariableGroup:
         }
         if self.spans is not None:
             content["side"] = self.spans.tolist()
-        # Not `attrs.update`, which writes the group once for each name.
+        # `attrs.update` would write the group once per name.
         self.group.update_attributes(content)
 
     def occupy(self, slice_index: NDArray[np.int64]) -> None:
-        """Let the extent and the chunks include these slices, at least one."""
+        """Extend the extent and the chunks to include these slices, at least one."""
         self.extent = join_extents(self.extent, (int(slice_index.min()), int(slice_index.max())))
         self.chunks = np.union1d(self.chunks, unique_numbers(slice_index // CHUNK_SLICES))
 
     def side_readings(self, *, superseded: bool, tests: bool = False, window: Window | None = None) -> Readings:
-        """Return the side table's readings that are superseded, or those that are not, in the order of the table.
+        """Return the superseded, or the other, readings of the side table, in its order.
 
-        With a window at least those within it.
+        With a window the result contains at least the readings inside it.
         """
         columns = self._side_columns(window, *_SIDE_COLUMNS, *([_TESTS] if tests and self.tested else []))
         _, series, time_ns, value, flag, arrival_ns, replaced, *bits = columns
@@ -168,14 +168,14 @@ class VariableGroup:
         return Readings(self.series, *(column[rows] for column in (series, time_ns, value, flag, arrival_ns, *bits)))
 
     def side_rows(self, window: Window | None = None) -> SideRows:
-        """Return the side table's rows that are not superseded; with a window at least those within it."""
+        """Return the side table's current rows; with a window at least those inside it."""
         row, *columns, replaced = self._side_columns(window, "series", "time_ns", "value", "flag", "superseded")
         kept = replaced == 0
         series, time_ns, value, flag = (column[kept] for column in columns)
         return SideRows(row[kept], series, time_ns, value, flag)
 
     def _side_columns(self, window: Window | None, *names: str) -> list[NDArray[Any]]:
-        """Return the numbers of the side table's rows, and columns, as far as their chunks reach into a window."""
+        """Read row numbers and columns of the side table chunks that overlap a window."""
         count = len(self.side)
         chunks = np.arange(-(-count // CHUNK_ROWS))
         if window is not None and self.spans is not None:
@@ -191,7 +191,7 @@ class VariableGroup:
         return parts[0] if len(parts) == 1 else [np.concatenate(column) for column in zip(*parts, strict=True)]
 
     def read_side_tests(self, rows: NDArray[np.intp] | None = None) -> NDArray[np.uint16]:
-        """Return the tests that set the flags of some rows of the side table, or of all."""
+        """Return the test bits of some, or all, rows of the side table."""
         if rows is None:
             return self.side.read(_TESTS)[0] if self.tested else np.zeros(len(self.side), np.uint16)
         if not self.tested or not len(rows):
@@ -202,7 +202,6 @@ class VariableGroup:
         return chosen
 
     def add_side(self, readings: Readings, *, superseded: bool) -> None:
-        """Append readings to the side table."""
         if len(readings):
             self._extend_spans(readings.time_ns)
             self.side.append(
@@ -218,11 +217,12 @@ class VariableGroup:
             )
 
     def keep_side_rows(self, kept: NDArray[np.bool_]) -> None:
-        """Write the side table anew with some of its rows alone, all of which can be read; `kept` has shape (rows,)."""
+        """Rewrite the side table with only the `kept` rows, shape (rows,); these must be readable."""
         kinds = self.side.columns
         columns = {name: np.empty(0, kind) for name, kind in kinds.items()}
         for first in range(0, len(kept), CHUNK_ROWS):
             rows = kept[first : first + CHUNK_ROWS]
+            # Chunks without kept rows may be damaged, and are not read.
             if rows.any():
                 part = self.side.read(*kinds, rows=slice(first, first + len(rows)))
                 columns = {
@@ -235,10 +235,12 @@ class VariableGroup:
         del self._nodes
 
     def _extend_spans(self, time_ns: NDArray[np.int64]) -> None:
-        """Note the stamps of rows that are about to be appended."""
+        """Update the spans for rows that are about to be appended."""
         before = len(self.side)
+        # Older archives have no spans yet: compute them once.
         spans = _find_spans(0, self.side.read("time_ns")[0]) if self.spans is None else self.spans
         added = _find_spans(before, time_ns)
+        # The first new rows fill up the last chunk.
         if before % CHUNK_ROWS:
             last, first = spans[-1], added[0]
             spans[-1] = min(last[0], first[0]), max(last[1], first[1])
@@ -247,13 +249,13 @@ class VariableGroup:
 
 
 def are_within_spans(spans: NDArray[np.int64], time_ns: NDArray[np.int64]) -> bool:
-    """Return whether the stamps of a side table lie where its spans say."""
+    """Return whether the stamps of a side table lie within its spans."""
     true = _find_spans(0, time_ns)
     return spans.shape == true.shape and bool((spans[:, 0] <= true[:, 0]).all() and (spans[:, 1] >= true[:, 1]).all())
 
 
 def _find_spans(before: int, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first and last of stamps that follow so many rows, for each chunk that they come into."""
+    """Return first and last stamp per chunk, for stamps appended after `before` rows."""
     starts = [0, *range(CHUNK_ROWS - before % CHUNK_ROWS, len(time_ns), CHUNK_ROWS)] if len(time_ns) else []
     if not starts:
         return _NO_SPANS.copy()

@@ -1,1 +1,1 @@
-"""Files of an archive: storage backends, folder, locks, checksums, retention."""
+"""Files of an archive: storage backends, folder, locks, checksums and retention."""

@@ -1,9 +1,9 @@
-"""Checksums of what lies on the disk: a byte that was flipped there is an error and never a reading.
+"""Checksums of files: a flipped byte raises an error and is never a reading.
 
-Chunks carry theirs (`table.CODECS`), as do small files of JSON (`write_checked`). Those of the files that lead to the
-chunks stand in files of their own (`snapshot_checksums`).
+Chunks carry their own checksum (`table.CODECS`), and so do small JSON files (`write_checked`). The checksums of the
+files that lead to the chunks are kept in separate files (`snapshot_checksums`).
 
-All are CRC-32C, as Zarr's: for faults of disks and copies, not against somebody who means harm.
+All are CRC-32C, like Zarr's: they detect faults of disks and copies, not tampering.
 """
 
 import json
@@ -19,23 +19,23 @@ import google_crc32c
 from hypergrid.core.errors import DamagedArchive
 
 FOLDER: Final = "checksums"
-"""Folder of an archive with a file for each snapshot: checksum, size and name of each file that leads to its chunks."""
+"""Folder of an archive with a file per snapshot: checksum, size and name of each file that leads to its chunks."""
 DEPLOYMENTS: Final = "stream/deployments"
 """Folder of an archive with the deployments of its streams, over time."""
 CHUNK_TAIL: Final = 4
-"""Bytes at the end of a chunk that are the checksum of those before, little-endian."""
+"""Length of the checksum at the end of a chunk, little-endian, of the bytes before it [bytes]."""
 _KEY: Final = "checksum"
 _BY_HAND: Final = f" (whoever changed it by hand leaves the line '{_KEY}' away)"
 _BLOCK: Final = 4 << 20
 
 
 def checksum(data: bytes) -> str:
-    """Return the CRC-32C of bytes, as eight hexadecimal digits."""
+    """Return the CRC-32C of bytes as eight hexadecimal digits."""
     return f"{google_crc32c.value(data):08x}"
 
 
 def checksum_of_file(path: Path) -> tuple[str, int]:
-    """Return the CRC-32C of a file, and its size [byte], in bounded memory."""
+    """Return the CRC-32C and the size [byte] of a file, in bounded memory."""
     crc, size = 0, 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -44,7 +44,7 @@ def checksum_of_file(path: Path) -> tuple[str, int]:
 
 
 def is_whole_chunk(data: bytes) -> bool:
-    """Return whether a chunk ends with the checksum of what is before."""
+    """Return whether a chunk ends with the checksum of its content."""
     return len(data) > CHUNK_TAIL and google_crc32c.value(data[:-CHUNK_TAIL]) == int.from_bytes(
         data[-CHUNK_TAIL:], "little"
     )
@@ -52,19 +52,19 @@ def is_whole_chunk(data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class FileChecksum:
-    """The checksum of a file."""
+    """Checksum of a file."""
 
     name: str
-    """Path below the folder that it is told of."""
+    """Path relative to the folder in question."""
     crc: str
     size: int
 
     def fits(self, folder: Path) -> bool:
-        """Return whether the file is there, and what it was."""
+        """Return whether the file exists and matches."""
         try:
             if self.size > _BLOCK:
                 return checksum_of_file(folder / self.name) == (self.crc, self.size)
-            # A query's first read compares some hundred small files: opened as paths they take three times as long.
+            # A query's first read verifies some hundred small files: opening them as paths takes three times as long.
             with open(f"{folder}/{self.name}", "rb", buffering=0) as file:  # noqa: PTH123 - as above
                 data = file.read(_BLOCK + 1)
             return len(data) == self.size and checksum(data) == self.crc
@@ -73,28 +73,31 @@ class FileChecksum:
 
 
 def compute_sum(folder: Path, name: str) -> FileChecksum:
-    """Return the checksum of a file below a folder."""
+    """Compute the checksum of a file below a folder."""
     return FileChecksum(name, *checksum_of_file(folder / name))
 
 
 def write_sums(path: Path, sums: Iterable[FileChecksum]) -> None:
-    """Write checksums to a file, a line each and one for itself at the end; it is there whole or not at all."""
+    """Write checksums to a file atomically, one per line, ending with its own."""
     text = "".join(f"{file_sum.crc} {file_sum.size} {file_sum.name}\n" for file_sum in sums)
     _swap_file(path, f"{text}{checksum(text.encode())}\n")
 
 
 def read_sums(path: Path, *, maximum: int | None = None) -> list[FileChecksum]:
-    """Return what `write_sums` wrote, or the first so many, of which the first is that of the snapshot's own file.
+    """Read the checksums written by `write_sums`; with `maximum` only the first ones.
+
+    The first is that of the snapshot's own file.
 
     Raises
     ------
     DamagedArchive
-        It is missing, or another than it was.
+        The file is missing or damaged.
     """
     try:
         text = path.read_bytes().decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise damage_error(path, "cannot be read") from error
+    # The last line: eight digits and a newline.
     body, tail = text[:-9], text[-9:]
     if tail != f"{checksum(body.encode())}\n":
         raise damage_error(path, "is another than it was")
@@ -104,19 +107,19 @@ def read_sums(path: Path, *, maximum: int | None = None) -> list[FileChecksum]:
 
 
 def write_checked(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON with its checksum to a file, which is there whole or not at all."""
+    """Write JSON with its checksum to a file, atomically."""
     _swap_file(path, _format_checked(content))
 
 
 def read_checked(path: Path, *, by_hand: bool = False) -> dict[str, Any]:
-    """Return what `write_checked` wrote, or, where it may be `by_hand`, what somebody wrote without a checksum.
+    """Read the JSON written by `write_checked`; with `by_hand`, also JSON without a checksum.
 
     Raises
     ------
     OSError
-        It is missing.
+        The file is missing.
     DamagedArchive
-        It is another than it was, or no JSON.
+        The file does not match its checksum, or is not a JSON object.
     """
     data = path.read_bytes()
     try:
@@ -126,24 +129,25 @@ def read_checked(path: Path, *, by_hand: bool = False) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise damage_error(path, "is no object of JSON")
     stored_crc = content.pop(_KEY, None)
+    # Comparing bytes also finds damage outside of the values, such as in whitespace.
     if data != _format_checked(content).encode() and not (stored_crc is None and by_hand):
         raise damage_error(path, "is another than it was" + (_BY_HAND if by_hand else ""))
     return content
 
 
 def write_twice(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON with its checksum to a file, and to a spare beside it; both are on the disk before this returns."""
+    """Write JSON with its checksum durably to a file and its spare."""
     for copy_path in (path, spare_path(path)):
         _swap_file(copy_path, _format_checked(content), durable=True)
 
 
 def read_either(path: Path) -> dict[str, Any]:
-    """Return what `write_twice` wrote, or somebody by hand; where the file is damaged, what the spare says.
+    """Read what `write_twice` or the user wrote, from the spare if the file is damaged.
 
     Raises
     ------
     DamagedArchive
-        Both are missing, or others than they were.
+        Both are missing or damaged.
     """
     try:
         return read_checked(path, by_hand=True)
@@ -154,17 +158,17 @@ def read_either(path: Path) -> dict[str, Any]:
 
 
 def spare_path(path: Path) -> Path:
-    """Return the spare of a file that is written twice."""
+    """Return the path of the spare of a file written by `write_twice`."""
     return path.with_suffix(".spare")
 
 
 def list_written_twice(folder: Path) -> list[Path]:
-    """Return the files of a folder that `write_twice` wrote, also those of which the spare alone is left, by name."""
+    """List, sorted, the files that `write_twice` wrote, even with only the spare left."""
     return sorted({path.with_suffix(".json") for path in folder.glob("*") if path.suffix in (".json", ".spare")})
 
 
 def find_damaged_copies(path: Path) -> list[Path]:
-    """Return which of a file that is written twice, and its spare, is damaged; older files have no spare."""
+    """Return the damaged copies of a file written by `write_twice`; older files have no spare."""
     damaged = []
     for copy in (path, spare_path(path)):
         try:
@@ -175,7 +179,7 @@ def find_damaged_copies(path: Path) -> list[Path]:
             damaged.append(copy)
     spare = spare_path(path)
     if not damaged and spare.exists() and read_checked(spare) != read_checked(path, by_hand=True):
-        # Who wrote it anew was killed in between.
+        # The last writer was killed between the two copies.
         damaged.append(spare)
     return damaged
 
@@ -192,10 +196,11 @@ def _swap_file(path: Path, text: str, *, durable: bool = False) -> None:
         if durable:
             file.flush()
             os.fsync(file.fileno())
+    # Readers see the old file or the new one, never a part.
     scratch.replace(path)
 
 
 def damage_error(path: Path, what: str) -> DamagedArchive:
-    """Return the error that a file of an archive is damaged."""
+    """Return the error for a damaged file of an archive."""
     archive = next((folder for folder in path.parents if (folder / FOLDER).is_dir()), path.parent)
     return DamagedArchive(f"{path} {what}; 'hypergrid check {archive} --repair' mends what can be mended")

@@ -1,4 +1,4 @@
-"""Several requests to a store at once: one by one, each waits for Zarr's own thread to wake and to answer."""
+"""Batches of concurrent Zarr requests; sequential ones pay an event-loop round trip each."""
 
 import asyncio
 import itertools
@@ -27,15 +27,14 @@ class DamagedChunk:
     array: str
     """Path of its array."""
     block: tuple[slice, ...]
-    """What it holds of the array, a slice a dimension."""
+    """Part of the array that it holds, one slice per dimension."""
 
     def __str__(self) -> str:
-        """Name the array, and the rows."""
         return f"{self.array}[{', '.join(f'{part.start}:{part.stop}' for part in self.block)}]"
 
 
 class DamagedChunks(DamagedArchive):
-    """Chunks that cannot be read, each by name."""
+    """Error that lists chunks that cannot be read."""
 
     def __init__(self, chunks: Sequence[DamagedChunk]) -> None:
         super().__init__(f"the checksums of chunks differ, or they are cut: {', '.join(map(str, chunks))}")
@@ -44,7 +43,7 @@ class DamagedChunks(DamagedArchive):
 
 @contextmanager
 def name_damaged_chunks(arrays: Sequence[zarr.Array[Any]], *block: slice) -> Iterator[None]:
-    """Turn what Zarr raises inside the context, where a block of arrays is read, into `DamagedChunks`."""
+    """Translate Zarr errors on a block of arrays into `DamagedChunks`."""
     try:
         yield
     except (ValueError, RuntimeError) as error:
@@ -55,13 +54,14 @@ def name_damaged_chunks(arrays: Sequence[zarr.Array[Any]], *block: slice) -> Ite
 
 
 def _find_damaged(array: zarr.Array[Any], block: tuple[slice, ...]) -> Iterator[DamagedChunk]:
-    """Yield the chunks of a block that cannot be read, each by itself."""
+    """Yield the unreadable chunks of a block."""
     ranges = []
     whole = (slice(None),) * (array.ndim - len(block))
     for size, length, part in zip(array.chunks, array.shape, (*block, *whole), strict=True):
         first, stop, _ = part.indices(length)
         starts = range(first // size * size, stop, size)
         ranges.append([slice(start, min(start + size, length)) for start in starts])
+    # Zarr's error does not identify the chunk, so each one is tried.
     for chunk in itertools.product(*ranges):
         try:
             array[chunk]
@@ -70,7 +70,7 @@ def _find_damaged(array: zarr.Array[Any], block: tuple[slice, ...]) -> Iterator[
 
 
 def list_stored_chunks(array: zarr.Array[Any]) -> list[tuple[int, ...]]:
-    """Return the chunks of an array that were ever written, by number along each dimension, in order."""
+    """List the chunks of an array that were ever written, sorted by index."""
     store = array.store
     assert isinstance(store, icechunk.IcechunkStore)
 
@@ -81,7 +81,7 @@ def list_stored_chunks(array: zarr.Array[Any]) -> list[tuple[int, ...]]:
 
 
 def open_nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zarr.Array[Any]]:
-    """Return the nodes of some paths below a group."""
+    """Open the nodes at some paths below a group."""
     mode: AccessModeLiteral = "r" if group.store.read_only else "r+"
     whole = [f"{group.path}/{path}" for path in paths]
     opened_nodes = _run_concurrently(
@@ -91,21 +91,21 @@ def open_nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zar
 
 
 def create_arrays(group: zarr.Group, arrays: Mapping[str, Mapping[str, Any]]) -> None:
-    """Make the arrays of some names below a group; each has the arguments of `zarr.create_array`."""
+    """Create arrays below a group; each value holds the arguments of `zarr.create_array`."""
     prefix = f"{group.path}/" if group.path else ""
     make = zarr.api.asynchronous.create_array
     _run_concurrently([make(group.store, name=prefix + name, **asked) for name, asked in arrays.items()])
 
 
 def read_blocks(arrays: Sequence[zarr.Array[Any]], *block: slice) -> list[NDArray[Any]]:
-    """Return the same block of several arrays, a slice a dimension."""
+    """Read the same block of several arrays, one slice per dimension."""
     with name_damaged_chunks(arrays, *block):
         contents = _run_concurrently([array.async_array.getitem(block) for array in arrays])
     return [np.asarray(block) for block in contents]
 
 
 def extend_arrays(arrays: Sequence[zarr.Array[Any]], rows: Sequence[NDArray[Any]]) -> None:
-    """Add rows at the end of arrays of one dimension."""
+    """Append rows to one-dimensional arrays."""
 
     async def added(array: zarr.AsyncArray[Any], rows: NDArray[Any]) -> None:
         stored = int(array.shape[0])

@@ -1,4 +1,4 @@
-"""The folder of an archive: it is one completely, or not at all."""
+"""The folder of an archive, created and removed atomically."""
 
 import ctypes
 import os
@@ -28,39 +28,39 @@ from hypergrid.core.version import VERSION as PROGRAM
 MARKER: Final = "hypergrid.json"
 """File that makes a folder an archive."""
 SPARE: Final = f"{CHECKSUMS}/{MARKER}"
-"""A copy of it, from which a damaged one is mended."""
+"""Copy of the marker, from which a damaged one is restored."""
 BACKUP: Final = "backup.json"
 """File that makes a folder a backup."""
 FORMAT: Final = "hypergrid-archive"
 VERSION: Final = 3
-"""Version of the layout that this program writes."""
+"""Layout version that this program writes."""
 READABLE: Final = (2, VERSION)
-"""Versions that it reads; it commits nothing to older ones, which `hypergrid upgrade` makes new."""
+"""Layout versions that this program reads; older ones are read-only until `hypergrid upgrade`."""
 
 
 def describe_readable_layouts() -> str:
-    """Return the layouts that this program reads, as people are told of them."""
+    """Describe the readable layouts for messages."""
     return f"the layouts {' and '.join(map(str, READABLE))}"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What never changes about an archive."""
+    """Immutable properties of an archive."""
 
     name: str
     """Name of the network."""
     slice_ns: int
     """Length of a slice [ns]."""
     store: S3Store | None = None
-    """Where the values lie; None: in the folder."""
+    """Store of the values; None: in the folder."""
     format: str = FORMAT
     version: int = VERSION
     """Version of the layout."""
     id: str | None = None
-    """What tells it from all others; None: it was made before archives had one."""
+    """Unique id; None for archives that predate ids."""
 
     def require_newest(self, path: Path) -> None:
-        """Raise `OldLayout` where this program only reads the layout of the archive at `path`."""
+        """Raise `OldLayout` if this program can only read the layout of the archive at `path`."""
         if self.version != VERSION:
             message = (
                 f"{path} is an archive of layout {self.version}, which this program reads and does not write; "
@@ -75,11 +75,11 @@ def read_identity(path: Path) -> Identity:
     Raises
     ------
     NotAnArchive
-        The folder is missing or no archive.
+        The folder is missing or is not an archive.
     UnknownLayout
-        It has a version of the layout that this program does not read.
+        This program cannot read its layout version.
     DamagedArchive
-        Its marker is another than it was.
+        Its marker is damaged.
     """
     marker = path / MARKER
     if not path.exists():
@@ -99,7 +99,7 @@ def read_identity(path: Path) -> Identity:
 
 
 def read_layout(path: Path) -> int | None:
-    """Return the version of the layout of the archive in a folder; None where it cannot be read."""
+    """Return the layout version of the archive in a folder; None if unreadable."""
     try:
         return read_identity(path).version
     except NotAnArchive:
@@ -107,7 +107,7 @@ def read_layout(path: Path) -> int | None:
 
 
 def identity_of(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whatever the file held
-    """Return the identity that a marker tells of the archive in a folder; errors as of `read_identity`."""
+    """Parse the content of an archive's marker; raises as `read_identity`."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         message = (
             f"{path} is no archive: {MARKER} does not say {FORMAT!r}; nothing was touched; give an archive's folder"
@@ -145,18 +145,17 @@ def _parse_store(path: Path, settings: Any) -> S3Store | None:  # noqa: ANN401 -
 
 
 def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], None]) -> None:
-    """Make `path` an archive, with what `build` puts into the folder that it is given.
+    """Create an archive at `path`, with the content that `build` writes into a folder.
 
-    The folder is built hidden beside `path` and renamed, so a process that dies leaves nothing at `path`; the next
-    creation removes what it left, in an S3-compatible store too. Two creations wait for each other on the parent's
-    lock.
+    The folder is built hidden beside `path` and then renamed, so a process that dies leaves nothing at `path`. The next
+    creation removes the leftovers, in an S3-compatible store too. Concurrent creations wait on the lock of the parent.
 
     Raises
     ------
     ArchiveConflict
-        An archive is there already.
+        `path` is already an archive.
     NotAnArchive
-        A file, or a folder that holds something else; it stays as it is.
+        `path` is a file or a folder with other content, which is left unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with wait_for_lock(path.parent):
@@ -166,8 +165,9 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
         _refuse_occupied(path)
         building = Path(tempfile.mkdtemp(prefix=_hidden_name(path), dir=path.parent))
         try:
+            # mkdtemp makes folders that only their owner can open.
             building.chmod(0o755)
-            # First of all, for it tells the next creation what there is to remove elsewhere.
+            # First, because it tells the next creation which objects to remove in a store.
             write_identity(building, identity)
             build(building)
             os.rename(building, path)
@@ -177,7 +177,7 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
 
 
 def write_identity(path: Path, identity: Identity) -> None:
-    """Make a folder an archive, or give one another layout."""
+    """Write the marker of an archive and its copy."""
     marker = make_marker(identity)
     write_checked(path / MARKER, marker)
     if identity.store is None:
@@ -186,7 +186,7 @@ def write_identity(path: Path, identity: Identity) -> None:
 
 
 def is_spare_whole(path: Path) -> bool:
-    """Return whether the copy of the marker says what the marker does."""
+    """Return whether the copy of the marker equals the marker."""
     try:
         return read_checked(path / SPARE) == read_checked(path / MARKER, by_hand=True)
     except (OSError, DamagedArchive):
@@ -194,49 +194,51 @@ def is_spare_whole(path: Path) -> bool:
 
 
 def restore_marker(path: Path) -> None:
-    """Put the copy of a damaged marker in its place.
+    """Replace a damaged marker by its copy.
 
     Raises
     ------
     NotAnArchive
-        It is missing or damaged, too.
+        The copy is missing or damaged too.
     """
     try:
         content = read_checked(path / SPARE)
     except (OSError, DamagedArchive) as error:
         message = f"{path / MARKER} is damaged, and so is its copy, {SPARE}; restore a backup"
         raise NotAnArchive(message) from error
+    # Raises if the copy is not a valid marker.
     identity_of(path, content)
     write_checked(path / MARKER, content)
 
 
 def make_marker(identity: Identity) -> dict[str, Any]:
-    """Return what a marker tells."""
+    """Return the content of a marker."""
     marker = {key: value for key, value in asdict(identity).items() if value is not None}
     return {**marker, "program": PROGRAM}
 
 
 def _remove_hidden(hidden: Path) -> None:
-    """Remove a hidden folder and its values; where their store does not answer, both stay for the next creation."""
+    """Remove a hidden folder and its values; if their store is unreachable, both stay."""
     with suppress(NotAnArchive):
         try:
             open_storage(hidden, read_identity(hidden).store).remove()
+        # The next creation tries again.
         except StoreUnavailable:
             return
     shutil.rmtree(hidden, ignore_errors=True)
 
 
 def remove_folder(path: Path) -> None:
-    """Take an archive away, at once and whole; a process that dies meanwhile leaves what the next creation removes."""
+    """Remove an archive atomically; leftovers of a process that dies go with the next creation."""
     with wait_for_lock(path.parent):
         leaving = Path(tempfile.mkdtemp(prefix=_hidden_name(path), dir=path.parent))
         os.rename(path, leaving)
-        # Somebody may be writing into it yet; what stays is hidden, and goes with the next creation.
+        # Another process may still be writing into it; what remains is hidden, and goes with the next creation.
         _remove_hidden(leaving)
 
 
 def synchronise(path: Path) -> None:
-    """Return once all that was written to the file system of a folder is on the disk, by whichever process.
+    """Flush the whole file system of a folder to disk, including writes of other processes.
 
     Raises
     ------
@@ -245,7 +247,7 @@ def synchronise(path: Path) -> None:
     """
     whole = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if whole is None:
-        # Not on Linux: all file systems, and what fails is not told.
+        # Not on Linux: flush all file systems; failures are not reported.
         os.sync()
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""A lock between processes, which the kernel frees when its holder dies."""
+"""Interprocess lock that the kernel releases when its holder dies."""
 
 import errno
 import os
@@ -15,18 +15,18 @@ if sys.platform != "win32":
 
 @contextmanager
 def wait_for_lock(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock of a folder or of a file (made where it is missing) inside the context; wait until it is free.
+    """Hold the lock of a folder or (created if missing) file; waits if held.
 
-    On a read-only file system, which others may write to elsewhere, the lock is held of a file that is there.
-    It also keeps out other threads of this process, and this thread: a second one inside the first never begins.
-    `on_wait` is called once where somebody else holds it.
+    On a read-only file system, which other machines may write to, an existing file is locked. The lock excludes other
+    threads of this process as well, and is not reentrant: nesting it in one thread deadlocks. `on_wait` is called once
+    if another holder must be waited for.
 
     Raises
     ------
     FileNotFoundError
-        The folder that the file lies in is missing, or was removed during the wait.
+        The folder of the file is missing or was removed during the wait.
     HyperGridError
-        This system has no `flock`; archives can be read on it, but not written.
+        This system has no `flock`; it can read archives but not write them.
     """
     if sys.platform == "win32":
         message = f"writing {path.parent} needs flock, which this system lacks; write archives on Linux or macOS"
@@ -39,7 +39,8 @@ def wait_for_lock(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> 
         except BlockingIOError:
             on_wait()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # Who held it may have removed the file: then this lock is nobody's, and the one that is there now counts.
+        # The previous holder may have removed the file: then this lock protects nothing, and the current file must be
+        # locked.
         while not _is_at(path, descriptor):
             renewed = _open_file(path, flags)
             os.close(descriptor)
@@ -52,14 +53,14 @@ def wait_for_lock(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> 
 
 @contextmanager
 def try_lock(path: Path, holder: str) -> Iterator[None]:
-    """Hold the lock of a file (made where it is missing) inside the context; refuse at once where somebody else does.
+    """Hold the lock of a file (created if missing); raises if already held.
 
-    What `holder` says of this process is written into the file, for those who are refused.
+    `holder` describes this process; it is written into the file for the error of a process that is refused.
 
     Raises
     ------
     ArchiveConflict
-        Somebody holds it; the message is what that one's `holder` says.
+        The lock is held; the message is the `holder` text of the process that holds it.
     HyperGridError
         This system has no `flock`.
     """
@@ -81,7 +82,7 @@ def try_lock(path: Path, holder: str) -> Iterator[None]:
 
 
 def is_free(path: Path) -> bool:
-    """Return whether nobody holds the lock of a file; it is not kept."""
+    """Return whether the lock of a file is free, without acquiring it."""
     if sys.platform == "win32" or not path.exists():
         return True
     descriptor = os.open(path, os.O_RDONLY)
@@ -100,6 +101,7 @@ def _open_file(path: Path, flags: int) -> int:
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES) or not path.is_file():
             raise
+        # Read-only file system: lock the existing file.
         return os.open(path, os.O_RDONLY)
 
 

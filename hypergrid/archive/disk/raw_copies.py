@@ -1,4 +1,4 @@
-"""Raw copies: every file that was ingested is kept as it came, compressed, under the hash of its content."""
+"""Raw copies: every ingested file, unchanged and compressed, named by the hash of its content."""
 
 import errno
 import hashlib
@@ -13,14 +13,14 @@ import pyarrow as pa
 from hypergrid.core.errors import DamagedArchive
 
 RAW: Final = "raw"
-"""Folder of an archive that holds the files as they came, and of its backups."""
+"""Folder of an archive, and of its backups, that holds the raw copies."""
 
 _BLOCK: Final = 4 << 20
 _PARTIAL: Final = ".partial-"
 
 
 def hash_of(path: Path, size_bytes: int) -> str:
-    """Return the SHA-256 of the first bytes of a file; a file that grows meanwhile is taken as it was."""
+    """Return the SHA-256 of the first `size_bytes` of a file, which may grow meanwhile."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         for block in _blocks(stream, size_bytes):
@@ -36,30 +36,31 @@ def _blocks(stream: BinaryIO, size_bytes: int) -> Iterator[bytes]:
 
 
 def copy_path(raw: Path, sha256: str) -> Path:
-    """Return where the copy of a content lies."""
+    """Return the path of the raw copy of a content."""
     return raw / sha256[:2] / f"{sha256}.zst"
 
 
 def list_copies(raw: Path) -> list[Path]:
-    """Return the copies that are complete, in the order of their hashes; the stem of each name is the hash."""
+    """List complete copies, sorted by hash; the stem of each name is the hash."""
     return sorted(raw.glob("*/*.zst"))
 
 
 def list_unfinished(raw: Path) -> list[Path]:
-    """Return what runs that were killed left half copied, and what runs that are at work copy."""
+    """List partial copies, of killed runs and of active ones."""
     return sorted(raw.glob(f"*/{_PARTIAL}*"))
 
 
 def keep(path: Path, raw: Path, *, sha256: str, size_bytes: int) -> Path:
-    """Copy the first bytes of a file into the folder `raw`, once a content; complete or not there at all.
+    """Copy the first bytes of a file to the raw copies, atomically, once per content.
 
-    So it is after a power cut: what has its name is on the disk. (That it has it is so after `Archive.settle`.)
+    This also holds after a power cut: a file with the final name has its content on the disk. (The name itself is
+    durable only after `Archive.settle`.)
     """
     target = copy_path(raw, sha256)
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Without the suffix: half a copy is not listed among copies.
+    # Without the suffix, so that a partial copy is not listed as a copy.
     partial = target.with_name(f"{_PARTIAL}{os.getpid()}-{get_ident()}-{sha256}")
     with path.open("rb") as stream, pa.CompressedOutputStream(str(partial), "zstd") as packed:
         for block in _blocks(stream, size_bytes):
@@ -78,7 +79,7 @@ def read_back(raw: Path, sha256: str) -> bytes:
     FileNotFoundError
         There is no copy.
     DamagedArchive
-        The copy is another than it was.
+        The copy does not match its hash.
     """
     path = copy_path(raw, sha256)
     if not path.exists():
@@ -96,7 +97,7 @@ def read_back(raw: Path, sha256: str) -> bytes:
 
 
 def find_content_problem(path: Path, sha256: str) -> str:
-    """Return what is wrong with a copy, of which this is the hash; empty: nothing."""
+    """Return what is wrong with the copy of a hash; empty if nothing."""
     digest = hashlib.sha256()
     try:
         with pa.CompressedInputStream(str(path), "zstd") as packed:
@@ -108,6 +109,6 @@ def find_content_problem(path: Path, sha256: str) -> str:
 
 
 def sweep(raw: Path) -> None:
-    """Remove what a killed run left half copied."""
+    """Remove partial copies of runs that were killed."""
     for partial in list_unfinished(raw):
         partial.unlink(missing_ok=True)

@@ -1,14 +1,14 @@
-"""Maintenance: what keeps an archive of a commit a minute from growing without bound.
+"""Retention: expire old snapshots and collect garbage.
 
-Every commit leaves a snapshot, and the chunks and manifests that the next one replaces. Snapshots expire when another
-has been the newest for an hour; then what no snapshot uses is removed. Snapshots that are cited are tagged, and stay
-with all that they hold: those cited by hand until they are released, those that results cite as long as they are among
-the last `RetentionPolicy.results`, so that a query each minute does not keep every minute for ever. Tables and cells
-need no compaction: each commit writes the last chunk of a table anew, whole, and Icechunk keeps the places of an
-array's chunks in one manifest.
+Without it an archive with frequent commits would grow without bound. Every commit leaves a snapshot, and the chunks and
+manifests that the next one replaces. A snapshot expires once another has been the newest for an hour; then everything
+that no snapshot uses is removed. Cited snapshots are tagged and kept with all their content: those cited by hand until
+they are released, those cited by results while they are among the last `RetentionPolicy.results`, so that a query each
+minute does not retain every minute forever. Tables and cells need no compaction: each commit rewrites the last chunk of
+a table, and Icechunk keeps the chunk locations of an array in one manifest.
 
-It runs under the archive's lock, so that no commit is at work. A reader has that hour to finish with a snapshot after
-it was replaced. A process that dies meanwhile leaves litter, which the next maintenance removes.
+Maintenance runs under the archive's lock, so no commit is in progress. Readers have that hour to finish with a replaced
+snapshot. A process that dies during maintenance leaves garbage, which the next run removes.
 """
 
 import time
@@ -29,41 +29,41 @@ from hypergrid.archive.disk.storage import Storage
 from hypergrid.core.errors import DamagedArchive
 
 MARKER: Final = "maintained.json"
-"""File of an archive that tells how many snapshots the last maintenance left, and why it failed where it did."""
+"""File of an archive with the number of snapshots left by the last maintenance, and the error if it failed."""
 BACKING_UP: Final = "backup-"
 UPGRADING: Final = "upgrade-to-"
-"""What the names of branches begin with that keep snapshots while a backup, or an upgrade, is made."""
+"""Name prefixes of branches that keep snapshots during a backup or an upgrade."""
 BACKUP_LOCK: Final = "backup.lock"
-"""File of an archive that is held while it is backed up."""
+"""Lock file of an archive, held while it is backed up."""
 _CITED: Final = "cited."
-"""Tags of snapshots cited by hand, and by exports: the snapshot and a random number follow."""
+"""Tag prefix of snapshots cited by hand or by exports; the snapshot and a random number follow."""
 _RESULT: Final = "result."
-"""Tags of snapshots cited by results: the snapshot, when it was tagged [ns], and a random number follow."""
+"""Tag prefix of snapshots cited by results; the snapshot, the time of tagging [ns] and a random number follow."""
 
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """When an archive is maintained by those who commit, and what is kept."""
+    """When committers maintain an archive, and what is kept."""
 
     keep_s: float = 3600.0
-    """How long a snapshot can be read after another became the newest [s]."""
+    """How long a snapshot stays readable after another became the newest [s]."""
     every: int = 128
-    """Commits after which a committer maintains the archive."""
+    """Number of commits between maintenance runs."""
     max_snapshots: int = 1024
-    """Snapshots that are kept where commits follow one another fast."""
+    """Maximum number of snapshots kept under frequent commits."""
     least_s: float = 300.0
-    """Even then, how long a snapshot can be read after another became the newest [s]."""
+    """How long a snapshot stays readable even then [s]."""
     results: int = 256
-    """Snapshots that stay because results cite them; when there are more, the one that was cited first is let go."""
+    """Maximum number of snapshots kept because results cite them; the first cited is released first."""
 
 
 DEFAULT_RETENTION: Final = RetentionPolicy()
-"""What holds where nothing else is asked for."""
+"""The default policy."""
 
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """What a maintenance did."""
+    """Result of a maintenance run."""
 
     snapshots_expired: int
     objects_removed: int
@@ -71,11 +71,11 @@ class MaintenanceReport:
     snapshots_left: int
     seconds: float
     held_by: tuple[str, ...] = ()
-    """Branches that are at work, while which no snapshot expires."""
+    """Active branches, which prevent snapshots from expiring."""
 
 
 def is_due(folder: Path, storage: Storage, care: RetentionPolicy) -> bool:
-    """Return whether `care.every` snapshots were added since the last maintenance, whether or not it failed."""
+    """Return whether `care.every` snapshots were added since the last run, failed or not."""
     try:
         left = int(_read_marker(folder)["snapshots_left"])
     except (ValueError, KeyError, TypeError):
@@ -84,13 +84,13 @@ def is_due(folder: Path, storage: Storage, care: RetentionPolicy) -> bool:
 
 
 def note_failure(folder: Path, storage: Storage, error: Exception) -> None:
-    """Note that a maintenance failed: the next is due after as many commits as if it had not."""
+    """Record a failed maintenance, which postpones the next like a successful one."""
     what = " ".join(str(error).split())[:200] or type(error).__name__
     _write_marker(folder, {"snapshots_left": storage.count_snapshots(), "failed": what})
 
 
 def read_failure(folder: Path) -> str:
-    """Return why the last maintenance failed; empty: it did not."""
+    """Return why the last maintenance failed; empty if it succeeded."""
     return str(_read_marker(folder).get("failed", ""))
 
 
@@ -108,31 +108,31 @@ def _write_marker(folder: Path, state: dict[str, Any]) -> None:
 def maintain(
     folder: Path, storage: Storage, sums: SnapshotChecksums | None, branch: str, *, now: datetime, care: RetentionPolicy
 ) -> MaintenanceReport:
-    """Let snapshots expire, and remove what none uses; called under the lock.
+    """Expire snapshots and collect garbage; call under the lock.
 
     Parameters
     ----------
     folder, storage, sums
-        Folder of the archive, where its Icechunk repository lies, and the checksums of its snapshots, if it has some.
+        Folder of the archive, storage of its repository, and checksums of its snapshots, if any.
     branch
-        The branch that commits go to. While there are others no snapshot expires.
+        The branch of the commits. While others exist no snapshot expires.
     now
-        The present by the clock that Icechunk reads.
+        The current time by the clock that Icechunk reads.
     """
     started_s = time.monotonic()
-    # Opened anew: what another process let expire is in the memory of an older one.
+    # Reopen: an older repository object still remembers snapshots that another process expired.
     repository = storage.open()
     written = [info.written_at for info in repository.ancestry(branch=branch)]
     cutoff = _find_cutoff(written, now, care)
     for name in repository.list_branches():
-        # What a backup or an upgrade that was killed left.
+        # Left by a backup or an upgrade that was killed.
         is_left = name.startswith(BACKING_UP) and is_free(folder / BACKUP_LOCK)
         if is_left or name.startswith(UPGRADING):
             repository.delete_branch(name)
     others = tuple(sorted(repository.list_branches() - {branch}))
     with nullcontext() if sums is None else sums.track_expiry(repository), _translate_panics(folder):
         expired = 0 if others else len(repository.expire_snapshots(cutoff))
-        # What is older and in no snapshot belongs to a commit that died, or to a snapshot that expired.
+        # Older unreferenced objects belong to a commit that died or to an expired snapshot.
         before = max(cutoff, now - timedelta(seconds=care.keep_s))
         removed = repository.garbage_collect(now - timedelta(seconds=care.keep_s) if others else before)
     objects = removed.chunks_deleted + removed.manifests_deleted + removed.snapshots_deleted
@@ -146,9 +146,10 @@ def maintain(
 
 @contextmanager
 def _translate_panics(folder: Path) -> Iterator[None]:
-    """Turn a panic of Icechunk, which is no `Exception`, into an error: a commit goes on when its maintenance fails."""
+    """Translate a panic of Icechunk into `DamagedArchive`."""
     try:
         yield
+    # A panic is a BaseException; as an error it cannot abort the commit that triggered the maintenance.
     except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as panic:
@@ -157,7 +158,7 @@ def _translate_panics(folder: Path) -> Iterator[None]:
 
 
 def _find_cutoff(written: list[datetime], now: datetime, care: RetentionPolicy) -> datetime:
-    """Return the instant before which snapshots, newest first, expire: the oldest that may still be read stays."""
+    """Return the write time of the oldest snapshot to keep; the snapshots are newest first."""
 
     def newest_at(instant: datetime) -> int:
         return next((index for index, written_at in enumerate(written) if written_at <= instant), len(written) - 1)
@@ -171,28 +172,29 @@ def _find_cutoff(written: list[datetime], now: datetime, care: RetentionPolicy) 
 
 
 def cite(repository: icechunk.Repository, snapshot: str) -> None:
-    """Tag a snapshot, so that it stays with all that it holds; called under the lock."""
+    """Tag a snapshot to keep it with all its content; call under the lock."""
     if snapshot not in _select_cited_by_hand(repository.list_tags()):
-        # Never a name that was there before: a tag that was deleted cannot be made again.
+        # Always a new name: Icechunk cannot recreate a deleted tag.
         repository.create_tag(f"{_CITED}{snapshot}.{uuid.uuid4().hex}", snapshot)
 
 
 def cite_for_result(repository: icechunk.Repository, snapshot: str, *, maximum: int) -> None:
-    """Tag a snapshot that a result cites, and delete the oldest such tags beyond `most`; called under the lock.
+    """Tag a snapshot cited by a result, and delete the oldest such tags beyond `maximum`.
 
-    A snapshot that is cited already, by hand or by another result, gets no second tag.
+    Call under the lock. A snapshot already cited, by hand or by another result, gets no second tag.
     """
     tags = repository.list_tags()
     if snapshot in _select_cited_by_hand(tags) | _select_cited_by_results(tags).keys():
         return
     repository.create_tag(f"{_RESULT}{snapshot}.{time.time_ns():020d}.{uuid.uuid4().hex}", snapshot)
+    # The time is zero-padded, so the order of the text is that of time.
     oldest_first = sorted(_select_cited_by_results(repository.list_tags()).values(), key=lambda tag: tag.split(".")[2])
     for tag in oldest_first[: max(0, len(oldest_first) - maximum)]:
         repository.delete_tag(tag)
 
 
 def release(repository: icechunk.Repository, snapshot: str) -> bool:
-    """Delete the tags of a snapshot that was cited; return whether there was one. It expires like any other."""
+    """Delete the tags of a cited snapshot, so that it expires; return whether any existed."""
     prefixes = (f"{_CITED}{snapshot}.", f"{_RESULT}{snapshot}.")
     tags = [tag for tag in repository.list_tags() if tag.startswith(prefixes)]
     for tag in tags:
@@ -201,7 +203,7 @@ def release(repository: icechunk.Repository, snapshot: str) -> bool:
 
 
 def cited(repository: icechunk.Repository) -> dict[str, str]:
-    """Return the snapshots that were cited: by their ids, "hand" or "result"."""
+    """Return "hand" or "result" for each cited snapshot, by id."""
     tags = repository.list_tags()
     by = dict.fromkeys(sorted(_select_cited_by_results(tags)), "result") | dict.fromkeys(
         sorted(_select_cited_by_hand(tags)), "hand"
@@ -210,7 +212,7 @@ def cited(repository: icechunk.Repository) -> dict[str, str]:
 
 
 def parse_tag(tag: str) -> str | None:
-    """Return the snapshot that a tag is of by its name; None: it is no tag of ours."""
+    """Return the snapshot encoded in a tag name; None for foreign tags."""
     for start in (_CITED, _RESULT):
         if tag.startswith(start):
             return tag.removeprefix(start).split(".")[0]
@@ -222,5 +224,5 @@ def _select_cited_by_hand(tags: Set[str]) -> set[str]:
 
 
 def _select_cited_by_results(tags: Set[str]) -> dict[str, str]:
-    """Return the tags of snapshots that results cite, by snapshot."""
+    """Return the tags of snapshots cited by results, by snapshot."""
     return {tag.split(".")[1]: tag for tag in tags if tag.startswith(_RESULT)}

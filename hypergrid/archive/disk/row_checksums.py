@@ -1,10 +1,10 @@
-"""Checksums of rows: state beside the data (SQLite files, logs of JSON lines) in which a flipped bit is detected.
+"""Row checksums: detect flipped bits in SQLite files and logs of JSON lines.
 
 Each table has a column `checksum`, the CRC-32C of the row's other columns. Triggers of the connection maintain it, so
-that the statements of a store need not know of it, and refuse to update a row that does not match: a damaged value must
-not get a valid checksum. Rows are read through the view `valid_TABLE`, which leaves out rows that do not match.
+that SQL statements need not mention it. They refuse to update a row that does not match, because a damaged value must
+not get a valid checksum. Rows are read through the view `valid_TABLE`, which omits rows that do not match.
 
-A file whose `user_version` is below `CHECKED_VERSION` was written by an older program. Opening it adds the column, and
+A file whose `user_version` is below `CHECKED_VERSION` was written by an older program. Opening it adds the column and
 accepts the rows as they are.
 """
 
@@ -25,19 +25,19 @@ from hypergrid.core.errors import HyperGridError
 
 COLUMN: Final = "checksum"
 CHECKED_VERSION: Final = 2
-"""First `user_version` of a file whose rows carry checksums."""
+"""First `user_version` with row checksums."""
 _FUNCTION: Final = "row_checksum"
 _LINE_START: Final = f'{{"{COLUMN}": "'
 _OLD_LINE_START: Final = '{"time": "'
-"""Start of a line without a checksum. No single flipped bit turns a line that has one into this."""
+"""Start of a line without a checksum; no single flipped bit turns a checked line into one."""
 _NEVER_EMPTY: Final = (".sqlite", ".jsonl", ".secret")
-"""Endings of files that are made whole, or with their first line."""
+"""Suffixes of files that are created atomically, or with their first line."""
 _LONGEST_REPORT: Final = 200
 _LOG: Final = logging.getLogger(__name__)
 
 
 class DamagedState(HyperGridError, RuntimeError):
-    """A file of the server's state cannot be read; the message names the file, the problem and the remedy."""
+    """An unreadable file of the server's state; the message names file, problem and remedy."""
 
 
 class Malformed(sqlite3.DatabaseError):
@@ -60,16 +60,16 @@ class Schema:
 
 
 def open_checked(db: sqlite3.Connection, schema: Schema) -> int:
-    """Verify a SQLite file that was just opened, upgrade or create its tables, and maintain checksums from then on.
+    """Verify a newly opened SQLite file, create or upgrade its tables, and maintain checksums.
 
-    Returns the `user_version` that the file had; one above `CHECKED_VERSION` is left untouched.
+    Returns the `user_version` that the file had; above `CHECKED_VERSION` the file is left unchanged.
 
     Raises
     ------
     Malformed
         The file is damaged.
     sqlite3.DatabaseError
-        It is locked or cannot be written, or SQLite says how it is damaged.
+        The file is locked or not writable, or SQLite reports the damage.
     """
     db.create_function(_FUNCTION, -1, _compute_row_checksum, deterministic=True)
     with _translate_errors():
@@ -80,33 +80,33 @@ def open_checked(db: sqlite3.Connection, schema: Schema) -> int:
 
 
 def create_whole(path: Path, schema: Schema) -> None:
-    """Create a SQLite file where it is missing, for its owner alone to read; whole or not at all.
+    """Create a missing SQLite file atomically, readable only by its owner.
 
-    An empty file is one that lost its content, then, and not one that a process that died had begun.
+    An empty file therefore has lost its content, and is not the start of a creation that died.
 
     Raises
     ------
     OSError, sqlite3.DatabaseError
-        It cannot be written.
+        The file cannot be written.
     """
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    # Made before SQLite opens it, so that nobody else can read it for a moment.
+    # Created before SQLite opens it, so that no other user can read it even briefly.
     os.close(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
         with closing(sqlite3.connect(scratch, isolation_level=None)) as db:
             open_checked(db, schema)
         with suppress(FileExistsError):
-            # Another process was faster, and may have written into its file already.
+            # Another process was faster and may already have written to its file.
             os.link(scratch, path)
     finally:
         scratch.unlink()
 
 
 def require_content(path: Path) -> None:
-    """Raise `Malformed` where a SQLite file that `create_whole` made is empty."""
+    """Raise `Malformed` if a SQLite file made by `create_whole` is empty."""
     if path.exists() and not path.stat().st_size:
         message = "it is empty"
         raise Malformed(message)
@@ -114,16 +114,16 @@ def require_content(path: Path) -> None:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Raise `Malformed` for errors that only a damaged file causes, and that do not look like it."""
+    """Raise `Malformed` for errors that only a damaged file causes but do not say so."""
     try:
         yield
     except UnicodeDecodeError as error:
-        # The message of SQLite's error quotes a name that is no UTF-8.
+        # SQLite's message quotes a name that is not UTF-8.
         message = "its schema is damaged"
         raise Malformed(message) from error
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) == sqlite3.SQLITE_ERROR:
-            # A statement that fits every whole file does not fit this one.
+            # The statement is valid for every intact file.
             raise Malformed(str(error)) from error
         raise
 
@@ -148,18 +148,16 @@ def _prepare(db: sqlite3.Connection, schema: Schema) -> int:
 
 
 def _verify_structure(db: sqlite3.Connection) -> None:
-    """Raise `Malformed`, or what SQLite raises, where the structure of an open file is damaged."""
+    """Raise `Malformed`, or SQLite's own error, if the structure of an open file is damaged."""
     if (problem := _find_problem(db, "quick_check")) is not None:
         raise Malformed(problem)
 
 
 def _rebuild_indexes(db: sqlite3.Connection) -> None:
-    """Rebuild the indexes where they do not match the rows: a damaged entry hides its row, or finds another one.
-
-    The rows are what counts, as these have checksums.
-    """
+    """Rebuild indexes that do not match the rows, which are authoritative as they have checksums."""
     if (problem := _find_problem(db, "integrity_check")) is not None:
         _LOG.warning("the indexes of %s are rebuilt: %s", _find_file(db), problem)
+        # A damaged entry would hide its row or find another one.
         db.execute("REINDEX")
 
 
@@ -173,43 +171,42 @@ def _find_file(db: sqlite3.Connection) -> str:
 
 
 def list_tables(db: sqlite3.Connection) -> list[str]:
-    """Return the names of the tables in a file, without SQLite's own."""
+    """List the tables of a file, without SQLite's own."""
     rows = db.execute("PRAGMA main.table_list").fetchall()
     return sorted(name for schema, name, *_ in rows if schema == "main" and not name.startswith("sqlite_"))
 
 
 def find_damaged_rows(db: sqlite3.Connection, table: str) -> list[int]:
-    """Return the rowids of the rows in a table that do not match their checksums."""
+    """Return the rowids of rows that do not match their checksums."""
     wanted = _format_checksum_sql(db, table)
     return [row for (row,) in db.execute(f"SELECT rowid FROM main.{table} WHERE {COLUMN} IS NOT {wanted}")]
 
 
 def _compute_row_checksum(table: str, *values: str | bytes | None) -> str:
-    """Return the CRC-32C of a row, as eight hexadecimal digits; each value comes as its type and its bytes."""
+    """Compute the CRC-32C of a row (eight hexadecimal digits) from its values' types and bytes."""
     crc = google_crc32c.value(table.encode())
     for value in values:
         data = b"" if value is None else value.encode() if isinstance(value, str) else value
+        # The lengths separate adjacent values.
         crc = google_crc32c.extend(crc, len(data).to_bytes(8, "little") + data)
     return f"{crc:08x}"
 
 
 def _list_columns(db: sqlite3.Connection, table: str) -> list[str]:
-    """Return the columns that a checksum covers."""
+    """List the columns that a checksum covers."""
     return [row[1] for row in db.execute(f"PRAGMA main.table_info({table})") if row[1] != COLUMN]
 
 
 def _format_checksum_sql(db: sqlite3.Connection, table: str, row: str = "") -> str:
-    """Return the SQL expression for the checksum of a row; `row` is "OLD." or "NEW." in a trigger.
-
-    Text goes in as bytes: a flipped bit may leave what is no UTF-8, which must not fail the whole statement.
-    """
+    """Format the SQL expression for a row's checksum; triggers use `row` "OLD." or "NEW."."""
     columns = _list_columns(db, table)
+    # Text is passed as bytes: a flipped bit may make it invalid UTF-8, which must not fail the whole statement.
     values = (f"typeof({row}{name}), CAST({row}{name} AS BLOB)" for name in columns)
     return f"{_FUNCTION}('{table}({', '.join(columns)})', {', '.join(values)})"
 
 
 def _create_triggers(db: sqlite3.Connection, table: str) -> None:
-    """Create the view and the triggers of a table; they belong to this connection alone."""
+    """Create the view and triggers of a table, for this connection only."""
     columns = ", ".join(_list_columns(db, table))
     new, old = _format_checksum_sql(db, table, "NEW."), _format_checksum_sql(db, table, "OLD.")
     write = f"UPDATE {table} SET {COLUMN} = {new} WHERE rowid = NEW.rowid;"
@@ -226,7 +223,7 @@ def _create_triggers(db: sqlite3.Connection, table: str) -> None:
 
 
 def _upgrade(db: sqlite3.Connection, schema: Schema, version: int) -> None:
-    """Create the tables of an empty file, or add checksums to one that an older program wrote."""
+    """Create the tables of an empty file, or add checksums to an older one."""
     if version == 0:
         schema.create(db)
     else:
@@ -239,7 +236,7 @@ def _upgrade(db: sqlite3.Connection, schema: Schema, version: int) -> None:
 
 
 def _compare_schema(db: sqlite3.Connection, schema: Schema) -> None:
-    """Raise `Malformed` where a table or an index is not what the program creates."""
+    """Raise `Malformed` if a table or index differs from what the program creates."""
     with closing(sqlite3.connect(":memory:")) as wanted:
         schema.create(wanted)
         for table in list_tables(wanted):
@@ -259,15 +256,15 @@ def _read_outline(db: sqlite3.Connection, table: str) -> tuple[object, ...]:
 
 
 def format_checked_line(values: Mapping[str, Any]) -> str:
-    """Return a line of JSON that begins with the checksum of the rest."""
+    """Format a JSON line that begins with the checksum of the rest."""
     rest = json.dumps(values, ensure_ascii=True)[1:]
     return f'{_LINE_START}{google_crc32c.value(rest.encode("ascii")):08x}", {rest}'
 
 
 def parse_checked_line(line: bytes) -> dict[str, Any] | None:
-    """Return what `format_checked_line` was given; None where the line is damaged.
+    """Parse a line of `format_checked_line`; None if it is damaged.
 
-    A line without a checksum, from an older program, is accepted where it is JSON at all.
+    A line without a checksum, from an older program, is accepted if it is valid JSON.
     """
     head, rest = line[: len(_LINE_START) + 11], line[len(_LINE_START) + 11 :]
     wanted = f'{_LINE_START}{google_crc32c.value(rest):08x}", '.encode()
@@ -284,9 +281,10 @@ def parse_checked_line(line: bytes) -> dict[str, Any] | None:
 
 
 def find_damage(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a file of state: where ("row 3 of keys", "line 7", "indexes", "": all of it), and what.
+    """Yield the place and description of each defect of a state file (opened read-only).
 
-    The file is read only. `.sqlite` and `.jsonl` are understood, and an empty `.secret`; other files are passed over.
+    Places are such as "row 3 of keys", "line 7", "indexes", or "" for the whole file. `.sqlite` and `.jsonl` files are
+    checked, and `.secret` files for being empty; others are ignored.
     """
     if path.suffix in _NEVER_EMPTY and not path.stat().st_size:
         yield "", "is empty, as no program leaves it"
@@ -317,7 +315,7 @@ def _find_database_damage(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _open_read_only(path: Path) -> sqlite3.Connection:
-    # Without a log no process has it open, and SQLite need not leave one behind.
+    # Without a log no process has the file open, and immutable mode keeps SQLite from creating one.
     mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     db = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=30.0, isolation_level=None)
     db.create_function(_FUNCTION, -1, _compute_row_checksum, deterministic=True)

@@ -1,8 +1,8 @@
-"""Checksums of the files that lead to a snapshot's chunks, and the commit that writes them.
+"""Checksums of the files that lead to a snapshot's chunks, and commits that write them.
 
-A snapshot and its manifests are Icechunk's and carry no checksums, so each commit writes down theirs in a file of its
-own, before the branch moves to it; who opens a snapshot compares them once. What lies in an S3-compatible store is not
-compared again, as the store itself does so; chunks are, wherever they lie.
+Icechunk's snapshots and manifests have no checksums. Each commit therefore writes theirs to a separate file before the
+branch moves to the snapshot, and they are verified once when a snapshot is opened. Files in an S3-compatible store are
+not verified, as the store does that itself; chunks are, in any storage.
 """
 
 import json
@@ -32,29 +32,32 @@ from hypergrid.archive.disk.storage import BRANCH, STAGED
 from hypergrid.core.errors import DamagedArchive
 
 PENDING: Final = "maintaining"
-"""File among them while snapshots expire: Icechunk writes the oldest that is left anew, with another parent, which
-changes its checksum. By snapshot it has where the parent stands in the content, and the checksum of all else there. An
-older program left it empty."""
+"""Marker file in the checksum folder while snapshots expire: Icechunk rewrites the oldest remaining one with another
+parent, which changes its checksum. It maps each snapshot to the offset of the parent in its content and the
+checksum of the rest. Older programs left it empty.
+"""
 REFERENCE: Final = "ref.json"
-"""File of a branch or a tag."""
+"""File of a branch or tag."""
 HEAD: Final = f"refs/branch.{BRANCH}"
-"""Folder in the repository with the file that names the newest snapshot."""
+"""Repository folder of the file that names the newest snapshot."""
 _SNAPSHOT: Final = "snapshots/"
 _MANIFEST: Final = "manifests/"
 _LOG: Final = "transactions/"
-"""Folders of the repository. Of a log of what a commit touched nothing is read, so that it may be missing."""
+"""Folders of the repository. The transaction log of a commit is never read, so it may be missing."""
 _BARE: Final = "chunks-of-layout-"
-"""File with the checksums of chunks that carry none; the number of their layout follows."""
+"""Name prefix of the file with the checksums of chunks that carry none; the layout number follows."""
 _REMEMBERED: Final = 100_000
-"""Files of which an object remembers at most that they were compared."""
+"""Maximum number of verified files that an object remembers."""
 _LETTERS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_BITS: Final = 96
 _HEAD_BYTES: Final = 39
-"""Of Icechunk's files: letters and bits of an object's id, and what stands before the compressed content [byte]."""
+"""Icechunk's file format: letters and bits of an object id, and length of the header before the compressed content
+[byte].
+"""
 
 
 def _parse_id(name: str) -> bytes:
-    """Return the id of an object that Icechunk names: 96 bits, in Crockford's base 32."""
+    """Decode an Icechunk object id: 96 bits in Crockford's base 32."""
     number = 0
     for letter in name:
         number = number * 32 + _LETTERS.index(letter)
@@ -62,7 +65,7 @@ def _parse_id(name: str) -> bytes:
 
 
 def _read_object(data: bytes) -> bytes:
-    """Return the content of a snapshot or a manifest; in the latter each chunk stands with the bytes of its id."""
+    """Decompress a snapshot or manifest; a manifest contains the id bytes of each chunk."""
     with pa.CompressedInputStream(pa.BufferReader(data[_HEAD_BYTES:]), "zstd") as packed:
         content: bytes = packed.read()
     return content
@@ -73,7 +76,7 @@ def _without_parent(content: bytes, offset: int) -> bytes:
 
 
 def replace_in_object(data: bytes, before: bytes, after: bytes) -> bytes:
-    """Return a snapshot or a manifest with other bytes in the place of those that stand once in its content."""
+    """Replace bytes that occur exactly once in the content of a snapshot or manifest."""
     content = _read_object(data)
     assert content.count(before) == 1
     assert len(after) == len(before)
@@ -82,10 +85,10 @@ def replace_in_object(data: bytes, before: bytes, after: bytes) -> bytes:
 
 
 class SnapshotChecksums:
-    """The checksums of an archive's snapshots, whose repository lies in its folder.
+    """Checksums of the snapshots of an archive whose repository is in its folder.
 
-    A file is read and compared once by each such object, which lives as long as an opened repository: Icechunk keeps
-    what it read as well.
+    Each such object verifies a file once and lives as long as an opened repository: Icechunk caches what it read as
+    well.
     """
 
     def __init__(self, folder: Path, store: Path) -> None:
@@ -97,7 +100,7 @@ class SnapshotChecksums:
     def write(
         self, repository: icechunk.Repository, snapshot: str, known: Iterable[FileChecksum] = ()
     ) -> list[FileChecksum]:
-        """Write down the checksums of a snapshot; those known, of files that never change, are kept."""
+        """Write the checksums of a snapshot; `known` ones, of immutable files, are reused."""
         by_name = {file_sum.name: file_sum for file_sum in known}
         names = _list_names(repository, snapshot)
         sums = [by_name.get(name) or compute_sum(self.store, name) for name in names]
@@ -105,11 +108,11 @@ class SnapshotChecksums:
         return sums
 
     def list_objects(self, kind: str) -> list[Path]:
-        """Return the files of a kind ("chunks", "snapshots"), but for what the driver was writing when it died."""
+        """List the files of a kind ("chunks", "snapshots"), without partial writes of the driver."""
         return sorted(path for path in (self.store / kind).glob("*") if STAGED not in path.name)
 
     def leads_to(self, manifests: Iterable[str], chunk: str) -> bool:
-        """Return whether any of some manifests names a chunk; true where one cannot be looked into."""
+        """Return whether one of the manifests names a chunk; True if one is unreadable."""
         if not chunk or not set(chunk) <= set(_LETTERS):
             return False
         wanted = _parse_id(chunk)
@@ -119,12 +122,12 @@ class SnapshotChecksums:
             return True
 
     def is_of_newest(self, chunk: str) -> bool:
-        """Return whether the newest snapshot names a chunk; true where that cannot be told."""
+        """Return whether the newest snapshot uses a chunk; True if unknown."""
         newest = self.find_named(self.store / HEAD / REFERENCE)
         return newest is None or self.is_of_snapshot(newest, chunk)
 
     def is_of_snapshot(self, snapshot: str, chunk: str) -> bool:
-        """Return whether a snapshot names a chunk; true where that cannot be told."""
+        """Return whether a snapshot uses a chunk; True if unknown."""
         try:
             names = [file_sum.name for file_sum in read_sums(self.folder / snapshot)]
         except DamagedArchive:
@@ -132,10 +135,10 @@ class SnapshotChecksums:
         return self.leads_to([name for name in names if name.startswith(_MANIFEST)], chunk)
 
     def adopt(self, repository: icechunk.Repository, *, newest: str, of_layout: int) -> None:
-        """Write down the checksums of all snapshots, and of all chunks that carry none.
+        """Write the checksums of all snapshots, and of all chunks that carry none.
 
-        These are of an older layout: whoever opens a snapshot that may need them compares them once. All chunks of the
-        newest snapshot carry theirs.
+        Such chunks are of an older layout, and are verified once when a snapshot that may need them is opened. All
+        chunks of the newest snapshot carry their own.
         """
         self.folder.mkdir(exist_ok=True)
         chunks = [path for path in self.list_objects("chunks") if not is_whole_chunk(path.read_bytes())]
@@ -147,33 +150,33 @@ class SnapshotChecksums:
             write_sums(self.folder / path.name, sums if path.name == newest else [*sums, together])
 
     def verify(self, snapshot: str) -> None:
-        """Return where the files that lead to a snapshot's chunks are what they were.
+        """Verify the files that lead to a snapshot's chunks.
 
         Raises
         ------
         DamagedArchive
-            One is not; the message names it.
+            One does not match; the message names it.
         """
         self._verify(snapshot, maximum=None)
 
     def verify_alone(self, snapshot: str) -> None:
-        """Return where the file of a snapshot, without its manifests, is what it was; errors as of `verify`."""
+        """Verify the file of a snapshot without its manifests; raises as `verify`."""
         self._verify(snapshot, maximum=1)
 
     def _verify(self, snapshot: str, *, maximum: int | None) -> None:
         wrong = self._find_wrong(snapshot, maximum)
         if wrong and self.is_pending:
-            # Snapshots are expiring, or their expiry was killed: the next commit writes down what it made of them.
+            # An expiry is in progress or was killed: the next commit writes the checksums of its results.
             wrong = [file_sum for file_sum in wrong if not self._is_expiring(file_sum)]
         elif wrong:
-            # Once more, as an expiry may have ended meanwhile.
+            # Retry, because an expiry may have ended meanwhile.
             wrong = self._find_wrong(snapshot, maximum)
         if wrong:
             raise damage_error(self.store / wrong[0].name, "is another than it was")
 
     def _find_wrong(self, snapshot: str, maximum: int | None) -> list[FileChecksum]:
         if not (self.store / _SNAPSHOT / snapshot).exists():
-            # It expired, or is lost: Icechunk says so.
+            # It expired or is lost: Icechunk reports that.
             return []
         sums = [
             file_sum for file_sum in read_sums(self.folder / snapshot, maximum=maximum) if not self.is_log(file_sum)
@@ -188,11 +191,11 @@ class SnapshotChecksums:
 
     @property
     def is_pending(self) -> bool:
-        """Whether snapshots are expiring, or their expiry was killed."""
+        """Whether an expiry is in progress or was killed."""
         return (self.folder / PENDING).exists()
 
     def find_damaged(self) -> Iterator[Path]:
-        """Yield the files that are not what they were, those with the checksums among them; each once."""
+        """Yield the files that do not match, including checksum files; each once."""
         seen: set[FileChecksum] = set()
         for path in self.list_snapshot_files():
             wrong: list[Path] = []
@@ -208,8 +211,9 @@ class SnapshotChecksums:
             ]
             snapshot = self.store / _SNAPSHOT / path.name
             if wrong and (not path.exists() or (self.is_pending and not snapshot.exists())):
-                # It expired meanwhile, or the maintenance that let it expire was killed.
+                # It expired meanwhile, or the maintenance that expired it was killed.
                 continue
+            # An expiry may have ended meanwhile, and have written the new checksum.
             if snapshot in wrong and read_sums(path)[0].fits(self.store):
                 wrong.remove(snapshot)
             yield from wrong
@@ -218,15 +222,15 @@ class SnapshotChecksums:
                 yield self.folder / snapshot.name
 
     def find_damaged_spares(self) -> Iterator[Path]:
-        """Yield the spares of the newest snapshot's files that are gone, or not what these are."""
+        """Yield spares of the newest snapshot's files that are missing or do not match."""
         if not self.spares.folder.is_dir():
-            # Of an older program.
+            # Written by an older program, without spares.
             return
         with suppress(DamagedArchive):
             yield from self.spares.find_damaged(self._read_newest_sums() or [])
 
     def keep_spares(self, *, compare: bool = False) -> None:
-        """Let the spares be those of the newest snapshot, where that is known; with `compare` each is read, too."""
+        """Update the spares to the newest snapshot, if known; with `compare` verify each."""
         with suppress(DamagedArchive):
             sums = self._read_newest_sums()
             if sums is not None:
@@ -234,7 +238,7 @@ class SnapshotChecksums:
                 self.spares.prune(sums)
 
     def restore_spares(self) -> Iterator[str]:
-        """Put spares in the place of files that are damaged or gone; yield the names of these."""
+        """Replace damaged or missing files by their spares; yields the names of the files."""
         names = (file_sum for file_sum in self.iterate_known() if not self._is_expiring(file_sum))
         yield from self.spares.restore(names)
 
@@ -243,16 +247,18 @@ class SnapshotChecksums:
         return None if newest is None else read_sums(self.folder / newest)
 
     def find_damaged_references(self) -> Iterator[Path]:
-        """Yield the files of branches and tags that do not name a snapshot that is there, as Icechunk writes it."""
+        """Yield the files of branches and tags that do not name an existing snapshot."""
         for path in sorted((self.store / "refs").glob(f"*/{REFERENCE}")):
+            # Icechunk marks deleted tags with this file.
             if path.with_name(f"{REFERENCE}.deleted").exists():
                 continue
             snapshot = self.find_named(path)
+            # The bytes must be exactly what Icechunk writes.
             if snapshot is None or path.read_bytes() != format_reference(snapshot):
                 yield path
 
     def find_named(self, reference: Path) -> str | None:
-        """Return the snapshot that the file of a branch or a tag names; None where it names none that is there."""
+        """Return the snapshot named by a branch or tag file; None if missing."""
         try:
             snapshot = str(json.loads(reference.read_text("ascii"))["snapshot"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -260,7 +266,7 @@ class SnapshotChecksums:
         return snapshot if (self.store / _SNAPSHOT / snapshot).is_file() else None
 
     def verify_references(self) -> None:
-        """Return where every branch and tag names a snapshot that is there: Icechunk passes over those that do not.
+        """Verify that every branch and tag names an existing snapshot.
 
         Raises
         ------
@@ -272,17 +278,17 @@ class SnapshotChecksums:
 
     @staticmethod
     def is_log(file_sum: FileChecksum) -> bool:
-        """Return whether a file is a log of what a commit touched, which nothing reads."""
+        """Return whether a file is a transaction log, which is never read."""
         return file_sum.name.startswith(_LOG)
 
     def iterate_known(self) -> Iterator[FileChecksum]:
-        """Yield the checksums of all snapshots, as far as these can be read."""
+        """Yield the checksums of all snapshots, skipping unreadable checksum files."""
         for path in self.list_snapshot_files():
             with suppress(DamagedArchive):
                 yield from read_sums(path)
 
     def read_snapshot_sums(self, snapshot: str) -> list[FileChecksum]:
-        """Return the checksums of the files that lead to a snapshot's chunks; errors as of `verify`."""
+        """Return the checksums of the files that lead to a snapshot's chunks; raises as `verify`."""
         return read_sums(self.folder / snapshot)
 
     def find_bare_lists(self) -> list[Path]:
@@ -290,11 +296,11 @@ class SnapshotChecksums:
         return sorted(self.folder.glob(f"{_BARE}*"))
 
     def is_whole(self, chunk: Path) -> bool:
-        """Return whether the file of a chunk is what it was."""
+        """Return whether the file of a chunk is intact."""
         return self.holds(f"chunks/{chunk.name}", chunk.read_bytes())
 
     def holds(self, name: str, data: bytes) -> bool:
-        """Return whether a file of the repository that never changes is to hold these bytes."""
+        """Return whether these bytes are the intact content of an immutable repository file."""
         known = self._bare_sums.get(name) if name.startswith("chunks/") else self._referenced_sums.get(name)
         if known is None:
             return name.startswith("chunks/") and is_whole_chunk(data)
@@ -312,14 +318,15 @@ class SnapshotChecksums:
 
     @contextmanager
     def track_expiry(self, repository: icechunk.Repository) -> Iterator[None]:
-        """Let snapshots expire inside the context, under the lock; what becomes of those that stay is written down.
+        """Let snapshots expire inside the context, then write the checksums of the others.
 
         Raises
         ------
         DamagedArchive
-            One is another than it was; nothing expires then.
+            A snapshot does not match; then nothing expires.
         """
         self.settle()
+        # Icechunk skips tags that it cannot read; the snapshots that they name would expire.
         self.verify_references()
         for path in self.list_snapshot_files():
             self.verify_alone(path.name)
@@ -328,7 +335,7 @@ class SnapshotChecksums:
         self.settle()
 
     def mark_pending(self, repository: icechunk.Repository) -> None:
-        """Say that snapshots are about to get other parents, and what else they hold, until `settle`."""
+        """Record until `settle` that snapshots get new parents, with their other content's checksum."""
         expected = {}
         for path in self.list_snapshot_files():
             snapshot = self.store / _SNAPSHOT / path.name
@@ -340,7 +347,7 @@ class SnapshotChecksums:
         write_checked(self.folder / PENDING, expected)
 
     def _is_expiring(self, file_sum: FileChecksum) -> bool:
-        """Return whether a file is a snapshot that is as an expiry, which did not end yet, leaves it."""
+        """Return whether a file is a snapshot rewritten by an expiry that has not ended."""
         if not (self.is_pending and file_sum.name.startswith(_SNAPSHOT)):
             return False
         snapshot = file_sum.name.removeprefix(_SNAPSHOT)
@@ -350,7 +357,7 @@ class SnapshotChecksums:
         except (OSError, pa.ArrowException):
             return False
         except DamagedArchive:
-            # An older program, or a backup, did not tell; then it must lead to the manifests that it led to.
+            # An older program, or a backup, recorded nothing; then it must still lead to the same manifests.
             names = [entry.name for entry in read_sums(self.folder / snapshot) if entry.name.startswith(_MANIFEST)]
             return all(_parse_id(name.removeprefix(_MANIFEST)) in content for name in names)
         parents = {_parse_id(path.name) for path in self.list_objects("snapshots")}
@@ -358,7 +365,10 @@ class SnapshotChecksums:
         return has_parent and checksum(_without_parent(content, offset)) == expected
 
     def settle(self) -> None:
-        """Write down what an expiry made of the snapshots that it left, also one that was killed; under the lock."""
+        """Update the checksums of snapshots that an expiry rewrote, even a killed one.
+
+        Call under the lock.
+        """
         if not self.is_pending:
             return
         for path in self.list_snapshot_files():
@@ -368,7 +378,7 @@ class SnapshotChecksums:
             try:
                 first, *others = read_sums(path)
             except DamagedArchive:
-                # Told by whoever opens the snapshot.
+                # Reported when the snapshot is opened.
                 continue
             if not first.fits(self.store) and self._is_expiring(first):
                 write_sums(path, [compute_sum(self.store, first.name), *others])
@@ -378,7 +388,7 @@ class SnapshotChecksums:
         (self.folder / PENDING).unlink()
 
     def _forget_removed(self, bare: Path) -> None:
-        """Take chunks that no snapshot needs any more out of those that carry no checksum."""
+        """Drop chunks that were removed from a list of chunks without checksums."""
         before = read_sums(bare)
         left = [file_sum for file_sum in before if (self.store / file_sum.name).exists()]
         if len(left) == len(before):
@@ -392,7 +402,8 @@ class SnapshotChecksums:
                 write_sums(path, [new if file_sum == old else file_sum for file_sum in sums])
 
     def list_snapshot_files(self) -> list[Path]:
-        """Return the files with the checksums of each snapshot."""
+        """Return the checksum files of all snapshots."""
+        # Only these are named by an Icechunk id, in upper case.
         return sorted(path for path in self.folder.iterdir() if path.name.isalnum() and path.name.isupper())
 
 
@@ -404,14 +415,14 @@ def commit_session(
     message: str,
     metadata: dict[str, object],
 ) -> str:
-    """Commit what a session holds to a branch; return the snapshot.
+    """Commit a session to a branch; return the snapshot.
 
-    Where the archive has checksums they are written first, as are spares of the archive's own branch, so that no branch
-    shows a snapshot without.
+    If the archive has checksums, they are written before the branch moves, and on main the spares as well.
     """
     if sums is None:
         return session.commit(message, metadata=metadata)
     parent = session.snapshot_id
+    # The branch moves last, so that it never shows a snapshot without checksums.
     snapshot = session.flush(message, metadata=metadata)
     sums.folder.mkdir(exist_ok=True)
     if not (sums.folder / parent).exists():
@@ -420,6 +431,7 @@ def commit_session(
     try:
         known = sums.read_snapshot_sums(parent)
     except DamagedArchive:
+        # Then all checksums are computed from the files.
         known = []
     written = sums.write(repository, snapshot, known)
     if branch == BRANCH:
@@ -431,12 +443,12 @@ def commit_session(
 
 
 def format_reference(snapshot: str) -> bytes:
-    """Return what Icechunk writes into the file of a branch or a tag."""
+    """Return the content of a branch or tag file, as Icechunk writes it."""
     return json.dumps({"snapshot": snapshot}, separators=(",", ":")).encode()
 
 
 def _list_names(repository: icechunk.Repository, snapshot: str) -> list[str]:
-    """Return the files that lead to the chunks of a snapshot, its own first."""
+    """List the files that lead to the chunks of a snapshot, its own first."""
     content = json.loads(repository.inspect_snapshot(snapshot))
     manifests = sorted(f"manifests/{manifest['id']}" for manifest in content["manifests"])
     logs = [f"{_LOG}{snapshot}"] if content.get("parent_id") else []

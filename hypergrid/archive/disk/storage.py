@@ -1,9 +1,9 @@
-"""Where the values of an archive lie, its Icechunk repository: in its folder, or in an S3-compatible store.
+"""Storage of an archive's Icechunk repository: the archive's folder, or an S3-compatible store.
 
-Lock, raw files and progress stay in the folder wherever the values lie, so commits wait for one another on the lock of
-the folder, and for all who share it a server without conditional writes is safe. Writes are conditional nevertheless,
-unless `S3Store.conditional` says that the server refuses them (others take no notice of what they do not know): so a
-commit from a copy of the folder, which has its own lock, fails instead of undoing another.
+Lock, raw copies and progress always stay in the folder. Commits therefore wait for each other on the folder's lock, and
+for all processes that share the folder even a server without conditional writes is safe. Writes are conditional anyway
+unless `S3Store.conditional` says that the server rejects them (others ignore what they do not know). A commit from a
+copy of the folder, which has its own lock, then fails instead of overwriting another.
 """
 
 import os
@@ -23,22 +23,22 @@ from pyarrow import fs
 from hypergrid.core.errors import InvalidDeployment, StoreUnavailable
 
 STORE: Final = "store"
-"""Folder of an archive that holds the repository, where no store is named."""
+"""Folder of an archive that holds the repository if no store is configured."""
 BRANCH: Final = "main"
-"""The branch that is the archive; others are at work on what is to become it."""
+"""The branch of the archive's content; other branches are work in progress."""
 STAGED: Final = "#"
-"""What is in the name of a file that the file system's driver is writing, or died while it was."""
+"""Part of the names of files that the file system driver is writing, or was when it died."""
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX: Final = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 _PROBE: Final = "probe"
-"""Name of a branch that is made and removed again, to see whether a server removes what it is told to."""
+"""Branch that is created and removed to test whether a server honours deletions."""
+# Together these limit the wait for a silent server, on create and open, to about 30 s.
 _TRIES: Final = 3
 _CONNECT_S: Final = 4.0
 _ANSWER_S: Final = 10.0
-"""A server that does not answer when an archive is made or opened is told within some 30 s: so many tries, and how long
-one waits for a connection and for an answer."""
+"""Retries, and timeouts of a connection and of a response [s]."""
 _ANY_REGION: Final = "us-east-1"
-"""What servers take that have no regions."""
+"""Region for servers without regions."""
 _NO_BUCKET: Final = "nosuchbucket"
 _NOT_REMOVED: Final = "deleteobjects"
 _NOBODY: Final = (
@@ -59,33 +59,33 @@ _ROWS: Final = (
     (("notimplemented",), "does not know conditional writes", "set `conditional` to false where the store is named"),
     ((_NOT_REMOVED,), "does not remove objects as it is asked to now", "take a newer version of it, or another"),
 )
-"""What Icechunk, Arrow and servers say, in small letters alone; what is meant; and what to do."""
+"""Error codes of Icechunk, Arrow and servers, in lower-case letters only; their meaning; and the remedy."""
 
 
 @dataclass(frozen=True)
 class S3Store:
-    """A place in an S3-compatible store, without credentials: these come from the environment, or the machine's role.
+    """A location in an S3-compatible store; credentials come from the environment or the machine's role.
 
-    Where there is an endpoint the bucket is in the path of its addresses, as most servers but Amazon's want it.
+    With an endpoint, the bucket is in the path of the address, as most servers other than Amazon's require.
 
     Raises
     ------
     InvalidDeployment
-        A field cannot be used; the message names it.
+        A field is invalid; the message names it.
     """
 
     bucket: str
     prefix: str = ""
-    """What keys begin with; empty: nothing."""
+    """Prefix of all keys; empty: none."""
     endpoint: str | None = None
-    """Address of the server, as "https://s3.example.org:9000"; None: Amazon's."""
+    """Address of the server, such as "https://s3.example.org:9000"; None: Amazon's."""
     region: str | None = None
-    """None: what the environment says (AWS_REGION), or the first one."""
+    """None: AWS_REGION of the environment, or us-east-1 if there is an endpoint."""
     conditional: bool = True
-    """Whether the server knows conditional writes (If-Match, If-None-Match)."""
+    """Whether the server supports conditional writes (If-Match, If-None-Match)."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used."""
+        """Validate the fields."""
         if not _BUCKET.fullmatch(self.bucket):
             message = f"bucket needs 3 to 63 of a-z, 0-9, '.' and '-'; got {self.bucket!r}; write s3://BUCKET/PREFIX"
             raise InvalidDeployment(message)
@@ -98,14 +98,14 @@ class S3Store:
 
     @property
     def url(self) -> str:
-        """As people write it; without the endpoint."""
+        """URL as the user writes it, without the endpoint."""
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
     @classmethod
     def from_url(
         cls, url: str, *, endpoint: str | None = None, region: str | None = None, conditional: bool = True
     ) -> "S3Store":
-        """Return the place that s3://BUCKET or s3://BUCKET/PREFIX names; errors as those of the class."""
+        """Parse s3://BUCKET or s3://BUCKET/PREFIX; raises the errors of the class."""
         scheme, _, path = url.partition("://")
         if scheme != "s3":
             message = f"store needs s3://BUCKET/PREFIX; got {url!r}; leave it away to keep values in the folder"
@@ -114,13 +114,13 @@ class S3Store:
         return cls(bucket, prefix, endpoint and endpoint.rstrip("/"), region, conditional)
 
     def holds(self, other: "S3Store") -> bool:
-        """Return whether another place is one of those that archives get here."""
+        """Return whether another location is one that `with_prefix` gives to an archive here."""
         return (other.bucket, other.prefix.rpartition("/")[0], other.endpoint) == (
             self.bucket, self.prefix, self.endpoint
         )  # fmt: skip
 
     def with_prefix(self, name: str) -> "S3Store":
-        """Return the place under a name here."""
+        """Return the location with a name appended to the prefix."""
         prefix = f"{self.prefix}/{name}".lstrip("/")
         return S3Store(self.bucket, prefix, self.endpoint, self.region, self.conditional)
 
@@ -136,31 +136,31 @@ def _is_address(text: str) -> bool:
 
 
 class Storage(Protocol):
-    """Where a repository lies, and what Icechunk cannot do there."""
+    """Storage of a repository, including operations that Icechunk lacks."""
 
     @property
     def where(self) -> str:
-        """As people are told of it."""
+        """Display name for messages."""
         ...
 
     def create(self) -> icechunk.Repository:
-        """Make the repository."""
+        """Create the repository."""
         ...
 
     def open(self) -> icechunk.Repository:
-        """Return the repository, as it is now: an older object does not know what others let expire."""
+        """Open the current repository; older objects do not see what other processes expired."""
         ...
 
     def count_snapshots(self) -> int:
-        """Return how many snapshots there are, on all branches."""
+        """Return the number of snapshots on all branches."""
         ...
 
     def sweep(self, before: datetime) -> tuple[int, int]:
-        """Remove what was half written before an instant and is no object yet; return how much, and its bytes."""
+        """Remove partial writes that began before an instant; returns their number and bytes."""
         ...
 
     def reach(self) -> None:
-        """Return once it has answered."""
+        """Wait until the storage responds."""
         ...
 
     def remove(self) -> None:
@@ -168,44 +168,41 @@ class Storage(Protocol):
         ...
 
     def translate_errors(self) -> AbstractContextManager[None]:
-        """Turn errors of a store that does not answer, or refuses, into `StoreUnavailable`."""
+        """Translate errors of an unreachable or refusing store into `StoreUnavailable`."""
         ...
 
 
 @dataclass(frozen=True)
 class LocalStorage:
-    """In the folder of the archive."""
+    """Storage in the folder of the archive."""
 
     folder: Path
 
     @property
     def where(self) -> str:
-        """As people are told of it."""
         return STORE
 
     def create(self) -> icechunk.Repository:
-        """Make the repository."""
         return icechunk.Repository.create(self._storage())
 
     def open(self) -> icechunk.Repository:
-        """Return the repository, as it is now."""
-        # By default many manifests are loaded with the first array, which takes 13 ms of a query's 60; from a store far
-        # away, where each request waits, they still are.
+        """Open the current repository, without preloading manifests."""
+        # By default Icechunk loads many manifests with the first array, which takes 13 ms of a query's 60. A distant
+        # store, where each request waits, still does so.
         never = icechunk.ManifestPreloadConfig(preload_if=icechunk.ManifestPreloadCondition.false())
         settings = icechunk.RepositoryConfig(manifest=icechunk.ManifestConfig(preload=never))
         return icechunk.Repository.open(self._storage(), settings)
 
     @property
     def store(self) -> Path:
-        """The folder of the repository."""
+        """Folder of the repository."""
         return self.folder / STORE
 
     def count_snapshots(self) -> int:
-        """Return how many snapshots there are."""
         return sum(1 for _ in (self.folder / STORE / "snapshots").iterdir())
 
     def sweep(self, before: datetime) -> tuple[int, int]:
-        """Remove what the driver of the file system was writing when it died."""
+        """Remove partial files that the file system driver left when it died."""
         staged = [path for path in (self.folder / STORE).rglob(f"*{STAGED}*") if path.is_file()]
         old = [path for path in staged if datetime.fromtimestamp(path.stat().st_mtime, UTC) < before]
         size = sum(path.stat().st_size for path in old)
@@ -214,13 +211,13 @@ class LocalStorage:
         return len(old), size
 
     def reach(self) -> None:
-        """Do nothing: what cannot be written is told by who writes."""
+        """Do nothing: a failed write raises its own error."""
 
     def remove(self) -> None:
-        """Do nothing: it goes with the folder."""
+        """Do nothing: the repository is removed with the folder."""
 
     def translate_errors(self) -> AbstractContextManager[None]:
-        """Leave errors as they are."""
+        """Leave errors unchanged."""
         return nullcontext()
 
     def _storage(self) -> icechunk.Storage:
@@ -229,26 +226,25 @@ class LocalStorage:
 
 @dataclass(frozen=True)
 class S3Storage:
-    """In an S3-compatible store, below a prefix that is this archive's alone."""
+    """Storage in an S3-compatible store, below a prefix that only this archive uses."""
 
     store: S3Store
 
     @property
     def where(self) -> str:
-        """As people are told of it."""
         return self.store.url
 
     def create(self) -> icechunk.Repository:
-        """Make the repository.
+        """Create the repository.
 
         Raises
         ------
         StoreUnavailable
-            The store does not answer, or refuses.
+            The store does not respond or refuses access.
         """
         with self.translate_errors():
             made = icechunk.Repository.create(self._storage, self._settings)
-            # Icechunk goes on in silence where a server does not take its requests to remove objects.
+            # Icechunk continues silently if a server ignores its delete requests.
             made.create_branch(_PROBE, made.lookup_branch("main"))
             made.delete_branch(_PROBE)
             if _PROBE in made.list_branches():
@@ -256,52 +252,52 @@ class S3Storage:
         return made
 
     def open(self) -> icechunk.Repository:
-        """Return the repository, as it is now; errors as those of `create`."""
-        # Icechunk itself tries ten times, whatever it is told (its client is made before it reads settings), and waits
-        # for ever where a server takes a request and says nothing.
+        """Open the current repository; raises the errors of `create`."""
+        # Icechunk itself retries ten times regardless of its settings (its client is created before it reads them),
+        # and waits forever if a server accepts a request and never responds.
         self.reach()
         with self.translate_errors():
             return icechunk.Repository.open(self._storage, self._settings)
 
     def count_snapshots(self) -> int:
-        """Return how many snapshots there are; errors as those of `create`."""
+        """Return the number of snapshots; raises the errors of `create`."""
         return len(self._list_files("snapshots"))
 
     def sweep(self, before: datetime) -> tuple[int, int]:
-        """Do nothing: an object is there as a whole, or not at all."""
+        """Do nothing: objects are written atomically."""
         return 0, 0
 
     def reach(self) -> None:
-        """Return once the store has answered; errors as those of `create`."""
+        """Wait until the store responds; raises the errors of `create`."""
         if self._list_files("refs"):
             return
         try:
             there = self._files.get_file_info(self.store.bucket).type != fs.FileType.NotFound
         except OSError:
-            # Who may list what is below a prefix need not be allowed to ask for the bucket.
+            # Permission to list a prefix does not imply permission to query the bucket.
             there = True
         if not there:
             raise self._unavailable_error(_NO_BUCKET)
 
     def remove(self) -> None:
-        """Remove all objects; errors as those of `create`."""
+        """Remove all objects; raises the errors of `create`."""
         try:
             with self._translate_file_errors():
                 self._files.delete_dir(self._path)
         except StoreUnavailable:
-            # Arrow makes an empty object for the folder above at last, which not all servers take.
+            # Arrow finally creates an empty object for the parent folder, which not all servers accept.
             if self._list_files(""):
                 raise
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Turn errors of a store that does not answer, or refuses, into `StoreUnavailable`."""
+        """Translate errors of an unreachable or refusing store into `StoreUnavailable`."""
         try:
             yield
         except icechunk.IcechunkError as error:
             if _find_row(str(error)) is not None:
                 raise self._unavailable_error(str(error)) from error
-            # Where Icechunk does not say why, the store does.
+            # If Icechunk gives no reason, the store does.
             self.reach()
             raise
 
@@ -363,6 +359,7 @@ class S3Storage:
 
     def _unavailable_error(self, reason: str) -> StoreUnavailable:
         row = _find_row(reason)
+        # Without configured credentials, a refusal means that there were none.
         if row is _REFUSED and not any(os.environ.get(key) for key in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")):
             row = _NOBODY
         problem, remedy = row[1:] if row else (f"says {' '.join(reason.split())[:200]!r}", "mend what it tells")
@@ -371,10 +368,11 @@ class S3Storage:
 
 
 def _find_row(reason: str) -> tuple[tuple[str, ...], str, str] | None:
+    # Compared without case and punctuation, like the codes in `_ROWS`.
     words = re.sub(r"[\W_]", "", reason).lower()
     return next((row for row in _ROWS if any(code in words for code in row[0])), None)
 
 
 def open_storage(folder: Path, store: S3Store | None) -> Storage:
-    """Return where the values of the archive in a folder lie: in a store, or in the folder."""
+    """Return the storage of the archive in a folder: its store, or the folder."""
     return LocalStorage(folder) if store is None else S3Storage(store)

@@ -1,14 +1,15 @@
-"""Backups: an archive's files as of one snapshot, copied while others commit; and archives made of them.
+"""Backups: copies of an archive's files at one snapshot, made during commits, and their restoration.
 
-A backup is a folder that is no archive, so that nobody commits to it: its marker is `backup.json`. Files of a
-repository never change under their names, but for what `checksums` tells, so the next backup into the same folder
-copies only what is new. While one is made a branch stands beside main, which keeps snapshots from expiring. Each file
-is compared with its checksum when it is read, and once more from the disk when all is written; only then do the
-references move. A run that is killed, or that meets a full disk, leaves the former backup.
+A backup is a folder that is not an archive, so it cannot be committed to: its marker is `backup.json`. Repository files
+never change under their names, except as in `snapshot_checksums.PENDING`, so the next backup into the same folder
+copies only new files. During a backup a branch beside main keeps snapshots from expiring. Each file is verified when it
+is read, and read back from the disk once everything is written; only then do the references move. A run that is killed
+or fills the disk leaves the previous backup intact.
 
-What a receiver has acknowledged is copied first (`spool/`), so that nothing of it is missing: it comes in twice where
-it was committed meanwhile, and a second time changes nothing. State of other rooms is left out, and told, unless it is
-asked for (`state_backup`). Whether access needs keys is told in any case: a restored archive is as closed.
+Data acknowledged by a receiver are copied first (`spool/`), so none are missing: records committed meanwhile are
+included twice, and ingesting them a second time changes nothing. State of other rooms is left out, and reported, unless
+requested (`state_backup`). Whether access needs keys is always recorded: a restored archive has the same access
+control.
 """
 
 import os
@@ -76,7 +77,7 @@ _LOCK: Final = BACKUP_LOCK
 _SPOOL: Final = "spool"
 _NEW_SPOOL: Final = ".spool"
 _DURABLE: Final = "durable"
-"""File of a spool that says up to which record it is on the disk."""
+"""File of a spool with the last record that is on the disk."""
 _REFERENCES: Final = "refs"
 _SNAPSHOTS: Final = "snapshots"
 _KINDS: Final = ("chunks", "manifests", "transactions", _SNAPSHOTS)
@@ -85,16 +86,16 @@ CLOSED: Final = (
     "keys: none came with the backup; access control stays on, so make new ones: 'hypergrid keys create', or turn it "
     "off: 'hypergrid keys off'"
 )
-"""What who restores a backup without keys of an archive that has some is told."""
+"""Note for restoring a backup without keys of an archive that has keys."""
 _OURS: Final = frozenset(
     {ARCHIVE_MARKER, LOCK, _LOCK, STORE, CHECKSUMS, SPARES, RAW, _SPOOL, "stream", "staging", "maintained.json"}
 )
-"""What of an archive's folder a backup has, or no archive needs."""
+"""Content of an archive's folder that a backup includes or that no archive needs."""
 
 
 @dataclass(frozen=True)
 class BackupReport:
-    """What a backup, or a restoration, did."""
+    """Result of a backup or a restoration."""
 
     archive: str
     backup: str
@@ -102,24 +103,24 @@ class BackupReport:
     files_copied: int
     bytes_copied: int
     files_there: int
-    """Files that an earlier run had copied."""
+    """Number of files copied by an earlier run."""
     bytes_there: int
     files_removed: int
-    """Files of the backup that no snapshot needs any more."""
+    """Number of files of the backup that no snapshot needs any more."""
     left_out: tuple[str, ...]
-    """What lies in the archive's folder and is not in a backup: keys, jobs, standing queries, work under way."""
+    """Content of the archive's folder that is not in the backup: keys, jobs, standing queries, work in progress."""
     seconds: float
     state: tuple[str, ...] = ()
-    """Files of the server's state that were taken along, or brought back."""
+    """State files of the server that were included or restored."""
     state_made: str | None = None
-    """Instant of the state that the backup holds, perhaps from an earlier run; None: it holds none."""
+    """Instant of the state in the backup, perhaps of an earlier run; None if it has none."""
     notes: tuple[str, ...] = ()
-    """What else to know: what is damaged and was left out, or restored as it is; what was revoked, paused or ended."""
+    """Notes on damage (omitted or restored as it is), and on what was revoked, paused or ended."""
 
 
 @dataclass
 class _CopyCounts:
-    """What was copied so far."""
+    """Running counts of copied files."""
 
     files: int = 0
     size: int = 0
@@ -127,7 +128,7 @@ class _CopyCounts:
     size_there: int = 0
     removed: int = 0
     written: list[tuple[Path, str]] = field(default_factory=list)
-    """Files, each with the checksum of what was written."""
+    """Files, each with the checksum of its written content."""
 
 
 Progress = Callable[[str, float], None]
@@ -142,28 +143,28 @@ def back_up(
     server: Path | None = None,
     progress: Progress = lambda _what, _done: None,
 ) -> BackupReport:
-    """Copy an archive as it is now into a folder, or bring the backup there up to date.
+    """Copy the current archive into a folder, or update the backup there.
 
     Parameters
     ----------
     archive_path, target
         Folders of the archive and of the backup.
     now_ns
-        The time [ns since 1970 UTC].
+        The current time [ns since 1970 UTC].
     with_server
-        Take keys, audit log, jobs and standing queries along. Where this is not asked, an earlier copy of them stays.
+        Include keys, audit log, jobs and standing queries. Otherwise an earlier copy of them is kept.
     server
-        Where the server keeps keys, audit log and jobs, if not in the archive.
+        Folder of keys, audit log and jobs, if outside the archive.
     progress
-        Called with what is done, and the fraction of it.
+        Called with the current step and the fraction done.
 
     Raises
     ------
     CannotBackUp
-        The target holds something else, lies in the archive or is full or cannot be written; the archive's values lie
-        in a bucket; or a file of the server's state cannot be read.
+        The target holds something else, lies in the archive, is full or not writable; the archive's values are in a
+        bucket; or a state file of the server cannot be read.
     DamagedArchive
-        A file of the archive is not what it was; the former backup stays.
+        A file of the archive is damaged; the previous backup is kept.
     OldLayout
         The archive has no checksums yet.
     """
@@ -189,29 +190,29 @@ def restore(
     damaged: bool = False,
     progress: Progress = lambda _what, _done: None,
 ) -> BackupReport:
-    """Make an archive of a backup, where there is nothing yet; it is there whole or not at all.
+    """Create an archive from a backup, atomically, in an unused folder.
 
     Parameters
     ----------
     backup, target
         Folders of the backup and of the archive.
     secure
-        Makes the server's state safe before anybody can use it: `queries.backup.restored_state.secure_state`. Needed
-        where the backup holds such state.
+        Secures the server's state before it can be used: `queries.backup.restored_state.secure_state`. Required if the
+        backup holds such state.
     damaged
-        Restore also a backup of which files are damaged, as they are: notes name them, and a repair of the archive
-        (`ingest.repair.restore_values.repair`) mends what can be mended. Damaged files of the state stay out.
+        Restore a damaged backup as it is: notes name the damaged files, and a repair of the archive
+        (`ingest.repair.restore_values.repair`) recovers what it can. Damaged state files are omitted.
     progress
-        Called with what is done, and the fraction of it.
+        Called with the current step and the fraction done.
 
     Raises
     ------
     CannotBackUp
-        The folder is no backup, the disk is full, or the backup holds state and `secure` is missing.
+        The folder is not a backup, the disk is full, or the backup holds state and `secure` is missing.
     ArchiveConflict, NotAnArchive
-        Something is where the archive should be.
+        The target is already in use.
     DamagedArchive
-        A file of the backup is not what it was, and this is not asked for; nothing is restored.
+        A file of the backup is damaged and `damaged` is False; nothing is restored.
     """
     started_s = time.monotonic()
     source, folder = Path(backup).resolve(), Path(target).resolve()
@@ -239,7 +240,7 @@ def restore(
 
     def build(building: Path) -> None:
         files = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_content(path, source)]
-        # The spares of an archive are made of its files, but for one whose files are damaged.
+        # Spares are recreated from the files, unless these may be damaged.
         files = [path for path in files if damaged or path.relative_to(source).parts[0] != SPARES]
         for number, path in enumerate(files):
             _copy_file(path, building / path.relative_to(source), copied)
@@ -273,7 +274,7 @@ def restore(
 
 
 def _find_damage(building: Path, source: Path, progress: Progress) -> Iterator[str]:
-    """Yield what of a copied backup is damaged or gone, by its place there."""
+    """Yield what is damaged or missing in a copied backup, by its place there."""
     is_damaged = False
     for defect in check_files(building, progress):
         is_damaged = True
@@ -299,12 +300,14 @@ def _find_damage(building: Path, source: Path, progress: Progress) -> Iterator[s
 
 
 def read_backup(folder: Path) -> tuple[Identity, dict[str, Any]]:
-    """Return the identity of the archive that a backup is of, and what its marker tells.
+    """Return the identity of a backup's archive and the content of its marker.
 
     Raises
     ------
     CannotBackUp
-        The folder is no backup.
+        The folder is not a backup.
+    DamagedArchive
+        The marker and its spare are damaged.
     """
     if not ((folder / MARKER).is_file() or spare_path(folder / MARKER).is_file()):
         message = f"{folder} is no backup: it has no {MARKER}; give the folder that 'hypergrid backup' wrote"
@@ -323,25 +326,26 @@ class _BackupRun:
     target: Path
     progress: Progress
     folders: Mapping[str, Path] | None = None
-    """Where the server's state lies; None: it is not asked for."""
+    """Folders of the server's state; None if not requested."""
     is_closed: bool = field(default=False, kw_only=True)
     """Whether access needs keys."""
     copied: _CopyCounts = field(default_factory=_CopyCounts)
     state: StateCopy | None = None
     _referenced: Sequence[str] = ()
-    """The manifests of the snapshots that are copied."""
+    """Manifests of the snapshots being copied."""
     notes: list[str] = field(default_factory=list)
 
     def run(self, stack: ExitStack, now_ns: int) -> BackupReport:
         source = self.archive.path
         self._copy_spool()
-        # Before the snapshot is chosen: what standing queries have seen is in the backup, too.
+        # Before the snapshot is chosen, so that the backup contains everything that standing queries have seen.
         self._copy_state()
         repository = stack.enter_context(_keep_snapshots(self.archive))
         head = repository.lookup_branch(BRANCH)
         self.archive = self.archive.at_snapshot(head)
         references = _list_references(repository, head)
         snapshots = self._list_snapshots(repository, references)
+        # Icechunk skips tags that it cannot read, which would be missing from the backup.
         self._sums.verify_references()
         for snapshot in snapshots:
             self._sums.verify_alone(snapshot)
@@ -384,7 +388,7 @@ class _BackupRun:
         return self.archive.sums
 
     def _list_snapshots(self, repository: icechunk.Repository, references: dict[str, str]) -> list[str]:
-        """Return the snapshots of main and of those that are cited, and all before them."""
+        """List the snapshots of main and the cited ones, with all their ancestors."""
         snapshot_ids: dict[str, None] = {}
         for snapshot in references.values():
             for info in repository.ancestry(snapshot_id=snapshot):
@@ -394,7 +398,7 @@ class _BackupRun:
         return list(snapshot_ids)
 
     def _list_names(self, snapshots: Sequence[str]) -> list[str]:
-        """Return the files of the repository that never change, chunks first; some may belong to a later commit."""
+        """List immutable repository files, chunks first; some may belong to a later commit."""
         led = {entry.name for snapshot in snapshots for entry in self._sums.read_snapshot_sums(snapshot)}
         self._referenced = sorted(name for name in led if name.startswith("manifests/"))
         chunks = [f"chunks/{path.name}" for path in self._sums.list_objects("chunks")]
@@ -403,7 +407,7 @@ class _BackupRun:
     def _copy_store_file(self, name: str) -> None:
         path, copy = self._sums.store / name, self.target / STORE / name
         with suppress(FileNotFoundError):
-            # What lost a bit there is copied again.
+            # A damaged copy is replaced.
             if self._sums.holds(name, copy.read_bytes()):
                 self.copied.files_there += 1
                 self.copied.size_there += copy.stat().st_size
@@ -412,12 +416,12 @@ class _BackupRun:
             data = path.read_bytes()
         except FileNotFoundError as error:
             if name.startswith(("chunks/", "transactions/")):
-                # Of a commit that died, removed meanwhile; or a log that nothing reads.
+                # A chunk of a commit that died, collected meanwhile, or a transaction log that is never read.
                 return
             raise _damage_error(self.archive.path, path.relative_to(self.archive.path)) from error
         if not self._sums.holds(name, data):
             if name.startswith("chunks/") and not self._sums.leads_to(self._referenced, path.name):
-                # Half of it was written when a commit died; maintenance removes it.
+                # Written partially by a commit that died; maintenance removes it.
                 return
             if name.startswith("chunks/") and not self._sums.is_of_snapshot(self.archive.snapshot, path.name):
                 remedy = describe_older_chunk(self._sums, path.name, self.archive.path)
@@ -427,11 +431,12 @@ class _BackupRun:
         _write_file(data, copy, self.copied)
 
     def _copy_spool(self) -> None:
-        """Copy the spool: first up to which record it is on the disk, then segments, which reach at least there."""
+        """Copy the spool and the deployments of streams."""
         source = self.archive.path / _SPOOL
         shutil.rmtree(self.target / _NEW_SPOOL, ignore_errors=True)
         if (source / _DURABLE).exists():
             _copy_file(source / _DURABLE, self.target / _NEW_SPOOL / _DURABLE, self.copied)
+            # The durable position is copied before the segments, so these reach at least that far.
             for path in sorted(source.glob("segment-*.spool")):
                 with suppress(FileNotFoundError):
                     _copy_file(path, self.target / _NEW_SPOOL / path.name, self.copied)
@@ -441,7 +446,7 @@ class _BackupRun:
                 _copy_file(path, self.target / DEPLOYMENTS / path.relative_to(deployments), self.copied)
 
     def _copy_state(self) -> None:
-        """Copy the server's state, where it is asked for and has changed."""
+        """Copy the server's state if requested and changed."""
         if self.folders is None:
             return
         self.state = copy_state(self.folders, self.target)
@@ -457,7 +462,7 @@ class _BackupRun:
 
     @property
     def _former_state(self) -> dict[str, Any] | None:
-        """What the marker tells of the state that an earlier run copied."""
+        """Marker entry of the state that an earlier run copied."""
         return read_backup(self.target)[1].get(STATE_KEY) if (self.target / MARKER).exists() else None
 
     def _copy_raw(self) -> None:
@@ -465,7 +470,7 @@ class _BackupRun:
         paths = list_copies(raw)
         for number, path in enumerate(paths):
             copy = self.target / RAW / path.relative_to(raw)
-            # Of a copy that lost a bit the size is the same, and no later backup would bring it back.
+            # A flipped bit keeps the size, so without the hash no later backup would repair the copy.
             if find_content_problem(copy, path.stem) or not _is_there(path, copy, self.copied):
                 if problem := find_content_problem(path, path.stem):
                     message = f"{path} {problem}; the former backup stays; replace it by a copy of the file as it came"
@@ -474,7 +479,7 @@ class _BackupRun:
             self.progress("raw copies", (number + 1) / len(paths))
 
     def _copy_new_and_changed(self, snapshots: Sequence[str]) -> list[tuple[Path, Path]]:
-        """Copy new snapshots and checksums; return those that changed under their names, each with its place."""
+        """Copy new snapshots and checksums; return those that changed under their names, with targets."""
         places = [(self._sums.folder / name, self.target / CHECKSUMS / name) for name in snapshots]
         places += [
             (self._sums.store / _SNAPSHOTS / name, self.target / STORE / _SNAPSHOTS / name) for name in snapshots
@@ -489,9 +494,10 @@ class _BackupRun:
         return changed
 
     def _publish(self, references: dict[str, str], changed: Sequence[tuple[Path, Path]], now_ns: int) -> None:
-        """Let the backup be that of today: all that is needed is on the disk."""
+        """Switch the backup to the new snapshot; everything it needs is on the disk."""
         (self.target / CHECKSUMS).mkdir(parents=True, exist_ok=True)
         pending = self.target / CHECKSUMS / PENDING
+        # If this run is killed, changed snapshots may be beside their former checksums; the marker allows that.
         pending.touch()
         for path, copy in changed:
             _copy_file(path, copy, self.copied)
@@ -521,16 +527,17 @@ class _BackupRun:
             state = {"folder": self.state.folder, "made": format_instant(now_ns), "files": self.state.files}
         write_twice(self.target / MARKER, content if state is None else {**content, STATE_KEY: state})
         synchronise(self.target)
+        # The former state goes only after the marker names the new one.
         self.copied.removed += prune_state(self.target, None if state is None else state["folder"])
 
     def _prune(self, names: set[str], snapshots: Sequence[str]) -> None:
-        """Remove what no snapshot needs any more."""
+        """Remove files that no snapshot needs any more."""
         store = self.target / STORE
         for kind in _KINDS:
             for path in sorted((store / kind).glob("*")):
                 if f"{kind}/{path.name}" in names:
                     continue
-                # What the archive lost meanwhile may be needed by a cited snapshot, and be here alone.
+                # A chunk that the archive lost meanwhile may be needed by a cited snapshot, and exist only here.
                 if kind == "chunks" and self._sums.leads_to(self._referenced, path.name):
                     continue
                 path.unlink()
@@ -543,12 +550,12 @@ class _BackupRun:
 
 
 def _is_nested(folder: Path, other: Path) -> bool:
-    """Return whether two folders are the same, or one lies in the other."""
+    """Return whether two folders are equal or one contains the other."""
     return folder == other or other in folder.parents or folder in other.parents
 
 
 def _refuse_target(archive: Archive, target: Path) -> None:
-    """Refuse what cannot be a target of a backup, before anything is done."""
+    """Refuse an invalid target before anything is changed."""
     source = archive.path
     if archive.store is not None:
         message = (
@@ -582,14 +589,14 @@ def _iterate_folder(folder: Path) -> Iterator[Path]:
 
 
 def _is_ours(path: Path, target: Path) -> bool:
-    """Return whether a folder is what a first backup that was killed had begun."""
+    """Return whether a folder is part of a first backup that was killed."""
     is_known = path.name in {STORE, CHECKSUMS, SPARES, RAW, _SPOOL, _NEW_SPOOL, "stream"} or is_state_copy(path.name)
     return is_known and (target / _LOCK).exists()
 
 
 @contextmanager
 def _lock_target(target: Path) -> Iterator[None]:
-    """Be the only backup into a folder."""
+    """Exclude other backups into the same folder."""
     try:
         with try_lock(target / _LOCK, "another process"):
             yield
@@ -600,7 +607,7 @@ def _lock_target(target: Path) -> Iterator[None]:
 
 @contextmanager
 def _keep_snapshots(archive: Archive) -> Iterator[icechunk.Repository]:
-    """Keep snapshots from expiring inside the context, by a branch; of a folder that is only read nothing expires."""
+    """Keep snapshots from expiring inside the context, by a branch."""
     repository, name = archive.storage.open(), f"{BACKING_UP}{uuid4().hex[:12]}"
     with ExitStack() as stack:
         try:
@@ -609,12 +616,13 @@ def _keep_snapshots(archive: Archive) -> Iterator[icechunk.Repository]:
             message = f"{archive.path} is being backed up by another process; wait until it is done"
             raise CannotBackUp(message) from error
         except OSError:
-            # A read-only mount: what is copied is compared with its checksums all the same.
+            # A read-only mount: nothing expires here, and copies are verified by their checksums anyway.
             yield repository
             return
         with wait_for_lock(archive.path / LOCK):
             if archive.sums is not None:
                 archive.sums.settle()
+            # Left by a backup that was killed, as this process holds the backup lock.
             for left in repository.list_branches():
                 if left.startswith(BACKING_UP):
                     repository.delete_branch(left)
@@ -627,13 +635,13 @@ def _keep_snapshots(archive: Archive) -> Iterator[icechunk.Repository]:
 
 
 def _list_references(repository: icechunk.Repository, head: str) -> dict[str, str]:
-    """Return the references that a backup has, and the snapshots that they name: main, and what is cited."""
+    """Return the references of a backup (main, tags of cited snapshots) and their snapshots."""
     tags = {f"tag.{tag}": repository.lookup_tag(tag) for tag in sorted(repository.list_tags())}
     return {f"branch.{BRANCH}": head, **tags}
 
 
 def _is_there(path: Path, copy: Path, copied: _CopyCounts) -> bool:
-    """Return whether a file that never changes was copied before; count it."""
+    """Return whether an immutable file was copied before, and count it."""
     try:
         size = copy.stat().st_size
         is_there = size == path.stat().st_size
@@ -656,10 +664,11 @@ def _write_file(data: bytes, copy: Path, copied: _CopyCounts) -> None:
 
 
 def _copy_file(path: Path, copy: Path, copied: _CopyCounts, *, private: bool = False) -> None:
-    """Copy a file of any size; a private one for its owner alone to read."""
+    """Copy a file of any size; a private one is readable only by its owner."""
     copy.parent.mkdir(parents=True, exist_ok=True)
     partial = copy.with_name(copy.name + _PARTIAL)
     if private:
+        # Before the content is written, so that other users can never read it.
         os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
     shutil.copyfile(path, partial)
     crc, size = checksum_of_file(partial)
@@ -670,12 +679,12 @@ def _copy_file(path: Path, copy: Path, copied: _CopyCounts, *, private: bool = F
 
 
 def _verify_copies(target: Path, copied: _CopyCounts, progress: Progress) -> None:
-    """Bring what was copied to the disk, and compare what is there with what was written."""
+    """Flush the copies to disk and compare them with what was written."""
     synchronise(target)
     for number, (path, crc) in enumerate(copied.written):
         with path.open("rb") as file:
             if hasattr(os, "posix_fadvise"):
-                # Else what is read comes from memory, and says nothing of the disk.
+                # Otherwise the page cache is read, which proves nothing about the disk.
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         if checksum_of_file(path)[0] != crc:
             message = f"{path} cannot be read back as it was written; the former backup stays; use another disk"
@@ -688,7 +697,7 @@ def _verify_copies(target: Path, copied: _CopyCounts, progress: Progress) -> Non
 
 @contextmanager
 def _translate_errors(target: Path) -> Iterator[None]:
-    """Turn errors of a disk that is full, or that cannot be written, into ones that say what to do."""
+    """Translate errors of a full or unwritable disk into ones with a remedy."""
     try:
         yield
     except HyperGridError:
@@ -697,6 +706,7 @@ def _translate_errors(target: Path) -> Iterator[None]:
         message = "snapshots of the archive cannot all be read; the former backup stays; 'hypergrid check' names them"
         raise DamagedArchive(message) from error
     except OSError as error:
+        # Errors about other files do not concern the target.
         if error.filename is not None and not _is_nested(Path(error.filename), target):
             raise
         reason = error.strerror or str(error)

@@ -1,8 +1,8 @@
-"""Repair of an archive's files: what leads to its chunks is brought to the newest snapshot that is whole.
+"""Repair of an archive's files: restore what leads to the chunks of a whole snapshot.
 
-For copies that were made while others committed, and for disks that lose bytes. Chunks themselves are another matter
-(`ingest.repair.restore_values`): what they held comes back from raw copies. Nothing is invented: where something is
-lost, what is told says so, and what is there stays readable.
+For copies made during commits, and for disks that lose bytes. Chunks are handled separately
+(`ingest.repair.restore_values`), as raw copies hold their content. Nothing is invented: losses are reported, and
+everything that is left remains readable.
 """
 
 import json
@@ -69,25 +69,25 @@ from hypergrid.core.errors import DamagedArchive, NotAnArchive
 Answer = TypeVar("Answer")
 _HEAD: Final = f"refs/branch.{BRANCH}"
 _FIRST: Final = "1CECHNKREP0F1RSTCMT0"
-"""Icechunk's own first snapshot, of every repository."""
+"""Icechunk's initial snapshot, the same in every repository."""
 GONE: Final = "repair.json"
-"""File of an archive while a repair brings back commits that main went back behind."""
+"""File of an archive while a repair restores commits that main was rolled back past."""
 
 
 def repair_files(folder: Path, gone: LostRecords | None = None) -> list[Repair]:
-    """Mend the marker, references, checksums and snapshots of an archive; return what was done.
+    """Repair the marker, references, checksums and snapshots of an archive; returns the repairs.
 
-    Where its newest snapshot is not whole, the newest that is becomes the newest of the archive; what later ones had
-    told of files is added to `gone`, as far as it can be read.
+    If the newest snapshot is not whole, main moves back to the newest that is. What later commits recorded of files is
+    added to `gone`, as far as it is readable.
 
     Raises
     ------
     NotAnArchive
-        There is none, or nothing tells any more what it was.
+        There is no archive, or its marker and the copy of it are lost.
     DamagedArchive
         No snapshot is whole.
     OldLayout
-        It has no checksums.
+        The archive has no checksums.
     """
     folder = Path(folder).resolve()
     done = list(_mend_marker(folder))
@@ -111,7 +111,7 @@ def repair_files(folder: Path, gone: LostRecords | None = None) -> list[Repair]:
 
 
 def read_gone(folder: Path) -> LostRecords:
-    """Return what a repair that did not end had noted as gone; nothing where there is none."""
+    """Read the losses noted by an unfinished repair; empty if there are none."""
     try:
         content = read_checked(folder / GONE)
     except (OSError, DamagedArchive):
@@ -141,7 +141,7 @@ def _mend_marker(folder: Path) -> Iterator[Repair]:
 
 
 def _mend_deployments(folder: Path) -> Iterator[Repair]:
-    """Write the deployments of streams anew from their spares, and the other way round."""
+    """Rewrite damaged deployments of streams from their spares, and damaged spares."""
     for path in list_written_twice(folder / DEPLOYMENTS):
         try:
             content = read_either(path)
@@ -161,11 +161,11 @@ class _RepairRun:
     done: list[Repair]
     gone: LostRecords
     notes: bool
-    """Whether what is gone is written down, as somebody brings it back."""
+    """Whether losses are recorded in `GONE`, for the caller to restore them."""
     _known: dict[str, bool] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Mend what leads to chunks: the newest snapshot first, then what is cited, then what came before."""
+        """Repair what leads to chunks: first the newest snapshot, then cited ones, then the history."""
         self.sums.folder.mkdir(exist_ok=True)
         self._mend_first_snapshot()
         for name in self.sums.restore_spares():
@@ -197,7 +197,7 @@ class _RepairRun:
         self.sums.keep_spares(compare=True)
 
     def _name_newest_by_spares(self) -> str | None:
-        """Let main name the snapshot again of which spares are; None where a later one may have been its newest."""
+        """Point main to the spares' snapshot; None if a later one may have existed."""
         newest = self.sums.spares.find_snapshot()
         if newest is None or not self._leads(newest):
             return None
@@ -211,7 +211,8 @@ class _RepairRun:
         self.done.append(Repair(where, what, lost))
 
     def _note_gone(self, repository: icechunk.Repository, before: str, head: str) -> None:
-        """Note what is gone before main moves: a repair that is killed then knows it when it is begun again."""
+        """Record the losses."""
+        # Before main moves, so that a restarted repair still knows the losses of a killed one.
         self.gone.is_any = True
         kept = read_ledger(_open_root(repository, head)) or []
         known = {entry.sha256 for entry in [*kept, *self.gone.files]}
@@ -224,7 +225,7 @@ class _RepairRun:
             write_checked(self.folder / GONE, asdict(self.gone))
 
     def _mend_first_snapshot(self) -> None:
-        """Write Icechunk's own first snapshot anew where it is damaged: it is the same in every repository."""
+        """Rewrite Icechunk's initial snapshot if damaged."""
         name = f"snapshots/{_FIRST}"
         known = self._read_sums(_FIRST)
         if known and known[0].fits(self.sums.store):
@@ -235,7 +236,7 @@ class _RepairRun:
         self._record(f"store/{name}", "Icechunk's own first snapshot was written anew")
 
     def _open_repository(self) -> icechunk.Repository:
-        """Return the repository, which opens where main names any snapshot."""
+        # Icechunk opens a repository only if main names a snapshot; any one will do.
         if self._find_named(_HEAD) is None:
             self._point_reference(_HEAD, _FIRST)
         return LocalStorage(self.folder).open()
@@ -246,11 +247,13 @@ class _RepairRun:
             self._renew_sums(repository, now)
             if self._is_whole(repository, now):
                 return now
+        # All of its files are intact, so what is left of its chunks can be read.
         lacks_chunks = now if now is not None and now != _FIRST and self._leads(now) else None
         for snapshot in self._list_candidates(repository):
             self._renew_sums(repository, snapshot)
             if self._is_whole(repository, snapshot):
-                # A chunk that is gone costs what it held and no raw copy has; an old snapshot all that came after it.
+                # A missing chunk loses the part of its content that no raw copy has; an older snapshot loses
+                # everything after it. Take the cheaper one.
                 if lacks_chunks is not None:
                     newest, older = _open_root(repository, lacks_chunks), _open_root(repository, snapshot)
                     if _count_lost(newest, older, self.folder / RAW) <= _count_held(newest) - _count_held(older):
@@ -262,7 +265,7 @@ class _RepairRun:
         raise DamagedArchive(message)
 
     def _list_candidates(self, repository: icechunk.Repository) -> list[str]:
-        """Return the snapshots that may have been main's, newest first."""
+        """List the snapshots that may have been main's, newest first."""
         candidates = []
         for path in self.sums.list_objects("snapshots"):
             sums = self._read_sums(path.name)
@@ -272,22 +275,23 @@ class _RepairRun:
             if info is None:
                 continue
             metadata: dict[str, Any] = dict(info.metadata)
+            # Commits of branches and of upgrades were never main's.
             if "time_ns" in metadata and BRANCH_KEY not in metadata and not metadata.get(COPIED):
                 candidates.append((info.written_at, path.name))
         return [name for _, name in sorted(candidates, reverse=True)]
 
     def _renew_sums(self, repository: icechunk.Repository, snapshot: str) -> None:
-        """Write the checksums of a snapshot anew where they are damaged."""
+        """Rewrite the damaged checksums of a snapshot."""
         if self._read_sums(snapshot) is not None or not (self.sums.store / "snapshots" / snapshot).exists():
             return
-        # Manifests are those of other snapshots, too, which may tell their checksums.
+        # Other snapshots share the manifests and may have their checksums.
         _try_call(partial(self.sums.write, repository, snapshot, self.sums.iterate_known()))
         if self._read_sums(snapshot) is None:
             return
         self._record(f"checksums/{snapshot}", "was damaged; its checksums were taken anew from files that others tell")
 
     def _is_whole(self, repository: icechunk.Repository, snapshot: str) -> bool:
-        """Return whether a snapshot, its manifests, and all of its chunks are there; chunks may be damaged."""
+        """Return whether a snapshot's manifests are intact and all its chunks exist, perhaps damaged."""
         return self._leads(snapshot) and self._has_chunks(repository, snapshot)
 
     def _leads(self, snapshot: str) -> bool:
@@ -320,11 +324,12 @@ class _RepairRun:
             scratch.replace(path)
 
     def _mend_references(self, repository: icechunk.Repository) -> None:
-        """Mend what is cited: a tag tells the snapshot by its name; and let go what leads nowhere."""
+        """Repair cited references, and delete those whose snapshot is not whole."""
         damaged = {path.parent.name for path in self.sums.find_damaged_references()}
         for path in sorted((self.sums.store / "refs").iterdir()):
             if f"refs/{path.name}" == _HEAD or (path / "ref.json.deleted").exists() or not any(path.iterdir()):
                 continue
+            # The name of a tag contains its snapshot.
             kind, _, name = path.name.partition(".")
             snapshot = parse_tag(name) if kind == "tag" else self._find_named(f"refs/{path.name}")
             if snapshot is not None:
@@ -338,7 +343,7 @@ class _RepairRun:
                 self._record(f"store/refs/{path.name}", f"names snapshot {snapshot} again")
 
     def _mend_history(self, repository: icechunk.Repository) -> None:
-        """Cut the history before a snapshot that is not whole: else nothing would ever expire."""
+        """Cut the history before snapshots that are not whole."""
         for path in self.sums.list_objects("snapshots"):
             snapshot = path.name
             if snapshot == _FIRST:
@@ -347,11 +352,11 @@ class _RepairRun:
             if self._leads(snapshot):
                 continue
             if not (self.sums.folder / snapshot).exists():
-                # Of a commit that no branch had seen yet.
+                # Written by a commit that never reached a branch.
                 path.unlink()
                 continue
             self._end_history(snapshot, "is not whole")
-        # A spare that took the place of a file that a copy lacks brings none of the snapshots before it.
+        # A spare that replaced a file missing from a copy does not bring back the snapshots before it.
         for path in self.sums.list_objects("snapshots"):
             content = json.loads(_try_call(partial(repository.inspect_snapshot, path.name)) or "{}")
             parent = content.get("parent_id")
@@ -359,14 +364,15 @@ class _RepairRun:
                 self._end_history(parent, "is gone")
 
     def _end_history(self, snapshot: str, why: str) -> None:
-        """Let Icechunk's first snapshot stand for one that cannot be read."""
+        """Replace an unreadable snapshot by Icechunk's initial one."""
         name = f"snapshots/{snapshot}"
+        # With an unreadable ancestor no snapshot would ever expire.
         shutil.copyfile(self.sums.store / "snapshots" / _FIRST, self.sums.store / name)
         write_sums(self.sums.folder / snapshot, [compute_sum(self.sums.store, name)])
         self._record(f"store/{name}", f"{why}; history ends after it", lost=True)
 
     def _mend_logs(self) -> None:
-        """Take logs of what commits touched as they are: nothing reads them."""
+        """Accept damaged transaction logs, which are never read."""
         for path in self.sums.list_snapshot_files():
             sums = self._read_sums(path.name)
             if sums is None:
@@ -379,21 +385,23 @@ class _RepairRun:
 
 
 def _try_call(call: Callable[[], Answer]) -> Answer | None:
-    """Return what a call gives; None where it fails: Icechunk panics at some damaged files, which is no `Exception`."""
+    """Return the result of a call; None if it fails."""
     try:
         return call()
     except (KeyboardInterrupt, SystemExit):
         raise
+    # Icechunk panics on some damaged files, and a panic is not an `Exception`.
     except BaseException:  # noqa: BLE001 - a panic of Rust
         return None
 
 
 def _make_first_snapshot() -> bytes:
-    """Return Icechunk's own first snapshot, as of 1970: one that is younger than what expires stops all maintenance."""
+    """Return Icechunk's initial snapshot, dated 1970."""
     with tempfile.TemporaryDirectory() as scratch:
         repository = icechunk.Repository.create(icechunk.local_filesystem_storage(scratch))
         data = (Path(scratch) / "snapshots" / _FIRST).read_bytes()
         written_us = round(repository.lookup_snapshot(_FIRST).written_at.timestamp() * 1e6)
+    # An initial snapshot younger than the expiring ones would stop all maintenance.
     return replace_in_object(data, written_us.to_bytes(8, "little"), bytes(8))
 
 
@@ -402,7 +410,7 @@ def _open_root(repository: icechunk.Repository, snapshot: str) -> Root:
 
 
 def _count_held(root: Root) -> int:
-    """Return how many readings, and rows of tables, a snapshot says that it holds."""
+    """Return the number of readings and table rows that a snapshot reports."""
     return _count_readings(root) + sum(root.count_rows(name) for name in TABLES)
 
 
@@ -411,9 +419,9 @@ def _count_readings(root: Root) -> int:
 
 
 def _count_lost(root: Root, older: Root, raw: Path) -> int:
-    """Return how many readings, and rows of tables, are lost at most with the damaged chunks of a snapshot.
+    """Bound the readings and table rows lost with a snapshot's damaged chunks from above.
 
-    Readings come back from raw copies, and tables as they are in an older snapshot.
+    Readings can be restored from raw copies, and tables from an older snapshot.
     """
     groups = (VariableGroup.load(root.group, name) for name in root.variables)
     readings = sum(min(group.readings, find_damage(group).readings_at_most) for group in groups)

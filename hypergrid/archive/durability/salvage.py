@@ -1,6 +1,6 @@
-"""What is left of chunks that are damaged: emptied, so that the rest can be written to, and what they held told.
+"""Salvage of damaged chunks: report and clear them, so that the rest becomes writable.
 
-Called inside a commit, whose writer then stores once more what raw copies hold (`ingest.repair.restore_values`).
+Called inside a commit, whose writer then stores the values of raw copies again (`ingest.repair.restore_values`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,48 +31,47 @@ from hypergrid.core.readings import Readings
 from hypergrid.core.times import Window, format_instant
 
 _UNREADABLE: Final = (ValueError, RuntimeError, icechunk.IcechunkError)
-"""What Zarr and Icechunk raise where a chunk is damaged, cut or gone."""
+"""Errors of Zarr and Icechunk for a damaged, truncated or missing chunk."""
 
 
 @dataclass
 class Hole:
-    """A block of a variable's cells of which some arrays are damaged."""
+    """A block of a variable's cells in which some arrays are damaged."""
 
     rows: slice
     """Slices."""
     columns: slice
-    """Series, by number."""
+    """Series numbers."""
     known: Mapping[str, NDArray[Any]]
-    """The arrays that can be read, each of the shape (slices, series)."""
+    """The readable arrays, each of shape (slices, series)."""
 
     @property
     def knows_arrivals(self) -> bool:
-        """Whether the arrivals can be read."""
+        """Whether the arrivals are readable."""
         return "delay_ns" in self.known
 
     def mark_filled(self) -> NDArray[np.bool_] | None:
-        """Return which cells held a reading, shape (slices, series); None: nothing tells."""
+        """Mark the cells that held a reading, shape (slices, series); None if unknown."""
         if "flag" in self.known:
             return np.asarray(self.known["flag"] != ABSENT)
-        # A reading without a value cannot be told from an empty cell.
+        # A reading without a value cannot be distinguished from an empty cell.
         return ~np.isnan(self.known["value"]) if "value" in self.known else None
 
 
 @dataclass
 class Damage:
-    """What of a variable is damaged."""
+    """The damage to a variable."""
 
     holes: list[Hole] = field(default_factory=list)
     side_rows: NDArray[np.bool_] | None = None
-    """Which rows of the side table cannot be read as a whole, shape (rows,); None: all can."""
+    """Rows of the side table that are not fully readable, shape (rows,); None if all are."""
 
     def __bool__(self) -> bool:
-        """Return whether there is any."""
         return bool(self.holes) or self.side_rows is not None
 
     @property
     def readings_at_most(self) -> int:
-        """How many readings it concerns at most."""
+        """Upper bound of the number of affected readings."""
         cells = 0
         for hole in self.holes:
             filled = hole.mark_filled()
@@ -97,7 +96,7 @@ class Damage:
 
 
 def find_damage(group: VariableGroup) -> Damage:
-    """Return what of a variable's cells and side table cannot be read; memory is a chunk's at a time."""
+    """Find unreadable cells and side rows of a variable, one chunk in memory at once."""
     damage = Damage()
     arrays = {name: _open_array(group.group, name) for name in (*ARRAYS, *([TESTS] if group.tested else []))}
     shape = arrays["flag"].shape
@@ -119,9 +118,10 @@ def find_damage(group: VariableGroup) -> Damage:
 
 
 def remove_damaged(group: VariableGroup, damage: Damage) -> None:
-    """Take the damaged blocks, and rows beside, out of a variable; its counts are taken anew by `recount`."""
+    """Remove the damaged blocks and side rows; `recount` must update the counts afterwards."""
     arrays = [name for name in (*ARRAYS, TESTS) if name in group.group]
     for hole in damage.holes:
+        # All arrays of the block are cleared, intact ones too, so that no cell is filled in part.
         chunk_key = f"{hole.rows.start // CHUNK_SLICES}/{hole.columns.start // CHUNK_SERIES}"
         for name in arrays:
             sync(group.group.store.delete(f"{group.group.path}/{name}/c/{chunk_key}"))
@@ -130,9 +130,9 @@ def remove_damaged(group: VariableGroup, damage: Damage) -> None:
 
 
 def put_back(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
-    """Return the readings of a hole that can be told without what is damaged: value and exact stamp are known.
+    """Return the readings of a hole whose value and exact stamp are intact.
 
-    Where the arrival is lost it is the stamp, and where the flag is, the reading was not evaluated.
+    A lost arrival is replaced by the stamp, a lost flag by NOT_EVALUATED.
     """
     if not {"value", "offset_ns"} <= hole.known.keys():
         return Readings.empty(group.series)
@@ -142,14 +142,14 @@ def put_back(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
 
 
 def read_known_flags(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
-    """Return the readings of a hole whose stamps and flags can be read; their values need not be, and mean nothing."""
+    """Return readings of a hole with intact stamp and flag; values may be meaningless."""
     if not {"flag", "offset_ns"} <= hole.known.keys():
         return Readings.empty(group.series)
     return _make_readings(hole, hole.known["flag"] != ABSENT, group, slices)
 
 
 def _make_readings(hole: Hole, filled: NDArray[np.bool_], group: VariableGroup, slices: Slices) -> Readings:
-    """Return the readings of a hole whose stamps are known; `filled` has the shape (slices, series)."""
+    """Build readings of a hole with intact stamps; `filled` has shape (slices, series)."""
     row, column = np.nonzero(filled)
 
     def of(name: str, otherwise: float, dtype: str) -> NDArray[Any]:
@@ -167,20 +167,20 @@ def _make_readings(hole: Hole, filled: NDArray[np.bool_], group: VariableGroup, 
 
 @dataclass(frozen=True)
 class LostReadings:
-    """Readings of a series that did not come back."""
+    """Readings of a series that were not recovered."""
 
     variable: str
     station: str
     source: str
-    """Their series; both empty: any of the variable's, as nothing tells."""
+    """Station and source of the series; both empty if any series of the variable may be affected."""
     first_ns: int
     stop_ns: int
-    """Their stamps lie from the first instant on, and before the other [ns since 1970 UTC]."""
+    """Bounds of their stamps, the second exclusive [ns since 1970 UTC]."""
     count: int | None
-    """How many; None: nothing tells."""
+    """Number of readings; None if unknown."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON, with times as text."""
+        """Convert to JSON, with times as text."""
         series = {"variable": self.variable, "station": self.station, "source": self.source}
         return {
             **series,
@@ -191,10 +191,10 @@ class LostReadings:
 
 
 def lost_readings(name: str, holes: Sequence[Hole], group: VariableGroup, slices: Slices) -> Iterator[LostReadings]:
-    """Yield what holes held of a variable and is not stored again, by series; times are those of slices.
+    """Yield the readings of holes that were not stored again, by series, with slice times.
 
-    Where neither flags nor values of a hole can be read, nothing tells which cells held readings: then each series
-    with an empty cell may have lost some.
+    If neither flags nor values of a hole are readable, its filled cells are unknown: then every series with an empty
+    cell is reported as possibly affected.
     """
     for hole in holes:
         is_back = group.cells.read_flags(hole.rows, hole.columns) != ABSENT
@@ -209,7 +209,7 @@ def lost_readings(name: str, holes: Sequence[Hole], group: VariableGroup, slices
 
 
 def recount(group: VariableGroup, slices: Slices) -> None:
-    """Count a variable's readings anew, and where they lie."""
+    """Recompute the counts, extent and chunks of a variable."""
     readings = missing = 0
     first, last, chunks = None, 0, []
     columns = slice(0, len(group.series))
@@ -232,7 +232,7 @@ def recount(group: VariableGroup, slices: Slices) -> None:
 
 
 def find_damaged_parts(archive: Archive) -> tuple[dict[str, list[Window]], bool]:
-    """Return the windows of each variable that may lack readings, and whether a table or a layer cannot be read."""
+    """Return windows that may lack readings, by variable, and whether tables or layers are damaged."""
     root, slices = archive.root, archive.slices
     variables = {}
     for name in root.variables:
@@ -244,15 +244,16 @@ def find_damaged_parts(archive: Archive) -> tuple[dict[str, list[Window]], bool]
 
 
 def mend_root(root: Root, archive: Archive, done: list[Repair]) -> bool:
-    """Mend tables and layers, which are in no raw copy, by older snapshots, as far as these have them.
+    """Repair tables and layers, which no raw copy has, from spares and older snapshots.
 
-    What was done is added to `done`; returns whether anything was.
+    Repairs are appended to `done`; returns whether there were any.
     """
     before = len(done)
     for name in TABLES:
         if is_whole_table(root, name):
             continue
         all_of, rows, source = root.count_rows(name), read_spare_rows(root, name), "its spare"
+        # Older snapshots lack later rows, so a complete spare is better.
         if len(rows) < all_of:
             older = archive.find_whole_root(lambda root, name=name: is_whole_table(root, name))  # type: ignore[misc]
             kept = [] if older is None else older[1].read_rows(name)
@@ -279,12 +280,12 @@ def _layer_is_whole(root: Root, name: str) -> bool:
 
 
 def is_whole_table(root: Root, name: str) -> bool:
-    """Return whether all of a table can be read."""
+    """Return whether a table is fully readable."""
     return _find_unreadable_rows([array for _, array in _open_group(root.group, name).arrays()]) is None
 
 
 def read_spare_rows(root: Root, name: str) -> list[Row]:
-    """Return the rows of a damaged table as its spare has them; none where that is damaged, too."""
+    """Return the rows of a damaged table from its spare; empty if damaged too."""
     try:
         return root.read_spare(name) if name in SPARED else []
     except _UNREADABLE:
@@ -292,7 +293,7 @@ def read_spare_rows(root: Root, name: str) -> list[Row]:
 
 
 def read_ledger(root: Root) -> list[FileEntry] | None:
-    """Return the ledger of files, or what its spare says where it is damaged; None: so is the spare."""
+    """Return the ledger of files, from its spare if damaged; None if both are."""
     try:
         return root.files()
     except _UNREADABLE:
@@ -300,7 +301,7 @@ def read_ledger(root: Root) -> list[FileEntry] | None:
 
 
 def _is_spare_whole(root: Root) -> bool:
-    """Return whether the spare says what the tables do that can be read; one that an older program left is so."""
+    """Return whether the spare matches the readable tables; one left by an older program does."""
     if SPARE not in root.stored_tables:
         return True
     if not is_whole_table(root, SPARE):
@@ -310,7 +311,7 @@ def _is_spare_whole(root: Root) -> bool:
 
 
 def _find_unreadable_rows(columns: Sequence[zarr.Array[Any]]) -> NDArray[np.bool_] | None:
-    """Return which rows of a table have a column that cannot be read; None: all can be."""
+    """Return the rows of a table with an unreadable column; None if there are none."""
     count = max((array.shape[0] for array in columns), default=0)
     bad = np.zeros(count, np.bool_)
     for array in columns:
@@ -344,9 +345,9 @@ def _open_group(group: zarr.Group, name: str) -> zarr.Group:
 
 
 def has_all_chunks(repository: icechunk.Repository, snapshot: str) -> bool:
-    """Return whether every chunk that a snapshot names is there; it may be damaged.
+    """Return whether every chunk that a snapshot names exists; it may be damaged.
 
-    Where the snapshot itself cannot be read, Icechunk raises, or panics.
+    If the snapshot itself is unreadable, Icechunk raises or panics.
     """
     store = repository.readonly_session(snapshot_id=snapshot).store
     return bool(sync(_are_all_there(store, zarr.open_group(store, mode="r"))))
@@ -360,6 +361,7 @@ async def _are_all_there(store: icechunk.IcechunkStore, root: zarr.Group) -> boo
             async for coordinate in store.session.chunk_coordinates(f"/{path}"):
                 key = "/".join([path, "c", *map(str, coordinate)])
                 try:
+                    # One byte is enough: only existence is tested.
                     is_there = await store.get(key, prototype, RangeByteRequest(0, 1)) is not None
                 except icechunk.IcechunkError:
                     is_there = False

@@ -1,15 +1,15 @@
-"""An archive of an older layout becomes one of today's: its newest snapshot is written anew, beside what it is.
+"""Upgrade of an archive to the current layout, by rewriting its newest snapshot.
 
-From layout 2 to 3 every chunk gets a checksum, and every snapshot checksums of the files that lead to its chunks. The
-arrays are copied on a branch, a commit for each variable, table and layer, so that whoever comes after a kill goes on
-where it ended; nobody commits meanwhile, and readers read on. When all of the copy was read back and found whole, main
-moves to it, and last of all the marker says the new layout. Older snapshots stay as they are; the checksums of all
-chunks that they may need are written down (`SnapshotChecksums.adopt`).
+From layout 2 to 3 every chunk gets a checksum, and every snapshot gets checksums of the files that lead to its chunks.
+The arrays are copied in one commit per variable, table and layer, so that a killed run can be resumed. Commits wait
+meanwhile; reads continue. Once the copy has been read back and verified, main moves to it, and last of all the marker
+changes to the new layout. Older snapshots are left as they are; the checksums of all chunks that they may need are
+recorded (`SnapshotChecksums.adopt`).
 
-Without checksums a flipped bit can give another value that breaks no rule, and the copy would make it sound: so the
-values are compared with raw copies before main moves, by a function that whoever knows these passes in.
+Without checksums, a flipped bit can produce another value that breaks no rule, and the copy would give it a valid
+checksum. The values are therefore compared with raw copies before main moves, by a function that the caller supplies.
 
-Each layout is a step of its own: one from 3 to 4 would follow here.
+Each layout is a separate step: one from 3 to 4 would follow here.
 """
 
 from collections import defaultdict
@@ -43,43 +43,43 @@ from hypergrid.archive.integrity import ORPHANS, RESTORE, Defect, Progress
 from hypergrid.core.errors import ArchiveConflict, DamagedArchive
 
 WORKING: Final = f"{UPGRADING}{VERSION}"
-"""Branch on which the copy is made."""
+"""Branch of the copy."""
 COPIED: Final = "upgraded"
-"""Key of the metadata of its commits: the group that was copied."""
+"""Metadata key of its commits: the group that was copied."""
 _LAYOUT: Final = "layout"
-"""Attribute of the root that says the layout of the copy, once all of it is there."""
+"""Root attribute with the layout of the copy, set once it is complete."""
 
 
 _NAMED: Final = 5
-"""Defects that an error names."""
+"""Maximum number of defects that an error names."""
 
 Compare = Callable[[Archive, Progress], Iterable[Defect]]
-"""Compares the values of an archive with raw copies; returns the defects that keep it from being upgraded."""
+"""Compares the values of an archive with raw copies; returns the defects that prevent the upgrade."""
 
 
 WRITERS: Final = {"stream/lock": "a stream", "staging/lock": "an ingest", "reprocess/lock": "a reprocessing"}
-"""Locks of an archive that those who write hold between their commits, too."""
+"""Locks of an archive that writers also hold between their commits."""
 
 
 @dataclass(frozen=True)
 class LayoutUpgrade:
-    """What an upgrade did."""
+    """Result of an upgrade."""
 
     archive: str
     layout_before: int
     layout: int
     snapshot: str
-    """The newest snapshot, which is of the new layout."""
+    """The newest snapshot, which has the new layout."""
     copied: int
-    """Groups that this run copied; what one that was killed had copied is not counted."""
+    """Number of groups copied by this run, without those of a killed run."""
     resumed: bool
-    """Whether it went on with what one that was killed had begun."""
+    """Whether it resumed a killed run."""
     compared: bool = False
-    """Whether this run compared the values with raw copies; where nothing did, `check --deep` still can."""
+    """Whether this run compared the values with raw copies; otherwise `check --deep` still can."""
 
     @property
     def changed(self) -> bool:
-        """Whether there was anything to do."""
+        """Whether an upgrade was needed."""
         return self.layout_before != self.layout
 
 
@@ -91,22 +91,22 @@ def upgrade(
     progress: Progress = lambda _what, _done: None,
     on_wait: Callable[[], None] = lambda: None,
 ) -> LayoutUpgrade:
-    """Give an archive today's layout; a run that is killed is gone on with by the next.
+    """Upgrade an archive to the current layout; a killed run is resumed by the next.
 
     Parameters
     ----------
     compare
         Compares values with raw copies before the copy becomes the archive (`ingest.repair.verified_upgrade`). Without
-        it a value that a flipped bit changed, and that breaks no rule, gets a checksum as it is.
+        it, a value changed by a flipped bit that breaks no rule gets a valid checksum.
 
     Raises
     ------
     NotAnArchive
-        There is none, or one of a layout that this program does not read.
+        There is no archive, or its layout is not readable by this program.
     ArchiveConflict
-        A stream or an ingest is at work: of an older program, it would go on writing the older layout.
+        A stream or an ingest is active; one of an older program would continue to write the older layout.
     DamagedArchive
-        It cannot be read as a whole, or has other values than raw copies; nothing was changed.
+        The archive is not fully readable, or its values differ from raw copies; nothing was changed.
     """
     folder = Path(path).resolve()
     read_identity(folder)
@@ -116,6 +116,7 @@ def upgrade(
         if before.version != VERSION:
             with _keep_writers_out(folder):
                 return _UpgradeRun(folder, before, repository, now_ns, compare, progress).run()
+        # A run was killed between changing the marker and deleting its branch.
         if is_left := WORKING in repository.list_branches():
             repository.delete_branch(WORKING)
         return LayoutUpgrade(str(folder), VERSION, VERSION, repository.lookup_branch(BRANCH), 0, resumed=is_left)
@@ -126,6 +127,7 @@ def _keep_writers_out(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         for name, writer in WRITERS.items():
             if (folder / name).exists():
+                # `_refuse` raises instead of waiting.
                 stack.enter_context(wait_for_lock(folder / name, on_wait=partial(_refuse, folder, writer)))
         yield
 
@@ -150,6 +152,7 @@ class _UpgradeRun:
     def run(self) -> LayoutUpgrade:
         after = replace(self.before, version=VERSION, id=self.before.id or uuid4().hex)
         head = self.repository.lookup_branch(BRANCH)
+        # Main has the new layout already if a run was killed after main had moved.
         copied, resumed = 0, self._is_copy(head)
         if not resumed:
             resumed = self._start_branch(head)
@@ -163,8 +166,9 @@ class _UpgradeRun:
             self.progress("checksums", 1.0)
         if newest != head:
             self.repository.reset_branch(BRANCH, newest, from_snapshot_id=head)
-        # What the last maintenance said carries no checksum; the next one says it anew.
+        # The last maintenance report carries no checksum; the next run rewrites it.
         (self.folder / MAINTAINED).unlink(missing_ok=True)
+        # From here on the archive has the new layout; a run killed before is resumed.
         write_identity(self.folder, after)
         if sums is not None:
             sums.keep_spares()
@@ -175,13 +179,14 @@ class _UpgradeRun:
         )
 
     def _is_copy(self, snapshot: str) -> bool:
-        """Return whether a snapshot is of the new layout: a run was killed after main had moved."""
+        """Return whether a snapshot has the new layout."""
         root = zarr.open_group(self.repository.readonly_session(snapshot_id=snapshot).store, mode="r")
         return root.attrs.get(_LAYOUT) == VERSION
 
     def _start_branch(self, head: str) -> bool:
-        """Make the branch, anew where main has moved since; return whether it was there."""
+        """Create the branch, again if main has moved since; return whether a current one existed."""
         if WORKING in self.repository.list_branches():
+            # Otherwise main has moved, and the copy lacks its commits.
             if self._find_base() == head:
                 return True
             self.repository.delete_branch(WORKING)
@@ -192,7 +197,7 @@ class _UpgradeRun:
         return next(info.id for info in self.repository.ancestry(branch=WORKING) if COPIED not in info.metadata)
 
     def _copy(self, head: str) -> int:
-        """Copy the groups that are not copied yet; return how many."""
+        """Copy the groups that are not copied yet; return their number."""
         source = zarr.open_group(self.repository.readonly_session(snapshot_id=head).store, mode="r")
         done = {info.metadata.get(COPIED) for info in self.repository.ancestry(branch=WORKING)}
         names = list(_iterate_groups(source))
@@ -218,11 +223,13 @@ class _UpgradeRun:
     def _commit(self, session: icechunk.Session, name: str) -> None:
         content: Json = {"time_ns": int(self.now_ns), "batch": "", "slices": {}, "counts": {}, COPIED: name}
         message = f"layout {VERSION}" + (f", {name}" if name else "")
+        # Without checksums: `adopt` writes all of them later.
         commit_session(None, self.repository, session, WORKING, message, content)
 
     def _examine(self, after: Identity) -> None:
-        """Refuse a copy of which anything cannot be read, breaks a rule, or has other values than raw copies."""
+        """Reject a copy that is unreadable, breaks a rule, or differs from raw copies."""
         new = self.repository.lookup_branch(WORKING)
+        # The copy has no snapshot checksums yet, so it is opened with the older layout.
         unverified = replace(after, version=self.before.version)
         copy = Archive(self.folder, unverified, self.repository, new)
         check = copy.check(deep=True, progress=self.progress, whole_folder=False)
@@ -243,7 +250,7 @@ class _UpgradeRun:
 
 
 def _iterate_groups(root: zarr.Group) -> Iterator[str]:
-    """Yield the paths of the groups that are copied, each in a commit."""
+    """Yield the paths of the groups to copy, one commit each."""
     for name, _ in sorted(root.groups()):
         if name in (VARIABLES, LAYERS):
             group = root[name]
@@ -263,7 +270,7 @@ def _iterate_arrays(root: zarr.Group, path: str) -> Iterator[zarr.Array[Any]]:
 
 
 def _copy_array(source: zarr.Array[Any], root: zarr.Group) -> None:
-    """Write an array anew where it was, with today's codecs; chunks that were never written stay so."""
+    """Rewrite an array in place with the current codecs; unwritten chunks stay unwritten."""
     metadata = source.metadata
     assert isinstance(metadata, ArrayV3Metadata)
     copy = root.create_array(
@@ -277,7 +284,7 @@ def _copy_array(source: zarr.Array[Any], root: zarr.Group) -> None:
 
 
 def _iterate_written(array: zarr.Array[Any]) -> Iterator[tuple[slice, ...]]:
-    """Yield blocks of whole chunks that hold all that was written, those one after the other together."""
+    """Yield blocks of whole chunks that cover all written ones, joining consecutive chunks."""
     firsts: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for coordinate in list_stored_chunks(array):
         firsts[coordinate[1:]].append(coordinate[0])

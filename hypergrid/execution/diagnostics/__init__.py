@@ -1,1 +1,1 @@
-"""Diagnostics of a run: notes, counters that were bridged, coverage, missing values."""
+"""Diagnostics of a run: notes, bridged counter gaps, coverage, missing values."""

@@ -1,9 +1,9 @@
-"""Why values of a result are missing, and which are infinite: counted block by block, said in words."""
+"""Missing and infinite values of a result, counted block by block and described in words."""
 
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # loads its parts lazily: most queries need none of them
 from numpy.typing import NDArray
 
 from hypergrid.perspective import Aggregate, Convert, Interpolate, Perspective
@@ -14,43 +14,43 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SpaceCover:
-    """Which source cells each target cell of a block covers, as ranges over a list of pairs."""
+    """Source cells of each target cell in a block, as ranges of pairs."""
 
     needed: NDArray[np.intp]
-    """Flat source cells that the block needs, each once, shape (needed,)."""
+    """Flat indices of the source cells that the block needs, without duplicates, shape (needed,)."""
     members: NDArray[np.intp]
-    """Positions in `needed`, target by target, shape (pairs,)."""
+    """Indices into `needed`, target by target, shape (pairs,)."""
     first: NDArray[np.int64]
-    """First pair of each target cell, shape (targets,)."""
+    """Index of the first pair of each target cell, shape (targets,)."""
     stop: NDArray[np.int64]
-    """After its last pair, shape (targets,)."""
+    """Index after the last pair of each target cell, shape (targets,)."""
     full: NDArray[np.int64]
-    """Source cells under a whole target cell, shape (targets,), or (1,) where they are the same for all."""
+    """Source cells under a whole target cell, shape (targets,), or (1,) if equal for all."""
     weights: Floats | None = None
-    """What each pair weighs in the aggregate, shape (pairs,); None where all weigh alike."""
+    """Weight of each pair in the aggregate, shape (pairs,); None if all are equal."""
     of_sum: bool = False
-    """Whether weights are shares in a sum; else they matter relative to each other, as in a mean."""
+    """Whether weights are shares in a sum; otherwise only their ratios matter, as in a mean."""
     parts: Floats | None = None
-    """Share of its target's area that each pair stands for, shape (pairs,); None where coverage counts cells."""
+    """Share of its target's area that each pair covers, shape (pairs,); None if coverage counts cells."""
 
     def matrix(self, data: Floats | None) -> "scipy.sparse.csr_array":
-        """Return numbers of the pairs, 1 for None, as a matrix of shape (targets, needed)."""
+        """Arrange data of the pairs, 1 for None, as a matrix of shape (targets, needed)."""
         data = np.ones(len(self.members)) if data is None else data
         pointers = np.append(self.first, self.stop[-1:])
         return scipy.sparse.csr_array((data, self.members, pointers), (len(self.first), len(self.needed)))
 
     def sum_weighted(self, folded: Floats, count: NDArray[np.int64]) -> Floats:
-        """Return weighted sums over the pairs of each target.
+        """Compute weighted sums over the pairs of each target.
 
-        Where weights matter relative to each other, those of what is present are scaled to add up to its count: what
-        makes a mean of a sum and a count, then makes a weighted one.
+        If only the ratios of weights matter, the weights of present values are scaled to add up to their count, so a
+        sum and a count yield a weighted mean just as they yield a mean.
 
         Parameters
         ----------
         folded
-            Sums, 0 where there is nothing, shape (needed, n).
+            Sums, 0 for missing values, shape (needed, n).
         count
-            How many values each is of, shape (needed, n), or (1, n) where it is the same for all.
+            Number of values in each sum, shape (needed, n), or (1, n) if equal for all.
         """
         matrix = self.matrix(self.weights)
         sums = matrix @ folded
@@ -60,18 +60,19 @@ class SpaceCover:
         return np.asarray(sums * (number / np.where(mass > 0, mass, 1.0)))
 
     def sum_counts(self, count: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of counts, shape (targets, n), of counts as `weighted` takes them."""
+        """Sum counts over the pairs of each target, shape (targets, n); `count` as in `sum_weighted`."""
+        # The matrix product turns the counts into floats.
         return np.rint(_sum_totals(self.matrix(None), count)).astype(np.int64)
 
     def coverage(self, count: NDArray[np.int64], slices: NDArray[np.int64]) -> Floats:
-        """Return the share of each target, by area and over time, that has values, shape (targets, n).
+        """Compute the covered share of each target, by area and over time, shape (targets, n).
 
         Parameters
         ----------
         count
-            Slices of each source cell that have a value, shape (needed, n) or (1, n).
+            Number of slices in which each source cell has a value, shape (needed, n) or (1, n).
         slices
-            How many a target cell could have, shape (1, n) or (1, 1).
+            Number of slices that a target cell could have, shape (1, n) or (1, 1).
         """
         return _sum_totals(self.matrix(self.parts), count) / np.maximum(slices, 1)
 
@@ -87,18 +88,18 @@ Counts = NDArray[np.int64]
 
 @dataclass
 class Tally:
-    """Values of a surface, counted as its blocks come."""
+    """Counts of the values of a surface, accumulated block by block."""
 
     values: int = 0
     missing: int = 0
     empty: int = 0
-    """Missing ones for which nothing was there."""
+    """Missing values without any input."""
     uncovered: int = 0
-    """Missing ones for which less was there than `min_coverage` asks for."""
+    """Missing values with less input than `min_coverage` requires."""
     infinite: int = 0
 
     def add(self, value: Floats, count: Counts | None, possible: Counts | None, min_coverage: float) -> None:
-        """Count the values of a block; counts broadcast to their shape, and what is possible is 0 where not known."""
+        """Count the values of a block; counts broadcast to its shape, unknown `possible` is 0."""
         self.values += value.size
         finite = np.isfinite(value)
         if finite.all():
@@ -114,7 +115,7 @@ class Tally:
             self.uncovered += int(np.count_nonzero(missing & ~empty & (count < min_coverage * possible * (1 - 1e-12))))
 
     def notes(self, surface: Perspective) -> list[str]:
-        """Return what a reader should know, a sentence each."""
+        """Describe missing and infinite values, one sentence per note."""
         results = []
         if self.missing:
             what, aggregate = _describe_counts(surface), _aggregate_of(surface)
@@ -136,13 +137,13 @@ class Tally:
 
 
 def coverage_of(surface: Perspective) -> float:
-    """Return the coverage that the counts of a surface are judged by, 0 where they are not."""
+    """Return the minimum coverage for the counts of a surface; 0 without an aggregate."""
     aggregate = _aggregate_of(surface)
     return 0.0 if aggregate is None else aggregate.min_coverage
 
 
 def _aggregate_of(surface: Perspective) -> Aggregate | None:
-    """Return the aggregate whose counts a surface shows, below converts, which keep them."""
+    """Find the aggregate whose counts a surface shows; converts above it keep them."""
     while isinstance(surface.operator, Convert):
         surface = surface.source
     return surface.operator if isinstance(surface.operator, Aggregate) else None
@@ -156,14 +157,14 @@ def _describe_counts(surface: Perspective) -> str:
     if not isinstance(surface.operator, Aggregate):
         return "reading"
     source = surface.source
-    # Values of an array at its instants are readings, too.
+    # Values of an array at its instants count as readings.
     of_array = isinstance(source.topology.time, Instants) and isinstance(source.topology.space, SeriesAxis)
     of_cells = not (source.holds_readings or of_array)
     return "source cell that has a value" if of_cells else "reading"
 
 
 def replace_infinite(values: Floats) -> tuple[Floats, str]:
-    """Return the values of an array with those missing that are infinite, and a note that says so; empty if none."""
+    """Replace infinite values of an array by NaN; the note is empty without any."""
     infinite = np.isinf(values)
     number = int(np.count_nonzero(infinite))
     if not number:

@@ -1,4 +1,4 @@
-"""What a run has to say beside its values: notes for the reader, and which cells of a grid are extrapolated."""
+"""Notes of a run for readers of its result, and masks of extrapolated cells."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,49 +18,49 @@ Floats = NDArray[np.float64]
 
 
 class RunDiagnostics:
-    """Gathered over the blocks of a run; a cell that is asked for more than once is counted once."""
+    """Notes and masks collected over the blocks of a run; repeated cells are counted once."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-        """What a reader of the result should know."""
+        """Notes for readers of the result."""
         self.extrapolated: dict[str, NDArray[np.bool_]] = {}
-        """By grid, which cells lie outside the stations' range of elevation, wholly or in part, where it is used."""
+        """By grid: mask of the cells wholly or partly outside the stations' range of elevation, if that is used."""
         self._notes_by_topic: dict[str, str] = {}
         self._heights_m: dict[str, tuple[float, float]] = {}
-        """By field, lowest and highest elevation of its stations, where it is used."""
+        """By field: lowest and highest elevation of its stations [m], if elevation is used."""
         self._unknown_masks: dict[str, NDArray[np.bool_]] = {}
-        """By field and grid, which cells have no covariates."""
+        """By field and grid: mask of the cells without covariates."""
         self._leverages: dict[str, Floats] = {}
-        """By field and grid, the leverage of each cell over the greatest of a station; 0 where not yet known."""
+        """By field and grid: leverage of each cell over the greatest of a station; 0 if not yet known."""
         self._unreached_counts: dict[str, NDArray[np.int64]] = {}
-        """By field, in how many slices each cell has too few stations of those that report; -1 where not yet known."""
+        """By field: number of slices in which too few reporting stations reach each cell; -1 if not yet known."""
 
     def set_note(self, about: str, note: str) -> None:
-        """Tell a reader of the result something, instead of what was said about the same before; empty: nothing."""
+        """Set or replace the note on a topic; an empty note is not shown."""
         self._notes_by_topic[about] = note
         self.notes[:] = filter(None, self._notes_by_topic.values())
 
     def has_note(self, about: str) -> bool:
-        """Return whether something was said about it."""
+        """Return whether a note, even an empty one, was set on a topic."""
         return about in self._notes_by_topic
 
     def note_missing_covariates(
         self, field: str, grid: Grid | Points, cells: NDArray[np.intp], names: tuple[str, ...]
     ) -> None:
-        """Say that some cells are missing since their covariates are."""
+        """Note that cells are missing because their covariates are."""
         self._unknown_masks.setdefault(field + grid.token(), np.zeros(grid.count, dtype=bool))[cells] = True
         unknown = sum(int(np.count_nonzero(mask)) for mask in self._unknown_masks.values())
         self.set_note("cells", f"{unknown} cells without {' or '.join(names)} are missing")
 
     def set_station_heights(self, field: str, heights_m: Floats) -> None:
-        """Take the elevations of a field's stations [m], shape (stations,)."""
+        """Record the range of the elevations of a field's stations [m], shape (stations,)."""
         if len(heights_m):
             self._heights_m[field] = float(heights_m.min()), float(heights_m.max())
 
     def mark_extrapolated(
         self, key: str, field: Field | None, grid: Grid | Points, cells: NDArray[np.intp], targets: Targets
     ) -> None:
-        """Keep which cells of a grid lie outside the elevations of the stations that they are estimated from."""
+        """Mark the grid cells outside the elevation range of the stations they use."""
         if isinstance(field, DetrendedField):
             outside = field.mask_outside(targets)
         elif key in self._heights_m:
@@ -74,12 +74,12 @@ class RunDiagnostics:
     def note_extrapolation(
         self, key: str, label: str, grid: Grid | Points, cells: NDArray[np.intp], leverage: Floats | None
     ) -> None:
-        """Say how many cells lie beyond what the stations tell of a drift.
+        """Note how many cells need extrapolation of a drift.
 
         Parameters
         ----------
         leverage
-            Of the cells, over the greatest of a station, shape (cells,); None without a drift.
+            Leverage of the cells over the greatest of a station, shape (cells,); None without a drift.
         """
         if leverage is None:
             return
@@ -97,7 +97,7 @@ class RunDiagnostics:
             self.set_note(f"beyond {key}", note)
 
     def carry_marks(self, source: Space, target: Space, cells: NDArray[np.intp], space: SpaceCover) -> None:
-        """Mark the cells of a coarser grid, or the zones, that cover a marked one, and say what is in no cell."""
+        """Mark target cells that cover a marked source cell; note what no target covers."""
         for note in list_outside_notes(target):
             self.set_note(note, note)
         marks = self.extrapolated.get(source.token()) if isinstance(source, Grid) else None
@@ -107,7 +107,7 @@ class RunDiagnostics:
             coarser[cells] |= before[space.stop] > before[space.first]
 
     def has_reach(self, key: str, cells: NDArray[np.intp]) -> bool:
-        """Return whether `note_unreached` was told of all these cells."""
+        """Return whether `note_unreached` has counted all these cells."""
         slice_counts = self._unreached_counts.get(key)
         return slice_counts is not None and bool((slice_counts[cells] >= 0).all())
 
@@ -120,7 +120,7 @@ class RunDiagnostics:
         counts: NDArray[np.int64],
         radius_m: float,
     ) -> None:
-        """Say how many estimates are missing because too few of the stations that report are within the radius.
+        """Note how many estimates are missing because too few reporting stations are within the radius.
 
         Parameters
         ----------
@@ -142,11 +142,11 @@ class RunDiagnostics:
 
 
 _MAX_NAMED: Final = 20
-"""Names at most in a note."""
+"""Maximum number of names in a note."""
 
 
 def list_outside_notes(target: Space) -> list[str]:
-    """Return notes for a reader of the result about what the new cells do not hold, or are not held by."""
+    """List notes on zones outside the grid, empty bands, and places outside all bands."""
     if isinstance(target, ZoneCells):
         held, zones = target.share_in_grid, target.zones.names
         masks_by_problem = {
@@ -177,7 +177,7 @@ def list_outside_notes(target: Space) -> list[str]:
 
 
 def note_unlike_bands(spaces: Sequence[Space]) -> list[str]:
-    """Return notes for a reader of a merge about bands of elevation that are not made of the same."""
+    """List notes on merged elevation bands that are made of different cells or stations."""
     bands = [space for space in spaces if isinstance(space, Bands)]
     for other in bands[1:]:
         first, second = bands[0].source, other.source
@@ -200,7 +200,7 @@ def _band_stations(bands: Bands, axis: SeriesAxis) -> set[str]:
 
 
 def note_all_missing(surface: Perspective) -> str:
-    """Return a note about a result in which every value is missing: the coverage that its steps ask for."""
+    """Explain a result without any values by the coverage that its steps require."""
     asked = []
     for item in surface.list_chain():
         operator = item.operator

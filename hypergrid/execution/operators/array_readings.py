@@ -1,4 +1,4 @@
-"""Aggregates of the values that an array has at its instants, by how often each of its series reports."""
+"""Aggregate array values at instants, with coverage by the reporting interval of each series."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ from hypergrid.topology import Instants, Regular, SeriesAxis, TimeCells
 
 
 def readings_of(value: NDArray[np.float64], time: Instants, axis: SeriesAxis) -> Readings:
-    """Return the values of an array as readings, those that are missing left out; shape (instants, series)."""
+    """Convert the values of an array, shape (instants, series), to readings without missing ones."""
     index, row = np.nonzero(np.isfinite(value.T))
     at_ns = time.times_ns[row]
     flags = np.full(len(row), NOT_EVALUATED, dtype=np.uint8)
@@ -30,32 +30,32 @@ def count_by_interval(
     axis: SeriesAxis,
     times: NDArray[np.intp] | None,
 ) -> Cells:
-    """Return cells with the counts that are possible by the intervals of the series, and their coverage judged by them.
+    """Aggregate cells, with possible counts and coverage by the intervals of the series.
 
     Parameters
     ----------
     fold
         Aggregates the instants of each cell.
     operator
-        The function, and the coverage that is asked of it.
+        The function, and its minimum coverage.
     target
-        The cells.
+        The target time cells.
     axis
-        The series; of those whose interval is not known neither is what is possible, which is 0.
+        The series; without a known interval the possible count is 0.
     times
-        Numbers of the time cells that are wanted; all where absent.
+        Indices of the wanted time cells; None for all.
     """
     cells = fold(replace(operator, min_coverage=0.0))
     if not any(item.interval_s > 0 for item in axis.series):
         return replace(cells, possible=np.zeros((1, axis.count), dtype=np.int64))
     possible = count_possible_readings(target, axis)
     if isinstance(target, Regular):
-        # A cell over all instants ends a nanosecond after the last, which it holds.
+        # A cell over all instants ends one nanosecond after the last, to contain it.
         intervals = np.array([round(item.interval_s * SECOND_NS) for item in axis.series], dtype=np.int64)
         possible = possible + ((intervals > 0) & (target.length % np.maximum(intervals, 2) == 1) & (possible > 0))
     possible = possible if times is None or len(possible) == 1 else possible[times]
     if np.any((cells.count > possible) & (possible > 0)):
-        # How many intervals fit is a floor: a day of 23 hours holds seven or eight values that are three hours apart.
+        # The number of fitting intervals is a floor: a day of 23 hours holds seven or eight values three hours apart.
         possible = np.where(possible > 0, np.maximum(possible, cells.count), 0)
     return replace(
         cells, value=mask_uncovered(cells.value, cells.count, possible, operator.min_coverage), possible=possible

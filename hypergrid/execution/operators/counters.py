@@ -1,4 +1,4 @@
-"""Where in time the values of a block or of readings stand, and counters turned to what they grew by."""
+"""Timestamps of block values and readings; increments of counters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ DAY_NS = 86_400 * SECOND_NS
 
 
 def instants_of_readings(readings: Readings, operator: Aggregate, origin_ns: int) -> ValueInstants | None:
-    """Return where readings stand in time, in days since an origin; None where the function does not ask."""
+    """Return times and durations of readings in days since an origin; None if not needed."""
     if not (operator.row.timed or operator.row.lasting):
         return None
     intervals_s = np.array([series.interval_s for series in readings.series] or [0.0])
@@ -28,7 +28,7 @@ def instants_of_readings(readings: Readings, operator: Aggregate, origin_ns: int
 
 
 def instants_of_cells(axis: TimeAxis, operator: Aggregate, origin_ns: int) -> ValueInstants | None:
-    """Return where the values of time cells stand, in days since an origin; None where the function does not ask."""
+    """Return times and durations of cells in days since an origin; None if not needed."""
     if not (operator.row.timed or operator.row.lasting):
         return None
     at_days = (find_standing_instants_ns(axis) - origin_ns) / DAY_NS
@@ -36,22 +36,22 @@ def instants_of_cells(axis: TimeAxis, operator: Aggregate, origin_ns: int) -> Va
 
 
 def _interval_lengths_ns(axis: TimeAxis) -> NDArray[np.float64]:
-    """Return how long each cell stands for [ns], NaN where that is not known, shape (count,)."""
+    """Return the duration that each cell represents [ns], NaN if unknown, shape (count,)."""
     if isinstance(axis, Bins):
         return axis.lengths.astype(np.float64)
-    # Windows that overlap share their time; each stands for what is its own.
+    # Overlapping windows share their time; each represents only its own part.
     return np.full(axis.count, min(axis.length, axis.step) if isinstance(axis, Regular) else np.nan)
 
 
 def prepare_readings(readings: Readings, operator: Aggregate) -> tuple[Readings, str]:
-    """Return readings as a function takes them, and what a reader should know of how they were made.
+    """Prepare readings for a function, with a note on how they were made.
 
-    Of a counter they are what it grew by, and the note counts its gaps and its falls.
+    Counters are replaced by their increments, and the note counts their gaps and falls.
 
     Parameters
     ----------
     readings
-        Ordered by series and time, none missing; those that the function looks back or ahead at are among them.
+        Ordered by series and time, none missing; they include those that the function looks back or ahead at.
     """
     prepare = operator.row.prepare
     if prepare is None:
@@ -69,7 +69,7 @@ def prepare_readings(readings: Readings, operator: Aggregate) -> tuple[Readings,
 
 
 def note_of_cells(value: NDArray[np.float64], axis: TimeAxis, operator: Aggregate) -> str:
-    """Return the same note on a counter whose readings are time cells, shape (time, space)."""
+    """Return the note of `prepare_readings` for a counter read as time cells, shape (time, space)."""
     prepare = operator.row.prepare
     if prepare is None:
         return ""
@@ -81,12 +81,13 @@ def note_of_cells(value: NDArray[np.float64], axis: TimeAxis, operator: Aggregat
 
 
 def prepare_cells(value: NDArray[np.float64], axis: TimeAxis, operator: Aggregate) -> NDArray[np.float64]:
-    """Return the values of time cells as a function takes them, shape (time, space) as they are."""
+    """Prepare the values of time cells for a function; the shape (time, space) stays."""
     prepare = operator.row.prepare
     if prepare is None:
         return value
     corners, places = axis.corners, value.shape[1]
     growth = np.full(value.shape, np.nan)
+    # Some columns at a time, to limit memory.
     for part in split_pieces(np.full(places, value.shape[0], dtype=np.int64)):
         columns = value[:, part]
         column_index, time = np.nonzero(np.isfinite(columns.T))
@@ -97,7 +98,7 @@ def prepare_cells(value: NDArray[np.float64], axis: TimeAxis, operator: Aggregat
 
 
 CounterReadings = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[Any], NDArray[np.int64]]
-"""Values, times [ns], whose they are, and the interval of each [ns], 0 where it is not known; shape (n,) each."""
+"""Values, times [ns], group numbers, and intervals [ns], 0 if unknown; shape (n,) each."""
 
 _FALLS = (
     (RESET, "reset to near zero (what the counter shows since is what it grew by)"),
@@ -111,11 +112,11 @@ _PLURAL = {"reset": "resets", "rollover": "rollovers", "emptying": "emptyings", 
 
 
 MIN_CHANGES: Final = 30
-"""Changes of a series from which on it is judged whether it is a counter at all."""
+"""Minimum number of changes for judging whether a series is a counter at all."""
 FALLING_SHARE: Final = 0.3
-"""A counter falls less often than at this share of its changes, …"""
+"""Share of the changes from which falls are too frequent for a counter."""
 FALLING_PART: Final = 0.05
-"""… or, as noise, by less than this part of its content."""
+"""Median fall, as a part of the median content, up to which falls count as noise."""
 MAX_NAMED: Final = 4
 
 
@@ -126,20 +127,20 @@ def counter_note(  # noqa: PLR0913 - what is known of the readings
     given: Mapping[str, Any],
     names: Sequence[str] = (),
 ) -> str:
-    """Return over how many gaps counters were followed, how much they grew in the others, and what falls were.
+    """Describe the bridged gaps, the growth in other gaps, and the falls of counters.
 
     Parameters
     ----------
     held
-        The readings that `found` is of.
+        The readings that `increments` belong to.
     increments
-        What the counters grew by.
+        Increments of the counters.
     counted
-        Which readings are in the cells; the others are looked back or ahead at, shape (n,).
+        Mask of the readings in the cells, shape (n,); the others are only looked back or ahead at.
     given
         The function's parameters, `max_gap` among them.
     names
-        Of the series, by number; empty where they are cells.
+        Names of the series, by number; empty if the readings are cells.
     """
     value, at_ns, group, interval_ns = held
     max_gap_ns = parse_duration(given["max_gap"])
@@ -149,7 +150,7 @@ def counter_note(  # noqa: PLR0913 - what is known of the readings
     bridged = same & ~lost & (interval_ns[1:] > 0) & (2 * gap_ns > 3 * interval_ns[1:])
     notes, longest = [], format_duration(max_gap_ns)
     if lost.any():
-        # Over a gap the counter may have been reset, and grown more.
+        # During a gap the counter may have been reset, and grown more.
         grown = np.nansum(np.maximum(np.diff(value), 0.0)[lost])
         notes.append(
             f"{_format_gaps(lost)[0]} between readings of a counter {_format_gaps(lost)[1]} longer than max_gap = "
@@ -175,14 +176,14 @@ def counter_note(  # noqa: PLR0913 - what is known of the readings
 
 
 def _find_non_counters(held: CounterReadings, increments: Increments, counted: NDArray[np.bool_]) -> list[int]:
-    """Return the numbers of the series that fall too often, and by too much, for a counter."""
+    """Find the series that fall too often, and by too much, for a counter."""
     value, _, group, _ = held
     falls = counted & np.isin(increments.kind, (RESET, EMPTIED, FELL))
     if np.count_nonzero(falls) < FALLING_SHARE * MIN_CHANGES:
         return []
     step = np.diff(value, prepend=np.nan)
     step[np.flatnonzero(np.diff(group)) + 1] = np.nan
-    # A counter that is reset each day falls once it has stood for hours; an amount falls at the next reading.
+    # A counter that is reset daily falls after hours without change; an amount falls at the next reading.
     falls &= (increments.kind == FELL) | (np.roll(step, 1) > 0)
     odd = []
     for number in np.unique(group[falls]).tolist():

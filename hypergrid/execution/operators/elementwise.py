@@ -1,4 +1,4 @@
-"""Converts and merges of a block: cell by cell, from what the sources hold in the same cells."""
+"""Evaluate converts and merges of a block cell by cell."""
 
 from functools import reduce
 
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 def merge_sources(node: Perspective, operator: Merge, sources: list[Cells]) -> Cells:
-    """Return sources merged; stations that one of them lacks are left out where the function says so."""
+    """Merge sources; stations missing from one of them are dropped if the function matches stations."""
     row, units = operator.row, tuple(source.unit for source in node.sources)
     blocks = [
         _match_stations(node, source, block) if row.matched else block
@@ -39,7 +39,7 @@ def _match_stations(node: Perspective, source: Perspective, block: Cells) -> Cel
 
 
 def select_places(whole: Cells, places: NDArray[np.intp]) -> Cells:
-    """Return some places of a block."""
+    """Select some places of a block; its variance is dropped."""
 
     def pick(array: NDArray[np.int64]) -> NDArray[np.int64]:
         return array[:, places] if array.shape[1] > 1 else array
@@ -48,7 +48,7 @@ def select_places(whole: Cells, places: NDArray[np.intp]) -> Cells:
 
 
 def convert_values(operator: Convert, values: Floats, where: CellPlaces | None = None) -> Floats:
-    """Return values after every function of a convert.
+    """Apply every function of a convert to the values.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def convert_values(operator: Convert, values: Floats, where: CellPlaces | None =
     values
         Shape (time cells, places); or (readings,), for functions that do not depend on place and time.
     where
-        Where and when the values are; needed where a function is `placed`.
+        Place and time of the values; required if a function is `placed`.
     """
     for number, (call, row) in enumerate(zip(operator.calls, operator.list_rows(), strict=True)):
         try:
@@ -69,7 +69,7 @@ def convert_values(operator: Convert, values: Floats, where: CellPlaces | None =
 
 
 def locate_values(node: Perspective, places: NDArray[np.intp]) -> tuple[CellPlaces, str]:
-    """Return where and when the values of a perspective are, and a note where an elevation had to be assumed.
+    """Locate values in space and time, with a note if an elevation was assumed.
 
     Parameters
     ----------

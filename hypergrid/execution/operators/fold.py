@@ -1,4 +1,4 @@
-"""Aggregation over ranges: one call of a ufunc, or of a formula, for all cells, whatever the function's row says."""
+"""Aggregate ranges of values: one call of a ufunc or formula serves all cells."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
@@ -15,7 +15,6 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 NO_PARAMETERS: Final[Mapping[str, Any]] = {}
-"""No parameters."""
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -29,12 +28,12 @@ def fold_values(
     given: Mapping[str, Any] = NO_PARAMETERS,
     standing: ValueInstants | None = None,
 ) -> tuple[States, Counts]:
-    """Fold the values of each range along the first axis; `row.finish` makes the aggregate of it.
+    """Fold the values of each range along the first axis into accumulators for `row.finish`.
 
     Parameters
     ----------
     row
-        A function that is decomposable.
+        A decomposable function.
     values
         Shape (n,) or (n, space), NaN where missing.
     first, stop
@@ -42,12 +41,12 @@ def fold_values(
     given
         The function's parameters.
     standing
-        Where in time the values stand, for a row that is timed or lasting.
+        Times and durations of the values, for a timed or lasting row.
 
     Returns
     -------
-    What is kept of each range, each array of shape (m,) or (m, space), and counts of what is not missing, which
-    broadcast to it.
+    Accumulators of each range, arrays of shape (m,) or (m, space), and counts of the present values, which broadcast to
+    that shape.
     """
     if row.step is not None:
         return _step_columns(row, values, first, stop, given, standing)
@@ -69,7 +68,7 @@ def fold_values(
 def fold_single(
     row: AggregateRow, values: Floats, *, given: Mapping[str, Any], standing: ValueInstants | None
 ) -> tuple[States, Counts]:
-    """Return what is kept of cells of one value each, and their counts, 0 or 1; shapes as the values'."""
+    """Return initial accumulators of single-value cells, and counts (0 or 1), shaped like `values`."""
     present = np.isfinite(values)
     count = present.astype(np.int64)
     if row.step is None:
@@ -80,13 +79,13 @@ def fold_single(
 
 
 def fold_again(row: AggregateRow, states: States, count: Counts, first: Counts, stop: Counts) -> tuple[States, Counts]:
-    """Merge what is kept of parts, and their counts, over ranges along the first axis; shapes (n,) or (n, cells)."""
+    """Merge accumulators and counts over ranges along the first axis, shapes (n,) or (n, cells)."""
     whole = np.broadcast_to(count, states[0].shape)
     added = _reduce(np.add, whole, first, stop, 0)
     if row.merge is None:
         folded = zip(_parts(row), states, strict=True)
         return tuple(_reduce(part.fold, state, first, stop, part.empty) for part, state in folded), added
-    # A column after the other, so that the ranges of all columns are one listing.
+    # Column after column, so that the ranges of all columns are one listing.
     members = _list_positions(first, stop - first)
     columns = int(np.prod(whole.shape[1:], dtype=np.int64))
     listed = tuple(np.ascontiguousarray(state[members].T).ravel() for state in states)
@@ -98,7 +97,7 @@ def fold_again(row: AggregateRow, states: States, count: Counts, first: Counts, 
 def evaluate_ranges(
     row: AggregateRow, values: Floats, first: Counts, stop: Counts, *, given: Mapping[str, Any]
 ) -> tuple[Floats, Counts]:
-    """Return what a row that takes all values of a cell makes of each range, and the counts.
+    """Evaluate a function of all values of a range; return values and counts.
 
     Parameters
     ----------
@@ -112,14 +111,14 @@ def evaluate_ranges(
 
 
 def evaluate_members(row: AggregateRow, members: RaggedCells, given: Mapping[str, Any], before: int) -> Floats:
-    """Return what a row makes of all values of each cell, shape (cells,).
+    """Evaluate a function on all values of each cell, shape (cells,).
 
     Parameters
     ----------
     row, members, given
         The function, the values of some cells, the function's parameters.
     before
-        How many cells come before these, for a fault to name the very cell.
+        Number of cells before these, so that a fault names the right cell.
     """
     if row.whole is None:
         message = f"{row.name} neither folds, nor chooses, nor takes all values of a cell"
@@ -139,7 +138,7 @@ def _step_columns(
     given: Mapping[str, Any],
     standing: ValueInstants | None,
 ) -> tuple[States, Counts]:
-    """Return what `row.step` keeps of each range of each column, the columns one after the other in one listing."""
+    """Accumulate each range of each column with `row.step`, all columns in one listing."""
     if row.step is None:
         message = f"{row.name} has no step"
         raise TypeError(message)
@@ -158,7 +157,7 @@ def _step_columns(
 
 
 def _list_members(values: Floats, first: Counts, stop: Counts) -> Iterator[tuple[slice, RaggedCells, Counts]]:
-    """Return ranges in parts: which ranges, their values that are not missing, and where these are."""
+    """Yield parts of the ranges, with their present values and the positions of these."""
     sizes = stop - first
     for part in split_pieces(sizes):
         positions = _list_positions(first[part], sizes[part])
@@ -168,7 +167,7 @@ def _list_members(values: Floats, first: Counts, stop: Counts) -> Iterator[tuple
 
 
 def drop_missing(sizes: Counts, values: Floats, present: NDArray[np.bool_]) -> RaggedCells:
-    """Return listed values without those that are missing."""
+    """Remove the missing values from listed cells."""
     if present.all():
         return RaggedCells(sizes, values)
     before = np.append(0, np.cumsum(present))
@@ -177,7 +176,7 @@ def drop_missing(sizes: Counts, values: Floats, present: NDArray[np.bool_]) -> R
 
 
 def _list_positions(first: Counts, sizes: Counts) -> Counts:
-    """Return the members of ranges, range by range."""
+    """List the indices in each range, range by range."""
     return np.arange(int(sizes.sum())) + np.repeat(first - np.cumsum(sizes) + sizes, sizes)
 
 
@@ -188,10 +187,11 @@ def _lift_values(
     given: Mapping[str, Any],
     standing: ValueInstants | None,
 ) -> Floats:
-    """Return what a part folds of each value; `present` is None where none is missing."""
+    """Lift each value to the number that a part folds; `present` None means all."""
     numbers = values
     if part.lift is not None:
         for_days = None if standing is None else standing.for_days.reshape(-1, *[1] * (values.ndim - 1))
+        # Missing values are replaced by `empty` below.
         with np.errstate(invalid="ignore"):
             numbers = part.lift(values, for_days, given)
     return numbers if present is None else np.where(present, numbers, part.empty)
@@ -213,8 +213,8 @@ def _reduce(
     if values.ndim > 1 or len(first) == 1:
         ranges = zip(first.tolist(), stop.tolist(), strict=True)
         return np.stack([fold.reduce(values[a:b], axis=0, initial=empty) for a, b in ranges])
-    # reduceat takes index pairs; every other result is the range asked for. An `empty` behind the last value lets a
-    # range end there, and an empty range gives its first element, so it is overwritten.
+    # reduceat takes index pairs; every other result is a requested range. An `empty` after the last value lets a range
+    # end there. An empty range yields its first element, so it is overwritten.
     padded = np.append(values, np.asarray(empty, dtype=values.dtype))
     reduced: NDArray[Number] = fold.reduceat(padded, np.stack([first, stop], axis=1).ravel())[::2]
     reduced[first >= stop] = empty
@@ -229,11 +229,9 @@ def _fold_by_offset(
     empty: float,
     width: int,
 ) -> NDArray[Number]:
-    """Fold the k-th member of every range at once, k = 0, 1, …: as many passes as the widest range has members.
-
-    `reduceat` along the first axis of 864 x 4000 values took 50 times as long (0.7 s), a pass over each of 862
-    ranges as long as this does for three members.
-    """
+    """Fold the k-th member of every range at once, up to the widest range."""
+    # `reduceat` along the first axis of 864 x 4000 values took 50 times as long (0.7 s); one pass over each of 862
+    # ranges took as long as this does for three members.
     result = np.full((len(first), *values.shape[1:]), empty, dtype=values.dtype)
     for offset in range(width):
         inside = first + offset < stop
@@ -251,12 +249,12 @@ def choose_ranges(
     stop: NDArray[np.int64],
     hashes: NDArray[np.uint64],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the chosen value and the count of each range, for a function that chooses.
+    """Choose one value of each range; return values and counts.
 
     Parameters
     ----------
     row, values, first, stop
-        As for `fold_values`; values of shape (n,), ranges of any shape, one a cell.
+        As for `fold_values`; values of shape (n,), ranges of any shape, one per cell.
     hashes
         Hash of each cell, shape as `first`.
     """
@@ -276,13 +274,14 @@ def choose_ranges(
 
 
 def cell_hashes(time_corners: NDArray[np.int64], space_keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a hash of each cell from its corners alone, shape (time, space): the same in every block and run."""
+    """Hash each cell by its corners alone, shape (time, space): equal in every run."""
     with np.errstate(over="ignore"):
+        # Unsigned integers wrap around.
         return _splitmix(_splitmix(time_corners.view(np.uint64))[:, None] + _MIX * space_keys[None, :])
 
 
 def point_hashes(corners: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return what `cell_hashes` does of each corner with the key beside it, shape (points,)."""
+    """Hash each corner with its own key as `cell_hashes` does, shape (points,)."""
     with np.errstate(over="ignore"):
         return _splitmix(_splitmix(corners.view(np.uint64)) + _MIX * keys)
 

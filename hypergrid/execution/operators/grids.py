@@ -55,23 +55,23 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class TimePart:
-    """Some time cells of an aggregate, and which of the source cells that are given each of them covers."""
+    """Some time cells of an aggregate, and which available source cells each of them covers."""
 
     times: NDArray[np.intp]
-    """Numbers of the target's time cells, shape (chosen,)."""
+    """Indices of the target's time cells, shape (chosen,)."""
     ranges: Cover
-    """Of these, over the source cells that are given."""
+    """Cover of these time cells over the available source cells."""
     needed: NDArray[np.intp] | None
-    """Numbers of the source's time cells that are given, shape (given,); None: all are."""
+    """Indices of the source's time cells that are available, shape (given,); None for all."""
 
 
 def cover_space(source: Space, target: Space, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
-    """Return the source cells under some target cells of a coarser grid, in some zones or bands, and what they weigh.
+    """Return source cells under cells of a coarser grid, zones or bands, with weights.
 
-    A mean and an exceedance weigh source cells by their true area inside the new cell, and by their height on levels; a
-    sum over zones takes of each cell the share that is inside, so that zones that tile the grid add up to it. All other
-    functions take each cell alike: below a coarser cell every one, in a zone those that belong to it
-    (`ZoneCells.membership`). Stations in a band weigh alike in every function.
+    A mean and an exceedance weigh source cells by their true area inside the target cell and, on levels, by their
+    height; a sum over zones takes the share of each cell that is inside, so that zones that tile the grid add up to its
+    sum. All other functions weigh cells equally: below a coarser cell all of them, in a zone those that belong to it
+    (`ZoneCells.membership`). Stations in a band have equal weights in every function.
     """
     if isinstance(target, ZoneCells):
         return _cover_zones(target, cells, row)
@@ -87,7 +87,7 @@ def cover_space(source: Space, target: Space, cells: NDArray[np.intp], row: Aggr
     stop = np.cumsum(sizes)
     left = np.arange(int(sizes.sum())) - np.repeat(stop - sizes, sizes)
     numbers = []
-    # Within a target cell the cells of the last axis follow one another.
+    # The last axis varies fastest within a target cell.
     for axis_cover, at, length in zip(covers[::-1], places[::-1], lengths[::-1], strict=True):
         left, beside = np.divmod(left, np.repeat(np.maximum(length, 1), sizes))
         numbers.append(np.repeat(axis_cover.first[at], sizes) + beside)
@@ -102,7 +102,8 @@ def cover_space(source: Space, target: Space, cells: NDArray[np.intp], row: Aggr
 
 
 def _find_weights(source: Grid, target: Grid, numbers: list[NDArray[np.int64]]) -> Floats | None:
-    """Return what cells of a grid, given by their numbers along its axes, weigh in a mean; None where all alike."""
+    """Return area and height weights of grid cells by axis indices; None if uniform."""
+    # In metres, or within rows of equal latitude, all cells have the same area.
     weights = None
     if source.system == "lonlat" and source.y != target.y:
         weights = cell_areas(source.y, source.x)[numbers[-2]]
@@ -152,24 +153,24 @@ def aggregate_cells(
     keys: NDArray[np.uint64],
     part: TimePart | None = None,
 ) -> Cells:
-    """Return the aggregate of a block.
+    """Aggregate a block of cells.
 
     Parameters
     ----------
     source
         The source cells that the block needs.
     operator
-        Function and coverage.
+        Function and minimum coverage.
     times
-        Source and target axis, where time cells change.
+        Source and target axis, if time cells change.
     space
-        What covers what, where the cells of the grid change.
+        Cover of the target cells, if the cells of the grid change.
     full_space
-        Source cells under a whole target cell, one number or shape (targets,); 1 where the space stays.
+        Source cells under a whole target cell, one number or shape (targets,); 1 if space does not change.
     keys
-        Keys of the target's cells in space, for functions that choose.
+        Keys of the target's cells in space, for functions that choose a value.
     part
-        Which time cells are wanted, where not all are; the source then has just those that they need.
+        The wanted time cells, if not all; the source then has only those that they need.
     """
     row, given = operator.row, operator.arguments
     possible = np.asarray(full_space, dtype=np.int64).reshape(1, -1)
@@ -180,7 +181,7 @@ def aggregate_cells(
         possible = possible * slices
     if row.rank is not None:
         return _choose(source, operator, times, keys, part)
-    # A function that looks back is given all source cells, whichever of its own are wanted.
+    # A function that looks back needs all source cells, even if only some target cells are wanted.
     values = prepare_cells(source.value, times[0], operator) if times else source.value
     if row.finish is None:
         value, count = evaluate_whole_cells(row, values, ranges, space, given=given)
@@ -199,7 +200,7 @@ def aggregate_cells(
     if space is not None:
         share = _find_share(count, slices, space)
         states, count = _fold_space(row, states, count, space)
-    # Where nothing is missing the counts are one column, and so is what follows from counts alone.
+    # Without missing values the counts are one column, and so is a value that depends on counts alone.
     value = np.broadcast_to(row.finish(states, count, given), states[0].shape)
     return _apply_coverage(Cells(value, count, possible), operator, share)
 
@@ -207,7 +208,7 @@ def aggregate_cells(
 def _fold_space(
     row: AggregateRow, states: States, count: NDArray[np.int64], space: SpaceCover
 ) -> tuple[States, NDArray[np.int64]]:
-    """Return what is folded in time, (time, needed), folded over space, (time, targets), and its counts."""
+    """Fold accumulators over space, from (time, needed) to (time, targets); return them and their counts."""
     if space.weights is not None:
         return tuple(space.sum_weighted(state.T, count.T).T for state in states), space.sum_counts(count.T).T
     count = np.broadcast_to(count, states[0].shape)
@@ -217,10 +218,7 @@ def _fold_space(
 
 
 def _find_share(count: NDArray[np.int64], slices: NDArray[np.int64], space: SpaceCover) -> Floats | None:
-    """Return the share of each target that has values, (time, targets), from the slices that source cells have.
-
-    None where coverage counts cells.
-    """
+    """Return the covered share of each target, (time, targets); None if coverage counts cells."""
     if space.parts is None:
         return None
     return space.coverage(count.T, slices.T).T
@@ -229,7 +227,7 @@ def _find_share(count: NDArray[np.int64], slices: NDArray[np.int64], space: Spac
 def _find_listed_share(
     values: Floats, slices: NDArray[np.int64], ranges: Cover | None, space: SpaceCover | None
 ) -> Floats | None:
-    """Return what `_find_share` does, for functions that take the values themselves."""
+    """Compute `_find_share` for functions that take the values themselves."""
     if space is None or space.parts is None:
         return None
     count = np.isfinite(values).astype(np.int64)
@@ -241,7 +239,7 @@ def _find_listed_share(
 
 
 def _apply_coverage(cells: Cells, operator: Aggregate, share: Floats | None) -> Cells:
-    """Return cells of which those covered too little are missing: by their counts, or by the share where given."""
+    """Mask the cells with too little coverage, by `share` if given, else by their counts."""
     if share is None:
         value = mask_uncovered(cells.value, cells.count, cells.possible, operator.min_coverage)
     else:
@@ -257,23 +255,23 @@ def evaluate_whole_cells(
     *,
     given: Mapping[str, Any],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return what a row that takes all values of a cell makes of a block, and the counts.
+    """Evaluate a function of all values of a cell; return values and counts.
 
-    Over time and space together these are the values of all source cells in the target, so that a quantile is not one
-    of quantiles.
+    Over time and space together, the function gets the values of all source cells in the target, so a quantile is not a
+    quantile of quantiles.
 
     Parameters
     ----------
     row, given
         The function and its parameters.
     values
-        Of the source cells, shape (time, space).
+        Values of the source cells, shape (time, space).
     ranges, space
-        What covers what; None where the cells stay.
+        Covers in time and in space; None if the cells do not change.
 
     Returns
     -------
-    Shape (target times, target cells), both.
+    Both of shape (target times, target cells).
     """
     times, places = (np.arange(length, dtype=np.int64) for length in values.shape)
     begin, late = (times, times + 1) if ranges is None else (ranges.first, ranges.stop)
@@ -322,9 +320,10 @@ def _count_possible(times: tuple[TimeAxis, TimeCells], part: TimePart | None) ->
     return possible if part is None or len(possible) == 1 else possible[part.times]
 
 
+# All boxes of a run ask for the same counts.
 @lru_cache(maxsize=64)
 def count_possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
-    """Return how many source cells a whole target cell covers, made once for all boxes; shape (time or 1, 1)."""
+    """Count the source cells that a whole target cell covers, shape (time or 1, 1)."""
     if isinstance(source, Regular):
         starts, ends = blocks_of(target)
         first = -((source.origin - starts) // source.step)
@@ -333,18 +332,18 @@ def count_possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int
         same = bool(np.all(counts == counts[0]))
         return np.asarray(counts[: 1 if same else None, None], dtype=np.int64)
     if isinstance(source, Instants) and source.interval_ns:
-        # Of a day of 23 hours the floor may leave out an instant that is there.
+        # On a day of 23 hours the floor may omit an instant that exists.
         counts = np.maximum(count_fitting_intervals(target, source.interval_ns), cells_inside(source, target).sizes)
         return np.asarray(counts[:, None], dtype=np.int64)
     if isinstance(source, Bins) and source.calendar is not None:
-        # Units of the calendar that lie outside the source are possible too: it has only those that hold something.
+        # Calendar units outside the source are possible too: the source has only units with data.
         start, stop = min(source.origin, target.origin), max(source.stop, target.stop)
         source = make_bins(source.calendar, start, stop)
     return cells_inside(source, target).sizes[:, None]
 
 
 def space_keys(space: Space, cells: NDArray[np.intp]) -> NDArray[np.uint64]:
-    """Return a key of each cell of a space from its corner, or a zone's name, alone; shape (cells,)."""
+    """Hash each cell by its corner alone, a zone by its name; shape (cells,)."""
     if isinstance(space, SeriesAxis):
         return series_keys(space)[cells]
     if isinstance(space, ZoneCells):

@@ -1,4 +1,4 @@
-"""Values at stations to values at instants: the kernels of interpolation in time on what a run holds."""
+"""Interpolation in time: apply its kernels to the station values of a run."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,12 @@ from hypergrid.topology import Regular, SeriesAxis, TimeAxis
 
 
 def order_readings(readings: Readings, series: int) -> KnownReadings:
-    """Return readings, ordered by series and time, where they stand in time."""
+    """Place readings, ordered by series and time, at the instants that they represent."""
     return KnownReadings.of(readings.index, find_reading_instants_ns(readings), readings.value, series=series)
 
 
 def order_cells(cells: Cells, time: TimeAxis) -> KnownReadings:
-    """Return the values of time cells, shape (time, series), as readings in the middle of their cells."""
+    """Place the values of time cells, shape (time, series), in the middle of their cells."""
     count, series = cells.value.shape
     index = np.repeat(np.arange(series, dtype=np.int32), count)
     instants_ns = np.tile(find_standing_instants_ns(time), series)
@@ -31,9 +31,10 @@ def interpolate_at_instants(
     axis: SeriesAxis,
     times: NDArray[np.intp] | None = None,
 ) -> Cells:
-    """Return each series at each instant, or at those whose numbers are given.
+    """Interpolate each series at each instant, or at the instants numbered `times`.
 
-    The count is of the readings used; possible are one at the instant of a reading, else the most that the method uses.
+    The count is the number of readings used; possible is one at the instant of a reading, else the most that the method
+    uses.
     """
     span = target if times is None else target.part(int(times[0]), int(times[-1]) + 1)
     ticks = Ticks(span.origin, span.step, span.count)

@@ -1,4 +1,4 @@
-"""What is known of an interpolation from its perspective alone: its grid, its layers, what its field depends on."""
+"""Prepare interpolations from their perspectives: grids, layers, stations, targets, cached fields."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,21 +19,21 @@ from hypergrid.topology import Grid, Metres, Points, SeriesAxis
 
 Floats = NDArray[np.float64]
 Covariate = Callable[[str, Floats], Floats]
-"""Name of a layer and points (x, y) [degree or m], shape (points, 2), to its values there, NaN where unknown."""
+"""Maps the name of a layer and points (x, y) [degree or m], shape (points, 2), to its values, NaN where unknown."""
 
 
 def stations_of(axis: SeriesAxis, used: NDArray[np.intp], metres: Metres, covariates: Mapping[str, Floats]) -> Stations:
-    """Return some series as the stations of an interpolation."""
+    """Convert some series to the stations of an interpolation."""
     places = metres.project(np.stack([axis.x[used], axis.y[used]], axis=1))
     names = tuple(axis.series[i].station for i in used)
     return Stations(places, names, {name: values[used] for name, values in covariates.items()})
 
 
 def covariates_of(axis: SeriesAxis, names: tuple[str, ...], at: Covariate) -> dict[str, Floats]:
-    """Return covariates of series by name, shape (series,), NaN where unknown.
+    """Return the covariates of series by name, shape (series,), NaN where unknown.
 
-    The elevation of a station is the one that its deployment gives; where it gives none, and for everything else, the
-    layer at its position counts.
+    The elevation of a station is that of its deployment; without one, and for every other covariate, the layer at its
+    position is used.
     """
     covariates = {}
     points = np.stack([axis.x, axis.y], axis=1)
@@ -49,38 +49,38 @@ def covariates_of(axis: SeriesAxis, names: tuple[str, ...], at: Covariate) -> di
 
 @dataclass(frozen=True, eq=False)
 class PreparedInterpolation:
-    """An interpolation that is ready to be asked."""
+    """An interpolation that is ready to estimate."""
 
     field: Field
     merged_count: int
-    """How many stations fewer there are because some are one with others."""
+    """Number of stations merged into others at the same place."""
     notes: tuple[str, ...]
 
 
 def prepare_interpolation(
     operator: Interpolate, stations: Stations, values: Floats, network_m: Floats | None = None
 ) -> PreparedInterpolation:
-    """Return the field of values (slices, stations), what is in one place treated as the step asks.
+    """Prepare the field of values (slices, stations), with coincident stations treated as requested.
 
     Parameters
     ----------
     operator
         The interpolation.
     stations, values
-        Those that report, and what.
+        The reporting stations, and their values.
     network_m
-        Where there is a trend, the elevations of all stations that could report [m], shape (could report,).
+        If there is a trend: elevations of all stations that could report [m], shape (could report,).
 
     Raises
     ------
     InvalidQuery, SingularSystem
-        Stations that the method, or the step, refuses.
+        Stations that the method, or the step, rejects.
     """
     method_name, given = operator.method, operator.arguments
     used, values, notes = treat_coincident(method_name, stations, values, given)
     model = given.get("variogram")
     if isinstance(model, Variogram):
-        # Before anything is solved: the remedy of a system that cannot be is another one.
+        # Before anything is solved: an unsolvable system would suggest another remedy.
         notes += check_validity(method_name, model, used.positions_m)
     own = {name: value for name, value in given.items() if name not in {item.name for item in PARAMETERS}}
     if trend_of(given) is not None:
@@ -89,7 +89,7 @@ def prepare_interpolation(
     notes += tuple(getattr(field, "notes", ()))
     models = models_of(field)
     if not isinstance(model, Variogram):
-        # What was fitted is known only now.
+        # A fitted model is known only now.
         notes += tuple(
             dict.fromkeys(note for each in models for note in check_validity(method_name, each, used.positions_m))
         )
@@ -102,7 +102,7 @@ def prepare_interpolation(
 
 
 def _noise_notes(models: tuple[Variogram, ...]) -> tuple[str, ...]:
-    """Return a note where a noise-free variance was asked for and there is no noise to leave out."""
+    """Note that a noise-free variance was requested but there is no noise to omit."""
     if not models or any(model.nugget > 0 and model.nugget_is == "measurement error" for model in models):
         return ()
     why = (
@@ -122,26 +122,27 @@ def targets_of(
     at: Covariate,
     given: Mapping[str, Any],
 ) -> tuple[Targets, NDArray[np.bool_]]:
-    """Return cells as the targets of an interpolation, and which of the cells they are.
+    """Convert cells to targets, with the mask of the cells that became targets.
 
-    A cell whose covariates are not known is no target.
+    Cells with unknown covariates do not become targets.
 
     Parameters
     ----------
     space, cells
-        The grid, or points, and flat cells of it, shape (cells,).
+        The grid or points, and flat cells of it, shape (cells,).
     metres, at
-        Positions to metres, and layers.
+        Projection to metres, and layer lookup.
     names
         Covariates that targets need.
     given
-        The method's parameters: a block is a mean over `quadrature` by `quadrature` points (Gauss-Legendre), on levels
-        all at the height of the cell's centre.
+        The method's parameters: a block is a mean over `quadrature` by `quadrature` points (Gauss-Legendre), which on
+        levels are all at the height of the cell's centre.
     """
     points = space.centres(cells)
     weights = np.ones(1)
     if given.get("support") == "block":
         nodes, shares = np.polynomial.legendre.leggauss(given.get("quadrature", 4))
+        # Gauss-Legendre nodes lie in -1 to 1 and their weights add up to 2; cells have side 1 and weight 1.
         along = nodes / 2.0
         offsets = np.stack(np.meshgrid(along, along), axis=-1).reshape(-1, 2)
         weights = np.outer(shares, shares).ravel() / 4.0
@@ -157,7 +158,7 @@ def targets_of(
         kept = np.repeat(known, parts)
         points = points[kept]
         values = {name: covariate[kept] for name, covariate in values.items()}
-    # Projecting 40,000 cells takes 25 ms, as long as all else of a surface that is brought up to date.
+    # Projecting 40,000 cells takes 25 ms, as long as the rest of updating a surface.
     places_m = points
     if not metres.is_given:
         places_m = WEIGHTS.get(key_of("metres", metres.description, points), lambda: metres.project(points))
@@ -165,26 +166,27 @@ def targets_of(
 
 
 def is_by_slice(operator: Interpolate) -> bool:
-    """Return whether a field of some slices is that of all, cut: nothing is fitted to them, or said of all of them."""
+    """Return whether the field of some slices is that of all, cut to these slices."""
+    # Nothing may be fitted to all slices, and no note may be about all of them.
     given = operator.arguments
     fixed = isinstance(given.get("variogram"), Variogram) or not operator.row.has_variance
     return fixed and given.get("trend") is None and given.get("radius_m") is None
 
 
 def field_key(node: Perspective, operator: Interpolate) -> str:
-    """Return what a field depends on."""
+    """Return the cache key of a field, from everything that it depends on."""
     return node.source.token + repr(operator.content())
 
 
 def note_prefix(node: Perspective) -> str:
-    """Return what begins a note of an interpolation, so that the parts of a recipe are told apart."""
+    """Return the prefix of an interpolation's notes, which distinguishes the parts of a recipe."""
     if isinstance(node.operator, Merge):
         return f"{node.operator.function}: "
     return f"{node.operator.calls[-1].name}: " if isinstance(node.operator, Convert) else ""
 
 
 def get_grid(node: Perspective) -> Grid | Points:
-    """Return the grid, or the points, that an interpolation is on."""
+    """Return the grid, or the points, of an interpolation."""
     if not isinstance(node.topology.space, Grid | Points):
         message = "an interpolation has a grid, or points"
         raise TypeError(message)
@@ -192,7 +194,7 @@ def get_grid(node: Perspective) -> Grid | Points:
 
 
 def mask_reach(node: Perspective) -> NDArray[np.bool_]:
-    """Return which stations may have a say in an interpolation, shape (series,)."""
+    """Mask the stations that may affect an interpolation, shape (series,)."""
     axis = node.source.topology.space
     if not isinstance(axis, SeriesAxis) or not isinstance(node.operator, Interpolate):
         message = "an interpolation starts from stations"
@@ -201,7 +203,7 @@ def mask_reach(node: Perspective) -> NDArray[np.bool_]:
 
 
 def make_layer_lookup(node: Perspective) -> Covariate:
-    """Return what looks up the layers of an interpolation where its readings come from; others are known nowhere."""
+    """Return the layer lookup of the base source; layers that the operator lacks are NaN."""
     base, operator = node.list_bases()[0].operator, node.operator
 
     def at(name: str, points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -214,45 +216,45 @@ def make_layer_lookup(node: Perspective) -> Covariate:
 
 
 def count_stations_used(field: Field, targets: Targets) -> NDArray[np.int64]:
-    """Return the stations used, shape (slices, 1), or (slices, targets) where a method says so by target."""
+    """Return the stations used, shape (slices, 1), or (slices, targets) if counted by target."""
     by_target = None if getattr(field, "counts_are_even", False) else getattr(field, "counts_at", None)
     return (field.counts[:, None] if by_target is None else by_target(targets)).astype(np.int64)
 
 
-# What the boxes of one interpolation share: the network with its systems, and the places that are asked for in turn.
+# Shared by the boxes of one interpolation: the network with its systems, and the requested places.
 #
-# Of both a run has a few, whichever time cells its boxes have; the first box makes them, the others only bring values.
+# A run has few of either, whatever the time cells of its boxes; the first box makes them, the others only add values.
 
 PlacedTargets = tuple[Targets, NDArray[np.bool_]]
-"""Targets, and which of the cells they are."""
+"""Targets, and the mask of the cells that they come from."""
 
 
 @dataclass(frozen=True, eq=False)
 class FieldNetwork:
-    """The stations of an interpolation, ready for values of any slices."""
+    """The stations of an interpolation, ready for the values of any slices."""
 
     field: Field
-    """Of some slices."""
+    """A field of some slices."""
     used: NDArray[np.intp]
-    """Which series are its stations."""
+    """Indices of the series that are its stations."""
     metres: Metres
     stations: int
-    """How many an estimate may use."""
+    """Number of stations that an estimate may use."""
 
 
 class FieldCache:
-    """By key of a field: its network, and the targets that were last asked for."""
+    """Caches networks by field key, and the last targets by perspective."""
 
     def __init__(self) -> None:
         self._networks: dict[str, FieldNetwork] = {}
         self._targets: dict[str, tuple[NDArray[np.intp], str, PlacedTargets]] = {}
 
     def keep(self, key: str, network: FieldNetwork) -> None:
-        """Keep a network whose stations are the series themselves, one each, and all that it will ever have."""
+        """Cache a network that is complete and has one station per series."""
         self._networks[key] = network
 
     def get_field(self, key: str, values: NDArray[np.float64]) -> tuple[Field, Metres, int] | None:
-        """Return the field of values (slices, series), its plane and its stations; None where it must be prepared."""
+        """Return the field of values (slices, series), plane and station count; None if not cached."""
         network = self._networks.get(key)
         field = None if network is None else replace_values(network.field, values[:, network.used])
         return None if network is None or field is None else (field, network.metres, network.stations)
@@ -260,7 +262,7 @@ class FieldCache:
     def get_targets(
         self, key: str, cells: NDArray[np.intp], metres: Metres, make: Callable[[], PlacedTargets]
     ) -> PlacedTargets:
-        """Return cells as targets, made where they are not those that were asked for last."""
+        """Return cells as targets, cached if they equal those of the last call."""
         last = self._targets.get(key)
         if last is None or last[1] != metres.description or not np.array_equal(last[0], cells):
             last = cells, metres.description, make()

@@ -1,4 +1,4 @@
-"""What the intervals that readings stand for have to do with the cells that they are assigned to."""
+"""Notes on how the intervals of readings fit the cells that they are assigned to."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,44 +23,44 @@ from hypergrid.perspective.tree.operators import Aggregate
 from hypergrid.topology import Periodic, TimeCells, blocks_of
 
 _HALF: Final = 0.5
-"""Intervals are compared with the edges of cells where they are at least this share of them."""
+"""Intervals of at least this share of a cell's length are compared with its edges."""
 
 
 class IntervalNotes:
-    """What a reader should know of the intervals of the readings that an aggregate takes, as pieces of them come."""
+    """Notes on the intervals of the readings of an aggregate, collected piece by piece."""
 
     def __init__(self, time: TimeCells, operator: Aggregate, of_series: int) -> None:
-        """Begin with no readings.
+        """Start without any readings.
 
         Parameters
         ----------
         time
-            The aggregate's cells.
+            Time cells of the aggregate.
         operator
             The aggregate.
         of_series
-            Series whose readings it takes.
+            Number of series that it reads.
         """
         self._time, self._operator, self._of_series = time, operator, of_series
         self._overlaps, self._edges, self._negative = Overlaps(), _EdgeOverlaps(), _NegativeTotals()
         self._counted_cells = np.zeros(time.count, dtype=bool)
 
     def select_uncounted(self, times: NDArray[np.intp] | None) -> NDArray[np.intp]:
-        """Return those of some time cells (None: all) that were not asked for before; the next call has others."""
+        """Select the time cells (None: all) that no earlier call selected."""
         cells = np.arange(self._time.count) if times is None else np.unique(times)
         cells = cells[~self._counted_cells[cells]]
         self._counted_cells[cells] = True
         return cells
 
     def add(self, readings: Readings, cells: NDArray[np.intp]) -> None:
-        """Count the readings of some cells, and no others.
+        """Count the readings of some cells only.
 
         Parameters
         ----------
         readings
-            Ordered by series and time, none missing; of each series all of these cells.
+            Ordered by series and time, none missing; for each series all readings of these cells.
         cells
-            Numbers of time cells, ascending.
+            Indices of the time cells, ascending.
         """
         row = self._operator.row
         if not len(cells) or not row.tiles or not intervals_ns(readings).any():
@@ -73,7 +73,7 @@ class IntervalNotes:
             self._negative.add(readings)
 
     def write_notes(self, remarks: RunDiagnostics, about: str) -> None:
-        """Say it; `about` is the aggregate's token."""
+        """Write the notes to the diagnostics; `about` is the aggregate's token."""
         repeatable = self._operator.row.repeatable
         overlap = self._overlaps.note(self._time, repeatable=repeatable, of_series=self._of_series)
         remarks.set_note(f"{about} overlap", overlap)
@@ -84,18 +84,18 @@ class IntervalNotes:
 def note_intervals(
     remarks: RunDiagnostics, about: str, readings: Readings, time: TimeCells, operator: Aggregate
 ) -> None:
-    """Say what a reader should know of the intervals of all readings that an aggregate takes.
+    """Note how the intervals of all readings of an aggregate fit its cells.
 
     Parameters
     ----------
     remarks
-        What is said beside the values.
+        Diagnostics of the run.
     about
         The aggregate's token.
     readings
         Ordered by series and time, none missing.
     time
-        The aggregate's cells.
+        Time cells of the aggregate.
     """
     notes = IntervalNotes(time, operator, len(readings.series))
     notes.add(readings, notes.select_uncounted(None))
@@ -103,7 +103,7 @@ def note_intervals(
 
 
 def _find_cells(readings: Readings, time: TimeCells) -> NDArray[np.intp]:
-    """Return the cell of each reading, -1 where it is in none; of windows that overlap the last that it is in."""
+    """Return the cell of each reading, -1 if in none, the last of overlapping windows."""
     instants = assign_ns(readings, time)
     if is_sliding(time):
         number = np.minimum((instants - time.origin) // time.step, time.count - 1)
@@ -117,7 +117,7 @@ def _find_cells(readings: Readings, time: TimeCells) -> NDArray[np.intp]:
 
 @dataclass
 class _NegativeTotals:
-    """Totals below zero in sums; of an amount such as rain none should be."""
+    """Negative totals in sums; an amount such as rain should have none."""
 
     count: int = 0
     min_value: float = np.inf
@@ -145,7 +145,7 @@ class _NegativeTotals:
 
 @dataclass
 class _EdgeOverlaps:
-    """Long intervals that reach over the edges of their cells, such as totals of local days over UTC days."""
+    """Long intervals across cell edges, such as totals of local days over UTC days."""
 
     reading_count: int = 0
     beyond_count: int = 0
@@ -166,7 +166,7 @@ class _EdgeOverlaps:
         held = block >= 0
         begin, length = own.starts_ns()[held], lengths[own.index[held]]
         start, end = starts[block[held]], ends[block[held]]
-        # A day of 23 hours is a whole day: what a total of 24 hours is longer than it is no part of another day.
+        # A day of 23 hours is a whole day: the excess of a 24-hour total is not part of another day.
         longer = np.maximum(length - (end - start), 0)
         over = np.maximum(start - begin, begin + length - end) - longer
         beyond = over > np.minimum(TOLERANCE * length, MAX_TOLERANCE_NS)

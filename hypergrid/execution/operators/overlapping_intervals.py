@@ -1,12 +1,12 @@
-"""Readings whose intervals overlap: a total of the last hour that is reported every ten minutes.
+"""Overlapping intervals, such as totals of the last hour that are reported every ten minutes.
 
-A cell takes of such a series the readings whose intervals tile it: from the cell's start, each begins where the one
-before ends, and the last ends within the cell. Otherwise what fell in an hour would be summed six times. Greedy choice
-by the earliest end gives the most disjoint intervals that a cell can hold (Kleinberg and Tardos, Algorithm Design,
-section 4.1), so a count never exceeds what is possible.
+Of such a series a cell uses the readings whose intervals tile it: from the cell's start, each begins where the previous
+one ends, and the last ends within the cell. Otherwise an hour's amount would be summed six times. Greedy selection by
+the earliest end gives the most disjoint intervals that fit into a cell (Kleinberg and Tardos, Algorithm Design, section
+4.1), so a count never exceeds what is possible.
 
-Whether intervals overlap is decided from the readings of each block of time alone, and whether a reading is of a civil
-day from its neighbours, so that every executor, piece and update decides alike.
+Overlap is decided from the readings of each time block alone, and whether a reading is for a civil day from its
+neighbours, so that every executor, piece and update decides the same.
 """
 
 from dataclasses import dataclass, field, replace
@@ -26,19 +26,20 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 CERTAIN_SHARE: Final = 0.55
-"""Intervals overlap where the median spacing is at most this share of them, however irregular the readings are."""
+"""Intervals overlap if the median spacing is at most this share of their length, even if readings are irregular."""
 LIKELY_SHARE: Final = 0.95
-"""They overlap where it is at most this share, if the spacings agree."""
+"""Intervals overlap if the median spacing is at most this share of their length and the spacings agree."""
+# Clocks jitter.
 TOLERANCE: Final = 0.01
-"""An interval may begin before the one before it ends by this share of its length, as clocks jitter, …"""
+"""Share of its length by which an interval may begin before the previous one ends."""
 MAX_TOLERANCE_NS: Final = 60 * SECOND_NS
-"""… and at most by this [ns]."""
+"""Upper limit of that tolerance [ns]."""
 _PIECE: Final = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """Which readings the cells take of those whose intervals overlap; all others are taken."""
+    """Masks of the readings that cells use if intervals overlap; all other readings are used."""
 
     tile_mask: Flags
     """Readings whose intervals tile their cell, shape (readings,)."""
@@ -49,18 +50,18 @@ class Tiles:
 
 
 def intervals_ns(readings: Readings) -> Integers:
-    """Return the interval that readings of each series stand for [ns], 0 for samples, shape (series,)."""
+    """Return the interval of the readings of each series [ns], 0 for samples, shape (series,)."""
     held = [0 if item.statistic == "sample" else round(item.interval_s * SECOND_NS) for item in readings.series]
     return np.array(held or [0], dtype=np.int64)
 
 
 def find_crowded_series(readings: Readings) -> Flags:
-    """Return the series in which some readings lie closer than their intervals are long, shape (series,)."""
+    """Mask the series with readings closer together than their intervals are long, shape (series,)."""
     lengths = intervals_ns(readings)
     is_crowded = np.zeros(len(lengths), dtype=bool)
     if not lengths.any() or len(readings) < 2:
         return is_crowded
-    # Piece by piece: a whole archive has tens of millions of readings, and each column of them is 0.2 GB.
+    # Piece by piece: a whole archive has tens of millions of readings, and each column of them takes 0.2 GB.
     for start in range(0, len(readings) - 1, _PIECE):
         index, at_ns = (column[start : start + _PIECE + 1] for column in (readings.index, readings.time_ns))
         close = (index[1:] == index[:-1]) & (np.diff(at_ns) <= LIKELY_SHARE * lengths[index[1:]])
@@ -69,10 +70,10 @@ def find_crowded_series(readings: Readings) -> Flags:
 
 
 def assign_ns(readings: Readings, target: TimeCells) -> Integers:
-    """Return the instant by which each reading is assigned to a cell [ns], shape (readings,).
+    """Return the instant that assigns each reading to a cell [ns], shape (readings,).
 
-    It is the start of its interval. A total of a civil day that is stamped at its end is assigned by its middle: on the
-    day of 23 hours, 24 hours before the end are in the day before.
+    It is the start of the interval. A total of a civil day that is stamped at its end is assigned by its middle: on a
+    day of 23 hours, the instant 24 hours before the end is in the previous day.
     """
     starts, day_ns = readings.starts_ns(), civil_day_ns(target)
     if not day_ns:
@@ -86,13 +87,13 @@ def assign_ns(readings: Readings, target: TimeCells) -> Integers:
     )
     if not by_day.any():
         return starts
-    # Of totals of the last day that are reported every hour each is assigned by its start.
+    # Totals of the last day that are reported every hour are each assigned by their start.
     alone = by_day[readings.index] & ~_mask_crowded(readings, day_ns)
     return np.where(alone, readings.time_ns - day_ns // 2, starts)
 
 
 def _mask_crowded(readings: Readings, length_ns: int) -> Flags:
-    """Return which readings lie closer to another of their series than a length [ns], shape (readings,)."""
+    """Mask the readings closer than a length [ns] to another of their series, shape (readings,)."""
     is_crowded = np.zeros(len(readings), dtype=bool)
     close = (np.diff(readings.index) == 0) & (np.diff(readings.time_ns) <= LIKELY_SHARE * length_ns)
     is_crowded[1:] |= close
@@ -101,7 +102,7 @@ def _mask_crowded(readings: Readings, length_ns: int) -> Flags:
 
 
 def find_blocks(instants_ns: Integers, target: TimeCells) -> NDArray[np.intp]:
-    """Return in which block of time each instant lies, -1 where in none; blocks must not overlap."""
+    """Return the time block of each instant, -1 if none; blocks must not overlap."""
     if isinstance(target, Regular):
         block = (instants_ns - target.origin) // target.step
         within = instants_ns - target.origin - block * target.step < target.length
@@ -113,14 +114,14 @@ def find_blocks(instants_ns: Integers, target: TimeCells) -> NDArray[np.intp]:
 
 
 def select_tiles(readings: Readings, target: TimeCells) -> Tiles:
-    """Return which readings tile the cells of an axis whose cells do not overlap.
+    """Select the readings that tile the cells of an axis without overlapping cells.
 
     Parameters
     ----------
     readings
         Ordered by series and time, none missing.
     target
-        Time cells, each block of time of which is tiled by itself.
+        Time cells; each of their time blocks is tiled by itself.
     """
     taken, inside = np.ones(len(readings), dtype=bool), np.ones(len(readings), dtype=bool)
     overlapping = np.zeros(len(readings), dtype=bool)
@@ -134,7 +135,7 @@ def select_tiles(readings: Readings, target: TimeCells) -> Tiles:
     numbers = block[rows[groups.first]]
     crowds = _find_overlaps(groups, lengths)
     tolerance = np.minimum((TOLERANCE * lengths).astype(np.int64), MAX_TOLERANCE_NS)
-    # A series whose stamps never meet the cell's start may reach over its end by as much, and no more.
+    # If the stamps of a series never match the cell's start, it may extend past the end by the same phase, but no more.
     phase = (instants[rows[groups.first]] - starts[numbers]) % np.maximum(groups.step, 1)
     latest = ends[numbers] + phase + tolerance
     of = np.repeat(np.arange(len(groups.first)), groups.stop - groups.first)
@@ -147,18 +148,18 @@ def select_tiles(readings: Readings, target: TimeCells) -> Tiles:
 
 @dataclass(frozen=True, eq=False)
 class _ReadingGroups:
-    """Readings of one series in one block of time each, group by group."""
+    """Readings grouped by series and time block."""
 
     instants: Integers
-    """Where intervals begin [ns], in order within each group, shape (rows,)."""
+    """Starts of the intervals [ns], in order within each group, shape (rows,)."""
     first: Integers
-    """First row of each group, shape (groups,)."""
+    """Index of the first row of each group, shape (groups,)."""
     stop: Integers
-    """After its last row, shape (groups,)."""
+    """Index after the last row of each group, shape (groups,)."""
     step: Integers
-    """Median spacing [ns], the lower one of two; 0 of a single reading, shape (groups,)."""
+    """Median spacing [ns], the lower of two; 0 for a single reading, shape (groups,)."""
     agreeing: NDArray[np.float64]
-    """Share of the spacings that agree with it, shape (groups,)."""
+    """Share of the spacings that agree with the median, shape (groups,)."""
 
 
 def _group_readings(index: NDArray[np.int32], block: NDArray[np.intp], instants: Integers) -> _ReadingGroups:
@@ -179,7 +180,7 @@ def _group_readings(index: NDArray[np.int32], block: NDArray[np.intp], instants:
 
 
 def _find_overlaps(groups: _ReadingGroups, lengths: Integers) -> Flags:
-    """Return in which groups intervals overlap: by their median spacing, or a looser one on which they agree."""
+    """Mask groups with overlapping intervals: short median spacing, or a longer one that agrees."""
     number = groups.stop - groups.first - 1
     agreed = (number > 1) & (groups.agreeing >= AGREEING) & (groups.step <= LIKELY_SHARE * lengths)
     return (number > 0) & ((groups.step <= CERTAIN_SHARE * lengths) | agreed)
@@ -188,14 +189,14 @@ def _find_overlaps(groups: _ReadingGroups, lengths: Integers) -> Flags:
 def _select_tiling(
     groups: _ReadingGroups, crowds: Flags, lengths: Integers, latest: Integers, tolerance: Integers
 ) -> Integers:
-    """Return the rows whose intervals follow one another in each group, one more of every group at a time."""
+    """Select rows with consecutive intervals, one more per group in each pass."""
     live = np.flatnonzero(crowds)
     at, free = groups.first[live], groups.instants[groups.first[live]]
-    # Where nothing is missing, the next interval is as many rows on.
+    # If nothing is missing, the next interval begins this many rows later.
     stride = np.maximum(np.rint(lengths / np.maximum(groups.step, 1)), 1).astype(np.int64)
     row_parts = []
     while len(live):
-        # Jitter does not add up: the next interval begins where this one should end, not earlier.
+        # Jitter must not accumulate: the next interval begins where this one should end, not earlier.
         end = np.maximum(free, groups.instants[at]) + lengths[live]
         fits = end <= latest[live]
         live, at, free = live[fits], at[fits], end[fits]
@@ -207,7 +208,7 @@ def _select_tiling(
 
 
 def _bisect_first(instants: Integers, low: Integers, high: Integers, wanted: Integers, guess: Integers) -> Integers:
-    """Return the first row of each range that is not before an instant, by bisection where a guess is wrong."""
+    """Find the first row per range at or after an instant; `guess` avoids bisection."""
     guessed = np.clip(guess, low, np.maximum(high - 1, low))
     right = (guessed < high) & (guessed < len(instants))
     guessed = np.where(right, guessed, 0)
@@ -223,26 +224,26 @@ def _bisect_first(instants: Integers, low: Integers, high: Integers, wanted: Int
 
 @dataclass
 class Overlaps:
-    """Readings whose intervals overlap, counted as pieces of them come."""
+    """Overlapping intervals, counted piece by piece."""
 
     series: set[Series] = field(default_factory=set)
-    """Those that have some."""
+    """Series with overlapping intervals."""
     steps_ns: set[int] = field(default_factory=set)
-    """Their usual spacings, whole seconds."""
+    """Their median spacings [ns], whole seconds."""
     used: int = 0
     left_out: int = 0
 
     def add(self, readings: Readings, target: TimeCells, *, repeatable: bool) -> None:
-        """Count some readings; of each series those of a cell together.
+        """Count the readings with overlapping intervals; a call must contain whole cells of a series.
 
         Parameters
         ----------
         readings
             As `select_tiles` takes them.
         target
-            Time cells; of windows that overlap those are looked at that do not.
+            Time cells; of overlapping windows only some are examined, which do not overlap.
         repeatable
-            Whether the function takes every interval within a cell, as a maximum may.
+            Whether the function uses every interval within a cell, such as a maximum.
         """
         if not find_crowded_series(readings).any():
             return
@@ -260,7 +261,7 @@ class Overlaps:
         self.left_out += int(np.count_nonzero(tiles.overlap_mask)) - used
 
     def note(self, target: TimeCells, *, repeatable: bool, of_series: int) -> str:
-        """Return the note on overlapping intervals among `of_series` series; empty where none overlap."""
+        """Describe overlapping intervals among `of_series` series; empty if none overlap."""
         if not self.series:
             return ""
         lengths, steps = sorted({item.interval_s for item in self.series}), sorted(self.steps_ns)
@@ -272,7 +273,7 @@ class Overlaps:
             f"every {_format_lengths([step / SECOND_NS for step in steps])}): each cell takes {how}"
         )
         if not is_sliding(target):
-            # A reading may be in one window, and left out of another that overlaps it.
+            # A reading may be used in one window and left out of another that overlaps it.
             note += f", {self.used:,} of {self.used + self.left_out:,} readings; {self.left_out:,} are left out"
         odd = sorted(
             {
@@ -288,12 +289,12 @@ class Overlaps:
 
 
 def is_sliding(target: TimeCells) -> TypeGuard[Regular]:
-    """Return whether time cells are windows that overlap."""
+    """Return whether time cells are overlapping windows."""
     return isinstance(target, Regular) and target.length > target.step
 
 
 def _median_steps_ns(readings: Readings, numbers: NDArray[np.int32]) -> list[int]:
-    """Return the median spacings of some series [ns], whole seconds, each once."""
+    """Return the distinct median spacings of some series [ns], whole seconds."""
     same = (readings.index[1:] == readings.index[:-1]) & np.isin(readings.index[1:], numbers)
     spacing, index = np.diff(readings.time_ns)[same], readings.index[1:][same]
     _, medians = medians_by_group(spacing, index)

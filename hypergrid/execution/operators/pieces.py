@@ -1,9 +1,9 @@
-"""Readings in pieces: aggregates of an archive that is too large to be read at once.
+"""Piecewise reading: aggregate archives that are too large to be read at once.
 
-A series is aggregated by itself, so that its cells do not depend on which others are read with it; and a cell along
-time is done when all its readings have come. Pieces are whole chunks of the archive, so that none is decompressed
-twice, and what belongs to a cell that is not yet complete waits for the next piece: every function, of whatever kind,
-sees all readings of a cell together, and gives what it gives of all at once.
+Each series is aggregated by itself, so its cells do not depend on which others are read with it, and a cell along time
+is complete once all its readings have been read. Pieces are whole chunks of the archive, so none is decompressed twice.
+Readings of an incomplete cell wait for the next piece: every function sees all readings of a cell together and returns
+the same as if everything were read at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,24 +24,27 @@ from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.topology import Bins, Instants, Periodic, Regular, SeriesAxis, TimeCells
 
 WHOLE_READINGS: Final = 2**21
-"""Readings up to which a base is read at once: 200 MB, which later steps can use again."""
+"""Readings up to which a base is read at once (200 MB), so that later steps can reuse them."""
 CHUNKS_AT_ONCE: Final = 8
-"""Chunks of an archive that are read at once: half a million readings."""
+"""Chunks of an archive read at once: half a million readings."""
 BATCH_READINGS: Final = 2**19
-"""Readings that are ordered and aggregated at once."""
+"""Readings sorted and aggregated at once."""
 HELD_BYTES: Final = 29
-"""What a reading takes while its cell is not complete: series, stamp, value, flag and arrival."""
+"""Memory per reading while its cell is incomplete [bytes]: series, stamp, value, flag and arrival."""
 WHOLE_BYTES: Final = 100
-"""What a reading takes where all are read at once: read, ordered, filtered, up to three copies of 33 bytes."""
+"""Memory per reading if all are read at once [bytes]: read, ordered, filtered, up to three copies of 33 bytes."""
 WORKING_BYTES: Final = 110
-"""What a reading takes while its chunks are read, or while it is aggregated: masks, numbers, copies."""
+"""Memory per reading while its chunks are read or it is aggregated [bytes]: masks, indices, copies."""
 
 Use = Callable[[Readings], Readings]
-"""Readings of a base to those that are to be aggregated: accepted, converted, none missing."""
+"""Maps the readings of a base to those to aggregate: accepted, converted, none missing."""
 
 
 def estimate_readings(node: Perspective) -> int:
-    """Return how many readings a base may hold: each series at its interval, or one a slice where that is unknown."""
+    """Estimate the maximum number of readings of a base.
+
+    Each series reports at its interval, or once per slice if that is unknown.
+    """
     base = node.list_bases()[0]
     axis = base.topology.space
     if not isinstance(base.operator, Base) or not isinstance(axis, SeriesAxis):
@@ -52,43 +55,41 @@ def estimate_readings(node: Perspective) -> int:
     possible = int(np.sum([length_s / interval_s + 1 if interval_s > 0 else slices for interval_s in read]))
     source = base.operator.source
     if possible > WHOLE_READINGS and isinstance(source, ArchiveSource):
-        # Of many it matters how many there are.
+        # For a large base the number of stored readings is the tighter bound.
         return min(possible, source.readings)
     return possible
 
 
 def is_read_in_pieces(node: Perspective, operator: Aggregate) -> bool:
-    """Return whether an aggregate of readings reads them in pieces.
-
-    A function that looks back, as at the reading of a counter before, may look at all of a series; and what is read for
-    another step as well is read once.
-    """
+    """Return whether an aggregate reads its readings in pieces."""
+    # A function that looks back, such as at the previous reading of a counter, may need the whole series.
     if not node.holds_readings or operator.row.prepare is not None:
         return False
     base = node.list_bases()[0].operator
+    # Smaller bases are read once, and kept for other steps.
     return (
         isinstance(base, Base) and isinstance(base.source, ArchiveSource) and estimate_readings(node) > WHOLE_READINGS
     )
 
 
 def projected_bytes(surface: Perspective, node: Perspective) -> int:
-    """Return what the readings of a base, or of converts of it, take in a run [bytes]."""
+    """Project the memory that readings of a base, or converts of it, take [bytes]."""
     whole = WHOLE_BYTES * estimate_readings(node)
     base = node.operator
     if isinstance(base, Base) and isinstance(base.source, ArchiveSource):
-        # Chunks are dense, however few readings they hold.
+        # Chunks are dense, however few readings they have.
         whole += HELD_BYTES * base.source.chunk_readings * min(CHUNKS_AT_ONCE, base.source.count_chunks(base.window))
     if not all_in_pieces(surface, node):
         return whole
     if not isinstance(node.operator, Base):
-        # A piece goes through all converts before the next one is read: it counts with the base.
+        # A piece passes through all converts before the next is read: it is counted with the base.
         return 0
     waiting = max(_count_waiting(node, time) for _, _, time in find_readers(surface, node))
     return min(whole, HELD_BYTES * waiting + WORKING_BYTES * 2 * BATCH_READINGS)
 
 
 def all_in_pieces(surface: Perspective, node: Perspective) -> bool:
-    """Return whether all that reads readings, or converts of them, takes them in pieces."""
+    """Return whether every step that reads readings, or converts of them, reads in pieces."""
     return all(
         operator is not None and is_read_in_pieces(source, operator)
         for source, operator, _ in find_readers(surface, node)
@@ -98,7 +99,7 @@ def all_in_pieces(surface: Perspective, node: Perspective) -> bool:
 def find_readers(
     surface: Perspective, node: Perspective
 ) -> Iterator[tuple[Perspective, Aggregate | None, TimeCells | Instants]]:
-    """Yield what reads readings, or converts of them: its source, how it aggregates them (None: not), and its cells."""
+    """Yield the source, aggregate (None if not aggregated) and time cells of each reader."""
     if surface.holds_readings:
         yield surface, FIRST, surface.topology.time
     for item in surface.list_chain():
@@ -114,7 +115,7 @@ def find_readers(
 
 
 def _count_waiting(node: Perspective, time: TimeCells | Instants) -> int:
-    """Return how many readings wait for their cells to be complete, at most, with those of the piece that came last."""
+    """Return how many readings can wait for complete cells, including the latest piece."""
     base = node.operator
     if not isinstance(base, Base) or not isinstance(base.source, ArchiveSource):
         message = "pieces are of an archive"
@@ -131,22 +132,22 @@ def _count_waiting(node: Perspective, time: TimeCells | Instants) -> int:
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseAggregate:
-    """An aggregate of the readings of an archive, and how they are used."""
+    """An aggregate of archive readings that is computed piece by piece."""
 
     base: Base
-    """What is read."""
+    """The base to read."""
     use: Use
     operator: Aggregate
     target: TimeCells
     axis: SeriesAxis
     """All series of the base."""
     intervals: IntervalNotes
-    """What is to be said of the intervals of the readings …"""
+    """Collects the notes on the intervals of the readings of `new_cells`."""
     new_cells: NDArray[np.intp]
-    """… of these cells, which were not computed before."""
+    """Cells that were not computed before."""
 
     def compute(self, times: NDArray[np.intp] | None = None) -> Cells:
-        """Return what `aggregate_readings` returns of all readings; `times` as there."""
+        """Compute what `aggregate_readings` returns for all readings; `times` as there."""
         chosen = np.arange(self.target.count) if times is None else times
         shape = (len(chosen), self.axis.count)
         value, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
@@ -161,7 +162,7 @@ class PiecewiseAggregate:
             for rows, part, cells in self._compute_parts(source, window, series, chosen):
                 value[rows, part], count[rows, part] = cells.value, cells.count
                 if possible is None:
-                    # Cells of one length may hold equally many readings.
+                    # Cells of one length have equal possible counts, so one row serves all.
                     height = 1 if isinstance(self.target, Regular) else len(chosen)
                     possible = np.zeros((height, self.axis.count), dtype=np.int64)
                 possible[rows if len(possible) > 1 else slice(None), part] = cells.possible
@@ -170,7 +171,7 @@ class PiecewiseAggregate:
     def _compute_parts(
         self, source: ArchiveSource, window: Window | None, series: NDArray[np.intp], chosen: NDArray[np.intp]
     ) -> Iterator[tuple[slice, NDArray[np.intp], Cells]]:
-        """Yield which rows of the chosen cells and which series are done, and their values."""
+        """Yield the completed rows of the chosen cells, their series, and their values."""
         waiting: list[Readings] = []
         done, unread = 0, set(self.base.unread)
         read = np.array([number for number in series.tolist() if number not in unread], dtype=np.intp)
@@ -189,7 +190,7 @@ class PiecewiseAggregate:
             yield from self._compute_batches(waiting, series, chosen, slice(done, len(chosen)))
 
     def _count_complete(self, chosen: NDArray[np.intp], done: int, until_ns: int) -> int:
-        """Return how many of the chosen cells are complete where all readings before an instant have come."""
+        """Count the chosen cells that are complete once all readings before an instant are read."""
         if isinstance(self.target, Periodic):
             return done
         return done + int(np.searchsorted(self._cell_ends(chosen[done:]), until_ns, side="right"))
@@ -203,7 +204,7 @@ class PiecewiseAggregate:
         return np.full(len(cells), target.stop, dtype=np.int64)
 
     def _select_later(self, waiting: list[Readings], cell: int) -> list[Readings]:
-        """Return the readings that a cell, or one after it, needs."""
+        """Select the readings that a cell, or a later one, needs."""
         corner = self._corner(cell)
         kept = [part.take_rows(part.starts_ns() >= corner) for part in waiting]
         return [part for part in kept if len(part)]
@@ -211,7 +212,7 @@ class PiecewiseAggregate:
     def _compute_batches(
         self, waiting: list[Readings], series: NDArray[np.intp], chosen: NDArray[np.intp], rows: slice
     ) -> Iterator[tuple[slice, NDArray[np.intp], Cells]]:
-        """Yield the values of some cells, as few series together as memory asks for."""
+        """Yield the values of some cells, in batches of series that limit memory."""
         edges = _split_series(waiting, series)
         for first, stop in zip(edges[:-1], edges[1:], strict=True):
             series_batch = series[first:stop]
@@ -222,12 +223,12 @@ class PiecewiseAggregate:
 
     def _aggregate(self, readings: Readings, axis: SeriesAxis, chosen: NDArray[np.intp]) -> Cells:
         if self.operator is FIRST and isinstance(self.target, Regular):
-            # The base itself: a slice holds its first reading, whatever interval it stands for.
+            # The base itself: a slice holds its first reading, whatever the interval of that reading.
             return aggregate_slices(readings, self.target, axis, chosen)
         return aggregate_readings(readings, self.target, axis, operator=self.operator, times=chosen)
 
     def _window(self, chosen: NDArray[np.intp]) -> Window | None:
-        """Return the window in which readings of the chosen cells begin; None where the base has nothing there."""
+        """Return the window in which readings of the chosen cells begin; None outside the base."""
         window, target = self.base.window, self.target
         if isinstance(target, Periodic):
             return window
@@ -237,12 +238,12 @@ class PiecewiseAggregate:
 
     def _corner(self, cell: int) -> int:
         target = self.target
-        # An axis of very many cells is not listed.
+        # A regular axis may have too many cells to list.
         return target.origin + target.step * cell if isinstance(target, Regular) else int(target.corners[cell])
 
 
 def _split_series(waiting: list[Readings], series: NDArray[np.intp]) -> list[int]:
-    """Return where to cut the series so that each part has about `TOGETHER` readings, or is one series."""
+    """Split the series into parts of about `BATCH_READINGS` readings, or of one series."""
     counts = np.zeros(len(series), dtype=np.int64)
     for part in waiting:
         counts += np.bincount(np.searchsorted(series, part.index), minlength=len(series))
@@ -252,7 +253,7 @@ def _split_series(waiting: list[Readings], series: NDArray[np.intp]) -> list[int
 
 
 def _select_readings(waiting: list[Readings], series_batch: NDArray[np.intp], axis: SeriesAxis) -> Readings:
-    """Return the readings of some series, which follow one another, in order; `index` counts these."""
+    """Select the sorted readings of consecutive series; `index` refers to these series."""
     own = tuple(axis.series[number] for number in series_batch.tolist())
     parts = []
     for part in waiting:

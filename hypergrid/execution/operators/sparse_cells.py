@@ -1,4 +1,4 @@
-"""Sparse storage: of a perspective with many holes, only what is there and where (thesis 5.7.2.2)."""
+"""Sparse storage for perspectives with many holes: values and their indices (thesis 5.7.2.2)."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,30 +9,30 @@ from numpy.typing import NDArray
 from hypergrid.execution.operators.cells import Cells, select_times
 
 SPARSE_BELOW: Final = 0.3
-"""Density below which index and value together take less than every cell's value."""
+"""Density below which indices and values together take less memory than a dense array."""
 
 
 @dataclass(frozen=True, eq=False)
 class SparseArray:
-    """An array, shape (time, places), of which only the cells are kept that are not empty."""
+    """An array, shape (time, places), that stores only its non-empty cells."""
 
     index: NDArray[np.int64]
-    """Flat cells that are not empty, increasing, shape (n,)."""
+    """Flat indices of the non-empty cells, increasing, shape (n,)."""
     values: NDArray[np.float64]
     """Shape (n,)."""
     shape: tuple[int, int]
     empty: float
-    """What every other cell holds."""
+    """Value of all other cells."""
 
     @classmethod
     def of(cls, array: NDArray[np.float64], filled: NDArray[np.bool_], empty: float) -> "SparseArray":
-        """Return the filled cells of an array."""
+        """Store the filled cells of an array."""
         index = np.flatnonzero(filled)
         rows, columns = array.shape
         return cls(index, array.ravel()[index], (rows, columns), empty)
 
     def select_times(self, times: NDArray[np.intp] | None) -> NDArray[np.float64]:
-        """Return some time cells, or all, as they were."""
+        """Return some time cells, or all, as a dense array."""
         rows, columns = self.shape
         if times is None:
             whole = np.full(self.shape, self.empty)
@@ -49,7 +49,7 @@ class SparseArray:
 
 @dataclass(frozen=True, eq=False)
 class SparseCells:
-    """Cells of a materialised perspective, values and counts without their holes."""
+    """Cells of a materialised perspective, with sparse values and counts."""
 
     value: SparseArray
     count: SparseArray
@@ -62,7 +62,7 @@ class SparseCells:
 
 
 def store_sparse(cells: Cells) -> Cells | SparseCells:
-    """Return cells as they are best kept: sparse where few are there and counts are by cell, else dense."""
+    """Store cells sparsely if few are present and counts are per cell, else densely."""
     present = np.isfinite(cells.value)
     counted = np.count_nonzero(cells.count) if cells.count.shape == cells.value.shape else cells.value.size
     if max(np.count_nonzero(present), counted) >= SPARSE_BELOW * cells.value.size:
@@ -75,7 +75,7 @@ def store_sparse(cells: Cells) -> Cells | SparseCells:
 
 
 def select_kept_times(kept: Cells | SparseCells, times: NDArray[np.intp] | None) -> Cells:
-    """Return some time cells of what is kept, or all."""
+    """Return some time cells of stored cells, or all."""
     if isinstance(kept, SparseCells):
         return kept.select_times(times)
     return kept if times is None else select_times(kept, times)

@@ -1,4 +1,4 @@
-"""Readings to cells: aggregation of irregular readings, a series a column."""
+"""Aggregate irregular readings into cells, one column per series."""
 
 import math
 from dataclasses import replace
@@ -23,7 +23,7 @@ from hypergrid.perspective.tree.operators import Aggregate
 from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, count_fitting_intervals
 
 FIRST: Final = Aggregate("first", ("time",), 0.0)
-"""What the base holds where it is asked for as cells: the first reading of each series in each slice."""
+"""Aggregate of a base that is read as cells: the first reading of each series in each slice."""
 
 
 def aggregate_readings(
@@ -34,24 +34,24 @@ def aggregate_readings(
     operator: Aggregate,
     times: NDArray[np.intp] | None = None,
 ) -> Cells:
-    """Return the aggregate of each series in each time cell.
+    """Aggregate the readings of each series in each time cell.
 
-    A reading belongs to the cells that hold the start of its interval (its stamp, for a sample). Of a series whose
-    intervals overlap a cell takes those that tile it (`overlapping.py`); a minimum, a maximum, and what chooses a
-    reading, takes all that lie within it, and counts those that tile it.
+    A reading belongs to the cells that contain the start of its interval (its stamp, for a sample). If intervals of a
+    series overlap, a cell uses those that tile it (`overlapping_intervals.py`); a minimum, a maximum, and a function
+    that chooses a reading use all intervals that lie within the cell, and count those that tile it.
 
     Parameters
     ----------
     readings
-        Ordered by series and time, none missing, every one of them to be used, as `prepare_readings` returns them.
+        Ordered by series and time, none missing, all to be used, as `prepare_readings` returns them.
     target
-        Time cells; they may overlap, leave gaps, or come again.
+        Time cells; they may overlap, leave gaps, or recur.
     axis
-        The series that `readings.index` counts.
+        The series that `readings.index` refers to.
     operator
         The function, its parameters, and the share of possible readings below which a cell is missing.
     times
-        Numbers of the time cells that are wanted, shape (chosen,); all where absent.
+        Indices of the wanted time cells, shape (chosen,); None for all.
     """
     chosen = np.arange(target.count) if times is None else times
     if not (operator.row.tiles and find_crowded_series(readings).any()):
@@ -64,7 +64,7 @@ def aggregate_readings(
 def aggregate_slices(
     readings: Readings, target: Regular, axis: SeriesAxis, times: NDArray[np.intp] | None = None
 ) -> Cells:
-    """Return the base as cells: the first reading of each series in each slice, whatever interval it stands for."""
+    """Evaluate a base as cells: each series' first reading per slice, whatever its interval."""
     chosen = np.arange(target.count) if times is None else times
     return _aggregate(readings, target, axis, FIRST, chosen)
 
@@ -72,7 +72,7 @@ def aggregate_slices(
 def _aggregate_tiled(
     readings: Readings, target: TimeCells, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
 ) -> Cells:
-    """Return the aggregate of readings some of whose intervals overlap, in cells that do not."""
+    """Aggregate readings with overlapping intervals in cells that do not overlap."""
     tiles = select_tiles(readings, target)
     cells = _aggregate(readings.take_rows(tiles.tile_mask), target, axis, operator, chosen)
     if not operator.row.repeatable:
@@ -86,7 +86,7 @@ def _aggregate_tiled(
 def _aggregate_sliding(
     readings: Readings, target: Regular, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
 ) -> Cells:
-    """Return the same in windows that overlap: taken in turns, windows of one turn do not."""
+    """Aggregate in overlapping windows, in turns of windows that do not overlap."""
     turns = -(-target.length // target.step)
     shape = (len(chosen), axis.count)
     value, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
@@ -104,7 +104,7 @@ def _aggregate_sliding(
 def _aggregate(
     readings: Readings, target: TimeCells, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
 ) -> Cells:
-    """Return the aggregate of the readings that begin in each chosen cell."""
+    """Aggregate the readings that begin in each chosen cell."""
     row, given = operator.row, operator.arguments
     readings = _sort_by_cell(readings, target)
     first, stop = _find_ranges(readings, target, axis.count, chosen)
@@ -115,8 +115,9 @@ def _aggregate(
         value, count = evaluate_ranges(row, readings.value, first.ravel(), stop.ravel(), given=given)
         value, count = value.reshape(first.shape), count.reshape(first.shape)
     else:
-        # Series by series, as the readings lie: time by time, each range would be followed by a jump to the next
-        # series, and reduceat also folds what lies between two ranges (22 of 24 s for an hourly mean of a year).
+        # Fold series by series, in the order of the readings. Time by time, each range would be followed by a jump to
+        # the next series, and reduceat also folds what lies between two ranges (22 of 24 s for an hourly mean of a
+        # year).
         begins, ends = first.T.ravel(), stop.T.ravel()
         standing = instants_of_readings(readings, operator, target.origin)
         states, count = fold_values(row, readings.value, begins, ends, given=given, standing=standing)
@@ -129,9 +130,9 @@ def _aggregate(
 
 
 def _sort_by_cell(readings: Readings, target: TimeCells) -> Readings:
-    """Return readings so that those of a series in a cell follow one another, in order of time.
+    """Sort readings so that those of a cell are contiguous within a series.
 
-    Only where cells come again they do not yet; readings outside all cells are left out there.
+    Only periodic cells need sorting; readings outside all of their cells are dropped.
     """
     if not isinstance(target, Periodic):
         return readings
@@ -142,18 +143,18 @@ def _sort_by_cell(readings: Readings, target: TimeCells) -> Readings:
 
 
 def _find_blocks(readings: Readings, target: Bins | Periodic) -> NDArray[np.intp]:
-    """Return in which block of time each reading lies, -1 where in none, shape (readings,)."""
+    """Return the time block of each reading, -1 if none, shape (readings,)."""
     return find_blocks(assign_ns(readings, target), target)
 
 
 def _find_ranges(
     readings: Readings, target: TimeCells, series: int, chosen: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return which readings lie in each chosen cell: half-open ranges, shape (chosen, series)."""
+    """Find the readings in each chosen cell as half-open ranges, shape (chosen, series)."""
     if isinstance(target, Regular):
         return _find_step_ranges(readings, target, series, chosen)
     offsets = np.arange(series, dtype=np.int64) * (2 * target.count + 1)
-    # Even numbers stand for what lies between the cells, odd ones for the cells: within a series they never fall.
+    # Even numbers are the gaps between cells, odd ones the cells: within a series they never decrease.
     if isinstance(target, Periodic):
         number = 2 * target.owners[_find_blocks(readings, target)].astype(np.int64) + 1
     else:
@@ -169,11 +170,9 @@ def _find_ranges(
 def _find_step_ranges(
     readings: Readings, target: Regular, series: int, chosen: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the ranges of even cells.
-
-    All boundaries are multiples of one unit from the origin, so a reading is a small whole number within its series,
-    and one search finds all ranges of all series.
-    """
+    """Find the ranges of readings in regular cells."""
+    # All boundaries are multiples of one unit from the origin, so a reading is a small whole number within its series,
+    # and one search finds all ranges of all series.
     unit = math.gcd(target.step, target.length)
     units = (target.stop - target.origin) // unit
     bins = np.clip((readings.starts_ns() - target.origin) // unit, -1, units)
@@ -186,10 +185,10 @@ def _find_step_ranges(
 
 
 def count_possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
-    """Return how many readings each series could have in each cell, shape (time cells or 1, series).
+    """Count the possible readings of each series per cell, shape (time cells or 1, series).
 
-    As many as its interval fits into the blocks of the cell, one a block where it fits into none of them; 0 where the
-    interval is not known.
+    As many as its interval fits into the blocks of the cell, one per block if it fits into none of them; 0 if the
+    interval is unknown.
     """
     intervals = np.array([round(series.interval_s * SECOND_NS) for series in axis.series], dtype=np.int64)
     if isinstance(target, Regular):
@@ -204,16 +203,15 @@ def count_possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.i
 
 
 def series_keys(axis: SeriesAxis) -> NDArray[np.uint64]:
-    """Return a key of each series from its content alone, shape (series,)."""
+    """Hash each series by its content alone, shape (series,)."""
     return hash_series(axis.series)
 
 
 def hash_series(several: tuple[Series, ...]) -> NDArray[np.uint64]:
-    """Return a key of each of several series from its content alone, shape (series,)."""
+    """Hash several series by their content alone, shape (series,)."""
     return np.array([int(token(series)[:16], 16) for series in several], dtype=np.uint64)
 
 
 def drop_nonfinite(readings: Readings) -> Readings:
-    """Return the readings that are numbers."""
     keep = np.isfinite(readings.value)
     return readings if keep.all() else readings.take_rows(keep)

@@ -1,4 +1,4 @@
-"""Where a user's function failed: the step, and the first cell by its time corner and its place."""
+"""Locate failures of user functions: the step, and the first cell or reading."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,19 +19,19 @@ from hypergrid.topology.axes import PER_UNIT
 def name_faulty_cell(
     node: Perspective, places: NDArray[np.intp] | None = None, times: NDArray[np.intp] | slice | None = None
 ) -> Iterator[None]:
-    """Raise a fault inside as an error that names the step and the cell.
+    """Turn a fault inside the context into an error naming step and cell.
 
     Parameters
     ----------
     node
-        The perspective that is computed.
+        The perspective being computed.
     places, times
-        Which of its places and time cells are, in order; all where None.
+        Its places and time cells being computed, in order; None for all.
 
     Raises
     ------
     InvalidFunction
-        In place of a `Fault`.
+        Raised in place of a `Fault`.
     """
     try:
         yield
@@ -40,7 +40,7 @@ def name_faulty_cell(
         columns = np.arange(topology.space.count) if places is None else places
         corners = topology.time.corners[slice(None) if times is None else times]
         row, column = divmod(fault.at or 0, max(len(columns), 1))
-        # A position that is not known is that of the first cell of those that were computed together.
+        # If the position is unknown, name the first of the cells that were computed together.
         begin = "in the cell" if fault.at is not None else "in the cells from"
         where = f"{begin} {format_instant(int(corners[row]))} {_format_place(node, int(columns[column]))}"
         message = f"{_step_prefix(node, fault)}{fault} ({where})"
@@ -49,7 +49,7 @@ def name_faulty_cell(
 
 @contextmanager
 def name_faulty_reading(node: Perspective, readings: Readings) -> Iterator[None]:
-    """Raise a fault inside as an error that names the step and the reading; `readings` are what is converted."""
+    """Turn a fault in converting `readings` into an error naming step and reading."""
     try:
         yield
     except Fault as fault:

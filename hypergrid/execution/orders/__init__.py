@@ -1,1 +1,1 @@
-"""Orders in which cells are computed, and estimates of those that are not computed yet."""
+"""Orders in which cells are computed, and estimates of cells not yet computed."""

@@ -1,52 +1,53 @@
-"""A picture from what is computed: estimates of the rest, and how wrong they may be.
+"""Estimates of the cells that are not computed yet, and of their error.
 
 The weighted mean of a few near cells was chosen by measurement among the nearest one, linear interpolation over
-triangles, radial functions and this: with 15 % of the cells of day-by-hour radiation, taken at random, the medians of
-the completed picture's correlation with the full one were 0.89, 0.92, 0.94 and 0.94, and triangles of 200 x 200 cells
-take 0.1 to 1 s.
+triangles, radial functions and this mean: with 15 % of the cells of day-by-hour radiation, taken at random, the medians
+of the completed picture's correlation with the full one were 0.89, 0.92, 0.94 and 0.94, and triangles of 200 x 200
+cells take 0.1 to 1 s.
 """
 
 from typing import Final
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # loads its parts lazily: most queries need none of them
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
 NEIGHBOURS: Final = 6
-"""Computed cells that an estimate is the mean of, weighted by 1 / distance**2."""
+"""Number of computed cells in an estimate, weighted by 1 / distance**2."""
 STRETCHES: Final = (1.0, 0.5, 2.0, 0.25, 4.0, 0.125, 8.0)
-"""What a row may count, in columns: a day is no hour."""
+"""Candidate distances between rows, in columns: a day is not an hour."""
 STRETCH_SCALES: Final = tuple(np.array([np.sqrt(ratio), 1.0 / np.sqrt(ratio)]) for ratio in STRETCHES)
-"""The same as factors of rows and columns, which keep the area."""
+"""The same candidates as factors of rows and columns that keep the area."""
 ERROR_SAMPLE: Final = 200
-"""Computed cells at most that are left out and estimated, to know the error."""
+"""Maximum number of computed cells that are left out and estimated to measure the error."""
 STRETCH_SAMPLE: Final = 1000
-"""Computed cells at most among which the stretch is chosen."""
+"""Maximum number of computed cells among which the stretch is chosen."""
 MAX_NEAR: Final = 24
-"""Near cells among which those that are far enough are looked for."""
+"""Number of near cells that are searched for those far enough away."""
 FARTHER_FACTOR: Final = 1.5
-"""Times the distance of the nearest others, from which on others tell how errors grow with distance."""
+"""Factor on the distance of the nearest others; cells beyond it show how errors grow with distance."""
+# A power of 2 predicted too small errors on smooth fields.
 MAX_POWER: Final = 1.0
-"""Greatest power of the distance with which errors are taken to grow; 2 told too small ones on smooth fields."""
+"""Greatest power of the distance with which errors are assumed to grow."""
 
 
 def complete(values: Floats, computed: NDArray[np.bool_]) -> tuple[Floats, float]:
-    """Return a picture with estimates where it is not computed, and their error.
+    """Complete a picture with estimates of the uncomputed cells; return it and their error.
 
     Parameters
     ----------
     values
         Shape (rows, columns), NaN where missing or not computed.
     computed
-        Which cells are computed, shape (rows, columns).
+        Mask of the computed cells, shape (rows, columns).
 
     Returns
     -------
-    The picture: values as they are where computed, else finite if any computed value is; and the root mean square error
-    of the estimates: of computed cells when they are left out and estimated from others as far away as those that
-    the other cells are estimated from. It is 0 where nothing is left to estimate, NaN where nothing can be known.
+    The picture, with computed values unchanged and finite estimates if any computed value is finite; and the root mean
+    square error of the estimates, from computed cells that are left out and estimated from others as far away as those
+    that the uncomputed cells are estimated from. It is 0 if nothing is left to estimate, NaN if it cannot be known.
     """
     known = np.flatnonzero((computed & np.isfinite(values)).ravel())
     rest = np.flatnonzero(~computed.ravel())
@@ -71,6 +72,7 @@ def _cell_positions(cells: NDArray[np.intp], shape: tuple[int, ...]) -> Floats:
 
 
 def _weighted_mean(distance: Floats, values: Floats, use: NDArray[np.bool_] | None = None) -> Floats:
+    # A left-out cell is at distance 0 from itself.
     weights = 1.0 / np.square(np.maximum(distance, 1e-9))
     if use is not None:
         weights *= use
@@ -78,7 +80,7 @@ def _weighted_mean(distance: Floats, values: Floats, use: NDArray[np.bool_] | No
 
 
 def _find_stretch(points: Floats, values: Floats, excluded: Floats) -> Floats:
-    """Return what a row and a column count, so that cells left out are estimated best."""
+    """Choose the stretch of rows and columns that estimates left-out cells best."""
     chosen = np.unique(np.linspace(0, len(points) - 1, min(STRETCH_SAMPLE, len(points))).astype(np.intp))
     points, values = points[chosen], values[chosen]
     errors = [
@@ -91,11 +93,9 @@ def _find_stretch(points: Floats, values: Floats, excluded: Floats) -> Floats:
 def _error_at_distance(
     tree: "scipy.spatial.KDTree", points: Floats, values: Floats, stretch: Floats, excluded: Floats
 ) -> float:
-    """Return the root mean square error of estimates as far from what is computed as the rest.
-
-    On a lattice the nearest others of a cell that is left out lie farther away than those of the rest. How much the
-    error grows with the distance is known from estimates by others that lie farther still: as some power of it.
-    """
+    """Return the root mean square error at the rest's distance from computed cells."""
+    # On a lattice the nearest others of a left-out cell are farther away than those of the rest. Estimates by others
+    # that are farther still show with which power of the distance the error grows.
     error, distance = _left_out_error(tree, points, values, stretch, excluded)
     farther, longer = _left_out_error(tree, points, values, stretch, np.maximum(excluded, FARTHER_FACTOR * distance))
     if not (error > 0 and farther > error and longer > distance > excluded.mean()):
@@ -107,20 +107,22 @@ def _error_at_distance(
 def _left_out_error(
     tree: "scipy.spatial.KDTree", points: Floats, values: Floats, stretch: Floats, excluded: Floats
 ) -> tuple[float, float]:
-    """Return the root mean square error of values that are left out, and how far the nearest used ones lie on average.
+    """Return the root mean square error of left-out values, and the mean distance used.
 
-    Cells of a cluster would be told by their neighbours what no neighbour tells the rest: so each is estimated from
-    those only that lie as far away as some cell of the rest lies from what is computed. Where there is but one, NaN.
+    The distance is that of the nearest cell used in each estimate. Both are NaN for a single cell.
     """
     if len(points) < 2:
         return np.nan, np.nan
+    # In a cluster, neighbours would help a left-out cell more than any neighbour helps the rest. So each is estimated
+    # only from cells at least as far away as some cell of the rest is from the computed ones.
     sample = np.unique(np.linspace(0, len(points) - 1, min(ERROR_SAMPLE, len(points))).astype(np.intp))
-    # Distances of the rest, evenly from small to large, in an order that has nothing to do with where cells lie.
+    # Distances of the rest, evenly from small to large, in an order unrelated to the places of the cells.
     order = np.random.default_rng(0).permutation(len(sample))
     min_distances = excluded[((order + 0.5) / len(sample) * len(excluded)).astype(np.intp)]
     distance, near = tree.query(points[sample] * stretch, k=range(1, min(MAX_NEAR, len(points)) + 1))
     separations = np.hypot(*np.moveaxis(points[near] - points[sample][:, None, :], -1, 0))
     enough = separations >= min_distances[:, None]
+    # If no near cell is far enough, use the farthest of them.
     enough[:, -1] |= ~enough.any(axis=1)
     use = enough & (np.cumsum(enough, axis=1) <= NEIGHBOURS)
     error = _weighted_mean(distance, values[near], use) - values[sample]

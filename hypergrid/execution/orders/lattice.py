@@ -1,4 +1,4 @@
-"""The rows and columns in which the cells of a surface are looked at while they are computed."""
+"""Rows and columns of the cells of a surface while they are computed."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -17,7 +17,7 @@ DAY_NS: Final = 86_400 * SECOND_NS
 class Lattice:
     """Cells row by row; the last row may be short.
 
-    In space they are the places of every slice, in time the time cells of the one place that there is.
+    Along space they are the places of every slice, along time the time cells of the only place.
     """
 
     along: Literal["space", "time"]
@@ -26,16 +26,16 @@ class Lattice:
 
     @property
     def rows(self) -> int:
-        """Rows, a short one included."""
+        """Number of rows, including a short one."""
         return -(-self.cells // self.columns)
 
     @property
     def full_shape(self) -> tuple[int, int]:
-        """Rows that are full, and columns."""
+        """Number of full rows, and of columns."""
         return self.cells // self.columns, self.columns
 
     def arrange_values(self, values: NDArray[np.generic], fill: object) -> NDArray[np.generic]:
-        """Return values of the cells, shape (cells,), in rows and columns; a short row is filled up."""
+        """Arrange values, shape (cells,), in rows and columns; `fill` pads a short row."""
         missing = self.rows * self.columns - self.cells
         return np.append(values, np.full(missing, fill, dtype=values.dtype)).reshape(self.rows, self.columns)
 
@@ -43,9 +43,9 @@ class Lattice:
 def make_lattice(surface: Perspective) -> Lattice:
     """Return the lattice of a surface.
 
-    A map has its rows and columns, one level after the other; a series of regular time cells, at one station, has days
-    as rows and the cells of a day, from the clock time of the first one, as columns (thesis example 5.3.2: 28 days x 24
-    hours). Where a day is no multiple of the cells, and where several series are asked for, all are in one row.
+    A map has its rows and columns, one level after the other; a series of regular time cells at one station has days as
+    rows and the cells of a day, from the clock time of the first one, as columns (thesis example 5.3.2: 28 days x 24
+    hours). If a day is not a multiple of the cells, or if there are several series, all cells are in one row.
     """
     space, time = surface.topology.space, surface.topology.time
     if isinstance(space, Grid):
@@ -57,10 +57,8 @@ def make_lattice(surface: Perspective) -> Lattice:
 
 
 def is_local_in_time(surface: Perspective) -> bool:
-    """Return whether each time cell is told by the readings within it, so that some can be computed without the others.
-
-    An interpolation over space may fit its variogram to all slices, one over time takes what lies around a cell.
-    """
+    """Return whether each time cell depends only on the readings within it."""
+    # An interpolation over space may fit its variogram to all slices; one over time uses readings around a cell.
     chain = surface.list_chain()
     known = all(isinstance(item.operator, Base | Convert | Merge | Aggregate) for item in chain)
     return known and all(not isinstance(item.topology.space, Grid) and item.topology.space.count == 1 for item in chain)

@@ -1,4 +1,4 @@
-"""Orders of the cells of a surface: which come first when an answer is refined."""
+"""Orders of the cells of a surface: which come first in a refined answer."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -16,30 +16,33 @@ from hypergrid.execution.orders.walk import Walk, WalkSettings
 Order = Callable[[tuple[int, ...]], Iterator[NDArray[np.intp]]]
 
 ORDERS: Registry[Order] = Registry("order of blocks")
-"""Order name to a function of the shape of one slice to its flat cells, each once, in parts that are made when they are
-asked for: orders known beforehand."""
+"""Orders known beforehand: name to a function from the shape of one slice to its flat cells.
+
+Each cell occurs once; parts are made on demand.
+"""
 
 WALK: Final = "walk"
-"""Name of the order that learns from values."""
+"""Name of the order that adapts to values."""
 
+# A part takes some milliseconds, for which the first block waits.
 PART_CELLS: Final = 1 << 18
-"""Cells that are looked at for a part of an order, about: some milliseconds, which is what a first block waits."""
+"""Approximate number of cells examined for one part of an order."""
 
 
 class CellOrder(Protocol):
-    """Which cells come next, once some are known."""
+    """An order of cells that may depend on the values computed so far."""
 
     def next_cells(self, count: int) -> NDArray[np.intp]:
-        """Return up to `count` cells, none of them served before; none where all are."""
+        """Return up to `count` cells that were not served before; none once all are."""
         ...
 
     def add_values(self, cells: NDArray[np.intp], values: NDArray[np.float64]) -> None:
-        """Take the values of cells that were served, shape (time cells, cells), before more are asked for."""
+        """Add the values of served cells, shape (time cells, cells), before more are requested."""
         ...
 
 
 class FixedOrder:
-    """An order that is known beforehand, whatever the values.
+    """An order that does not depend on values.
 
     Parameters
     ----------
@@ -67,18 +70,18 @@ class FixedOrder:
 
 
 def make_order(name: str, lattice: Lattice, walking: WalkSettings) -> CellOrder:
-    """Return an order of the cells of a lattice.
+    """Make an order of the cells of a lattice.
 
     Raises
     ------
     NotFound
-        There is no order of this name.
+        Unknown order.
     """
     if name not in ORDERS and name != WALK:
         raise NotFound.among(kind="order of blocks", given=name, existing=(*ORDERS, WALK))
     parts = (coarse_to_fine if name == WALK else ORDERS[name])((lattice.rows, lattice.columns))
     there = (part[part < lattice.cells] for part in parts)
-    # A short row is left to the rest: walkers need a rectangle.
+    # The cells of a short row are served with the rest: walkers need a rectangle.
     return Walk(lattice.full_shape, walking, order=np.concatenate([*there])) if name == WALK else FixedOrder(there)
 
 
@@ -92,19 +95,20 @@ def raster(shape: tuple[int, ...]) -> Iterator[NDArray[np.intp]]:
 
 @ORDERS.register("coarse_to_fine")
 def coarse_to_fine(shape: tuple[int, ...]) -> Iterator[NDArray[np.intp]]:
-    """Yield the cells of a coarse lattice first, then those of each lattice twice as fine.
+    """Yield the cells of a coarse lattice, then of lattices twice as fine.
 
-    Of a finer lattice those in the middle of four known cells come first, then those between two: by
-    `hypergrid bench orders` errors are 0.8 times those of the lattice row by row.
+    In a finer lattice, cells in the middle of four known ones come first, then those between two.
     """
     coarsest = int(np.log2(max(max(shape) - 1, 1)))
-    # How often each row, and each column, can be halved: it belongs to all lattices up to that.
+    # How often each row and column can be halved (`index & -index` is the lowest set bit): it belongs to all lattices
+    # up to that level.
     halved = [np.log2(np.maximum(index & -index, 1)).astype(np.int8) for index in map(np.arange, shape)]
     for axis in halved:
         axis[0] = coarsest
     for level in range(coarsest, -1, -1):
         lattice = [np.flatnonzero(axis >= level) for axis in halved]
         rows = max(1, PART_CELLS // math.prod(map(len, lattice[1:])))
+        # By `hypergrid bench orders` errors are 0.8 times those of serving the lattice row by row.
         for in_middle in (True, False):
             for first in range(0, len(lattice[0]), rows):
                 lattice_index = np.ix_(lattice[0][first : first + rows], *lattice[1:])

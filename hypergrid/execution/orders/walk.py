@@ -5,7 +5,7 @@ from numbers import Integral, Real
 from typing import Final
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # loads its parts lazily: most queries need none of them
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
@@ -14,32 +14,33 @@ from hypergrid.execution.orders.estimate import NEIGHBOURS, STRETCH_SCALES
 Floats = NDArray[np.float64]
 
 
+# All time cells would be a second copy of the surface.
 TIMES_COMPARED: Final = 32
-"""Time cells at most, evenly spaced, that two cells are compared by: all would be a second copy of the surface."""
+"""Maximum number of time cells, evenly spaced, by which two cells are compared."""
 STRETCH_SAMPLE: Final = 500
-"""SamplingHistory cells at most among which the stretch is chosen."""
+"""Maximum number of visited cells among which the stretch is chosen."""
 ROUNDING: Final = 1e-9
-"""Share of the greatest value below which a surprise is rounding."""
+"""Share of the greatest value below which a surprise is rounding error."""
 
 
 @dataclass(frozen=True, eq=False)
 class PredictionErrors:
-    """How far each visited cell is from what those around it tell."""
+    """Surprises: how far visited cells are from predictions by the cells around them."""
 
     cells: NDArray[np.intp]
     """The visited cells, ascending."""
     sizes: Floats
-    """Their surprises over the root mean square of all; 0 where there is none."""
+    """Surprise of each cell over the root mean square of all; 0 if there is none."""
     tree: "scipy.spatial.KDTree"
     stretch: Floats
 
     def rank_near(self, places: Floats) -> Floats:
-        """Return how much the cells around places surprise: the share of all that surprise less, the median of a few.
+        """Rank the surprises around places: share of smaller ones, median of a few.
 
         Parameters
         ----------
         places
-            Rows and columns, the last axis.
+            Rows and columns, on the last axis.
         """
         shares = np.searchsorted(np.sort(self.sizes), self.sizes) / len(self.sizes)
         _, around = self.tree.query(places * self.stretch, k=range(1, min(NEIGHBOURS, len(shares)) + 1))
@@ -52,9 +53,9 @@ class SamplingHistory:
     Parameters
     ----------
     columns
-        Cells of a row.
-    most
-        Cells that can be visited.
+        Number of cells in a row.
+    maximum
+        Number of cells that can be visited.
     """
 
     def __init__(self, columns: int, maximum: int) -> None:
@@ -64,7 +65,7 @@ class SamplingHistory:
         self._count = 0
 
     def add_values(self, cells: NDArray[np.intp], values: Floats) -> None:
-        """Take the values of cells, shape (time cells, cells), NaN where missing."""
+        """Add the values of cells, shape (time cells, cells), NaN where missing."""
         times = np.unique(np.linspace(0, len(values) - 1, min(len(values), TIMES_COMPARED)).astype(np.intp))
         if not len(self._values):
             self._values = np.empty((len(times), self._values.shape[1]))
@@ -74,8 +75,8 @@ class SamplingHistory:
         self._count = stop
 
     def find_errors(self) -> PredictionErrors:
-        """Compare each cell with the mean of a few near ones, in the stretch of rows and columns that tells best."""
-        # However they came: of neighbours at equal distances the first is taken.
+        """Compare each cell with the mean of near ones, in the best stretch."""
+        # Sort them, whatever the order of visits: of neighbours at equal distances the first is used.
         order = np.argsort(self._cells[: self._count])
         cells, values = self._cells[order], self._values[:, order]
         places = np.stack(np.divmod(cells, self._columns), axis=1).astype(np.float64)
@@ -95,10 +96,11 @@ class SamplingHistory:
 
 
 def _find_deviations(tree: "scipy.spatial.KDTree", values: Floats) -> Floats:
-    """Return the mean over time of |value - mean of near others|, shape (cells,), as far as they are there; else 0."""
+    """Return the mean over time of |value - mean of near others|, shape (cells,), else 0."""
     count = values.shape[1]
     if count < 2:
         return np.zeros(count)
+    # The nearest cell is the cell itself, so start with the second.
     distance, near = tree.query(tree.data, k=range(2, min(NEIGHBOURS, count - 1) + 2))
     there = np.isfinite(values)
     weights = there[:, near] / np.square(distance)
@@ -112,47 +114,48 @@ def _find_deviations(tree: "scipy.spatial.KDTree", values: Floats) -> Floats:
 CellNumbers = NDArray[np.intp]
 
 CELLS_A_WALKER: Final = 6
-"""CellNumbers that a walker computes, about, where the number of walkers is left open."""
+"""Approximate number of cells that a walker computes, if the number of walkers is not given."""
 STRIDE: Final = 3.0
 """Longest step [mean distance between the cells that a walk computes]."""
 RETURN_ABOVE: Final = 1.0
-"""Surprise above which a walker keeps to a cell until its neighbours are known [root mean square of all surprises]."""
+"""Surprise above which a walker stays at a cell until its neighbours are known [root mean square of all surprises]."""
 SPREAD_RAD: Final = (0.3, 2.3)
-"""Standard deviation of the direction [rad] where surprise is at that bound, and where there is none."""
+"""Standard deviation of the direction [rad] at that surprise, and without surprise."""
 DRAWS: Final = 32
-"""Steps that a walker draws."""
+"""Number of steps that a walker draws."""
 DRAWS_ANYWHERE: Final = 64
-"""CellNumbers that a walker draws that restarts."""
+"""Number of cells that a restarting walker draws."""
 MIN_INTEREST: Final = 0.1
-"""What is looked for where nothing surprises: the share of a gap's size that counts nevertheless."""
+"""Share of a gap's size that counts even without any surprise."""
 NEIGHBOUR_STEPS: Final = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
 """The steps to a cell's neighbours."""
 
 
 @dataclass(frozen=True)
 class WalkSettings:
-    """What a user may say of a walk.
+    """User settings of a walk.
 
     Raises
     ------
     InvalidQuery
-        A number that is out of its range.
+        A number is out of its range.
     """
 
     fraction: float = 0.15
     """Share of the cells that is walked, above 0, at most 0.5; the rest is computed afterwards, coarse to fine."""
     walkers: int | None = None
-    """How many walk at once; where absent, one for each `CELLS_A_WALKER` cells."""
+    """Number of simultaneous walkers; by default one for each `CELLS_A_WALKER` cells."""
     seed: int = 0
-    """Equal seeds walk alike."""
+    """Random seed; equal seeds give equal walks."""
 
     def __post_init__(self) -> None:
-        # Whatever their types say: users give them.
+        # Users give these values, so the declared types are not guaranteed.
         given: dict[str, object] = {"fraction": self.fraction, "seed": self.seed}
         whole = {"seed", "walkers"}
         if self.walkers is not None:
             given["walkers"] = self.walkers
         for name, value in given.items():
+            # `bool` is a subclass of `int`.
             if isinstance(value, bool) or not isinstance(value, Integral if name in whole else Real):
                 message = f"a walk needs a {'whole ' if name in whole else ''}number as {name}; got {value!r}"
                 raise InvalidQuery(message)
@@ -168,26 +171,26 @@ class WalkSettings:
 
 
 class Walk:
-    """Serves the cells that k walkers meet, and then the rest in an order that is given; each cell once.
+    """Serves the cells that k walkers meet, then the rest in a given order.
 
-    All walkers step at once. What the thesis leaves open is decided here. Interest f is not |v(i) - v(i-1)|, which is
-    large wherever a slope is steep, at each dawn for one, but how far v(i) is from what the cells around it tell, the
-    mean over the time cells. Where that is above the root mean square of all surprises, a walker comes back (line 10)
-    until the four cells beside are known, or one of them surprises more. Else it goes on, the straighter the more it
-    was surprised: it draws several steps and takes the one that ends in the largest gap among cells that surprise. One
-    that meets a computed cell restarts where it finds the same anywhere. Steps are reflected at the edge and end at the
-    centre of a cell. With |v(i) - v(i-1)| 37 walks of 100 showed that the rain events E1 and E3 of example 5.3.2 are
-    dark; 62 do.
+    Each cell is served once. All walkers step at once. Decisions that the thesis leaves open are made here. Interest f
+    is not |v(i) - v(i-1)|, which is large on any steep slope, such as at each dawn, but the surprise: how far v(i) is
+    from a prediction by the cells around it, as a mean over the time cells. Above the root mean square of all
+    surprises, a walker comes back (line 10) until the four adjacent cells are known, or one of them surprises more.
+    Otherwise it goes on, the straighter the more it was surprised: it draws several steps and takes the one that ends
+    in the largest gap among surprising cells. A walker that meets a computed cell restarts at such a gap anywhere.
+    Steps are reflected at the edge and end at the centre of a cell. With |v(i) - v(i-1)| 37 walks of 100 showed that
+    the rain events E1 and E3 of example 5.3.2 are dark; with surprises 62 do.
 
     Parameters
     ----------
     shape
-        Rows and columns that are walked.
+        Rows and columns of the area to walk.
     walking
-        Walkers, seed and share.
+        Number of walkers, seed and fraction.
     order
-        All cells in the order in which the rest is served; row by row where absent. Those beyond rows times columns
-        come with the rest.
+        All cells, in the order in which the rest is served; row by row by default. Cells beyond rows times columns are
+        served with the rest.
     """
 
     def __init__(self, shape: tuple[int, int], walking: WalkSettings, *, order: CellNumbers | None = None) -> None:
@@ -209,7 +212,7 @@ class Walk:
         self._remaining: CellNumbers | None = None
 
     def next_cells(self, count: int) -> CellNumbers:
-        """Return up to `count` cells to compute next; none where all are served."""
+        """Return up to `count` cells to compute next; none once all are served."""
         if self._remaining is None and not len(self._waiting):
             self._waiting = self._advance()
         if len(self._waiting):
@@ -217,17 +220,18 @@ class Walk:
             return served
         if self._remaining is None:
             self._remaining = self._order[~self._served[self._order]]
+            # The rest is served in a fixed order: free the values.
             self._history = SamplingHistory(0, 0)
         served, self._remaining = self._remaining[:count], self._remaining[count:]
         return served
 
     def add_values(self, cells: CellNumbers, values: Floats) -> None:
-        """Take the values of cells that were served, shape (time cells, cells), before more are asked for."""
+        """Add the values of served cells, shape (time cells, cells), before more are requested."""
         if self._remaining is None:
             self._history.add_values(cells, values)
 
     def _select_new(self, cells: CellNumbers) -> CellNumbers:
-        """Return the cells that were not served before, each once, as far as the share allows, as served from now."""
+        """Mark unserved cells as served and return them, without duplicates, up to the walked share."""
         _, first = np.unique(cells, return_index=True)
         cells = cells[np.sort(first)]
         fresh = cells[~self._served[cells]][: self._budget - int(np.count_nonzero(self._served))]
@@ -235,7 +239,7 @@ class Walk:
         return fresh
 
     def _advance(self) -> CellNumbers:
-        """Return the cells of the next step that meets any that is not computed; none where the share is used up."""
+        """Step until walkers meet uncomputed cells, and return them; none beyond the share."""
         fresh = np.empty(0, dtype=np.intp)
         if np.count_nonzero(self._served) == self._budget:
             return fresh
@@ -250,7 +254,7 @@ class Walk:
         return fresh
 
     def _assess_cells(self, surprises: PredictionErrors) -> None:
-        """Judge the cells that were reached, and go on from them or come back (lines 9 to 13)."""
+        """Assess the reached cells, and go on or come back (lines 9 to 13)."""
         sizes = np.zeros(self._total)
         sizes[surprises.cells] = surprises.sizes
         there, before = (
@@ -264,14 +268,14 @@ class Walk:
         self._last_errors = np.where(back, before, there)
 
     def _step(self, surprises: PredictionErrors, gap: Floats) -> NDArray[np.intp]:
-        """Return the walkers' next cells, shape (walkers, 2) (line 14)."""
+        """Choose the walkers' next cells, shape (walkers, 2) (line 14)."""
         narrow, wide = SPREAD_RAD
         spread = narrow + (wide - narrow) * (1.0 - np.minimum(self._last_errors / RETURN_ABOVE, 1.0))
         draws = (self._walkers, DRAWS)
         direction = self._heading[:, None] + spread[:, None] * self._random.standard_normal(draws)
         length = np.maximum(self._random.random(draws) * self._stride, 1.0)
         steps = np.stack([np.sin(direction), np.cos(direction)], axis=-1) * length[..., None]
-        # Neighbours in a random order: of those that are worth the same the first is taken.
+        # Neighbours in random order: of equally good ones the first is chosen.
         beside = NEIGHBOUR_STEPS[
             self._random.permuted(np.arange(DRAWS) % len(NEIGHBOUR_STEPS) + np.zeros(draws, dtype=int), axis=1)
         ]
@@ -280,24 +284,24 @@ class Walk:
         return self._choose_best(ends, surprises, gap)
 
     def _restart(self, lost: CellNumbers, surprises: PredictionErrors, gap: Floats) -> None:
-        """Put walkers where most is to be learnt of the cells that each draws from all that are not computed."""
+        """Restart walkers at the most informative of the uncomputed cells that each draws."""
         free = self._random.permutation(np.flatnonzero(gap.ravel()))
         drawn = np.resize(free, (min(DRAWS_ANYWHERE, -(-len(free) // len(lost))), len(lost))).T
         self._next_positions[lost] = self._choose_best(
             np.stack(np.divmod(drawn, self._shape[1]), axis=-1), surprises, gap
         )
         self._positions = np.array(self._positions)
-        # It begins anew: nothing was seen on the way.
+        # A restarted walker has seen nothing on its way.
         self._positions[lost] = self._next_positions[lost]
         self._heading[lost] = self._random.uniform(0.0, 2.0 * np.pi, len(lost))
 
     def _choose_best(self, ends: NDArray[np.intp], surprises: PredictionErrors, gap: Floats) -> NDArray[np.intp]:
-        """Return of each walker's cells, shape (walkers, draws, 2), the one that most is to be learnt from."""
+        """Choose for each walker the most informative of its cells, shape (walkers, draws, 2)."""
         learnt = gap[ends[..., 0], ends[..., 1]] * (MIN_INTEREST + surprises.rank_near(ends.astype(np.float64)))
         return np.asarray(ends[np.arange(len(ends)), learnt.argmax(axis=1)])
 
     def _find_gaps(self) -> Floats:
-        """Return how far each cell lies from every computed one, shape (rows, columns)."""
+        """Return the distance of each cell from the nearest computed one, shape (rows, columns)."""
         served = self._served[: int(self._shape.prod())].reshape(self._shape)
         return np.asarray(scipy.ndimage.distance_transform_edt(~served), dtype=np.float64)
 
@@ -306,16 +310,16 @@ class Walk:
 
 
 def sample_stratified(shape: NDArray[np.intp], count: int, random: np.random.Generator) -> NDArray[np.intp]:
-    """Return cells that are spread evenly over a lattice, one at a random place in each of as many equal boxes.
+    """Draw cells spread evenly over a lattice, one at random in each of equal boxes.
 
     Parameters
     ----------
     shape
         Rows and columns.
     count
-        How many cells; where boxes are left over, a random choice of them has none.
+        Number of cells; surplus boxes, chosen at random, get none.
     random
-        Where chance comes from.
+        Random number generator.
 
     Returns
     -------
@@ -329,7 +333,7 @@ def sample_stratified(shape: NDArray[np.intp], count: int, random: np.random.Gen
 
 
 def reflect_positions(places: Floats, shape: NDArray[np.intp]) -> Floats:
-    """Return places (rows, columns; last axis) mirrored at the middles of the outermost cells until they lie within."""
+    """Mirror places (rows, columns; last axis) at the outermost cell centres until they lie within."""
     last = shape - 1.0
     period = np.maximum(2.0 * last, 1.0)
     folded = np.mod(places, period)

@@ -1,1 +1,1 @@
-"""Plans: cells, blocks, bytes and seconds, known before a run starts."""
+"""Query planning: cells, blocks, memory and time, projected before a run starts."""

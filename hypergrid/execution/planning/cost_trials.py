@@ -1,7 +1,7 @@
-"""What large steps cost on this machine: each is tried out in small, where a table is not enough.
+"""Cost trials: measure large steps on this machine where tabulated costs are not enough.
 
-A table says what a cell costs on the machine that it was made on. That is enough to compare the ways to compute a small
-surface; for one that takes seconds, the projection itself matters.
+A table gives the costs of the machine on which it was made. That is enough to compare strategies for a small surface;
+for one that takes seconds, the projection itself matters.
 """
 
 import time
@@ -22,30 +22,27 @@ from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.topology import Regular, SeriesAxis
 
 TRIAL_ROWS: Final = 2048
-"""Rows of the matrix that is factored for a trial: less than a tenth of a second."""
+"""Rows of the matrix that a trial factors: less than a tenth of a second."""
 TRIAL_S: Final = 0.2
-"""Time of a trial [s]: a few factors, whatever else runs on the machine."""
+"""Duration of a trial [s]: a few factorisations, whatever else runs on the machine."""
 TOUCHED_BYTES: Final = 2**26
-"""Bytes of new memory that are written for a trial."""
+"""New memory that a trial writes [bytes]."""
+# A trial beside other work does not represent the machine an hour later.
 REPEAT_S: Final = 600.0
-"""Age at which a trial is repeated [s]: one beside other work is no measure of the machine an hour later."""
+"""Age at which a trial is repeated [s]."""
 
 
 def operations_a_second() -> float:
-    """Return how many multiplications and additions a second a large matrix is factored with on this machine.
-
-    A factor is what large networks take, and not a product of matrices: that is up to twice as fast, and keeps its
-    speed where another process has one of the processors.
-    """
+    """Measure the multiplications and additions per second in factoring a large matrix on this machine."""
+    # Large networks are factored. A product of matrices is up to twice as fast, and keeps its speed if another process
+    # has one of the processors.
     return _operations_a_second(_trial_number())
 
 
 def touching_s_a_byte() -> float:
-    """Return what the first use of a byte of new memory takes on this machine [s].
-
-    The system provides each page of memory when it is first written; on a virtual machine that can take longer than
-    computing what is written there.
-    """
+    """Measure the first use of a byte of new memory on this machine [s]."""
+    # The system provides each page of memory when it is first written; on a virtual machine that can take longer than
+    # computing what is written there.
     return _touching_s_a_byte(_trial_number())
 
 
@@ -58,12 +55,13 @@ def _operations_a_second(_number: int) -> float:
     room = np.empty((TRIAL_ROWS, TRIAL_ROWS))
     done, passed = -1, 0.0
     while passed < TRIAL_S:
+        # A positive definite matrix.
         room.fill(0.5)
         np.fill_diagonal(room, 1.0)
-        # Beside other work it waits for its turn.
+        # Time spent waiting for other work does not count.
         started, waited_s = time.perf_counter(), time_waited_s()
         decompose(room)
-        # The first one wakes the threads.
+        # The first factorisation wakes the threads.
         passed += time.perf_counter() - started - (time_waited_s() - waited_s) if done >= 0 else 0.0
         done += 1
     return TRIAL_ROWS**3 / 3.0 * done / passed
@@ -78,14 +76,14 @@ def _touching_s_a_byte(_number: int) -> float:
 
 MEAN: Final = Aggregate("mean", ("time",), 0.0)
 MAX_TRIALS: Final = 64
-"""Bases whose trial is remembered."""
+"""Maximum number of bases whose trials are cached."""
 _trials: OrderedDict[str, float | None] = OrderedDict()
 
 
 def reading_ns(surface: Perspective, node: Perspective) -> float | None:
-    """Return what a reading of a base that is read in pieces costs, aggregated [ns]; None where it is not tried out.
+    """Measure the cost of a reading aggregated in pieces [ns]; None without a trial.
 
-    A piece of the archive is read and aggregated twice, the second time by the clock.
+    A piece of the archive is read and aggregated twice; the second time is measured.
     """
     base = node.operator
     if not isinstance(base, Base) or not isinstance(base.source, ArchiveSource):

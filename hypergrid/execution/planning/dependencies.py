@@ -1,7 +1,7 @@
-"""Which time cells of its sources a perspective needs for some time cells of its own: the way of a box through a chain.
+"""Time cells of its sources that a perspective needs for some of its own.
 
-Through aggregates it is interval arithmetic (topology/cover.py); through an interpolation in time the reach of its
-method; everything else has the time cells of its source.
+They determine how a box passes through a chain. Through aggregates this is interval arithmetic (topology/cover.py),
+through an interpolation in time the reach of its method; any other step has the time cells of its source.
 """
 
 from collections.abc import Sequence
@@ -26,32 +26,35 @@ from hypergrid.topology import (
 )
 
 Times = NDArray[np.intp]
-"""Numbers of some time cells of a perspective, increasing, shape (chosen,)."""
+"""Indices of some time cells of a perspective, increasing, shape (chosen,)."""
 
 
 @lru_cache(maxsize=64)
 def make_cover(source: TimeAxis, target: TimeCells) -> Cover:
-    """Return `cover`, made once for all boxes."""
+    """Return `cover`, cached for all boxes."""
     return cover(source, target)
 
 
 def find_covered_cells(source: TimeAxis, target: TimeCells, operator: Aggregate, times: Times) -> tuple[Times, Cover]:
-    """Return the source cells that some cells of an aggregate over time need, and the cover that counts these.
+    """Return the source cells under cells of an aggregate over time, and their cover.
 
-    Where they need none, the first one is taken and covers nothing, so that what is said of places is still said.
+    If they need none, the first source cell is returned, which covers nothing.
     """
     whole = make_cover(source, target)
     if operator.row.prepare is not None:
-        # How far back the last value before a cell lies is known only with the values: all source cells are needed.
+        # How far back the last value before a cell lies depends on the values: all source cells are needed.
         return np.arange(source.count), Cover(whole.first[times], whole.stop[times], whole.members)
     needed, between = whole.select_targets(times)
     return (needed if len(needed) else np.zeros(1, dtype=np.intp)), between
 
 
+# At least one cell, so that notes on places are still collected.
+
+
 def make_time_part(
     times: tuple[TimeAxis, TimeCells], operator: Aggregate, wanted: Times | None
 ) -> tuple[Times | None, TimePart | None]:
-    """Return which source cells some cells of an aggregate over time need, and how they cover them; None for all."""
+    """Return the source cells and cover of some aggregated time cells; None for all."""
     if wanted is None:
         return None, None
     needed, ranges = find_covered_cells(*times, operator, wanted)
@@ -59,13 +62,13 @@ def make_time_part(
 
 
 def find_reached_cells(node: Perspective, operator: InterpolateInTime, times: Times) -> Times:
-    """Return the source cells, a range, whose values may matter at some instants."""
+    """Return the range of source cells whose values may affect some instants."""
     axis, source = node.source.topology.space, node.source.topology.time
     if not isinstance(axis, SeriesAxis):
         message = "an interpolation in time is at stations"
         raise TypeError(message)
     if isinstance(source, Periodic):
-        # Its cells are many times at once.
+        # Each periodic cell is at many times.
         return np.arange(source.count)
     instants = node.topology.time.corners[times]
     reach = operator.reach_ns(axis) + _longest_ns(source)
@@ -75,7 +78,7 @@ def find_reached_cells(node: Perspective, operator: InterpolateInTime, times: Ti
 
 
 def recurred(node: Perspective, times: Times | None) -> tuple[Times, Times]:
-    """Return the cells of a climatology that some time cells lie in, each once, and which of these each lies in."""
+    """Return the distinct climatology cells of some time cells, and their positions therein."""
     numbers = find_normal_cells(node.source.topology.time, node.topology.time)
     needed, places = np.unique(numbers if times is None else numbers[times], return_inverse=True)
     return needed, places
@@ -88,7 +91,7 @@ def _longest_ns(axis: TimeAxis) -> int:
 
 
 def find_needed_cells(node: Perspective, times: Times) -> Times | None:
-    """Return the time cells of its sources that some of a perspective need; None where the sources are readings."""
+    """Return the source time cells that `times` need; None if the sources are readings."""
     operator, time = node.operator, node.topology.time
     if node.sources and node.source.holds_readings:
         return None
@@ -106,9 +109,10 @@ Numbers = dict[str, NDArray[np.intp]]
 
 
 def first_and_last_boxes(surface: Perspective, boxes: Sequence[Times]) -> tuple[Numbers, Numbers]:
-    """Return the first and the last box that needs each time cell of each perspective; -1 where none does.
+    """Find the first and last box that needs each time cell; -1 if none.
 
-    The last is the candidate window (thesis 5.7.2.1) at every moment: after a box, what no later one needs is outside.
+    Both are arrays by token of a perspective. The last box gives the candidate window (thesis 5.7.2.1) at any moment: a
+    cell leaves it after its last box.
     """
     chain = surface.list_chain()
     first, last = ({item.token: np.full(item.topology.time.count, -1, dtype=np.intp) for item in chain} for _ in "ab")
@@ -120,9 +124,9 @@ def first_and_last_boxes(surface: Perspective, boxes: Sequence[Times]) -> tuple[
 
 
 def find_all_needed(surface: Perspective, times: Times) -> dict[str, Times]:
-    """Return by token the time cells of every perspective that some time cells of the surface need."""
+    """Find the time cells of every perspective, by token, that the surface's `times` need."""
     needed = {surface.token: times}
-    # What is derived comes before its sources: all that asks for a perspective is known when its turn comes.
+    # Consumers precede their sources in this order, so all needs of a perspective are known when it is visited.
     for item in reversed(surface.list_chain()):
         own = needed.get(item.token)
         below = None if own is None else find_needed_cells(item, own)

@@ -1,4 +1,4 @@
-"""A plan in words: stable text, so that golden files can hold it."""
+"""Explain a plan in words; the text is stable for golden files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from hypergrid.topology import PER_UNIT, Bands, Bins, Grid, Instants, Periodic, 
 
 
 def explain(plan: Plan, *, measured: bool = False) -> str:
-    """Return the original chain, the rules that fired, and the final plan with cells, density, bytes and costs.
+    """Describe the original chain, the fired rules, and the plan's cells, density, bytes and costs.
 
     Parameters
     ----------
     plan
-        What is to be told.
+        The plan to describe.
     measured
-        Whether steps that this process has computed before are told by what was measured then: the share of their cells
-        that hold a value, and what one costs. Elsewhere every cell is taken to hold one, and costs are tabled.
+        Whether to use measurements of steps that this process has computed before: the share of their cells that have a
+        value, and the cost of a cell. Without them every cell is assumed to have a value, and costs are tabulated.
     """
     lines = ["Query, from the base to the surface:", *chain_lines(plan.original)]
     fired = [f"  {fired.rule}: {fired.why}" for fired in plan.rewritten.fired]
@@ -44,7 +44,7 @@ def explain(plan: Plan, *, measured: bool = False) -> str:
 
 
 def projected_s(plan: Plan) -> float:
-    """Return what a plan takes [s]: of steps that this process has computed before as measured then, else as tabled."""
+    """Project the time of a plan [s], measured by this process or else tabulated."""
     chain = plan.surface.list_chain()
     return sum(
         _step_costs(step, MEASUREMENTS.get(item.token))[1] * step.cells * 1e-9
@@ -53,7 +53,7 @@ def projected_s(plan: Plan) -> float:
 
 
 def chain_lines(surface: Surface) -> list[str]:
-    """Return a line for each perspective from the base to the surface, and one for its clip."""
+    """Return a line per perspective, from base to surface, and one for the clip."""
     lines = [f"  {number}. {_format_step(item)}" for number, item in enumerate(surface.perspective.list_chain())]
     return lines + _clip_line(surface)
 
@@ -95,7 +95,7 @@ def _clip_line(surface: Surface) -> list[str]:
     if clip.time:
         parts.append(f"time {format_instant(clip.time.start_ns)} to {format_instant(clip.time.stop_ns)}")
     clipped = dict(clip.space)
-    # Slowest first, as the cells are counted.
+    # Slowest axis first, as the cells are counted.
     for name in ("z", "lat", "y", "lon", "x"):
         if name in clipped:
             quantum, unit = ("uas", "degree") if name in ("lat", "lon") else ("mm", "m")
@@ -107,7 +107,7 @@ def _clip_line(surface: Surface) -> list[str]:
 def _format_table(
     plan: Plan, chain: Sequence[Perspective], known: Sequence[Measurement | None]
 ) -> tuple[list[str], float]:
-    """Return a line for each step under their heading, and what all take [s]."""
+    """Format a heading and a line per step; also return the total time [s]."""
     rows, total = [("cells", "density", "ns/cell", "bytes", "s", "step")], 0.0
     for number, (step, item, measurement) in enumerate(zip(plan.steps, chain, known, strict=True)):
         density, unit_ns = _step_costs(step, measurement)
@@ -126,7 +126,7 @@ def _format_table(
 
 
 def _step_costs(step: PlanStep, measurement: Measurement | None) -> tuple[float, float]:
-    """Return the share of cells that hold a value, and what a cell costs [ns]."""
+    """Return the share of cells with a value, and the cost per cell [ns]."""
     if measurement is None:
         return 1.0, step.projected_s / max(step.cells, 1) * 1e9
     return measurement.density, measurement.seconds / measurement.cells * 1e9
@@ -142,7 +142,7 @@ def _describe_costs(known: Sequence[Measurement | None]) -> str:
 
 
 def _describe_trials(plan: Plan, known: Sequence[Measurement | None]) -> str:
-    """Return how many steps were tried out in small; nothing where none was."""
+    """Describe how many steps were measured in a trial; empty if none was."""
     tried = sum(step.tried and measurement is None for step, measurement in zip(plan.steps, known, strict=True))
     return f", {tried} of {len(known)} steps tried out on this machine" if tried else ""
 
@@ -157,12 +157,12 @@ def _format_bytes(count: float) -> str:
 
 @dataclass(frozen=True)
 class PlanNode:
-    """One perspective of a plan."""
+    """One perspective of a plan, as a node of its graph."""
 
     token: str
-    """Equal perspectives of two plans have equal tokens, and are computed once by standing queries."""
+    """Equal perspectives of two plans have equal tokens; standing queries compute them once."""
     sources: tuple[str, ...]
-    """Tokens of the perspectives that it reads; none of the base."""
+    """Tokens of its sources; empty for a base."""
     kind: str
     """base, convert, aggregate, interpolate, interpolateintime, merge or recur."""
     what: str
@@ -171,19 +171,19 @@ class PlanNode:
     unit: str
     """Unit of its values."""
     projected_bytes: int
-    """What it holds at its peak [bytes]."""
+    """Peak memory [bytes]."""
     projected_s: float
-    """Tabled cost [s]."""
+    """Tabulated cost [s]."""
     measured_s: float | None
-    """What its own function took when this process computed it last, without its sources [s]; None: it did not."""
+    """Time of its own function, without its sources, when this process last computed it [s]; None if never."""
     measured_cells: int | None
-    """Cells that were computed then."""
+    """Number of cells computed then."""
     density: float | None
-    """Share of these that held a value, 0 to 1."""
+    """Share of these cells that had a value, 0 to 1."""
 
 
 def make_plan_graph(plan: Plan) -> list[PlanNode]:
-    """Return the perspectives of a plan as it is computed, sources first; the last is the surface."""
+    """Return the perspectives of a plan as computed, sources first; the last is the surface."""
     nodes = []
     for step, item in zip(plan.steps, plan.surface.list_chain(), strict=True):
         measurement = MEASUREMENTS.get(item.token)

@@ -1,8 +1,8 @@
-"""Which cells of a perspective new readings touch: what a changed slice of the base can reach, and nothing else.
+"""Invalidation: the cells of a perspective that changed slices of its bases can affect.
 
-Time goes one way through a chain: a convert, a merge and an interpolation over space keep the time cells, an aggregate
-covers them, an interpolation in time reaches as far as its longest gap, what is normal reaches all that lie in it. So
-the windows in which an archive changed are followed from the base to the surface.
+Time passes through a chain in one direction: a convert, a merge and an interpolation over space keep the time cells, an
+aggregate covers them, an interpolation in time reaches as far as its longest gap, and a normal reaches all cells that
+recur in it. So the windows in which an archive changed are propagated from the base to the surface.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTim
 from hypergrid.topology import Instants, Periodic, SeriesAxis, TimeAxis, blocks_of, cover, find_normal_cells
 
 Changes = Mapping[str, Sequence[Window]]
-"""By variable, the windows of the slices that were written."""
+"""Windows of the written slices, by variable."""
 
 
 def affected_time_cells(node: Perspective, changes: Changes) -> NDArray[np.bool_]:
-    """Return which time cells of a perspective may have changed, shape (time cells,)."""
+    """Mask the time cells of a perspective that may have changed, shape (time cells,)."""
     operator, time = node.operator, node.topology.time
     if isinstance(operator, Base):
         return _mask_cells(time, _reading_windows(node, changes))
@@ -39,11 +39,11 @@ def affected_time_cells(node: Perspective, changes: Changes) -> NDArray[np.bool_
 
 
 def is_fitted_to_data(operator: Interpolate) -> bool:
-    """Return whether an interpolation learns from all slices together, so that a new one changes each of them.
+    """Return whether a new slice changes all slices of an interpolation.
 
-    So does a variogram that is fitted, also one by slice: slices to which none can be fitted take that of all; and so
-    does the choice of a trend. A trend that is named is fitted slice by slice, and centred by the whole network,
-    whoever reports.
+    It does with a fitted variogram, even one fitted by slice: slices that allow no fit take the variogram of all
+    slices. It also does if the trend is chosen from the data. A named trend is fitted slice by slice, and centred by
+    the whole network, whichever stations report.
     """
     trend = trend_of(operator.arguments)
     if trend is not None and trend.is_chosen:
@@ -53,10 +53,10 @@ def is_fitted_to_data(operator: Interpolate) -> bool:
 
 
 def _mask_covering(node: Perspective, changes: Changes) -> NDArray[np.bool_]:
-    """Return which cells of an aggregate over time cover something that changed."""
+    """Mask the cells of an aggregate over time that cover a change."""
     source, time, operator = node.source, node.topology.time, node.operator
     if isinstance(operator, Aggregate) and operator.reach_ns:
-        # What looks around is changed by what lies before it, and after.
+        # A function that looks around is affected by changes before and after its cells.
         return _mask_cells(
             time, [_widen_window(window, operator.reach_ns) for window in _source_windows(source, changes)]
         )
@@ -72,11 +72,12 @@ def _mask_covering(node: Perspective, changes: Changes) -> NDArray[np.bool_]:
 
 
 def _reading_windows(node: Perspective, changes: Changes) -> list[Window]:
-    """Return the windows in which intervals of changed readings may begin: they are stored by their stamp."""
+    """Return the windows in which intervals of changed readings may begin."""
     base = node.list_bases()[0]
     if not isinstance(base.operator, Base):
         message = "a base has a source"
         raise TypeError(message)
+    # Readings are stored by their stamp.
     ends = [series.interval_s for series in _require_series(base).series if series.stamp == "end"]
     longest_ns = round(max(ends, default=0.0) * SECOND_NS)
     written = changes.get(base.operator.source.variable.name, ())
@@ -84,7 +85,7 @@ def _reading_windows(node: Perspective, changes: Changes) -> list[Window]:
 
 
 def _source_windows(node: Perspective, changes: Changes) -> list[Window]:
-    """Return the windows of what changed in the source of a step that looks around."""
+    """Return the windows of changes in the source of a step that looks around."""
     if node.holds_readings:
         return _reading_windows(node, changes)
     starts, ends = _block_bounds(node.topology.time)
@@ -97,7 +98,7 @@ def _widen_window(window: Window, reach_ns: int) -> Window:
 
 
 def _mask_cells(time: TimeAxis, windows: Sequence[Window]) -> NDArray[np.bool_]:
-    """Return which cells share an instant with any of the windows."""
+    """Mask the cells that share an instant with any of the windows."""
     starts, ends = _block_bounds(time)
     block_mask = np.zeros(len(starts), dtype=bool)
     for window in windows:
@@ -110,6 +111,7 @@ def _mask_cells(time: TimeAxis, windows: Sequence[Window]) -> NDArray[np.bool_]:
 
 
 def _block_bounds(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    # An instant is a cell of one nanosecond.
     return (time.corners, time.corners + 1) if isinstance(time, Instants) else blocks_of(time)
 
 

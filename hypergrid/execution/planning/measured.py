@@ -1,7 +1,7 @@
-"""What was measured while perspectives were computed: seconds a cell, and the share of cells that hold a value.
+"""Measurements of computed perspectives: seconds per cell, and density of values.
 
-Kept by token for the queries to come, in a table of bounded size: a perspective that was computed before is costed by
-what it took, any other one by tabled unit costs.
+Kept by token for later queries, in a table of bounded size: a perspective that was computed before is costed by its
+measurement, any other by tabulated unit costs.
 """
 
 import threading
@@ -15,25 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_MEASUREMENTS: Final = 1024
-"""Perspectives that are remembered; the longest unused is forgotten first."""
+"""Maximum number of perspectives in the table; the least recently used is evicted first."""
 SAMPLED_VALUES: Final = 2**20
-"""About how many values of a block are looked at to know its density."""
+"""Approximate number of values of a block that are sampled for its density."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One perspective."""
+    """Measured cost and density of one perspective."""
 
     cells: int
-    """Cells that were computed."""
+    """Number of computed cells."""
     seconds: float
-    """In its own function, without its sources [s]."""
+    """Time in its own function, without its sources [s]."""
     density: float
-    """Share of these cells that hold a value, 0 to 1."""
+    """Share of these cells that have a value, 0 to 1."""
 
 
 class MeasurementTable:
-    """Measurements by token."""
+    """Thread-safe LRU table of measurements by token."""
 
     def __init__(self, kept: int = MAX_MEASUREMENTS) -> None:
         self._max_entries = kept
@@ -44,14 +44,14 @@ class MeasurementTable:
         return len(self._measurements)
 
     def get(self, token: str) -> Measurement | None:
-        """Return what was measured of a perspective; None where nothing was."""
+        """Return the measurement of a perspective, if any, and mark it as recently used."""
         with self._lock:
             if token in self._measurements:
                 self._measurements.move_to_end(token)
             return self._measurements.get(token)
 
     def put(self, token: str, measured: Measurement) -> None:
-        """Remember a measurement in place of an earlier one."""
+        """Store a measurement in place of an earlier one; evict the least recently used."""
         with self._lock:
             self._measurements[token] = measured
             self._measurements.move_to_end(token)
@@ -60,11 +60,11 @@ class MeasurementTable:
 
 
 MEASUREMENTS: Final = MeasurementTable()
-"""Of this process."""
+"""Measurements of this process."""
 
 
 class Meter:
-    """Adds up cells, values and seconds of the perspectives of one run; time in sources is theirs."""
+    """Sums up cells, values and seconds by perspective, excluding time in sources."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -73,7 +73,7 @@ class Meter:
 
     @contextmanager
     def measure(self, token: str) -> Iterator[Callable[[NDArray[np.float64]], None]]:
-        """Measure the computation of some cells; their values are given when they are there."""
+        """Measure the computation of some cells; the yielded function takes their values."""
         started_s = self._clock()
         values: list[NDArray[np.float64]] = []
         self._inner_s.append(0.0)
@@ -86,14 +86,14 @@ class Meter:
             cells, present, seconds = self._sums.get(token, (0, 0, 0.0))
             for array in values:
                 cells += array.size
-                # Of a large map some rows tell the density; to look at all took a quarter of the time to krige it.
+                # Some rows of a large map show its density; checking all took a quarter of the time to krige it.
                 looked = array[:: max(1, array.size // SAMPLED_VALUES)]
                 share = array.size / max(looked.size, 1)
                 present += round(int(np.count_nonzero(np.isfinite(looked))) * share)
             self._sums[token] = cells, present, seconds + passed - inner
 
     def save_sums(self, table: MeasurementTable = MEASUREMENTS) -> None:
-        """Put what was measured where the next plan finds it."""
+        """Store the sums as measurements for later plans."""
         for token, (cells, present, seconds) in self._sums.items():
             if cells:
                 table.put(token, Measurement(cells, seconds, present / cells))

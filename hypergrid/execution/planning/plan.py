@@ -1,4 +1,4 @@
-"""A plan: what a run will compute, in how many blocks, and what that costs, known before it starts."""
+"""Query plans: the blocks that a run will compute, with projected memory and time."""
 
 import os
 from collections.abc import Mapping
@@ -37,20 +37,21 @@ from hypergrid.perspective.functions.aggregates import AggregateRow
 from hypergrid.rewrite import RULES, RewriteResult, Rule, rewrite
 from hypergrid.topology import Bands, Grid, Periodic, Points, SeriesAxis, ZoneCells
 
+# A few times one core's share of the cache, and far below the memory of any machine.
 BLOCK_BYTES: Final = 32 * 2**20
-"""What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
+"""Memory limit of the arrays of one block [bytes]."""
 MAX_LISTED: Final = 2**22
-"""Time cells of an axis up to which a plan lists those that a box needs."""
+"""Axis length [time cells] up to which a plan lists the cells that a box needs."""
 REFINING_BLOCKS: Final = 24
-"""Blocks that a refined answer comes in at least, where it has the cells."""
+"""Minimum number of blocks of a refined answer, if it has enough cells."""
 FEW_PLACES: Final = 256
-"""Places of a block below which time is cut first where memory is short."""
+"""Places per block below which time is cut first if memory is short."""
 
 UNIT_COST_NS: Final = {
     "base": 30.0, "convert": 3.0, "aggregate": 8.0, "interpolate": 2.0, "interpolateintime": 40.0, "merge": 4.0,
     "recur": 4.0,
 }  # fmt: skip
-"""Tabled cost [ns] of a reading, of a cell, of a source cell, of a station of a cell, of an instant, of cells."""
+"""Tabulated cost [ns], in order: per reading, cell, source cell, station of a cell, instant; per cell for the rest."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,16 @@ class PlanStep:
     shape: tuple[int, ...]
     unit: str
     projected_bytes: int
-    """What it holds at its peak [bytes]."""
+    """Peak memory [bytes]."""
     projected_s: float
-    """StepCost [s], tabled or tried out."""
+    """Cost [s], tabulated or measured in a trial."""
     tried: bool = False
-    """Whether its cost is of a trial on this machine."""
+    """Whether the cost comes from a trial on this machine."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What will be computed; `explain()` prints it."""
+    """The steps and blocks of a run, with projected costs; `explain()` prints it."""
 
     original: Surface
     rewritten: RewriteResult
@@ -84,31 +85,31 @@ class Plan:
     projected_bytes: int
     """Peak memory that the run adds [bytes]."""
     projected_s: float
-    """Tabled cost [s]."""
+    """Tabulated cost [s]."""
     block_times: int | None = None
-    """Time cells of the surface in one block; all where absent."""
+    """Time cells of the surface in one block; None for all."""
     strategy_choice: Strategy | None = None
-    """How many perspectives are materialised; absent, those at the stations."""
+    """How many perspectives are materialised; None for those at the stations."""
 
     @property
     def strategy(self) -> Strategy:
-        """How it is computed."""
+        """Strategy of the run; by default it materialises the perspectives at the stations."""
         if self.strategy_choice is not None:
             return self.strategy_choice
         return Strategy(count_at_stations(self.surface), len(path(self.surface)), "auto")
 
     @property
     def surface(self) -> Perspective:
-        """The perspective that is computed."""
+        """The perspective to compute, after rewriting."""
         return self.rewritten.surface.perspective
 
     def check(self, allowed_bytes: int | None) -> None:
-        """Refuse the plan where it is too large.
+        """Reject a plan that exceeds the memory budget.
 
         Raises
         ------
         TooLarge
-            It projects more than is allowed (default: half of the memory that is free).
+            The plan projects more than `allowed_bytes` (default: half of the free memory).
         """
         _check_allowed(allowed_bytes)
         allowed = allowed_bytes if allowed_bytes is not None else free_bytes() // 2
@@ -117,7 +118,7 @@ class Plan:
             raise TooLarge(subject, what, self.projected_bytes, allowed, f"{self.advice()}, or allow more")
 
     def advice(self) -> str:
-        """Return which step needs most of the memory, how much, and what would lower it."""
+        """Name the step that needs most memory, how much, and how to lower it."""
         sizes = [step.projected_bytes for step in self.steps]
         beside = self.projected_bytes - sum(sizes)
         number = int(np.argmax(sizes))
@@ -127,13 +128,14 @@ class Plan:
 
 
 def _check_allowed(allowed_bytes: object) -> None:
+    # `bool` is a subclass of `int`.
     if allowed_bytes is not None and (isinstance(allowed_bytes, bool) or not isinstance(allowed_bytes, Integral)):
         message = f"allowed_bytes needs a whole number of bytes, such as 2 * 10**9; got {allowed_bytes!r}"
         raise InvalidQuery(message)
 
 
 def free_bytes() -> int:
-    """Return the memory that is free now [bytes]; 4 GiB where the system does not say."""
+    """Return the available memory [bytes]; 4 GiB if the system does not report it."""
     try:
         with open("/proc/meminfo") as lines:
             return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -154,30 +156,31 @@ def make_plan(
     strategy: StrategyOption = "auto",
     allowed_bytes: int | None = None,
 ) -> Plan:
-    """Return the plan of a surface: rewritten, cut into blocks, costed.
+    """Plan a surface: rewrite it, cut it into blocks, project its costs.
 
     Parameters
     ----------
     surface
-        What is asked for.
+        The surface to compute.
     refining
-        Whether the answer is watched while it is computed, so that it comes in more and smaller blocks.
+        Whether the answer is watched while it is computed, in more and smaller blocks.
     streamed_cells
-        Where each block leaves memory once it is computed: cells of the space in one block. Absent, the whole surface
-        is held.
+        Cells of the space in one block, if each block leaves memory once it is computed; None if the whole surface is
+        held.
     rules
-        Rewrite rules; fewer show what each of them is worth.
+        Rewrite rules; pass fewer to measure the effect of each.
     strategy
-        How many perspectives are materialised; "auto" takes the least mean response (thesis 5.9) of those that fit.
-        What is watched or streamed comes in blocks of all time cells, with what is at the stations materialised.
+        How many perspectives are materialised; "auto" chooses the least mean response (thesis 5.9) among those that
+        fit. Refined and streamed answers come in blocks of all time cells, with the perspectives at the stations
+        materialised (refined ones only under "auto").
     allowed_bytes
-        What blocks are made smaller for, fewer places first and then fewer time cells; nothing where absent. Where the
-        smallest do not fit either, `check` refuses the plan.
+        Memory budget [bytes], for which blocks get fewer places first and then fewer time cells; None for no limit. If
+        the smallest blocks do not fit either, `check` rejects the plan.
 
     Raises
     ------
     InvalidQuery
-        No such strategy.
+        Unknown strategy.
     """
     _check_allowed(allowed_bytes)
     rewritten = rewrite(surface, rules)
@@ -185,7 +188,7 @@ def make_plan(
     asked = parse_strategy(strategy, final)
     path_length = len(path(final))
     if streamed_cells:
-        # No block comes again.
+        # Each block is computed once, so cached weights would not be used again.
         chosen = Strategy(count_at_stations(final), path_length, "auto", keeps_weights=False)
         return _build_plan(surface, rewritten, chosen, streamed_cells, None, streamed=True)
     if refining and asked is None:
@@ -198,8 +201,8 @@ def make_plan(
 
 
 def _choose_plan(final: Perspective, plans: dict[int, Plan], allowed_bytes: int | None) -> Plan:
-    """Return the plan with the least mean response of those that fit; the smallest where none does."""
-    # Blocks that were made smaller answer sooner only by calling more often: they are compared among themselves.
+    """Choose the fitting plan with the least mean response, else the smallest."""
+    # Smaller blocks answer sooner only through more calls, so such plans are compared only among themselves.
     best = {
         k: plan
         for k, plan in plans.items()
@@ -210,17 +213,17 @@ def _choose_plan(final: Perspective, plans: dict[int, Plan], allowed_bytes: int 
         fitting = [k for k in order if allowed_bytes is None or plans[k].projected_bytes <= allowed_bytes]
         if fitting:
             return plans[fitting[0]]
-    # Where none fits, the least says how much is needed.
+    # If none fits, the smallest plan shows how much memory is needed.
     return min(plans.values(), key=lambda plan: plan.projected_bytes)
 
 
 def estimate_response_s(plan: Plan) -> float:
-    """Return the mean response time that is expected of a plan [s], by measured costs where there are any."""
+    """Estimate the mean response time of a plan [s], from measured costs where available."""
     final, costs = plan.surface, {}
     for item, step in zip(final.list_chain(), plan.steps, strict=True):
         measurement = MEASUREMENTS.get(item.token)
         seconds = step.projected_s if measurement is None else measurement.seconds / measurement.cells * step.cells
-        # Holes are skipped in what is kept sparse, at the stations; on a grid every cell is worked on.
+        # Sparse storage at stations skips holes; on a grid every cell is processed.
         costs[item.token] = StepCost(
             seconds, 1.0 if measurement is None or not _is_at_stations(item) else measurement.density
         )
@@ -233,7 +236,7 @@ def estimate_response_s(plan: Plan) -> float:
 def _fit_plan(
     surface: Surface, rewritten: RewriteResult, chosen: Strategy, *, refining: bool, allowed_bytes: int | None
 ) -> Plan:
-    """Return a plan in the blocks that are best, or where these do not fit, in the largest that do."""
+    """Plan with the best block size, or with the largest that fits."""
     final = rewritten.surface.perspective
     block, times = _find_block_cells(final, chosen, refining=refining), final.topology.time.count
     plan = _build_plan(surface, rewritten, chosen, block, None)
@@ -241,7 +244,7 @@ def _fit_plan(
         chosen = replace(chosen, keeps_weights=False)
         plan = _build_plan(surface, rewritten, chosen, block, None)
     while allowed_bytes is not None and plan.projected_bytes > allowed_bytes and (block > 1 or times > 1):
-        # Few places at a time cost more in calls than few time cells do: so both in turn once there are few.
+        # Few places per call cost more than few time cells: below FEW_PLACES, cut time first.
         if not _is_at_stations(final) and block > 1 and (block > FEW_PLACES or times == 1 or refining):
             block = -(-block // 2)
         elif times > 1 and not refining:
@@ -254,18 +257,18 @@ def _fit_plan(
 
 
 def _find_block_cells(final: Perspective, chosen: Strategy, *, refining: bool) -> int:
-    """Return the places of a block as they are best where memory is no matter."""
+    """Return the best number of places per block if memory is not limited."""
     space = final.topology.space.count
     carried = _find_carried_by(final, chosen)
     block = space
     if not _is_at_stations(final):
         drawn = [item for item in pulled(final, chosen.k) if not _is_at_stations(item)] or [final]
         largest = max(_place_bytes(item, final, carried=item in carried) for item in drawn)
-        # What cuts itself, or is carried from the stations, is put where the surface is without being held as a whole.
+        # Steps that write into the surface in chunks, or are carried from the stations, are never held as a whole.
         block = space if carried or _cuts_itself(final) else max(1, min(space, BLOCK_BYTES // largest))
         grids = [item for item in final.list_chain() if _is_grid(item) and _count_parts(item) > 1]
         block = min([block, *(_cells_of_parts(item, final) for item in grids)])
-        # Equal blocks: a small last one would not be worth the compiled loops that the others run.
+        # Use equal blocks: a small last one would not be worth the compiled loops that the others run.
         block = -(-space // -(-space // block))
     if refining and not _is_at_stations(final):
         block = max(1, min(block, -(-space // REFINING_BLOCKS)))
@@ -285,7 +288,7 @@ def _build_plan(
     chain, carried = final.list_chain(), _find_carried_by(final, chosen)
     held = {item.token for item in list_materialised(final, chosen.k)}
     rows = _count_times(final, times, held)
-    # What is put where the surface is takes no block of its own.
+    # Steps that write straight into the surface take no block of their own.
     in_place = {*carried, *((final,) if _cuts_itself(final) and times is None else ())}
     steps = tuple(
         _make_step(item, final, block * _count_places(item, final), carried=item in in_place, rows=rows[item.token])
@@ -296,11 +299,11 @@ def _build_plan(
     places = block if streamed else final.topology.space.count
     total = final.topology.time.count * places * _cell_bytes(final, carried, streamed=streamed, whole=times is None)
     if times is not None:
-        # What is carried is made as a box; what overlaps with the next box is kept, and joined with what is new.
+        # A carried step makes one box. A pulled one keeps the overlap with the next box and joins it with new cells.
         total += 8 * 2 * times * block * len(carried)
         drawn = [item for item in pulled(final, chosen.k) if item not in carried]
         total += sum(3 * 24 * rows[item.token].node_count * _count_width(item, block, final) for item in drawn)
-    # What is materialised on a grid is held whole, with its counts.
+    # A perspective materialised on a grid is held whole, with its counts.
     total += sum(
         24 * item.topology.count for item in chain if item.token in held - {final.token} and not _is_at_stations(item)
     )
@@ -311,34 +314,34 @@ def _build_plan(
 
 @dataclass(frozen=True)
 class _TimeCounts:
-    """Time cells that a box takes of a perspective, and of its source."""
+    """Number of time cells that a box takes of a perspective and of its source."""
 
     node_count: int
     source_count: int
 
 
 def _count_times(final: Perspective, times: int | None, held: set[str]) -> dict[str, _TimeCounts]:
-    """Return by token how many time cells a box needs; all where no number is given."""
+    """Count the time cells that a box needs, by token; all if `times` is None."""
     chain = final.list_chain()
     rows = {item.token: item.topology.time.count for item in chain}
     asked = dict(rows)
     if times is not None:
         whole = final.topology.time.count
         if max(rows.values()) > MAX_LISTED:
-            # Too many to be listed before anybody knows whether they fit: their share, and one for each edge.
+            # Too many to list before it is known whether they fit: take their share, and one for each edge.
             share = {token: min(-(-count * times // whole) + 2, count) for token, count in rows.items()}
-            # What is normal at a few times may be of all.
+            # The normals of a few times may be computed from all times.
             recurring = {
                 below.token for item in chain if isinstance(item.operator, Recur) for below in item.source.list_chain()
             }
             asked = {token: count if token in recurring else share[token] for token, count in rows.items()}
         else:
-            # A box in the middle of the time needs as many source cells as any.
+            # No box needs more source cells than one in the middle of the time.
             middle = (whole - times) // 2
             needed = find_all_needed(final, np.arange(middle, middle + times))
             asked |= {token: len(time_cells) for token, time_cells in needed.items()}
         rows |= {token: count for token, count in asked.items() if token not in held}
-    # What is materialised is made from all time cells of its source, at its own turn.
+    # A materialised step reads all time cells of its source.
     below = {
         item.token: item.source.topology.time.count if item.token in held else asked[item.source.token]
         for item in chain
@@ -352,26 +355,26 @@ def _count_width(node: Perspective, block: int, final: Perspective) -> int:
 
 
 def _find_carried_by(final: Perspective, chosen: Strategy) -> tuple[Perspective, ...]:
-    """Return `_carried`; nothing where interpolated slices are materialised."""
+    """Return `_find_carried`, or nothing if interpolated slices are materialised."""
     carried = _find_carried(final)
     held = {item.token for item in list_materialised(final, chosen.k)} - {final.token}
     return () if any(item.token in held for item in carried) else carried
 
 
 def _cell_bytes(final: Perspective, carried: tuple[Perspective, ...], *, streamed: bool, whole: bool) -> int:
-    """Return what a cell of the surface, or of a block that is streamed, takes in the result [bytes]."""
-    # Values, and counts with their copies; counts that are the same everywhere are a column, unless boxes are put
-    # together in time.
+    """Return the memory of a surface cell in the result or a streamed block [bytes]."""
+    # Values, and counts with their copies. Counts that are equal everywhere are one column, unless boxes are joined
+    # in time.
     arrays = 1 if whole and _counts_are_even(carried[0] if carried else final) else 4
-    # The mean of slices, where it is few of them, is made as a block, and copied to where the surface is.
+    # The mean of slices, if there are few, is made as a block and copied into the surface.
     arrays += len(carried) == 2 and not streamed
-    # The variance of a mean may be bracketed by two.
+    # The variance of a mean may be a bracket of two.
     variances = 2 if split_aggregates(final)[1] else 1
     return 8 * (arrays + (variances if _wants_variance(final) else 0))
 
 
 def _counts_are_even(below: Perspective) -> bool:
-    """Return whether an interpolation uses as many stations for every cell of a slice, for certain."""
+    """Return whether an interpolation certainly uses equally many stations for every cell of a slice."""
     operator = below.operator
     if not isinstance(operator, Interpolate) or not operator.row.has_variance or operator.covariates:
         return False
@@ -385,19 +388,19 @@ def _is_grid(node: Perspective) -> bool:
 
 
 def _count_places(node: Perspective, final: Perspective) -> int:
-    """Return how many places of a step one place of the surface needs: more than one below larger cells."""
+    """Count a step's places per place of the surface; above 1 below larger cells."""
     above = final.topology.space
     if isinstance(above, ZoneCells | Bands) and _is_grid(node):
-        # The cells of the largest zone or band, in cells of this step.
+        # Cells of the largest zone or band, in cells of this step.
         source = above.grid if isinstance(above, ZoneCells) else above.source
         return max(-(-above.max_cells * node.topology.space.count // source.count), 1)
     return max(-(-node.topology.space.count // final.topology.space.count), 1) if _is_grid(node) else 1
 
 
 def _place_bytes(node: Perspective, final: Perspective, *, carried: bool) -> int:
-    """Return what the arrays of a step take for one place of the surface [bytes]: values, and weights of stations.
+    """Return a step's memory per place of the surface [bytes]: values and station weights.
 
-    Where slices are `carried` from the stations they take nothing: they are put where the surface is, or never made.
+    Slices `carried` from the stations take none: they are written straight into the surface, or never computed.
     """
     stations = node.source.topology.space.count if isinstance(node.operator, Interpolate) else 0
     parts = _count_parts(node)
@@ -408,37 +411,35 @@ def _place_bytes(node: Perspective, final: Perspective, *, carried: bool) -> int
 
 
 def _count_parts(node: Perspective) -> int:
-    """Return how many points stand for a cell of a step: more than one where the mean of a block is wanted."""
+    """Count the quadrature points per cell of a step: more than one for block means."""
     operator = node.operator
     is_block = isinstance(operator, Interpolate) and operator.arguments.get("support") == "block"
     return int(operator.arguments.get("quadrature", 4)) ** 2 if is_block else 1  # type: ignore[union-attr]
 
 
 def _count_pairs(node: Perspective) -> int:
-    """Return the pairs of points inside a block that its own variance takes; none for a point."""
+    """Count the point pairs that the variance of a block needs; 0 for point support."""
     parts = _count_parts(node)
     return parts**2 if parts > 1 and node.operator.variance else 0  # type: ignore[union-attr]
 
 
 def _cells_of_parts(node: Perspective, final: Perspective) -> int:
-    """Return how many cells of the surface have right-hand sides for the points of their blocks that are held at once.
-
-    Enough that compiled loops make them also where the surface is cut into equal blocks.
-    """
+    """Return how many cells have their quadrature points' right-hand sides in memory at once."""
+    # Twice the threshold, so that compiled loops still make them once the surface is cut into equal blocks.
     return max(
         1, 2 * WORTH_COMPILED // (max(_count_neighbours(node), 1) * _count_parts(node) * _count_places(node, final))
     )
 
 
 def _count_neighbours(node: Perspective) -> int:
-    """Return how many stations of an interpolation have a weight in an estimate, at most."""
+    """Return the maximum number of stations that have a weight in an estimate."""
     stations = _count_stations(node)
     given = node.operator.arguments.get("neighbours") if isinstance(node.operator, Interpolate) else None
     return min(given or stations, stations)
 
 
 def _find_carried(final: Perspective) -> tuple[Perspective, ...]:
-    """Return the steps at the end of a chain that are one product with what the stations hold."""
+    """Return the last steps of a chain that are one product with station values."""
     below = final.source if isinstance(final.operator, Aggregate) and final.operator.at_stations else final
     operator = below.operator
     if not isinstance(operator, Interpolate) or operator.variance or not operator.uses_all(_count_stations(below)):
@@ -447,7 +448,7 @@ def _find_carried(final: Perspective) -> tuple[Perspective, ...]:
 
 
 def _cuts_itself(final: Perspective) -> bool:
-    """Return whether the last step puts a chunk at a time where the surface is: kriging from some stations."""
+    """Return whether the last step writes chunks straight into the surface: kriging from some stations."""
     operator = final.operator
     if not isinstance(operator, Interpolate) or operator.variance or not operator.row.has_variance:
         return False
@@ -473,7 +474,7 @@ def _wants_variance(node: Perspective) -> bool:
 
 def _make_step(node: Perspective, final: Perspective, block: int, *, carried: bool, rows: _TimeCounts) -> PlanStep:
     topology, operator = node.topology, node.operator
-    # Where slices are carried from the stations, nothing but the surface itself holds any.
+    # Slices carried from the stations are held only in the surface itself.
     values = 0 if carried else _count_values(node, block, rows.node_count)
     held, work, kind = values * 8 * 3, float(topology.count), type(operator).__name__.lower()
     if node.holds_readings and isinstance(topology.space, SeriesAxis):
@@ -481,17 +482,17 @@ def _make_step(node: Perspective, final: Perspective, block: int, *, carried: bo
     elif isinstance(operator, Aggregate):
         work = float(estimate_readings(node.source) if node.source.holds_readings else node.source.topology.count)
         if node.source.holds_readings and is_read_in_pieces(node.source, operator):
-            # What reads them has aggregated them.
+            # The step that reads them has aggregated them already.
             work = float(topology.count)
         if isinstance(topology.time, Periodic) and "time" in operator.dimensions:
-            # What a cell covers is put side by side: readings and their order, or the values of a block.
+            # Periodic cells gather what they cover: readings and their order, or the values of a block.
             held += (
                 int(work) * 80
                 if node.source.holds_readings
                 else _count_values(node.source, block, rows.source_count) * 8
             )
         if not node.source.holds_readings and not carried:
-            # Lifted values, what is present, and their counts; or, to choose, values by place and running counts.
+            # Lifted values, presence and counts; or, to choose a value, values by place and running counts.
             held += _count_values(node.source, block * _count_places(node.source, node), rows.source_count) * 8 * 3
         if operator.row.prepare is not None or not (operator.row.parts or operator.row.rank):
             held += _listed_bytes(node, operator.row, block, rows)
@@ -502,16 +503,16 @@ def _make_step(node: Perspective, final: Perspective, block: int, *, carried: bo
         points = block * _count_parts(node)
         if operator.uses_all(stations) or not operator.row.has_variance:
             pairs = stations * points
-            # Points of blocks are not cut where the cells themselves are few.
+            # Quadrature points are not cut into pieces if the cells themselves are few.
             whole = not carried or points > block
             held += 8 * 6 * (pairs if whole else min(pairs, max(WORTH_COMPILED, 2 * PIECE_PAIRS)))
             held += 8 * 6 * block * _count_pairs(node)
-            # Positions of the block's cells, and what is made on the way to them.
+            # Positions of the block's cells, and intermediate arrays.
             held += points * 8 * 8
         else:
-            # Two threads at most have factors of neighbour sets, and lists of candidates.
+            # At most two threads hold factors of neighbour sets, and lists of candidates.
             factors = min(FACTOR_BYTES, 16 * near * (2 * near + 16) * block * topology.time.count)
-            # The points of blocks have arrays of distances and of covariances beside those that a chunk is cut by.
+            # Quadrature points have arrays of distances and covariances beside those that the chunk size accounts for.
             chunk = min(CHUNK_BYTES, 64 * (2 * near + 24) * points) * (3 if points > block else 1)
             held += 2 * (factors + chunk) + points * 8 * 8
         if operator.variance:
@@ -520,7 +521,7 @@ def _make_step(node: Perspective, final: Perspective, block: int, *, carried: bo
     elif isinstance(operator, InterpolateInTime):
         source = node.source
         known = estimate_readings(source) if source.holds_readings else source.topology.count
-        # The readings once more, and a dozen arrays of the series that are worked on together.
+        # The readings once more, and a dozen arrays of the series that are processed together.
         held += known * 64 + max(min(CELLS_AT_ONCE, values), topology.time.count) * 8 * 16
     seconds, tried = work * UNIT_COST_NS[kind] * 1e-9, False
     if isinstance(operator, Interpolate):
@@ -534,29 +535,33 @@ def _make_step(node: Perspective, final: Perspective, block: int, *, carried: bo
 
 
 def _kept_bytes(node: Perspective, block: int, rows: _TimeCounts, times: int | None) -> int:
-    """Return what kriging keeps for other boxes and queries [bytes]; of slices that are buffered few are new."""
+    """Return the memory that kriging caches for other boxes and queries [bytes]."""
     operator, stations = node.operator, _count_stations(node) if node.sources else 0
     if not isinstance(operator, Interpolate) or not operator.row.has_variance:
         return 0
     if operator.uses_all(stations):
-        # Right-hand sides of a small job; those of one block are counted with what is made of them.
+        # Right-hand sides of a small job; those of one block are counted with its step.
         pairs, others = stations * node.topology.space.count, max(node.topology.space.count - block, 0)
         return 8 * stations * others * _count_parts(node) if pairs <= WORTH_COMPILED else 0
+    # With boxes in time most slices are buffered, so few are new and their weights are cached.
     if times is None and rows.node_count > FEW_SLICES:
         return 0
     return held_bytes(node.topology.space.count, block, _count_neighbours(node), stations, node.topology.time.count)
 
 
 def _listed_bytes(node: Perspective, row: AggregateRow, block: int, rows: _TimeCounts) -> int:
-    """Return what listing the values of cells takes [bytes]: ten arrays of a part of them, or of the largest cell."""
+    """Return the memory for listing cell values [bytes].
+
+    Ten arrays, of a part of the values or of the largest cell; and one of all values for increments.
+    """
     source, below = node.source, block * _count_places(node.source, node)
     values = estimate_readings(source) if source.holds_readings else _count_values(source, below, rows.source_count)
     largest = values // max(_count_values(node, block, rows.node_count), 1)
     listed = min(values, max(LISTED_AT_ONCE, largest))
     if row.merge is not None and node.topology.space != source.topology.space:
-        # What is kept of each source cell once time is folded, merged over space at once.
+        # Accumulators of each source cell after folding time, merged over space at once.
         listed += rows.node_count * below
-    # What is aggregated in place of a counter's values is made of them all.
+    # Increments, which replace the values of a counter, are computed for all of them.
     return 8 * (10 * listed + (values if row.prepare is not None else 0))
 
 
@@ -565,7 +570,7 @@ def _count_values(node: Perspective, block: int, rows: int) -> int:
 
 
 def advise_on_result(final: Perspective, held: int) -> str:
-    """Return what to do about a result, and what is put together for it, that take so many bytes."""
+    """Advise how to shrink a result of `held` bytes, including its assembly."""
     coarser = {Grid: "a coarser or smaller grid", Points: "fewer points"}.get(
         type(final.topology.space), "longer time cells"
     )
@@ -576,12 +581,12 @@ def advise_on_result(final: Perspective, held: int) -> str:
 
 
 def advise_on_step(final: Perspective, number: int, what: str, held: int) -> str:
-    """Return what to do about a step of a chain that takes so many bytes.
+    """Advise how to shrink a step of a chain that takes `held` bytes.
 
     Parameters
     ----------
     number, what
-        The step as `explain()` counts it, and in its words.
+        Number of the step in `explain()`, and its description there.
     """
     return f"step {number}, {what}, takes {held:,} of them: {_advise_on_operator(final, final.list_chain()[number])}"
 
@@ -615,37 +620,38 @@ def _advise_on_operator(final: Perspective, node: Perspective) -> str:
     return "ask for fewer cells (a coarser step, a smaller grid, a shorter time)"
 
 
-# Mean response times of hybrid-k, as far as they are known before a run (thesis 5.7.2.2, equations 5.8 and 5.9).
+# Mean response times of hybrid-k, estimated before a run (thesis 5.7.2.2, equations 5.8 and 5.9).
 #
-# What is materialised is waited for by every cell: its cost, times its density where holes are skipped. What is pulled
-# comes with the boxes: a cell waits for half of it, with boxes of one cell (n + 1) / 2n of it. Two things that the
-# thesis leaves out are counted: boxes of many cells (one box is waited for as a whole), and perspectives below an
-# interpolation, of which the first places need every station: all is done after the first pass over time.
+# Every cell waits for the whole of a materialised perspective: its cost, times its density where holes are skipped.
+# Pulled perspectives are computed with the boxes: a cell waits for half of them, with boxes of one cell for
+# (n + 1) / 2n. Two things that the thesis omits are counted: boxes of many cells (a box is waited for as a whole), and
+# perspectives below an interpolation, whose first places need every station: these are complete after the first pass
+# over time.
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Of one perspective."""
+    """Cost of one perspective."""
 
     seconds: float
-    """Of all its cells [s]."""
+    """Cost of all its cells [s]."""
     density: float = 1.0
-    """Share of its cells that hold a value."""
+    """Share of its cells that have a value."""
 
 
 def mean_response_s(surface: Perspective, costs: Mapping[str, StepCost], k: int, *, blocks: int, boxes: int) -> float:
-    """Return the mean time until a cell of the surface is there [s].
+    """Estimate the mean time until a cell of the surface is computed [s].
 
     Parameters
     ----------
     surface
-        What is computed.
+        The perspective to compute.
     costs
-        By token.
+        Costs by token.
     k
-        Perspectives of the path that are materialised.
+        Number of perspectives of the path that are materialised.
     blocks, boxes
-        Blocks of places, and boxes in time of each.
+        Number of blocks of places, and of boxes in time of each block.
     """
     whole = sum(costs[item.token].density * costs[item.token].seconds for item in list_materialised(surface, k))
     drawn = pulled(surface, k)
@@ -655,7 +661,7 @@ def mean_response_s(surface: Perspective, costs: Mapping[str, StepCost], k: int,
     for item in drawn:
         seconds = costs[item.token].seconds
         if item.token in few:
-            # Interpolated once an aggregated cell, and not once a slice.
+            # An interpolation below a commuted aggregate runs once per aggregated cell, not once per slice.
             seconds *= few[item.token].topology.time.count / item.topology.time.count
         if isinstance(item.topology.space, SeriesAxis):
             share = ((boxes + 1) / 2 + (blocks - 1) * boxes) / total
@@ -666,20 +672,16 @@ def mean_response_s(surface: Perspective, costs: Mapping[str, StepCost], k: int,
 
 
 def sort_candidates(surface: Perspective, response_s: Mapping[int, float]) -> list[int]:
-    """Return the candidates, the least response first; alike ones as near as may be to all that lies at stations.
-
-    What is at stations is small and every block of places needs it; a map held as a whole only takes memory.
-    """
+    """Sort candidates by response time, then by closeness to materialising exactly the stations."""
     usual = count_at_stations(surface)
+    # What is at stations is small and every block of places needs it; a map held as a whole only takes memory.
     return sorted(response_s, key=lambda k: (float(f"{response_s[k]:.9g}"), abs(k - usual), k))
 
 
 def list_candidates(surface: Perspective) -> list[int]:
-    """Return every k that is worth a comparison.
-
-    Where an aggregate is taken at the stations, the slices below it are never made; to materialise them would be to
-    make them all, ten times the work, which an earlier first block does not outweigh.
-    """
+    """List every k worth comparing: those that do not materialise slices below a commuted aggregate."""
+    # An aggregate at the stations never makes those slices. Making them all is ten times the work, which an earlier
+    # first block does not outweigh.
     never_made = {item.source.token for item in surface.list_chain() if commutes(item)}
     every = range(len(path(surface)) + 1)
     return [k for k in every if not never_made & {item.token for item in list_materialised(surface, k)}]

@@ -1,4 +1,4 @@
-"""What the kriging systems of an interpolation take: bytes, and seconds that grow with the cube of the stations."""
+"""Memory and time of kriging systems; time grows with the cube of the stations."""
 
 from typing import Final
 
@@ -11,27 +11,27 @@ from hypergrid.interpolation.variograms.empirical import PAIRS_AT_ONCE
 from hypergrid.perspective import Interpolate, Perspective
 
 TABLED_RATE: Final = 2e10
-"""Operations of linear algebra a second, for systems too small to be worth a trial."""
+"""Linear algebra operations per second, for systems too small for a trial."""
 WORTH_TRYING: Final = 2e10
-"""Operations from which the machine is asked how fast it does them: about a second of them."""
+"""Operations from which a trial on this machine is worthwhile: about a second of them."""
 FACTOR_RATE: Final = 1.25
-"""How fast a large system is factored and inverted beside that of a trial."""
+"""Speed of factoring and inverting a large system, relative to that of a trial."""
 FEW_PAIRS: Final = 2**22
-"""Pairs of stations up to which fitting and solving are no matter, unless they are worth a trial."""
+"""Pairs of stations up to which fitting and solving are neglected, unless they are worth a trial."""
 FIT_NS: Final = 40.0
-"""Tabled cost of a pair of stations of which a variogram is fitted [ns]."""
+"""Tabulated cost of fitting a variogram, per pair of stations [ns]."""
 PAIR_NS: Final = 4.0
-"""Tabled cost of the covariance of a pair of stations, made and put where it is kept [ns]."""
+"""Tabulated cost of computing and storing the covariance of a pair of stations [ns]."""
 NEAR_NS: Final = 100_000.0
-"""Tabled cost of a target that is kriged from the nearest of many stations [ns]; slices share most of it."""
+"""Tabulated cost of kriging a target from the nearest of many stations [ns]; slices share most of it."""
 FIT_ARRAYS: Final = 10
-"""Arrays of pairs that are alive at once while a variogram is fitted."""
+"""Arrays of pairs in memory at once while a variogram is fitted."""
 THREADS: Final = 2
-"""Threads that have covariances of stations in a chunk of their own."""
+"""Threads that hold the covariances of a chunk's stations."""
 
 
 def system_bytes(node: Perspective) -> int:
-    """Return what the systems of an interpolation, and the variogram that is fitted for them, take [bytes]."""
+    """Project the memory of an interpolation's systems, and of fitting its variogram [bytes]."""
     operator, stations = node.operator, node.source.topology.space.count
     if not isinstance(operator, Interpolate):
         return 0
@@ -39,20 +39,23 @@ def system_bytes(node: Perspective) -> int:
     by_slice = getattr(given.get("variogram"), "by", "all") == "slice"
     near = not operator.uses_all(stations) and not by_slice and given.get("trend") is None
     if operator.row.has_variance and near and stations > 2 * TOGETHER:
-        # A chunk has the stations around its targets, and those that are candidates beyond.
+        # A chunk has the stations around its targets, and the candidates beyond.
         square = 2 * (3 * TOGETHER) ** 2 * 8 * THREADS
     elif is_factored(stations + 1) and operator.row.has_variance:
         # The matrix; bands of covariances that are summed and moved; right-hand sides.
         square = 8 * (stations + 1) ** 2 * (node.topology.time.count if by_slice else 1)
         square += 8 * (4 * ROWS_PAIRS + (2 * SIDES_AT_ONCE if operator.variance else 0))
     else:
-        # With a variogram by slice each slice keeps the inverse of its own system.
+        # With a variogram by slice, each slice keeps the inverse of its own system.
         square = (stations + 1) ** 2 * 8 * (6 + (node.topology.time.count if by_slice else 0))
     return square + (8 * FIT_ARRAYS * PAIRS_AT_ONCE if _is_fitted(operator) and stations**2 > PAIRS_AT_ONCE else 0)
 
 
 def estimate_solving_s(node: Perspective) -> tuple[float, bool]:
-    """Return how long fitting and solving take [s], and whether the machine was asked; what is small is no matter."""
+    """Estimate the time of fitting and solving [s], and whether a trial was used.
+
+    Small systems count as 0.
+    """
     operator, stations = node.operator, node.source.topology.space.count
     if not isinstance(operator, Interpolate) or not operator.row.has_variance:
         return 0.0, False
@@ -69,23 +72,23 @@ def estimate_solving_s(node: Perspective) -> tuple[float, bool]:
 
 
 def solving_operations(stations: int, *, slices: int, sides: int) -> float:
-    """Return the multiplications and additions that the system of all stations takes.
+    """Count the multiplications and additions of solving the system of all stations.
 
     Parameters
     ----------
     stations, slices
-        Of the interpolation; where there are several slices, some station is taken to be missing from some of them.
+        Numbers of the interpolation; with several slices, some station is assumed to be missing from some of them.
     sides
-        Targets whose variance is wanted.
+        Number of targets whose variance is wanted.
     """
     square = float(stations) ** 2
     if stations < WORTH_TILES:
-        # An inverse, and its check.
+        # The inverse, and its check.
         return square * (4.0 * stations + 2.0 * sides)
     if not is_factored(stations + 1):
-        # An inverse by the factor.
+        # The inverse from the factor.
         return square * (stations + 2.0 * sides)
-    # A factor, and its solutions; where stations are missing the inverse, and products with it.
+    # The factor, and its solutions; if stations are missing, the inverse, and products with it.
     return square * (stations + 2.0 * sides if slices > 1 else stations / 3.0 + sides)
 
 

@@ -1,4 +1,4 @@
-"""Time axes to coordinates of a result, with bounds, and to words of CF about them."""
+"""Convert time axes to coordinates with bounds, and describe them in CF terms."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +17,9 @@ def time_coords(axis: TimeAxis) -> dict[str, Any]:
 
     Returns
     -------
-    Instants: `time`. Cells: `time`, their starts, and `time_bounds`. Cells that come again: their numbers
-    (`hour_of_day`, …), `time`, the start of each one's first block, and `climatology_bounds`, from there to the end of
-    its last block (CF 1.11, section 7.4); a cell without a block has bounds of no length.
+    Instants: `time`. Cells: `time`, their starts, and `time_bounds`. Periodic cells: their numbers (`hour_of_day`, …),
+    `time`, the start of each one's first block, and `climatology_bounds`, from there to the end of its last block (CF
+    1.11, section 7.4); a cell without blocks has bounds of zero length.
     """
     if isinstance(axis, Instants) or are_instants(axis):
         attributes = {"standard_name": "time", "axis": "T"}
@@ -56,7 +56,7 @@ def _climatology_coords(axis: Periodic) -> dict[str, Any]:
 
 def _bounded_coords(dimension: str, bounds: NDArray[np.int64], name: str, attributes: dict[str, str]) -> dict[str, Any]:
     """Return the times of a dimension, and their bounds."""
-    # One unit, so that a file's times and their bounds can be compared.
+    # Use one unit, so that a file's times and their bounds can be compared.
     unit = _time_unit(bounds)
     return {
         "time": xr.Variable(dimension, bounds[:, 0].copy().view("datetime64[ns]"), attributes, unit),
@@ -65,24 +65,24 @@ def _bounded_coords(dimension: str, bounds: NDArray[np.int64], name: str, attrib
 
 
 def _time_unit(instants_ns: NDArray[np.int64]) -> dict[str, str]:
-    """Return how times are written: in whole seconds where they are whole."""
+    """Return the encoding of times: whole seconds if possible, else nanoseconds."""
     unit = "nanoseconds" if (instants_ns % SECOND_NS).any() else "seconds"
     return {"units": f"{unit} since 1970-01-01", "calendar": "standard", "dtype": "int64"}
 
 
 def format_cell_methods(dimensions: Sequence[str], method: str, time: TimeAxis, remark: str = "") -> str:
-    """Return what an aggregate does to its dimensions, as CF writes it.
+    """Return the CF cell methods of an aggregate.
 
     Parameters
     ----------
     dimensions
-        Those that change.
+        The dimensions that change.
     method
-        CF's word for the function.
+        CF name of the function.
     time
-        Its time cells.
+        Time cells of the aggregate.
     remark
-        What else there is to say, in words.
+        A further remark, in words.
     """
     if "zones" in dimensions:
         method = f"{method} where zone"
@@ -96,7 +96,7 @@ def format_cell_methods(dimensions: Sequence[str], method: str, time: TimeAxis, 
 
 
 def describe_time_cells(dimensions: Sequence[str], time: TimeAxis) -> str:
-    """Return the time cells of an aggregate in words; empty where they are not told, or it is not over time."""
+    """Describe the time cells of an aggregate; empty for instants or without time."""
     if "time" not in dimensions:
         return ""
     if isinstance(time, Periodic):
@@ -107,7 +107,8 @@ def describe_time_cells(dimensions: Sequence[str], time: TimeAxis) -> str:
 
 
 def round_length_ns(length_ns: int) -> int:
-    """Return a length as people say it: cells over all instants of an array end a nanosecond after the last."""
+    """Round a length for display."""
+    # Cells over all instants of an array end one nanosecond after the last instant.
     if length_ns % 1_000 == 1 and length_ns > 1_000:
         return length_ns - 1
     is_odd = length_ns % 1_000 and length_ns > 60 * SECOND_NS

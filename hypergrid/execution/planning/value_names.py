@@ -1,4 +1,4 @@
-"""What the values of a perspective are called, and which functions made them."""
+"""Names of the values of a perspective, and of the functions that made them."""
 
 import json
 from dataclasses import dataclass, replace
@@ -13,18 +13,18 @@ from hypergrid.perspective.functions.user_function_identity import FUNCTION_IDEN
 
 @dataclass(frozen=True)
 class ValueName:
-    """What values are."""
+    """Names of values, and the unit in which they apply."""
 
     long_name: str
-    """For people."""
+    """Name for display."""
     standard_name: str | None
-    """CF standard name, where the values are just that."""
+    """CF standard name, if it applies exactly."""
     unit: str
-    """Unit in which they are that: a count of temperatures is no temperature."""
+    """Unit in which the names apply: a count of temperatures is not a temperature."""
 
 
 def make_value_name(node: Perspective) -> ValueName:
-    """Return what a perspective's values are: what its last merge or convert that names them makes, or the readings."""
+    """Name the values of a perspective by its last renaming step, or its readings."""
     operator = node.operator
     if isinstance(operator, Base):
         variable = KNOWN_VARIABLES.get(operator.source.variable.name, operator.source.variable)
@@ -60,7 +60,7 @@ def _name_aggregate(below: ValueName, node: Perspective, operator: Aggregate) ->
 
 
 def format_parameters(node: Perspective, operator: Aggregate) -> dict[str, Any]:
-    """Return what an aggregate was given, by name: numbers without a unit as they are, others with it as text."""
+    """Return an aggregate's parameters by name, as numbers or as text with unit."""
     units = {parameter.name: parameter.unit for parameter in operator.row.parameters}
     parameters: dict[str, Any] = {}
     for name, value in operator.parameters:
@@ -73,7 +73,7 @@ def format_parameters(node: Perspective, operator: Aggregate) -> dict[str, Any]:
 
 
 def value_names(surface: Perspective) -> dict[str, str]:
-    """Return `long_name`, and `standard_name` where the values are still in a unit of it."""
+    """Return `long_name`, and `standard_name` if the values still have its unit."""
     name = make_value_name(surface)
     named = {"long_name": name.long_name}
     if name.standard_name and surface.unit == name.unit:
@@ -82,7 +82,7 @@ def value_names(surface: Perspective) -> dict[str, str]:
 
 
 def format_functions(surface: Perspective) -> str:
-    """Return the functions and methods of a chain with their versions, as JSON: "operator name" to version."""
+    """Return the versions of a chain's functions as JSON: "operator name" to version."""
     used: dict[str, str] = {}
     for item in surface.list_chain():
         operator = item.operator

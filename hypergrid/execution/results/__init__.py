@@ -1,1 +1,1 @@
-"""Results: arrays to datasets with CF attributes, in memory or in a Zarr store."""
+"""Results as datasets with CF attributes, in memory or in a Zarr store."""

@@ -1,4 +1,4 @@
-"""Blocks for a surface that leaves memory as it is computed: as large as fit, and made of whole chunks of a store."""
+"""Blocks of a streamed surface: as large as fit, made of whole chunks."""
 
 import os
 from collections.abc import Callable
@@ -10,33 +10,36 @@ from hypergrid.execution.planning.plan import Plan, free_bytes, make_plan
 from hypergrid.perspective import Perspective, Surface
 from hypergrid.topology import Grid, Points, ZoneCells
 
+# Few files, and little to read for one map or one series.
 CHUNK_BYTES: Final = 4 * 2**20
-"""What a chunk of a store takes at most [bytes]: few files, and little to read for one map or one series."""
+"""Maximum size of a chunk in a store [bytes]."""
 WRITERS: Final = 4
-"""ChunkLayout that are written at the same time."""
+"""Number of chunks that are written at the same time."""
 WRITER_BYTES: Final = 2 * 2**20
-"""What compressing a chunk takes beside the chunk, and the thread that does it [bytes]."""
+"""Memory for compressing a chunk, beside the chunk, including the thread [bytes]."""
+# The scheduling of the threads changes this by some 5 % of a large run's peak.
 KEPT_CHUNKS: Final = 2
-"""Chunks that the memory allocator keeps for each thread that has compressed one, as measured; how the threads take
-turns changes it by some 5 % of a large run's peak."""
+"""Chunks that the memory allocator keeps for each thread that has compressed one, as measured."""
+# Larger blocks would hide the progress.
 BLOCK_BYTES: Final = 256 * 2**20
-"""What the values of a block take at most, whatever is allowed [bytes], so that progress is seen."""
+"""Maximum size of the values of a block, whatever is allowed [bytes]."""
+# Below this a store consists of little but file names.
 SMALLEST_CHUNK: Final = 64 * 2**10
-"""What a chunk takes at least, where the surface has as much [bytes]: below, a store is nothing but names of files."""
+"""Minimum size of a chunk, if the surface is as large [bytes]."""
 
 
 @dataclass(frozen=True)
 class ChunkLayout:
-    """How a surface is cut: what is computed at once, and what is stored as one."""
+    """How a surface is cut into blocks to compute and chunks to store."""
 
     block_cells: int
-    """Cells of the space in one block: whole rows of a grid, or a part of one row, or zones."""
+    """Cells of the space in one block: whole rows of a grid, or part of one row, or zones."""
     shape: tuple[int, ...]
     """Shape of a chunk: time cells, then rows and columns (of one level), or zones, or series."""
 
     @property
     def bytes(self) -> int:
-        """What the values of a chunk take [bytes]."""
+        """Size of the values of a chunk [bytes]."""
         size = 8
         for length in self.shape:
             size *= length
@@ -44,19 +47,19 @@ class ChunkLayout:
 
 
 def make_streamed_plan(surface: Surface, allowed_bytes: int | None) -> tuple[Plan, ChunkLayout]:
-    """Return a plan whose blocks fit in the memory that is allowed, whatever the surface's size, and its chunks.
+    """Plan a surface in blocks that fit the memory budget, with its chunks.
 
     Parameters
     ----------
     surface
-        What is asked for.
+        The surface to compute.
     allowed_bytes
-        Memory that the run may take [bytes]; half of what is free where absent.
+        Memory budget of the run [bytes]; by default half of the free memory.
 
     Raises
     ------
     TooLarge
-        What is computed once for all blocks, and the smallest block, need more.
+        Steps computed once for all blocks, and the smallest block, need more.
     """
     allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
     final = make_plan(surface, streamed_cells=1).surface
@@ -64,7 +67,7 @@ def make_streamed_plan(surface: Surface, allowed_bytes: int | None) -> tuple[Pla
     def planned(cells: int) -> tuple[Plan, ChunkLayout]:
         chunks = _make_chunks(final, cells, allowed)
         plan = make_plan(surface, streamed_cells=chunks.block_cells)
-        # A chunk is copied once before it is compressed, and is there compressed as well.
+        # A chunk is copied once before compression, and exists in compressed form as well.
         threads = min(2 * WRITERS, (os.cpu_count() or 1) + 4)
         writing = WRITERS * (2 * chunks.bytes + WRITER_BYTES) + threads * KEPT_CHUNKS * chunks.bytes
         return replace(plan, projected_bytes=plan.projected_bytes + writing), chunks
@@ -82,7 +85,7 @@ def make_streamed_plan(surface: Surface, allowed_bytes: int | None) -> tuple[Pla
 
 
 def _find_greatest(fits: Callable[[int], bool], maximum: int) -> int:
-    """Return the greatest number from 1 to `most` that fits, 1 where none does; what is below one that fits does."""
+    """Return the greatest fitting number up to `maximum`, else 1; `fits` must be monotonic."""
     low, high = 1, maximum
     while low < high:
         middle = (low + high + 1) // 2
@@ -91,7 +94,7 @@ def _find_greatest(fits: Callable[[int], bool], maximum: int) -> int:
 
 
 def _make_chunks(final: Perspective, cells: int, allowed: int) -> ChunkLayout:
-    """Return the blocks of at most so many cells of the space, and the chunks that they are made of."""
+    """Return blocks of at most `cells` cells of the space, and their chunks."""
     max_bytes = max(SMALLEST_CHUNK, min(CHUNK_BYTES, allowed // (16 * WRITERS)))
     times, space = final.topology.time.count, final.topology.space
     if isinstance(space, ZoneCells | Points) and len(space.shape) == 1:
@@ -101,7 +104,7 @@ def _make_chunks(final: Perspective, cells: int, allowed: int) -> ChunkLayout:
             min(cells, space.count) // columns * columns, (_chunk_times(max_bytes, columns, times), columns)
         )
     if not isinstance(space, Grid | Points):
-        # What lies at stations is computed as a whole.
+        # Perspectives at stations are computed as a whole.
         columns = max(1, min(space.count, max_bytes // 8))
         return ChunkLayout(space.count, (_chunk_times(max_bytes, columns, times), columns))
     *levels, height, width = space.shape
@@ -111,7 +114,7 @@ def _make_chunks(final: Perspective, cells: int, allowed: int) -> ChunkLayout:
         return ChunkLayout(columns, (_chunk_times(max_bytes, columns, times), *level_shape, 1, columns))
     rows = min(max(1, max_bytes // (8 * width)), cells // width, height)
     if levels:
-        # A level begins with a chunk.
+        # Each level begins with a new chunk.
         rows = _find_divisor(height, rows)
     # Blocks begin where chunks do.
     block = min(cells // width, space.count // width) // rows * rows
@@ -123,9 +126,7 @@ def _chunk_times(maximum: int, places: int, times: int) -> int:
 
 
 def _find_divisor(width: int, maximum: int) -> int:
-    """Return a part of a row (or column): the greatest that divides it, or the most where that is far less.
-
-    Where parts do not divide the whole, some blocks write parts of chunks: right, and slower.
-    """
+    """Return the greatest divisor up to `maximum`, or `maximum` if far greater."""
+    # If parts do not divide the whole, some blocks write parts of chunks: correct, but slower.
     greatest = next(part for part in range(maximum, 0, -1) if width % part == 0)
     return greatest if 4 * greatest >= maximum else maximum

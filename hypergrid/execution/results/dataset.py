@@ -1,11 +1,11 @@
-"""Arrays to an `xarray.Dataset` with CF attributes, bounds, counts, and how it was made."""
+"""Build an `xarray.Dataset` from a result, with CF attributes, bounds, counts and provenance."""
 
 import json
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # loads its parts lazily: most queries need none of them
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -30,25 +30,25 @@ from hypergrid.topology import Bands, Bins, Grid, Points, SeriesAxis, Space, Zon
 
 
 def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, token: str) -> xr.Dataset:
-    """Return a computed surface.
+    """Build the dataset of a computed surface.
 
     Parameters
     ----------
     question
-        What was asked.
+        The query specification.
     surface
-        What was computed: perhaps rewritten.
+        The computed perspective, possibly rewritten.
     outcome
-        The arrays.
+        The computed arrays.
     token
-        Of the surface as it was asked for, before any rewriting: the same whichever rules there are.
+        Token of the surface before rewriting, which does not depend on the rewrite rules.
 
     Returns
     -------
-    Variables `value`, `count`, `count_possible` where it is known, and `variance` where it was asked for; dimensions
-    time (or hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x) or point, after z where
-    there are levels, or z alone (bands), zone or series; and `extrapolated` without time where a trend in elevation was
-    interpolated. Coordinates of a grid are cell centres with bounds, times the starts of their cells with bounds.
+    Variables `value`, `count`, `count_possible` if known, and `variance` if requested, with dimensions time (or
+    hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x) or point, after z if there are
+    levels, or z alone (bands), zone or series; and `extrapolated`, without time, if a trend in elevation was
+    interpolated. Grid coordinates are cell centres with bounds; times are the starts of their cells, with bounds.
     """
     shape, dims = surface.topology.shape, list_dims(surface)
     flat = outcome.value.shape
@@ -73,17 +73,16 @@ def to_dataset(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
 
 
 def list_dims(surface: Perspective) -> tuple[str, ...]:
-    """Return the dimensions of a result, in their order."""
     return (surface.topology.time.name, *_space_dims(surface.topology.space))
 
 
 def make_coords(surface: Perspective) -> dict[str, Any]:
-    """Return the coordinates of a result with their bounds, as `xarray.Dataset` takes them."""
+    """Return the coordinates of a result with their bounds, in the form of `xarray.Dataset`."""
     return {**time_coords(surface.topology.time), **_space_coords(surface.topology.space)}
 
 
 def make_attributes(surface: Perspective, correlation: str) -> dict[str, dict[str, Any]]:
-    """Return the attributes of each variable that a result may have, by name; `correlation` as `Outcome` has it."""
+    """Return the attributes of all possible result variables by name; `correlation` as in `Outcome`."""
     return {
         "value": dict(_value_attributes(surface)),
         "count": {"long_name": _count_name(surface), "units": "1"},
@@ -135,7 +134,7 @@ def _space_dims(space: Space) -> tuple[str, ...]:
 
 
 def _zone_coords(space: ZoneCells) -> dict[str, Any]:
-    """Return names, representative points (inside each zone), areas, and how much of each the grid holds."""
+    """Return names, representative points (inside each zone), areas, and shares inside the grid."""
     area = {"units": "m2", "long_name": "area of the zone"}
     if space.system == "lonlat":
         area["comment"] = f"on a sphere of radius {RADIUS_M:.1f} m, edges straight in longitude and latitude"
@@ -189,7 +188,7 @@ def _space_coords(space: Space) -> dict[str, Any]:
     }
     coords.update({name: ("series", values, dict(_SERIES_ATTRIBUTES[name])) for name, values in held.items()})
     if len(set(stations.tolist())) == len(stations):
-        # CF takes it of what names each series alone.
+        # CF allows this role only if the names are unique.
         coords["station"][2]["cf_role"] = "timeseries_id"
     return coords
 
@@ -199,7 +198,7 @@ def _value_attributes(surface: Perspective) -> dict[str, Any]:
     value_steps = _list_value_steps(surface)
     methods = [text for item in value_steps if (text := _cell_method(item))]
     if methods:
-        # What the branches of a recipe have in common is said once.
+        # Branches of a recipe may share methods.
         attributes["cell_methods"] = " ".join(dict.fromkeys(methods))
     others = [
         _describe_aggregate(item)
@@ -219,23 +218,23 @@ def _value_attributes(surface: Perspective) -> dict[str, Any]:
 
 
 def _list_value_steps(node: Perspective) -> list[Perspective]:
-    """Return the steps that values went through; those of what is normal are not theirs."""
+    """List the steps that values went through, without those of the normals."""
     if isinstance(node.operator, Recur):
         return []
     return [*(item for source in node.sources for item in _list_value_steps(source)), node]
 
 
 def _describe_reference(normal: Perspective) -> str:
-    """Return what values are compared with: of which cells, made how, and of which time."""
+    """Describe what values are compared with: cells, aggregates and time."""
     steps = [_describe_aggregate(item) for item in _list_value_steps(normal) if isinstance(item.operator, Aggregate)]
     time = normal.topology.time
-    # Cells over all instants of an array end a nanosecond after the last.
+    # Cells over all instants of an array end one nanosecond after the last instant.
     start, stop = (format_instant(edge - edge % 1_000) for edge in (time.origin, time.stop))
     return f"{value_names(normal)['long_name']}: {', then '.join(dict.fromkeys(steps))}; {start} to {stop}"
 
 
 def _describe_aggregate(item: Perspective) -> str:
-    """Return an aggregate in words, for what CF has none of."""
+    """Describe an aggregate in words, for attributes other than cell methods."""
     operator = item.operator
     if not isinstance(operator, Aggregate):
         message = f"{type(operator).__name__} is no aggregate"
@@ -251,7 +250,7 @@ def _has_method(item: Perspective) -> bool:
 
 
 def _cell_method(item: Perspective) -> str:
-    """Return what a step does to the cells, as CF writes it; nothing where it keeps them, or CF has no word."""
+    """Return the CF cell method of a step; empty if it has none."""
     operator = item.operator
     if isinstance(operator, InterpolateInTime):
         return f"time: point (comment: {operator.method})"
@@ -265,19 +264,19 @@ def _cell_method(item: Perspective) -> str:
 
 
 def _describe_weights(item: Perspective, operator: Aggregate) -> str:
-    """Return how an aggregate weighs cells that are not all alike, in words; empty where that changes nothing."""
+    """Describe how an aggregate weighs unequal cells; empty if weights make no difference."""
     differ, row = _describe_differences(item, operator), operator.row
     if not differ or row.weigh == "share":
         return ""
     if row.weigh == "area":
         return f"weighted by the {differ} of the cells"
-    # The least of values is the same whatever they weigh.
+    # A minimum, for example, does not depend on weights.
     matters = row.step is not None or row.whole is not None
     return f"each cell alike, whatever its {differ}" if matters else ""
 
 
 def _describe_differences(item: Perspective, operator: Aggregate) -> str:
-    """Return in what cells differ that an aggregate puts together, in words; empty where in nothing."""
+    """Name the properties in which aggregated cells differ; empty if there are none."""
     below, above = item.source.topology.space, item.topology.space
     if not changes_cells(below, above) or not isinstance(below, Grid):
         return ""
@@ -287,7 +286,7 @@ def _describe_differences(item: Perspective, operator: Aggregate) -> str:
 
 
 def _describe_support(operator: Interpolate, space: Space) -> str:
-    """Return what an estimate is of in space, as CF writes it."""
+    """Return the spatial support of an estimate as CF cell methods."""
     given = operator.arguments
     height = "z: " if isinstance(space, Grid | Points) and space.z is not None else ""
     if given.get("support") != "block":
@@ -313,7 +312,7 @@ def _describe_distance(node: Perspective, operator: Interpolate) -> str:
 
 
 def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, token: str) -> dict[str, str]:
-    """Return a result's attributes: what it is, and all that computing it again takes."""
+    """Return the attributes of a result: its description, and everything needed to reproduce it."""
     bases = [item.operator for item in surface.list_bases() if isinstance(item.operator, Base)]
     attributes = {
         "Conventions": "CF-1.11",
@@ -331,12 +330,12 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
     }
     archives = {archive.name for archive in read.values()}
     if archives:
-        # In the order of their ids: by these instants the query is answered where the snapshots expired.
-        # One that expired while it was read tells no instant any more; what was read of it stands.
+        # In the order of the snapshot ids. Once the snapshots have expired, these instants answer the query.
+        # A snapshot that expired during the run has no instant any more; the values read from it stay valid.
         with suppress(NotFound):
             instants = [format_instant(archive.committed_ns) for _, archive in sorted(read.items())]
             attributes["hypergrid_snapshot_time"] = ", ".join(instants)
-        # Its name, not its path: a copy elsewhere, or on another machine, gives the same.
+        # The name, not the path: a copy elsewhere, or on another machine, gives the same attribute.
         attributes["hypergrid_archive"] = ", ".join(sorted(archives))
     ways = [
         _describe_distance(item, item.operator)
@@ -363,14 +362,14 @@ def provenance(question: QuerySpec, surface: Perspective, outcome: Outcome, *, t
 
 
 def variance_attributes(surface: Perspective, correlation: str) -> dict[str, str]:
-    """Return the attributes of a surface's variance: of what value, over what, and by which correlation in time.
+    """Return the attributes of a variance: its value, aggregates and correlation in time.
 
     Parameters
     ----------
     surface
-        What was computed.
+        The computed perspective.
     correlation
-        Which correlation between slices was used; empty where none was needed.
+        Correlation between slices that was used; empty if none was needed.
     """
     below, aggregates = split_aggregates(surface)
     operator = below.operator

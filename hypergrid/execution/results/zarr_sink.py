@@ -1,7 +1,7 @@
-"""A surface straight to a Zarr store, block by block, so that none of it need fit in memory as a whole.
+"""Zarr sink: write a surface block by block, without holding it in memory.
 
-The store has what a result in memory has: values, counts, variances, coordinates and attributes. Until the last block
-is written its attribute `hypergrid_incomplete` says so; whoever finds it after a run was killed computes it anew.
+The store has the same content as a result in memory: values, counts, variances, coordinates and attributes. Until the
+last block is written, its attribute `hypergrid_incomplete` says so; after a killed run it has to be computed again.
 """
 
 import shutil
@@ -33,18 +33,18 @@ _ARRAY_TYPES: Final[dict[str, tuple[str, float]]] = {
     "value": ("float64", np.nan), "count": ("int32", 0), "count_possible": ("int32", 0),
     "variance": ("float64", np.nan), "variance_low": ("float64", np.nan), "extrapolated": ("int8", 0),
 }  # fmt: skip
-"""By variable the type in the store, and what stands where nothing was written."""
+"""By variable: the type in the store, and the value of cells not written."""
 
 
 def check_store(path: Path) -> None:
-    """Refuse a path that must not become a store; nothing there is touched.
+    """Reject a path that must not become a store, without touching what is there.
 
     Raises
     ------
     NotFound
-        The folder that it lies in does not exist.
+        Its parent folder does not exist.
     InvalidQuery
-        Something is there that is no result of HyperGrid.
+        The path exists and is not a result of HyperGrid.
     """
     if not path.parent.is_dir():
         message = f"the folder {path.parent} of the result {path.name} does not exist; make it first"
@@ -68,38 +68,37 @@ def _attributes(path: Path) -> dict[str, Any]:
 
 @dataclass(eq=False)
 class ZarrOutcome(Outcome):
-    """What a run computes, in a store; in memory are the marks of places and what is told of the whole."""
+    """Outcome in a store; only marks of places and totals are in memory."""
 
     group: zarr.Group = field(kw_only=True)
     question: QuerySpec = field(kw_only=True)
     plan: Plan = field(kw_only=True)
     chunks: ChunkLayout = field(kw_only=True)
     total_tally: Tally = field(default_factory=Tally)
-    """Cells that are written, and those without a value among them."""
+    """Counts of the written cells, and of those without a value."""
 
     @property
     def missing(self) -> int:
-        """Cells without a value among those written."""
+        """Number of written cells without a value."""
         return self.total_tally.missing
 
     @property
     def is_empty(self) -> bool:
-        """Whether all is written, and every value is missing."""
+        """Whether everything is written and every value is missing."""
         return self.missing == self.plan.cells
 
     def tally(self, _min_coverage: float) -> Tally:
-        """Return how many of the values that are written are missing, and why."""
+        """Return the counts of missing values by reason, among those written."""
         return self.total_tally
 
     def get_view(self, _places: Places) -> None:
         """Return None: nothing of the surface is in memory."""
 
     def put(self, places: Places, block: Cells) -> None:
-        """Write a block of all time cells."""
         self.put_times(places, np.arange(len(self.value)), block)
 
     def put_times(self, places: Places, times: NDArray[np.intp], block: Cells) -> None:
-        """Write a block of time cells that follow one another."""
+        """Write a block of consecutive time cells."""
         place_range, when = _to_range(places), slice(int(times[0]), int(times[-1]) + 1)
         self.total_tally.add(block.value, block.count, block.possible, coverage_of(self.plan.surface))
         self._write("value", place_range, when, block.value)
@@ -112,11 +111,11 @@ class ZarrOutcome(Outcome):
             self._write("variance_low", place_range, when, block.variance_low)
 
     def finish(self, more: Mapping[str, str]) -> None:
-        """Write what is known of the whole, and `more` attributes, and say no longer that the store is incomplete."""
+        """Write totals and `more` attributes, and remove the mark of an incomplete store."""
         surface = self.plan.surface
         if self.extrapolated is not None:
             self._array("extrapolated")[...] = self.extrapolated.reshape(surface.topology.space.shape).astype(np.int8)
-        # The variance's correlation is known last.
+        # The correlation of the variance is known last.
         for name, attributes in make_attributes(surface, self.correlation).items():
             if name in self.group:
                 self.group[name].update_attributes(_to_plain(attributes))
@@ -128,11 +127,12 @@ class ZarrOutcome(Outcome):
 
     def _write(self, name: str, place_range: tuple[int, int], when: slice, values: NDArray[Any]) -> None:
         (first, stop), array = place_range, self._array(name)
-        # As the store's type first: a column of counts would be copied as a whole block.
+        # Convert the type first: a column of counts would otherwise be copied as a whole block.
         whole = np.broadcast_to(
             values.astype(_ARRAY_TYPES[name][0], copy=False), (when.stop - when.start, stop - first)
         )
         space = self.plan.surface.topology.space
+        # The plan projects memory for this many writers.
         with zarr.config.set({"async.concurrency": WRITERS}):
             if len(space.shape) == 1:
                 array[when, first:stop] = whole
@@ -155,13 +155,13 @@ class ZarrOutcome(Outcome):
             fill_value=fill,
             dimension_names=list_dims(surface)[of_space:],
             attributes=_to_plain(make_attributes(surface, self.correlation)[name]),
-            # To find out whether a chunk is empty costs two copies of it.
+            # Detecting whether a chunk is empty costs two copies of it.
             config={"write_empty_chunks": True},
         )
 
 
 def start_store(path: Path, question: QuerySpec, plan: Plan, chunks: ChunkLayout) -> ZarrOutcome:
-    """Return an outcome that fills a new store, which says that it is incomplete; an old result there is removed.
+    """Create a store marked as incomplete, replacing an old result, and return its outcome.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def start_store(path: Path, question: QuerySpec, plan: Plan, chunks: ChunkLayout
         frame.to_zarr(path, mode="w", consolidated=False)
     topology = plan.surface.topology
     return ZarrOutcome(
-        # No column of it: every place is in the store, and which are done is not kept either.
+        # No columns: every place is in the store, and which are computed is not tracked either.
         np.empty((topology.time.count, 0)),
         computed=np.broadcast_to(np.False_, topology.space.count),
         group=zarr.open_group(path, mode="r+"),
@@ -189,10 +189,8 @@ def start_store(path: Path, question: QuerySpec, plan: Plan, chunks: ChunkLayout
 
 @contextmanager
 def ignore_zarr_warnings() -> Iterator[None]:
-    """Do not warn of what no Zarr 3 specification has yet: text, and metadata in one place. Zarr reads what it writes.
-
-    A store whose metadata are in one place is opened by xarray as it is, and at once.
-    """
+    """Suppress warnings about features without a Zarr 3 specification: text and consolidated metadata."""
+    # Zarr reads what it writes, and xarray opens a store with consolidated metadata directly, at once.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Zarr (V3|format 3) specification.*")
         yield
@@ -206,14 +204,16 @@ def _to_range(places: Places) -> tuple[int, int]:
 
 
 def _split_rectangles(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], slice]]:
-    """Yield what a range of flat cells covers of a grid, and which of the range: at most three parts a level.
+    """Yield grid rectangles of a range of flat cells, at most three per level.
+
+    Each comes with its part of the range.
 
     Parameters
     ----------
     first, stop
-        The range.
+        The range of flat cells.
     shape
-        Of the grid: levels, if there are any, rows and columns; or levels and points.
+        Shape of the grid: levels, if any, rows and columns; or levels and points.
     """
     *levels, height, width = shape
     at = first

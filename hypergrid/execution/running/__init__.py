@@ -1,1 +1,1 @@
-"""Runs: the blocks of a plan, one after the other, with buffers and measurements."""
+"""Runs: compute the blocks of a plan in sequence, with buffers and measurements."""

@@ -1,10 +1,4 @@
-"""Memory of large results, used again once nobody holds the result any more.
-
-New memory is paid for at its first touch: the system clears it (17 ms for 320 MB), and a virtual machine whose host
-took its free memory back fetches it anew (0.3 to 0.6 s: more than to krige 1,000 slices of 200 x 200 cells). So what a
-large result lay in is kept for the next one. The system is told that it may have it (MADV_FREE) and takes it where
-memory is short, so that keeping it takes nothing from anybody.
-"""
+"""Buffer pool: reuse the memory of large results that are no longer referenced."""
 
 import mmap
 import os
@@ -16,25 +10,29 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+# The first touch of new memory takes time: the system clears it (17 ms for 320 MB), and a virtual machine whose host
+# took its free memory back fetches it again (0.3 to 0.6 s: more than to krige 1,000 slices of 200 x 200 cells). So the
+# memory of a large result is kept for the next one. The system may reclaim it when memory is short (MADV_FREE), so
+# keeping it takes nothing from other processes. Smaller pieces are kept by the allocator itself.
 LARGE_BYTES: Final = 32 * 2**20
-"""Size from which a result's memory is kept [bytes]; smaller ones the allocator keeps by itself."""
+"""Size from which the memory of a result is kept [bytes]."""
 MAX_BYTES: Final = 2**30
-"""What is kept at most [bytes]."""
+"""Maximum memory that is kept [bytes]."""
 _FREE: Final[int | None] = getattr(mmap, "MADV_FREE", None)
 _HUGE: Final[int | None] = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 class _BufferPool:
-    """Pieces of memory that nobody uses, newest last."""
+    """Unused pieces of memory, newest last."""
 
     def __init__(self) -> None:
-        # What is given comes from the collector, in whichever thread and whatever that thread holds: it never waits.
+        # The garbage collector releases pieces in any thread, whatever locks that thread holds, so release never waits.
         self._returned: deque[mmap.mmap] = deque()
         self._pieces: list[mmap.mmap] = []
         self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
-        """Begin with a free lock, as a process must that was forked while another thread held it."""
+        """Replace the lock, which another thread may have held when this process was forked."""
         self._lock = threading.Lock()
 
     def acquire(self, size: int) -> mmap.mmap:
@@ -50,7 +48,7 @@ class _BufferPool:
         return made
 
     def release(self, piece: mmap.mmap) -> None:
-        """Keep a piece; the oldest go where that would be too much."""
+        """Keep a piece, and evict the oldest ones above `MAX_BYTES`."""
         if _FREE is not None:
             piece.madvise(_FREE)
         self._returned.append(piece)
@@ -62,13 +60,12 @@ class _BufferPool:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Sizes of what is kept now, oldest first [bytes]."""
+        """Sizes of the pieces kept, oldest first [bytes]."""
         with self._lock:
             self._keep_returned()
             return tuple(map(len, self._pieces))
 
     def clear(self) -> None:
-        """Keep nothing."""
         with self._lock:
             self._returned.clear()
             self._pieces.clear()
@@ -81,15 +78,15 @@ class _BufferPool:
 
 
 BUFFER_POOL: Final = _BufferPool()
-"""Of this process; pages are private, so a child that is forked writes to its own."""
+"""Pool of this process; pages are private, so a forked child writes to its own."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=BUFFER_POOL.reset_after_fork)
 
 
 def allocate(shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return an array whose numbers are not set, as `numpy.empty` does.
+    """Allocate an uninitialised array, like `numpy.empty`.
 
-    When the last array that looks at its memory is gone, the memory is kept for the next of its size.
+    Once the last array that refers to its memory is gone, the memory is kept for the next of its size.
     """
     size = 8 * int(np.prod(shape, dtype=np.int64))
     if size < LARGE_BYTES or _FREE is None:

@@ -1,10 +1,10 @@
-"""Buffers of pulled perspectives: time cells that were computed and that a later box asks for again (thesis 5.7.2.1).
+"""Buffers of pulled perspectives: computed time cells that a later box needs again (thesis 5.7.2.1).
 
-A buffer holds time cells of one perspective over the places that are asked for now. After every box it lets go of the
-cells outside the candidate window, those that no box to come needs, so what it holds does not grow with the length of
-the surface. Below an interpolation every box of places asks for all stations again (the input selection of kriging from
-all stations; of local kriging their union over a box), so there the window opens again until the last places: that is
-the look-ahead of the thesis where every source cell is among the most referenced.
+A buffer holds time cells of one perspective over the current places. After every box it evicts the cells outside the
+candidate window, which no later box needs, so its size does not grow with the length of the surface. Below an
+interpolation every box of places needs all stations again (the input selection of kriging from all stations; for local
+kriging their union over a box), so there the window reopens until the last places: this is the look-ahead of the
+thesis with every source cell among the most referenced.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,12 +29,12 @@ class Buffer:
         self._held: Cells | None = None
 
     def get_cells(self, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
-        """Return time cells, increasing, and compute those that are not held."""
+        """Return time cells, increasing; compute only those that are not held."""
         if not np.array_equal(places, self._places):
             self._places, self._times, self._held = places, np.empty(0, dtype=np.intp), None
         missing = times
         if len(self._times):
-            # Both increase.
+            # Both arrays are increasing.
             nearest = np.searchsorted(self._times[:-1], times)
             missing = times[self._times[nearest] != times]
         if len(missing):
@@ -55,7 +55,7 @@ class Buffer:
         )
 
     def evict_old(self, last: NDArray[np.intp], box: int) -> None:
-        """Let go of the time cells that no box after this one needs; `last` says which box is, shape (time cells,)."""
+        """Evict time cells whose `last` box, shape (time cells,), is not after `box`."""
         if self._held is None:
             return
         kept = last[self._times] > box
@@ -66,42 +66,40 @@ class Buffer:
 
     @property
     def cell_count(self) -> int:
-        """Cells that are held now."""
         return 0 if self._held is None else self._held.value.size
 
 
 class Buffers:
-    """The buffers of a run, one a perspective that is worth one."""
+    """The buffers of a run, one per perspective that needs one."""
 
     def __init__(self, surface: Perspective, last: Mapping[str, NDArray[np.intp]], worth: frozenset[str]) -> None:
-        """Take the candidate windows.
+        """Set up the buffers from the candidate windows.
 
         Parameters
         ----------
         surface
-            What is computed.
+            The perspective to compute.
         last
-            The last box that needs each time cell, as `windows.first_and_last_boxes` returns it.
+            The last box that needs each time cell, from `dependencies.first_and_last_boxes`.
         worth
-            Tokens of the perspectives of which some cell is asked for more than once.
+            Tokens of the perspectives with cells that are needed more than once.
         """
         self._last = {token: last_boxes for token, last_boxes in last.items() if token in worth}
         self._buffers = {token: Buffer() for token in self._last}
         self._at_stations = {item.token for item in surface.list_chain() if isinstance(item.topology.space, SeriesAxis)}
         self.peak = 0
-        """Most cells held after any box."""
+        """Maximum number of cells held after any box."""
 
     def has_buffer(self, node: Perspective) -> bool:
-        """Return whether a perspective has a buffer."""
         return node.token in self._buffers
 
     def get_cells(self, node: Perspective, places: NDArray[np.intp], times: Times, compute: Compute) -> Cells:
-        """Return time cells of a perspective over some places, computing only what is not held."""
+        """Return time cells over some places; compute only those that are not held."""
         buffer = self._buffers.get(node.token)
         return compute(times) if buffer is None else buffer.get_cells(places, times, compute)
 
     def evict_box(self, box: int, *, last_places: bool) -> None:
-        """Let go of what no box after this one needs: boxes are counted in time, for each of several places anew."""
+        """Evict what no later box in time needs; each block of places restarts at 0."""
         for token, buffer in self._buffers.items():
             if last_places or token not in self._at_stations:
                 buffer.evict_old(self._last[token], box)
@@ -109,7 +107,7 @@ class Buffers:
 
 
 def _join_blocks(first: Cells, rows: int, second: Cells, more: int, order: NDArray[np.intp]) -> Cells:
-    """Return two blocks over the same places as one, its time cells in an order."""
+    """Join two blocks over the same places, with time cells in the given order."""
 
     def join(left_counts: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
         width = max(left_counts.shape[1], other.shape[1])

@@ -1,7 +1,7 @@
-"""What a run says beside its values, found without estimating any: for a surface whose values are known already.
+"""Diagnostics of a run without estimating values, for a surface whose values are already known.
 
-What lies at the stations is computed as a whole, since that is where readings are left out and stations are heard; of
-a grid only what is said of its cells: those that are extrapolated, or have too few stations near, or no covariates.
+Perspectives at the stations are computed as a whole, since readings are left out and stations report there; on a grid
+only notes on its cells are collected: those extrapolated, or with too few stations near, or without covariates.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from hypergrid.topology import SeriesAxis
 
 
 def collect_diagnostics(plan: Plan) -> Outcome:
-    """Return what a run of a plan would say, without arrays: notes, marks, readings left out, correlation."""
+    """Collect the diagnostics of a plan without arrays: notes, marks, unused readings, correlation."""
     evaluator, surface = Evaluator(), plan.surface
     materialise(evaluator, surface, count_at_stations(surface), block_cells=plan.block_cells)
     if isinstance(surface.topology.space, SeriesAxis):

@@ -1,9 +1,9 @@
-"""Evaluation: what a perspective holds in a block of cells, from what its sources hold.
+"""Evaluation: compute the values of a perspective in a block of cells from its sources.
 
-What is materialised is held: at the stations, which is small, it is computed once as a whole and kept by token, so that
-equal parts of a query are computed once; on a grid a run puts it together and gives it (`hold`). Everything else is
-pulled a box at a time, some time cells of some places, through the chain down to what is held. Readings have no cells:
-they, and converts of them, are read as a whole by every strategy.
+Materialised perspectives are cached. Those at stations, which are small, are computed once as a whole and cached by
+token, so equal parts of a query are computed once; those on a grid are assembled by the run and passed in (`hold`).
+Everything else is pulled box by box (a box is some time cells of some places) through the chain, down to what is
+cached. Readings have no cells: every strategy reads them, and converts of them, as a whole.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ from hypergrid.topology import Instants, Metres, Regular, SeriesAxis, TimeAxis, 
 
 
 class Evaluator:
-    """Computes blocks of perspectives; holds what is shared between blocks."""
+    """Computes blocks of perspectives; caches what blocks share."""
 
     def __init__(
         self,
@@ -77,32 +77,33 @@ class Evaluator:
         keeps_weights: bool = True,
         reads_once: bool = False,
     ) -> None:
-        """Take how the chain is computed.
+        """Configure the evaluation of a chain.
 
         Parameters
         ----------
         pulled
             Tokens of the perspectives at stations that are pulled box by box; the others are computed as a whole.
         buffers
-            Where cells are kept that more than one box asks for; without, they are computed again.
+            Buffers of cells that more than one box needs; without them, such cells are computed again.
         meter
-            What measures each perspective.
+            Measures each perspective.
         keeps_weights
-            Whether weights of kriging are kept for other boxes.
+            Whether kriging weights are cached for other boxes.
         reads_once
-            Whether one perspective alone reads readings, so that those left out are counted as they pass.
+            Whether only one perspective reads readings, so that unused ones can be counted as they pass.
         """
         self._meter, self._keeps_weights = meter, keeps_weights
         self._pulled, self._buffers = pulled, buffers
         self.work: dict[str, int] = {}
-        """Cells that were computed, by token."""
+        """Number of computed cells, by token."""
         self._grid_cells: dict[str, Cells] = {}
         self._network_known: set[str] = set()
         self._readings: dict[str, Readings] = {}
+        # Detecting the resets of a counter takes longer than reading it.
         self._increments: dict[str, Readings] = {}
-        """By token, what counters grew by: judging their falls takes longer than reading them."""
+        """Increments of counters, by token of the aggregate."""
         self._interval_notes: dict[str, IntervalNotes] = {}
-        """By token of an aggregate of pieces."""
+        """By token of an aggregate computed in pieces."""
         self._known_readings: dict[str, KnownReadings] = {}
         self._station_cache: dict[str, Cells | SparseCells] = {}
         self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
@@ -110,28 +111,27 @@ class Evaluator:
         self._field_cache = FieldCache()
         self._unused = UnusedReadings()
         self.diagnostics = RunDiagnostics()
-        """What is said beside the values."""
+        """Notes and other diagnostics of the run."""
         self.correlation = ""
-        """Which correlation between slices the variance of a mean took, for people."""
+        """Correlation between slices that the variance of a mean assumes, in words."""
         self._errors: dict[str, MeanErrors] = {}
         self._passed_tokens: set[str] = set()
         self.reads_in_pieces, self.reads_once = True, reads_once
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Readings that were read and not used, by reason."""
+        """Readings that were read but not used, counted by reason."""
         return self._unused.counts
 
     def hold(self, node: Perspective, cells: Cells) -> None:
-        """Keep a materialised perspective, every time cell of every place; nothing below it is computed again."""
+        """Cache all cells of a materialised perspective; nothing below it is computed again."""
         self._grid_cells[node.token] = cells
 
     def materialise_stations(self, node: Perspective) -> None:
-        """Compute a perspective at stations as a whole and keep it, sparse where it has many holes."""
+        """Compute a perspective at stations as a whole and cache it, sparsely if worthwhile."""
         self._station_cache[node.token] = store_sparse(self._cached_stations(node))
 
     def drop(self, node: Perspective) -> None:
-        """Let go of a materialised perspective."""
         self._grid_cells.pop(node.token, None)
         self._station_cache.pop(node.token, None)
 
@@ -143,7 +143,7 @@ class Evaluator:
         *,
         out: NDArray[np.float64] | None = None,
     ) -> Cells:
-        """Return what `block` does, and the variances where the query asks for them."""
+        """Compute a box like `block`, with variances if the query asks for them."""
         below, aggregates = split_aggregates(node)
         operator = below.operator
         if not isinstance(operator, Interpolate) or not operator.variance:
@@ -153,9 +153,9 @@ class Evaluator:
         block = self.block(node, cells, times=times, out=out)
         high, low = self._find_mean_variance(below, operator, aggregates, cells)
         if times is not None:
-            # Errors of means correlate over all slices: they are known for the whole time, and some of it taken.
+            # Errors of means correlate over all slices: compute them for the whole time, then select.
             high, low = high[times], None if low is None else low[times]
-        # Where too little is there for a mean, there is none to be wrong about.
+        # A missing mean has no error.
         missing = np.isnan(block.value)
         for variance in (high, low):
             if variance is not None:
@@ -170,7 +170,7 @@ class Evaluator:
         *,
         out: NDArray[np.float64] | None = None,
     ) -> Cells:
-        """Return the values of a box: some time cells of some cells of the space.
+        """Compute the values of a box: some time cells of some cells of the space.
 
         Parameters
         ----------
@@ -179,9 +179,9 @@ class Evaluator:
         cells
             Flat cells of a grid, or series; shape (cells,).
         times
-            Numbers of the time cells, increasing, shape (chosen,); every time cell where absent.
+            Indices of the time cells, increasing, shape (chosen,); None for all time cells.
         out
-            Where the values may be put, shape (time, cells); whoever can writes them there instead of to new memory.
+            Optional output buffer, shape (time, cells); steps that support it write there instead of to new memory.
         """
         if isinstance(node.topology.space, SeriesAxis):
             return select_places(self._station_cells(node, times), cells)
@@ -263,7 +263,7 @@ class Evaluator:
         operator, axis, time = node.operator, node.topology.space, node.topology.time
         self._count_work(node, times, axis.count)
         if node.holds_readings and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
-            # Asked for as cells, the base holds the first reading of each series in each slice.
+            # Read as cells, the base holds the first reading of each series in each slice.
             if self.reads_in_pieces and is_read_in_pieces(node, FIRST):
                 return self._aggregate_in_pieces(node, FIRST, time, axis, times, IntervalNotes(time, FIRST, axis.count))
             return aggregate_slices(self._read(node), time, axis, times)
@@ -310,7 +310,7 @@ class Evaluator:
     ) -> Cells:
         source = node.source.topology.time
         if isinstance(source, Instants) and has_intervals(source, axis):
-            # Where an interval begins, and what it overlaps, may lie beyond the instants of a box.
+            # The start of an interval, and what it overlaps, may lie outside the instants of a box.
             readings = readings_of(self._station_cells(node.source, None).value, source, axis)
             if operator.row.prepare is not None:
                 readings, note = prepare_readings(readings, operator)
@@ -344,11 +344,11 @@ class Evaluator:
         return order_cells(self._station_cells(source, needed), span)
 
     def _all_cells(self, node: Perspective) -> Cells:
-        """Return the cells of a run at the stations, whichever of them are worked on now."""
+        """Return all cells at the stations; a subclass may evaluate some at a time."""
         return self._station_cells(node, None)
 
     def _all_readings(self, node: Perspective) -> Readings:
-        """Return the readings of a run, whichever of them are worked on now."""
+        """Return all readings of the run; a subclass may evaluate some at a time."""
         return self._read(node)
 
     def _read(self, node: Perspective) -> Readings:
@@ -370,6 +370,7 @@ class Evaluator:
         accepted = np.isin(readings.flag, operator.accept_flags)
         for flag in np.unique(readings.flag[~accepted]):
             self._unused.add(f"flag {flag}", readings.take_rows(readings.flag == flag), known_once=known_once)
+        # Counted here, because infinite values are dropped together with missing ones.
         infinite = readings.take_rows(accepted & np.isinf(readings.value))
         self._unused.add("being infinite", infinite, known_once=known_once)
         return drop_nonfinite(readings.take_rows(accepted))
@@ -394,12 +395,12 @@ class Evaluator:
         times: Times | None,
         intervals: IntervalNotes,
     ) -> Cells:
-        """Return an aggregate of readings that are too many to be read at once; `intervals` takes their notes."""
+        """Aggregate readings in pieces that fit in memory; `intervals` collects their notes."""
         base = node.list_bases()[0].operator
         if not isinstance(base, Base):
             message = "readings begin with a base"
             raise TypeError(message)
-        # Where nothing else reads them, each reading passes once: which were left out need not be remembered.
+        # If nothing else reads them, each reading passes once: unused ones can be counted without being remembered.
         known_once = self.reads_once and times is None and node.token not in self._passed_tokens
         self._passed_tokens.add(node.token)
 
@@ -429,7 +430,7 @@ class Evaluator:
         return replace(sources[0], value=convert_values(operator, sources[0].value, where))
 
     def _locate_values(self, node: Perspective, operator: Convert, places: NDArray[np.intp]) -> CellPlaces | None:
-        """Return where values are, for functions of place; what was assumed of it is said."""
+        """Locate values for functions of place, noting assumptions; None if not needed."""
         if not any(row.placed for row in operator.list_rows()):
             return None
         where, note = locate_values(node, places)
@@ -458,7 +459,7 @@ class Evaluator:
             into = {"out": out} if isinstance(field, KrigingField | LocalField) and out is not None else {}
             value = field.estimate(targets, **into)
             return Cells(value, counts, possible, field.variance(targets) if variance else None)
-        # Where a covariate is unknown, so is the estimate.
+        # An unknown covariate makes the estimate unknown.
         shape = (node.topology.time.count if times is None else len(times), len(cells))
         value, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
         value[:, known], count[:, known] = field.estimate(targets), counts
@@ -471,7 +472,7 @@ class Evaluator:
     def _find_mean_variance(
         self, node: Perspective, operator: Interpolate, aggregates: tuple[Perspective, ...], cells: NDArray[np.intp]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """Return the variances of aggregates of an interpolation, and their low ends where they are bracketed."""
+        """Compute the variances of aggregates of an interpolation, and their lower bounds if bracketed."""
         errors = self.get_mean_errors(node, operator, aggregates)
         if errors is None:
             return np.full((aggregates[-1].topology.time.count, len(cells)), np.nan), None
@@ -480,7 +481,7 @@ class Evaluator:
         return variance_pair
 
     def note_errors(self, errors: MeanErrors) -> None:
-        """Say what the errors of a mean have to say."""
+        """Copy the notes and the correlation of mean errors to the diagnostics."""
         self.correlation = errors.correlation
         for note in errors.notes:
             self.diagnostics.set_note(note, note)
@@ -491,6 +492,7 @@ class Evaluator:
         """Return the errors of aggregates of an interpolation; None without stations or a variogram."""
         final = aggregates[-1]
         field, metres, _ = self._get_field(node, operator)
+        # An assumed variogram gives no error variance.
         if not field.counts.any() or getattr(field, "is_assumed", False):
             return None
         if final.token not in self._errors:
@@ -509,9 +511,9 @@ class Evaluator:
         return self._errors[final.token]
 
     def collect_notes(self, node: Perspective, cells: NDArray[np.intp]) -> None:
-        """Say what computing every time cell of some cells of a grid, or zones, would say; nothing is computed.
+        """Collect the notes of computing all time cells of some cells, without computing them.
 
-        What they are derived from was remarked on before.
+        The cells are of a grid, or zones. The notes of their sources must have been collected before.
         """
         operator, target = node.operator, node.topology.space
         if isinstance(operator, Interpolate):
@@ -527,7 +529,7 @@ class Evaluator:
     def get_interpolation(
         self, node: Perspective, operator: Interpolate, cells: NDArray[np.intp]
     ) -> tuple[Field, Targets, NDArray[np.bool_]]:
-        """Return the field of an interpolation, some of its cells as targets, and which of the cells they are."""
+        """Return field and targets of an interpolation, and the mask of `cells` that are targets."""
         field, metres, _ = self._get_field(node, operator)
         return field, *self._get_targets(node, operator, metres, cells)
 
@@ -546,7 +548,7 @@ class Evaluator:
     def _mark_extrapolated(
         self, node: Perspective, operator: Interpolate, cells: NDArray[np.intp], targets: Targets
     ) -> None:
-        """Keep which cells of a grid lie outside the elevations of the stations that they are estimated from."""
+        """Mark the grid cells outside the elevation range of the stations they use."""
         key = field_key(node, operator)
         field = self._fields[key][0] if key in self._fields else None
         grid = get_grid(node)
@@ -561,9 +563,9 @@ class Evaluator:
         cells: NDArray[np.intp],
         counts: NDArray[np.int64] | None,
     ) -> None:
-        """Say how many estimates are missing because too few of the stations that report are within the radius.
+        """Note how many estimates are missing because too few reporting stations are within the radius.
 
-        It is said of all slices: where a box has some of them only, the others are counted too, once a cell.
+        The note is for all slices: if a box has only some of them, the others are counted too, once per cell.
         """
         radius_m = operator.arguments.get("radius_m")
         if radius_m is None:
@@ -579,12 +581,12 @@ class Evaluator:
     def _get_field(
         self, node: Perspective, operator: Interpolate, times: Times | None = None
     ) -> tuple[Field, Metres, int]:
-        """Return the field of some slices, or of all, the plane that it is on, and how many stations it may use."""
+        """Return the field of some or all slices, its plane, and its station count."""
         key = field_key(node, operator)
         if key not in self._fields:
             if times is not None and self._is_pulled(node.source) and is_by_slice(operator):
                 values = self.block(node.source, np.arange(node.source.topology.space.count), times=times).value
-                # Which stations are used does not depend on the slices once each was heard.
+                # Once each station has reported, the set of used stations no longer depends on the slices.
                 if key in self._network_known or (np.isfinite(values).any(axis=0) | ~mask_reach(node)).all():
                     self._network_known.add(key)
                     return self._field_cache.get_field(key, values) or self._prepare_field(node, operator, values)
@@ -601,6 +603,7 @@ class Evaluator:
             message = "an interpolation starts from stations"
             raise TypeError(message)
         placing = place_stations(axis, operator)
+        # Once the network is known, a station that is silent in this box reports in others.
         has_reports = np.isfinite(values).any(axis=0) | (key in self._network_known)
         names = operator.row.covariates(operator.arguments)
         covariates = covariates_of(axis, names, make_layer_lookup(node))
@@ -670,9 +673,9 @@ class Evaluator:
         wanted: Times | None,
         out: NDArray[np.float64] | None,
     ) -> Cells | None:
-        """Return a linear aggregate over time of interpolated slices as one interpolation of the aggregated stations.
+        """Interpolate the aggregated stations once instead of aggregating the interpolated slices.
 
-        Exact where the method is one linear map of the values of all stations in every slice; None elsewhere.
+        Exact if the method is one linear map of the values of all stations in every slice; None otherwise.
         """
         if not isinstance(source.operator, Interpolate):
             return None
@@ -680,7 +683,7 @@ class Evaluator:
             return None
         needed, part = make_time_part(times, operator, wanted)
         field, metres, _ = self._get_field(source, source.operator, needed)
-        # A sum of slices with a known mean is not the kriged sum: the mean would have to be added once a slice.
+        # With a known mean, a sum of slices is not the kriged sum: the mean would have to be added once per slice.
         if not isinstance(field, KrigingField | DetrendedKriging) or (field.mean and operator.function != "mean"):
             return None
         targets, known = self._get_targets(source, source.operator, metres, cells)
@@ -694,7 +697,7 @@ class Evaluator:
         folded, dual = self._carried[key]
         count = folded.count[:, :1]
         if known.all():
-            # Straight to where the surface is: a copy of all of it costs as much as the product.
+            # Write straight into the surface: copying it costs as much as the product.
             into = {"out": out} if isinstance(field, KrigingField) and out is not None and wanted is None else {}
             return Cells(field.carry(dual, targets, **into), count, folded.possible)
         value = np.full((len(count), len(cells)), np.nan)

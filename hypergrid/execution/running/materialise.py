@@ -1,4 +1,4 @@
-"""Top-down: the first k perspectives, each computed as a whole from those before it, in blocks of places."""
+"""Top-down evaluation: compute the first k perspectives as a whole, in blocks of places."""
 
 from collections.abc import Iterator
 
@@ -13,9 +13,9 @@ from hypergrid.topology import SeriesAxis
 
 
 def materialise(evaluator: Evaluator, surface: Perspective, k: int, *, block_cells: int) -> None:
-    """Compute and hold what hybrid-k materialises below the surface; let go of what nothing else needs.
+    """Compute and cache what hybrid-k materialises below the surface; evict what is not needed later.
 
-    The surface itself is the result of a run and is not held twice.
+    The surface itself is the result of a run and is not cached.
     """
     steps = [item for item in list_materialised(surface, k) if item.token != surface.token]
     later = [item for item in surface.list_chain() if item.token not in {step.token for step in steps}]
@@ -32,7 +32,7 @@ def materialise(evaluator: Evaluator, surface: Perspective, k: int, *, block_cel
 
 
 def hold_blocks(evaluator: Evaluator, node: Perspective, block_cells: int) -> Iterator[None]:
-    """Compute and hold every cell of a perspective on a grid, in blocks of places; yields after each block."""
+    """Compute and cache a perspective on a grid; yield after each block of places."""
     shape = (node.topology.time.count, node.topology.space.count)
     value = np.empty(shape)
     count: NDArray[np.int64] | None = None
@@ -53,7 +53,7 @@ def hold_blocks(evaluator: Evaluator, node: Perspective, block_cells: int) -> It
 def _put_counts(
     whole: NDArray[np.int64] | None, block: NDArray[np.int64], places: slice, shape: tuple[int, int]
 ) -> NDArray[np.int64]:
-    """Return counts with those of a block; one column serves all places as long as every block has the same."""
+    """Store the counts of a block; one column serves while all blocks are equal."""
     if whole is None and block.shape[1] == 1:
         return block
     if whole is not None and whole.shape[1] == 1 == block.shape[1] and np.array_equal(whole, block):

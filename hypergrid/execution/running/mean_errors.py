@@ -1,11 +1,11 @@
-"""Error variances of a surface of means (or sums) of interpolated estimates, a block of cells at a time."""
+"""Error variances of means (or sums) of interpolated estimates, computed block by block."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # loads its parts lazily: most queries need none of them
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
@@ -43,23 +43,23 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class WeightShares:
-    """Weights of what is aggregated in what it becomes."""
+    """Weights of source cells in the target cells of aggregates."""
 
     weights: "scipy.sparse.csr_array"
-    """Shape (target cells, source cells); nothing for what is missing."""
+    """Shape (target cells, source cells); missing cells have no entries."""
     min_shares: tuple[float, ...]
-    """The least share of what is possible that a cell kept by each aggregate has, in their order."""
+    """For each aggregate, in order: the least share of possible values among the cells that it kept."""
 
 
 def find_time_shares(aggregates: Sequence[Perspective], present: NDArray[np.bool_]) -> WeightShares:
-    """Return the share of each slice in each time cell of the last aggregate.
+    """Compute the weight of each slice in each time cell of the last aggregate.
 
     Parameters
     ----------
     aggregates
-        Linear aggregates, one on the other, lowest first.
+        Chained linear aggregates, lowest first.
     present
-        Which slices of the interpolation are not missing, shape (slices,).
+        Mask of the slices that the interpolation has values for, shape (slices,).
     """
     weights, known = _make_identity(present), present
     min_shares = []
@@ -82,7 +82,7 @@ def find_time_shares(aggregates: Sequence[Perspective], present: NDArray[np.bool
 def find_cells_below(
     aggregates: Sequence[Perspective], cells: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], list[SpaceCover | None]]:
-    """Return the cells of the interpolation that some cells of the last aggregate need, and the covers between."""
+    """Return the interpolation cells below some cells of the last aggregate, and the covers between."""
     covers: list[SpaceCover | None] = []
     for item in reversed(aggregates):
         source, target = item.source.topology.space, item.topology.space
@@ -97,7 +97,7 @@ def find_cells_below(
 def find_space_shares(
     aggregates: Sequence[Perspective], covers: Sequence[SpaceCover | None], known: NDArray[np.bool_]
 ) -> WeightShares:
-    """Return the share of each known cell of the interpolation in each cell of the last aggregate.
+    """Compute the weight of each known interpolation cell in each cell of the last aggregate.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def find_space_shares(
     covers
         As `find_cells_below` returns them.
     known
-        Which of the cells below are not missing, shape (cells,); the weights have a column for each that is known.
+        Mask of the cells below that are not missing, shape (cells,); the weights have one column per known cell.
     """
     weights = scipy.sparse.csr_array(_make_identity(known)[:, np.flatnonzero(known)])
     min_shares = []
@@ -124,13 +124,13 @@ def find_space_shares(
 
 
 def refuse_mixed(aggregates: Sequence[Perspective], in_time: WeightShares, in_space: WeightShares) -> None:
-    """Refuse aggregates whose missing cells are not those of time and of space apart.
+    """Reject aggregates whose missing cells do not separate into time and space.
 
     Raises
     ------
     InvalidQuery
-        An aggregate over both kept a cell for what it has in time, and one for what it has in space, but not both
-        together, so that weights are no product any more.
+        An aggregate over both kept a cell for its share in time and another for its share in space, but not both
+        together, so the weights are no longer a product.
     """
     for item, time, space in zip(aggregates, in_time.min_shares, in_space.min_shares, strict=True):
         if time * space < _require_aggregate(item).min_coverage * (1 - 1e-12):
@@ -149,8 +149,9 @@ def _lift_weights(
     operator: Aggregate,
     possible: NDArray[np.int64],
 ) -> "tuple[scipy.sparse.csr_array, NDArray[np.bool_], float]":
-    """Return the weights one aggregate further up, which of its cells are known, and the least share of those."""
+    """Lift weights by one aggregate; return them, its known cells, and their least share."""
     count = np.rint(sums @ known.astype(np.float64)).astype(np.int64)
+    # Leave room for one rounding error, as `mask_uncovered` does.
     kept = (count > 0) & (count >= operator.min_coverage * possible * (1 - 1e-12))
     scale = np.where(kept, _value_weight(operator.row, count), 0.0)
     share = (count / np.maximum(possible, 1))[kept]
@@ -162,7 +163,7 @@ def _lift_weights(
 def _lift_area_weights(
     between: SpaceCover, weights: "scipy.sparse.csr_array", known: NDArray[np.bool_], operator: Aggregate
 ) -> "tuple[scipy.sparse.csr_array, NDArray[np.bool_], float]":
-    """Return what `_lift_weights` does, for cells that weigh by area or share."""
+    """Lift weights like `_lift_weights`, for cells weighted by area or share."""
     column = known.astype(np.int64)[:, None]
     count = between.sum_counts(column)[:, 0]
     if between.parts is None:
@@ -173,7 +174,7 @@ def _lift_area_weights(
         kept = (count > 0) & (share >= operator.min_coverage * (1 - WHOLE))
     sums = between.matrix(between.weights)
     mass = sums @ known.astype(np.float64)
-    # As `SpaceCover.weighted` scales them.
+    # Same scale as in `SpaceCover.sum_weighted`.
     each = np.ones(len(count)) if between.of_sum else count / np.where(mass > 0, mass, 1.0)
     scale = np.where(kept, _value_weight(operator.row, count) * each, 0.0)
     above = scipy.sparse.csr_array(scipy.sparse.diags_array(scale) @ sums @ weights)
@@ -182,7 +183,7 @@ def _lift_area_weights(
 
 
 def _value_weight(row: AggregateRow, count: NDArray[np.int64]) -> Floats:
-    """Return the weight of a value in a cell of so many: what the function makes of a sum of 1."""
+    """Return the weight of a value among `count`: the function of a sum of 1."""
     if row.finish is None:
         message = f"{row.name} chooses a value, it has no weights"
         raise TypeError(message)
@@ -203,10 +204,10 @@ def _require_aggregate(item: Perspective) -> Aggregate:
 
 
 TargetsOf = Callable[[NDArray[np.intp]], tuple[Targets, NDArray[np.bool_]]]
-"""Flat cells of the interpolation's grid to targets, and which of the cells they are."""
+"""Maps flat cells of the interpolation's grid to targets, and the mask of the cells that have one."""
 
 KEPT_BYTES: Final = 128 * 2**20
-"""What errors of means over slices may take between blocks [bytes]; where they might take more they are made anew."""
+"""Memory limit of the mean errors kept between blocks [bytes]; above it they are recomputed per block."""
 
 UNKNOWN: Final = (
     "not known: slices taken as fully correlated, the pessimistic end; variance_low takes them as independent"
@@ -224,18 +225,18 @@ class MeanErrors:
     def __init__(
         self, aggregates: Sequence[Perspective], field: KrigingField, targets_of: TargetsOf, *, memory: Memory
     ) -> None:
-        """Take what belongs to all blocks.
+        """Compute what all blocks share.
 
         Parameters
         ----------
         aggregates
-            Linear aggregates, one on the other, lowest first, at least one.
+            Chained linear aggregates, lowest first, at least one.
         field
-            What they aggregate.
+            The kriged field that they aggregate.
         targets_of
-            Cells of the interpolation as targets.
+            Maps cells of the interpolation to targets.
         memory
-            What is known of the correlation between slices.
+            Correlation between slices: e-folding time [s], "estimate", or None if not known.
         """
         self._aggregates, self._field, self._targets_of = aggregates, field, targets_of
         self._over_time = any(
@@ -246,9 +247,9 @@ class MeanErrors:
         self._in_time = find_time_shares(aggregates, field.counts > 0)
         known = find_correlation(field, self._times_s, memory=memory) if self._over_time else KnownCorrelation((), "")
         self.notes: list[str] = list(known.notes)
-        """What a reader of the result should know."""
+        """Notes for readers of the result."""
         self.correlation = known.text
-        """Which correlation between slices was used, for people; empty where no mean is over time."""
+        """Correlation between slices that was used, in words; empty if no mean is over time."""
         self._between = known.between
         if len(known.between) > 1 and (rungs := list_rungs(field, self._in_time.weights, self._times_s)):
             self._between = rungs
@@ -257,9 +258,9 @@ class MeanErrors:
         self._kept: dict[Correlation, list[Combination | None]] = {}
 
     def get_variances(self, cells: NDArray[np.intp]) -> tuple[Floats, Floats | None]:
-        """Return the variances of some cells, shape (time, cells), and the low end where they are the high one.
+        """Return the variances of some cells, shape (time, cells), and their lower bounds if bracketed.
 
-        The two ends are the least and the greatest over all correlations that are looked at, cell by cell.
+        The bounds are the least and the greatest variance over all evaluated correlations, cell by cell.
         """
         regions, missing = self.make_regions(cells)
         if not self._between:
@@ -274,7 +275,7 @@ class MeanErrors:
         return high, low if len(self._between) > 1 else None
 
     def make_regions(self, cells: NDArray[np.intp]) -> tuple[Regions, NDArray[np.bool_]]:
-        """Return the regions that some cells are, and which of them are empty, shape (cells,)."""
+        """Return the regions of some cells, and the mask of empty regions, shape (cells,)."""
         needed, covers = find_cells_below(self._aggregates, cells)
         targets, known = self._targets_of(needed)
         in_space = find_space_shares(self._aggregates, covers, known)
@@ -291,6 +292,7 @@ class MeanErrors:
         if between not in self._kept:
             made = combinations_of(self._field, weights, times_s=self._times_s, correlation=between)
             stations = self._field.system.stations.count
+            # Keep combinations only if those of all correlations fit.
             if len(self._between) * weights.shape[0] * stations**2 * 16 > KEPT_BYTES:
                 return made
             self._kept[between] = made
@@ -298,18 +300,18 @@ class MeanErrors:
 
 
 def list_rungs(field: KrigingField, weights: "scipy.sparse.csr_array", times_s: Floats) -> tuple[Correlation, ...]:
-    """Return the correlations at which means over slices are to be looked at; none where its two ends bound them all.
+    """List the correlations to evaluate for means over slices; empty if two ends bound them.
 
-    They do where each mean is of slices to which the same stations report.
+    They do if, for each mean, the same stations report to all of its slices.
 
     Parameters
     ----------
     field
         The kriged field.
     weights
-        Of the slices in each mean, shape (means, slices).
+        Weights of the slices in each mean, shape (means, slices).
     times_s
-        Of the slices, increasing [s].
+        Times of the slices, increasing [s].
     """
     used = scipy.sparse.csr_array((np.ones(len(weights.data)), weights.indices, weights.indptr), weights.shape)
     slices = used.sum(axis=1)
@@ -324,21 +326,18 @@ def list_rungs(field: KrigingField, weights: "scipy.sparse.csr_array", times_s: 
 
 @dataclass(frozen=True)
 class KnownCorrelation:
-    """What is known of the correlation between slices."""
+    """Correlation between slices, known or bracketed."""
 
     between: tuple[Correlation, ...]
-    """The correlation; or the two ends between which it lies, independent slices first."""
+    """The correlation, or the two ends of its bracket, independent slices first."""
     text: str
-    """The same for people."""
+    """Description in words."""
     notes: tuple[str, ...] = ()
-    """Why it is not known where it was to be estimated."""
+    """Why it could not be estimated, if that was requested."""
 
 
 def find_correlation(field: KrigingField, times_s: Floats, *, memory: Memory) -> KnownCorrelation:
-    """Return the correlation between slices as it was given or is estimated, else the two ends between which it lies.
-
-    What is estimated from too few or too short records is not used: it might be the optimistic end, or beyond.
-    """
+    """Return the given or estimated correlation between slices, else the two ends of its bracket."""
     if isinstance(memory, float):
         span = format_duration(round(memory * SECOND_NS)) if memory else "0 s (independent slices)"
         return KnownCorrelation((Correlation(memory),), f"exponential, e-folding time {span}, as given")
@@ -354,5 +353,6 @@ def find_correlation(field: KrigingField, times_s: Floats, *, memory: Memory) ->
         else:
             if fit.poor is None:
                 return KnownCorrelation((fit.correlation,), f"exponential, {fit.describe()}")
+            # A fit to too few or too short records is not used: it might be the optimistic end, or beyond.
             notes = (f"the correlation in time is not used: {fit.describe()}",)
     return KnownCorrelation((INDEPENDENT, ALIKE), UNKNOWN, notes)

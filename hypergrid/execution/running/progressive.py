@@ -1,4 +1,4 @@
-"""Progressive runs: cells in an order that learns from their values, and pictures of what is known so far."""
+"""Progressive runs: compute cells in an adaptive order, with pictures of the partial result."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from hypergrid.perspective import Aggregate, Base, Perspective
 from hypergrid.topology import Regular
 
 FRAMES_JUDGED: Final = 8
-"""Time cells at most, evenly spaced, that the error of a map's estimates is the mean of."""
+"""Maximum number of time cells, evenly spaced, over which the error of a map's estimates is averaged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,30 +33,33 @@ class ProgressivePicture:
     progress: RunProgress
     lattice: Lattice
     done: NDArray[np.bool_]
-    """Which cells of the lattice are computed, shape (cells,)."""
+    """Mask of the computed cells of the lattice, shape (cells,); updated by later blocks."""
     count: int
-    """How many were computed after the block; `done` goes on."""
+    """Number of cells computed after this block; unlike `done`, it stays fixed."""
 
     @property
     def fraction(self) -> float:
-        """Share of the cells that is computed, 0 to 1."""
+        """Share of the cells that are computed, 0 to 1."""
         return self.count / self.lattice.cells
 
     @property
     def slices(self) -> int:
-        """How many cells of the surface a cell of the lattice stands for."""
+        """Number of surface cells per cell of the lattice."""
         return 1 if self.lattice.along == "time" else self.progress.frames
 
     def frame(self, number: int = 0) -> Frame:
-        """Return one time cell of a map, or all of a series by day, with estimates of what is not computed."""
+        """Return a time cell of a map, or a series by day, with estimates.
+
+        Cells that are not computed yet are estimated from others.
+        """
         values = self.progress.outcome.value
         row = values[:, 0] if self.lattice.along == "time" else values[number]
         shown = np.asarray(self.lattice.arrange_values(row, np.nan), dtype=np.float64)
-        # Beyond the end nothing is estimated.
+        # Fill with True: nothing is estimated beyond the end.
         return Frame.of(shown, np.asarray(self.lattice.arrange_values(self.done, fill=True), dtype=np.bool_))
 
     def error(self) -> float:
-        """Return the root mean square error of the estimates, as `complete` knows it; NaN where it cannot be known."""
+        """Return the root mean square error of the estimates from `complete`; NaN if unknown."""
         chosen = np.unique(np.linspace(0, self.slices - 1, min(self.slices, FRAMES_JUDGED)).astype(int))
         squares = np.square([self.frame(number).error for number in chosen])
         known = np.isfinite(squares)
@@ -71,13 +74,13 @@ def refine(
     Parameters
     ----------
     plan
-        What to compute.
+        The plan to compute.
     order
         "raster", "coarse_to_fine" or "walk".
     walking
-        How a walk goes.
+        Settings of a walk.
     clock
-        Seconds that pass [s].
+        Monotonic time [s].
 
     Returns
     -------
@@ -87,7 +90,7 @@ def refine(
     Raises
     ------
     NotFound
-        There is no such order; before anything is computed.
+        Unknown order; raised before anything is computed.
     """
     lattice = make_lattice(plan.surface)
     return _serve_blocks(plan, lattice, make_order(order, lattice, walking or WalkSettings()), clock)
@@ -99,7 +102,7 @@ def _serve_blocks(
     started_s, topology = clock(), plan.surface.topology
     value = np.full((topology.time.count, topology.space.count), np.nan)
     outcome = Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
-    # What waits for other work costs nothing itself.
+    # Time spent waiting for other work is not a cost of this plan.
     meter = Meter(lambda: clock() - time_waited_s())
     evaluator = TimeCellEvaluator() if lattice.along == "time" else Evaluator(meter=meter)
     outcome.left_out, outcome.notes = evaluator.left_out, evaluator.diagnostics.notes
@@ -109,6 +112,7 @@ def _serve_blocks(
     while len(cells := order.next_cells(block_cells)):
         give_way()
         if isinstance(evaluator, TimeCellEvaluator):
+            # `evaluate_times` needs increasing cells.
             cells = np.sort(cells)
             block = evaluator.evaluate_times(plan.surface, cells)
             _put_times(outcome, cells, block)
@@ -131,8 +135,8 @@ def _serve_blocks(
 def _put_places(
     outcome: Outcome, cells: NDArray[np.intp], evaluator: Evaluator, surface: Perspective
 ) -> NDArray[np.float64]:
-    """Compute places of every slice, and return their values, shape (time cells, cells)."""
-    # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
+    """Compute some places in every slice; return their values, shape (time cells, cells)."""
+    # Neighbouring places are written as one range: rows are copied as a whole instead of index by index.
     places: Places = slice(int(cells[0]), int(cells[-1]) + 1) if bool((np.diff(cells) == 1).all()) else cells
     block = evaluator.surface(surface, cells, out=outcome.value[:, places] if isinstance(places, slice) else None)
     outcome.put(places, block)
@@ -142,7 +146,7 @@ def _put_places(
 
 
 def _put_times(outcome: Outcome, cells: NDArray[np.intp], block: Cells) -> None:
-    """Take the values of time cells at the one place, shape (cells, 1)."""
+    """Store the values of time cells at the only place, shape (cells, 1)."""
     outcome.value[cells] = block.value
     if outcome.count is None or outcome.possible is None:
         outcome.count, outcome.possible = np.zeros((2, len(outcome.value), 1), dtype=np.int64)
@@ -152,26 +156,27 @@ def _put_times(outcome: Outcome, cells: NDArray[np.intp], block: Cells) -> None:
 class TimeCellEvaluator(Evaluator):
     """Evaluates time cells of surfaces for which `is_local_in_time` holds.
 
-    Cells of the surface, and those of every step below that lie within them, see all their readings; the others see
-    none, or some, and are not returned. New cells are unions of old ones, so no other reading can matter.
+    Cells of the surface, and those of every step below that lie within them, see all their readings; the others
+    see none, or some, and are not returned. Cells of a step are unions of its source's cells, so no other reading can
+    matter.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        # Each time another few windows of readings that are there already.
+        # Each call selects a few other windows of readings that are already in memory.
         self.reads_in_pieces = False
         self._windows: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def evaluate_times(self, node: Perspective, cells: NDArray[np.intp]) -> Cells:
-        """Return the values of some time cells, increasing, as a block of shape (cells, 1)."""
+        """Compute some time cells, increasing, as a block of shape (cells, 1)."""
         axis = node.topology.time
         if not isinstance(axis, Regular):
             message = "some times need regular time cells"
             raise TypeError(message)
-        # An increment needs readings around the cell.
+        # Increments need the readings around a cell.
         reach_ns = sum(item.operator.reach_ns for item in node.list_chain() if isinstance(item.operator, Aggregate))
         self._windows = _merge_windows(axis.corners[cells] - reach_ns, axis.length + 2 * reach_ns)
-        # What the stations hold in other windows is no answer for these.
+        # Cached station values belong to other windows.
         self._station_cache.clear()
         self._known_readings.clear()
         self._increments.clear()
@@ -183,6 +188,7 @@ class TimeCellEvaluator(Evaluator):
     def _all_cells(self, node: Perspective) -> Cells:
         windows, self._windows = self._windows, None
         of_windows, self._station_cache = self._station_cache, {}
+        # All cells need a cache of their own: that of the windows has gaps elsewhere.
         cells = super()._all_cells(node)
         self._windows, self._station_cache = windows, of_windows
         return cells
@@ -209,14 +215,14 @@ class TimeCellEvaluator(Evaluator):
 
 
 def _merge_windows(starts: NDArray[np.int64], length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the starts and stops of the windows that cells of one length cover together; `starts` increase."""
+    """Merge the windows of cells of one length into disjoint starts and stops; `starts` increase."""
     is_window_start = np.append(True, starts[1:] > starts[:-1] + length)
     last = np.append(np.flatnonzero(is_window_start)[1:] - 1, len(starts) - 1)
     return starts[is_window_start], starts[last] + length
 
 
 def _mask_within(times: NDArray[np.int64], windows: tuple[NDArray[np.int64], NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """Return which times lie in one of the windows."""
+    """Mask the times that lie in one of the windows."""
     starts, stops = windows
     window = np.searchsorted(starts, times, side="right") - 1
     return np.asarray((window >= 0) & (times < stops[window]))

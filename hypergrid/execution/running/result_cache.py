@@ -1,7 +1,7 @@
-"""Results that a process keeps for whoever asks the same again, in bounded memory.
+"""Result cache of a process, in bounded memory.
 
-A result depends on the question and on the content of what it reads, which the surface's token and the snapshot name;
-so one that is kept is never stale. Its arrays are read-only, and each who asks gets a dataset of their own around them.
+A result depends on the query and on the content that it reads, which the surface's token and the snapshot identify, so
+a cached result is never stale. Its arrays are read-only, and each caller gets its own dataset around them.
 """
 
 import xarray as xr
@@ -11,28 +11,28 @@ from hypergrid.core.settings import read_settings
 
 
 class DatasetCache(LruCache[str, xr.Dataset]):
-    """Results by key; all may take what the setting `kept_bytes` of the environment says where nothing is given."""
+    """Datasets by key; the memory limit defaults to the setting `kept_bytes` of the environment."""
 
     @property
     def allowed_bytes(self) -> int:
-        """What all results may take together [bytes]."""
+        """Memory limit of all results together [bytes]."""
         return read_settings().kept_bytes if self._allowed_bytes is None else self._allowed_bytes
 
     def get(self, key: str) -> xr.Dataset | None:
-        """Return the result of a key where it is kept: a dataset of the caller's own, whose arrays are read-only."""
+        """Return the cached result of a key, if any, as the caller's own dataset."""
         dataset = self.peek(key)
         return None if dataset is None else _copy_dataset(dataset)
 
     def keep(self, key: str, result: xr.Dataset) -> xr.Dataset:
-        """Keep a result, whose arrays nobody may write to from now on, and return it as `get` does.
+        """Cache a result, make its arrays read-only, and return it as `get` does.
 
-        One that takes more than all may together is returned as it is, and not kept.
+        A result above the memory limit is returned unchanged, and not cached.
         """
         size = _count_bytes(result)
         if size > self.allowed_bytes:
             return result
         for variable in result.variables.values():
-            # Indexes are immutable as they are.
+            # Indexes are immutable already.
             if isinstance(variable, xr.Variable) and not isinstance(variable, xr.IndexVariable):
                 variable.to_numpy().setflags(write=False)
         self.put(key, _copy_dataset(result), size)
@@ -40,11 +40,11 @@ class DatasetCache(LruCache[str, xr.Dataset]):
 
 
 RESULT_CACHE = DatasetCache()
-"""The results of this process."""
+"""Result cache of this process."""
 
 
 def _copy_dataset(result: xr.Dataset) -> xr.Dataset:
-    """Return a dataset around the same arrays, whose variables and attributes are its own to change."""
+    """Copy a dataset: arrays are shared, variables and attributes can be changed."""
     own = result.copy(deep=False)
     own.attrs = dict(result.attrs)
     for name in own.variables:
@@ -53,7 +53,7 @@ def _copy_dataset(result: xr.Dataset) -> xr.Dataset:
 
 
 def _count_bytes(result: xr.Dataset) -> int:
-    """Return what the arrays of a result take [bytes]; a column that stands for all places takes a column."""
+    """Return the memory of a result's arrays [bytes]; a broadcast column counts once."""
     total = 0
     for variable in result.variables.values():
         array = variable.to_numpy()

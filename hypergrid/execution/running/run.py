@@ -1,4 +1,4 @@
-"""Runs: a plan's blocks, one after the other, into the arrays of the result."""
+"""Runs: compute the blocks of a plan in sequence into the arrays of the result."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ Places = NDArray[np.intp] | slice
 """Some places of a surface: flat cells of a grid or of points, or series."""
 
 Part = Literal["value", "variance"]
-"""Which of the arrays of a surface is looked at."""
+"""The array of a surface that a frame shows."""
 
 
 @dataclass(eq=False)
@@ -42,20 +42,20 @@ class Outcome:
     variance: NDArray[np.float64] | None = None
     variance_low: NDArray[np.float64] | None = None
     computed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    """Which places are done, shape (places,)."""
+    """Mask of the computed places, shape (places,)."""
     extrapolated: NDArray[np.bool_] | None = None
-    """Which places lie outside the stations' elevations, wholly or in part, where these are used; shape (places,)."""
+    """Mask of the places wholly or partly outside the stations' elevations, if these are used; shape (places,)."""
     left_out: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     correlation: str = ""
-    """Which correlation between slices the variance of a mean over time took, for people; empty for other variances."""
+    """Correlation between slices that the variance of a mean over time assumes, in words; empty for other variances."""
     work: dict[str, int] = field(default_factory=dict)
-    """Cells of each perspective that were computed, by token; of a materialised or buffered one, each at most once."""
+    """Computed cells of each perspective, by token; at most once per cell if materialised or buffered."""
     buffered: int = 0
-    """Most cells that buffers held between two boxes."""
+    """Maximum number of cells held in buffers between two boxes."""
 
     def put_times(self, places: Places, times: NDArray[np.intp], block: Cells) -> None:
-        """Take some time cells, which follow one another, of a block; whether its places are done is said elsewhere."""
+        """Store consecutive time cells of a block; does not mark its places as computed."""
         rows, shape = slice(int(times[0]), int(times[-1]) + 1), self.value.shape
         self.value[rows, places] = block.value
         for name in ("count", "possible"):
@@ -72,12 +72,12 @@ class Outcome:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all is computed, and every value is missing."""
-        # Most surfaces have a value in their first time cell.
+        """Whether everything is computed and every value is missing."""
+        # Most surfaces have a value in their first time cell, so this stops early.
         return bool(self.computed.all()) and not any(np.isfinite(row).any() for row in self.value)
 
     def tally(self, min_coverage: float) -> Tally:
-        """Return how many values are missing, and why; nothing while some are not computed."""
+        """Count the missing values by reason; empty until everything is computed."""
         result = Tally()
         if self.computed.all():
             for row, value in enumerate(self.value):
@@ -85,12 +85,12 @@ class Outcome:
         return result
 
     def get_view(self, places: Places) -> NDArray[np.float64] | None:
-        """Return where the values of some places may be computed in place, None where nowhere."""
+        """Return a view for computing places in place; None if not contiguous."""
         return self.value[:, places] if isinstance(places, slice) else None
 
     def put(self, places: Places, block: Cells) -> None:
-        """Take a block's values."""
-        # What was computed in place is there already.
+        """Store a block and mark its places as computed."""
+        # Values computed in place are already there.
         if not np.may_share_memory(block.value, self.value):
             self.value[:, places] = block.value
         self.count = _put_counts(self.count, places, block.count, self.value.shape)
@@ -117,8 +117,8 @@ def _put_variance(
 def _put_counts(
     whole: NDArray[np.int64] | None, places: Places, block: NDArray[np.int64], shape: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    # Counts of interpolated slices are the same everywhere: one column serves all places as long as every block has
-    # the same, and nothing is copied.
+    # Counts of interpolated slices are equal everywhere: one column serves all places, without copies, as long as every
+    # block has the same column.
     if block.shape[1] == 1:
         if whole is None:
             return block
@@ -133,20 +133,20 @@ def _put_counts(
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One time cell of a surface as it stands."""
+    """One time cell of a surface in its current state."""
 
     values: NDArray[np.float64]
     """Shape (rows, columns), NaN where missing or not yet computed."""
     computed: NDArray[np.bool_]
-    """Which cells are done, shape (rows, columns)."""
+    """Mask of the computed cells, shape (rows, columns)."""
     estimate: NDArray[np.float64]
-    """Values, and where a cell is not yet computed what those around it tell."""
+    """Values, with estimates from the surrounding cells where a cell is not computed yet."""
     error: float
-    """Root mean square error of the estimates, as `estimate.complete` knows it."""
+    """Root mean square error of the estimates, from `estimate.complete`."""
 
     @classmethod
     def of(cls, values: NDArray[np.float64], computed: NDArray[np.bool_]) -> "Frame":
-        """Return a frame with estimates of what is not computed."""
+        """Build a frame with estimates of the cells not computed yet."""
         return cls(values, computed, *complete(values, computed))
 
 
@@ -157,43 +157,44 @@ class RunProgress:
     plan: Plan
     outcome: Outcome
     places: int
-    """Places (cells of one slice) that are done."""
+    """Number of computed places (cells of one slice)."""
     seconds: float
-    """Since the run began [s]."""
+    """Time since the start of the run [s]."""
     cells: int
-    """Cells that are done."""
+    """Number of computed cells."""
     response_s: float
-    """Mean over these of the seconds from the beginning of the run until each was computed (thesis 5.6) [s]."""
+    """Mean time from the start of the run until each of these cells was computed (thesis 5.6) [s]."""
 
     @property
     def total(self) -> int:
-        """Places in all."""
+        """Number of places of the surface."""
         return len(self.outcome.computed)
 
     @property
     def fraction(self) -> float:
-        """Share of the cells that is computed, 0 to 1."""
+        """Share of the cells that are computed, 0 to 1."""
         return self.cells / (self.total * self.frames)
 
     @property
     def complete(self) -> bool:
-        """Whether everything is computed."""
         return self.places == self.total
 
     @property
     def frames(self) -> int:
-        """Time cells of the surface."""
+        """Number of time cells of the surface."""
         return len(self.outcome.value)
 
     def frame(self, number: int, level: int = 0, part: Part = "value") -> Frame:
-        """Return one time cell, of a grid with levels at one of them, as it stands now: its values, or their variance.
+        """Return the values, or the variance, of one time cell in its current state.
+
+        Of a grid with levels, the frame shows the one numbered `level`.
 
         Raises
         ------
         InvalidQuery
-            The surface is no map, or its variance was not asked for.
+            The surface is not a map, or its variance was not requested.
         NotFound
-            There is no such time cell, or level.
+            The time cell or the level does not exist.
         """
         space = self.plan.surface.topology.space
         if not isinstance(space, Grid):
@@ -234,15 +235,15 @@ def run(
     Parameters
     ----------
     plan
-        What to compute.
+        The plan to compute.
     order
-        Which cells come first: "raster" or "coarse_to_fine".
+        Order of the cells: "raster" or "coarse_to_fine".
     watched
-        Whether anybody looks at the values before all are computed; what is not yet computed is NaN then.
+        Whether values are read before all are computed; cells not computed yet are then NaN.
     outcome
-        What takes the blocks, with nothing computed; arrays in memory where absent.
+        Receives the blocks and must have nothing computed yet; by default arrays in memory.
     clock
-        Seconds that pass [s].
+        Monotonic time [s].
 
     Returns
     -------
@@ -251,15 +252,15 @@ def run(
     Raises
     ------
     NotFound
-        There is no such order; before anything is computed.
+        Unknown order; raised before anything is computed.
     """
     return _run_blocks(plan, ORDERS[order], outcome, watched=watched, clock=clock)
 
 
 def _make_outcome(plan: Plan, *, watched: bool) -> Outcome:
-    """Return arrays for a whole surface."""
+    """Allocate the arrays of a whole surface."""
     topology = plan.surface.topology
-    # Touching 320 MB of new memory took longer than computing 1,000 slices of 200 x 200 cells: do it once.
+    # Touching 320 MB of new memory took longer than computing 1,000 slices of 200 x 200 cells: touch it only once.
     value = allocate((topology.time.count, topology.space.count))
     if watched:
         value.fill(np.nan)
@@ -284,7 +285,7 @@ def _run_blocks(
 ) -> Iterator[RunProgress]:
     started_s, surface = clock(), plan.surface
     total = surface.topology.space.count
-    # In parts: of a map that does not fit in memory neither do the numbers of its cells.
+    # Take the order in parts: if a map does not fit in memory, neither do the indices of its cells.
     cells_in_order = FixedOrder(order(surface.topology.space.shape))
     outcome = outcome or _make_outcome(plan, watched=watched)
     boxes = split_times(surface.topology.time.count, plan.block_times)
@@ -298,7 +299,7 @@ def _run_blocks(
     for start in range(0, total, plan.block_cells):
         stop = min(start + plan.block_cells, total)
         places = cells_in_order.next_cells(plan.block_cells)
-        # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
+        # Neighbouring places are written as one range: rows are copied as a whole instead of index by index.
         range_ = slice(start, stop) if order is raster else places
         for number, times in enumerate(boxes):
             last = number == len(boxes) - 1
@@ -320,28 +321,28 @@ def _run_blocks(
 
 # Boxes of a surface: some time cells of some places, in the order in which they are computed.
 #
-# Places are the outer loop and time, ascending, the inner one: so the candidate windows shrink along time, and a buffer
-# of overlapping time cells never holds more than one window of the places at hand.
+# Places are the outer loop and ascending time the inner one. The candidate windows therefore shrink along time, and a
+# buffer of overlapping time cells never holds more than one window of the current places.
 
 
 def split_times(count: int, block_times: int | None) -> list[Times]:
-    """Return the time cells of each box, in about equal parts; one box where there is no number."""
+    """Split the time cells into about equal boxes; one if `block_times` is None."""
     if block_times is None or block_times >= count:
         return [np.arange(count)]
     return np.array_split(np.arange(count), -(-count // block_times))
 
 
 def make_buffers(surface: Perspective, strategy: Strategy, boxes: list[Times], *, blocks: int) -> Buffers | None:
-    """Return the buffers of the perspectives of which some cell is asked for more than once; None where none are kept.
+    """Create buffers for perspectives whose cells are needed more than once; None if unbuffered.
 
     Parameters
     ----------
     surface, strategy
-        What is computed, and how.
+        The perspective to compute, and its strategy.
     boxes
         Time cells of the surface in each box.
     blocks
-        How many times all boxes come: for that many blocks of places.
+        Number of blocks of places; each of them goes through all boxes.
     """
     if not strategy.buffered:
         return None

@@ -17,23 +17,23 @@ Floats = NDArray[np.float64]
 
 
 def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: Memory) -> Floats:
-    """Return realisations of a surface, shape (count, time, rows, columns), NaN where it is missing.
+    """Simulate realisations of a surface, shape (count, time, rows, columns), NaN where missing.
 
     Parameters
     ----------
     plan
-        Of a query that ends with an interpolation.
+        Plan of a query that ends with an interpolation.
     count
-        How many realisations.
+        Number of realisations.
     generator
-        Where chance comes from.
+        Random number generator.
     memory
-        What is known of the correlation between slices; nothing need be for a single slice.
+        Correlation between slices; not needed for a single slice.
 
     Raises
     ------
     InvalidQuery
-        The query does not end with kriging from all stations, or has several slices whose correlation is not known.
+        The query does not end with kriging from all stations, or has several slices of unknown correlation.
     TooLarge
         Too many places, or realisations that do not fit in half of the free memory.
     """
@@ -42,6 +42,7 @@ def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: 
     if not isinstance(operator, Interpolate):
         message = "simulate needs a query whose last step is interpolate; aggregate its realisations afterwards"
         raise InvalidQuery(message)
+    # Values exist twice: as simulated, and in the result.
     needed, allowed = 2 * 8 * max(count, 1) * topology.count, free_bytes() // 2
     if needed > allowed:
         subject, what = "simulate", "bytes of memory"
@@ -73,7 +74,7 @@ def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: 
     model, drift = field.system.model, field.system.drift.drift
 
     def krige(read: Floats) -> Floats:
-        # A known mean is added before and taken off after: what is simulated has none.
+        # Add a known mean before and subtract it after: the simulated values have none.
         return (
             KrigingField(stations, read + mean, model=model, drift=drift, label=operator.method).estimate(targets)
             - mean

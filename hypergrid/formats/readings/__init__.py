@@ -1,4 +1,4 @@
-"""Readings of an archive as files: CSV, Parquet, NetCDF and SMET; and as tables and coverages that are served."""
+"""Readings as CSV, Parquet, NetCDF and SMET files, and as tables and coverages."""
 
 from hypergrid.formats.readings.coverages import (
     coverage_collection,

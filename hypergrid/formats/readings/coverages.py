@@ -1,4 +1,4 @@
-"""Readings as CoverageJSON: a series of points for each station and kind of series."""
+"""Readings as CoverageJSON: one point series per station and kind of series."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,22 +13,21 @@ from hypergrid.formats.readings.selection import ReadingsPiece, SelectedReadings
 def make_coverages(
     chosen: SelectedReadings, pieces: Iterable[ReadingsPiece], *, flags: bool = False
 ) -> list[dict[str, Any]]:
-    """Return a PointSeries for each station and kind that has readings, ordered by station as the kinds have them.
+    """Build a PointSeries for each station and kind, in the order of the pieces.
 
     Parameters
     ----------
     chosen
-        What the pieces were read of.
+        Selection that the pieces were read from.
     pieces
-        Readings; those of one kind follow one another in time.
+        Readings; those of one kind are in order of time.
     flags
-        Whether the QARTOD flags stand beside the values, as a parameter of their own.
+        Whether to add the QARTOD flags as a separate parameter.
 
     Returns
     -------
-    Coverages whose `id` is the station's, without parameters: `parameters` gives these, and a collection shares them.
-    The values of readings that came without one are null, the times those of the stamps, with bounds where a reading is
-    of an interval.
+    Coverages with the station as `id` and without parameters, which a collection shares (`make_parameters`). Missing
+    values are null, times are the stamps, with bounds if readings cover intervals.
     """
     held: dict[tuple[str, int], list[tuple[ReadingsPiece, Any]]] = {}
     for piece in pieces:
@@ -52,7 +51,10 @@ def make_coverages(
 
 
 def describe_measurement(kind: SeriesKind) -> dict[str, Any]:
-    """Return how a kind of series is measured, as members of its parameter: method and interval, height [m]."""
+    """Describe the measurement of a kind of series: method, duration, height [m].
+
+    The result holds members of a CoverageJSON parameter.
+    """
     sample = kind.sample
     method = "point" if sample.statistic == "sample" else sample.statistic
     length_s = 0.0 if sample.stamp == "instant" else sample.interval_s
@@ -61,7 +63,7 @@ def describe_measurement(kind: SeriesKind) -> dict[str, Any]:
 
 
 def make_parameters(kinds: Iterable[SeriesKind], *, flags: bool = False) -> dict[str, Any]:
-    """Return the parameters of kinds of series, by their keys, with how each is measured."""
+    """Build the parameters of kinds of series by key, with their measurement."""
     parameters_by_key = {}
     for kind in kinds:
         variable = kind.variable
@@ -81,7 +83,6 @@ def make_parameters(kinds: Iterable[SeriesKind], *, flags: bool = False) -> dict
 def coverage_collection(
     chosen: SelectedReadings, pieces: Iterable[ReadingsPiece], *, flags: bool = False
 ) -> dict[str, Any]:
-    """Return readings as a CoverageCollection."""
     made = make_coverages(chosen, pieces, flags=flags)
     return make_collection(made, {"parameters": make_parameters(chosen.kinds, flags=flags)})
 

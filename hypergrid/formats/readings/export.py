@@ -1,4 +1,4 @@
-"""Readings of an archive to files, piece by piece: a file is there whole or not at all."""
+"""Export readings of an archive to files, in pieces and atomically."""
 
 import json
 import math
@@ -21,14 +21,14 @@ from hypergrid.formats.readings.smet import Smet
 from hypergrid.formats.readings.tables import write_csv, write_parquet
 
 FORMATS: Final = (".csv", ".parquet", ".nc", ".smet")
-"""Endings of files, each a format."""
+"""Supported suffixes, one per format."""
 
 OnProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written."""
+    """Summary of an export."""
 
     files: tuple[Path, ...]
     readings: int
@@ -39,31 +39,32 @@ class ExportReport:
 def export_readings(
     archive: Archive, out: str | Path, selection: Selection | None = None, *, progress: OnProgress = lambda _done: None
 ) -> ExportReport:
-    """Write readings of an archive to files; what was there is replaced once all is written.
+    """Export readings of an archive; existing files are replaced once everything is written.
 
     Parameters
     ----------
     archive
-        At the snapshot, and as of the instant, that are wanted.
+        At the snapshot, and as of the instant, to read.
     out
-        The ending says the format. `.csv` and `.parquet` are one long table, a row a reading, with a deployment file
-        beside it that tells ingest what is in its columns. `.nc` is a file for each kind of series (a variable, at a
-        height, of a statistic), `.smet` one for each station; where there are several, their names follow the file's.
+        The suffix gives the format. `.csv` and `.parquet` are one long table, one row per reading, with a deployment
+        file beside it that describes the columns to ingest. `.nc` is one file per kind of series (a variable, at a
+        height, of a statistic), `.smet` one per station; several files have the kind or the station in their names.
     selection
-        What is wanted; all where absent, of `.smet`, which has no flags, all that is good or not evaluated.
+        Readings to export; all if absent. For `.smet`, which has no flags, the default is those good or not evaluated.
     progress
-        Called with the fraction that is done.
+        Called with the fraction done.
 
     Raises
     ------
     NotFound
-        There is no such ending, folder, variable, station or series.
+        The suffix, the folder, a variable, a station or a series does not exist.
     InvalidQuery
-        The path is a folder, or the format cannot hold the readings; the message says which can.
+        The path is a folder, or the format cannot store the readings; the message names one that can.
     """
     target = Path(out)
     _check_target(target)
     wanted = selection or Selection()
+    # SMET has no flags: suspect and failed readings would look like good ones.
     if target.suffix == ".smet" and not wanted.flags:
         wanted = replace(wanted, flags=(*ACCEPTED_BY_DEFAULT, MISSING))
     chosen = SelectedReadings(archive, wanted)
@@ -89,7 +90,7 @@ def _check_target(target: Path) -> None:
 
 
 class _Scratch:
-    """Files in the making, beside the places that they will have."""
+    """Temporary files beside their targets."""
 
     def __init__(self) -> None:
         self._targets: dict[Path, Path] = {}
@@ -112,7 +113,7 @@ class _Scratch:
 def _read_pieces(
     chosen: SelectedReadings, kinds: Sequence[SeriesKind], progress: OnProgress
 ) -> Iterator[list[ReadingsPiece]]:
-    """Yield the pieces of kinds, those of one stretch of time together."""
+    """Yield the pieces of kinds; each list covers one time window."""
     names = dict.fromkeys(kind.variable.name for kind in kinds)
     windows = chosen.spans(tuple(kinds))
     for index, window in enumerate(windows):
@@ -159,10 +160,10 @@ def _write_smet(chosen: SelectedReadings, target: Path, scratch: _Scratch, progr
 
 
 def _make_paths(target: Path, names: Sequence[str]) -> list[Path]:
-    """Return a path for each name: the target, or where there are several, the target's name and theirs."""
+    """Return one path per name: the target itself, or several with suffixes."""
     if len(names) == 1:
         return [target]
-    # Whatever a station is called, its file lies beside the others.
+    # Quoting keeps files in the target's folder, whatever the station names contain.
     return [
         target.with_name(f"{target.stem}-{quote(name.replace(' ', '_'), safe='')}{target.suffix}") for name in names
     ]
@@ -172,7 +173,7 @@ _WRITERS: Final = {".csv": _write_table, ".parquet": _write_table, ".nc": _write
 
 
 def format_deployment(chosen: SelectedReadings, *, file: str, format_name: str) -> str:
-    """Return the text of a deployment file for a table: network, variables, stations, and what is in its columns."""
+    """Format the deployment file of a table: network, variables, stations and columns."""
     archive = chosen.archive
     parts = [
         f"# How to read {file} back: hypergrid ingest {file} --archive DIR --deployment THIS",
@@ -197,7 +198,7 @@ def _format_column(kind: SeriesKind, format_name: str) -> str:
     series, unit = kind.sample, kind.variable.unit
     label = kind.label if format_name == "csv" or not unit else f"{kind.label} [{unit}]"
     fields = {"variable": kind.variable.name, "unit": unit, "height_m": series.height_m, "replicate": series.replicate}
-    # An interval of 0 is one that is not known: a deployment leaves its key out.
+    # 0 means an unknown interval, for which a deployment has no key.
     fields |= {"statistic": series.statistic, "interval_s": series.interval_s or None, "stamp": series.stamp}
     inner = ", ".join(f"{name} = {_format_value(value)}" for name, value in fields.items() if value is not None)
     return f"{_format_value(label)} = {{{inner}}}"
@@ -228,8 +229,6 @@ def _format_table(name: str, content: Mapping[str, Any]) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Return a value as TOML writes it, which for text, numbers, truths and lists of them is as JSON does.
-
-    But for DEL, which TOML wants escaped.
-    """
+    """Format a value as TOML: text, number, boolean or list of these."""
+    # Except DEL, which TOML requires to be escaped.
     return json.dumps(value).replace("\x7f", "\\u007f")

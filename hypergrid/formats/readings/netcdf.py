@@ -1,4 +1,7 @@
-"""NetCDF after CF's discrete sampling geometries: time series as an indexed ragged array, one kind of series a file."""
+"""CF discrete sampling geometries in NetCDF: time series as an indexed ragged array.
+
+One file holds one kind of series.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +29,10 @@ _METHODS: Final = {"sample": "point", "mean": "mean", "total": "sum", "max": "ma
 
 @contextmanager
 def write_netcdf(sink: Path | BinaryIO, chosen: SelectedReadings, kind: SeriesKind) -> Iterator[RowWriter]:
-    """Write a file of one kind of series: instants in microseconds, flags beside the values, attributes of ACDD 1.3."""
+    """Open a file for one kind of series.
+
+    It has instants in microseconds, flags, and attributes of ACDD 1.3.
+    """
     with h5netcdf.File(sink, "w") as file:
         made = _NetCdf(file, chosen, kind)
         yield made
@@ -71,7 +77,7 @@ class _NetCdf:
             self._name: readings.value,
             f"{self._name}_flag": readings.flag.astype(np.int8),
             f"{self._name}_failed_tests": readings.tests_or_none_set(),
-            # Where files tell none, arrivals are those of the machine's clock, whose nanoseconds mean nothing.
+            # Arrivals not given by a file come from the machine's clock, whose nanoseconds carry no information.
             "arrival": readings.arrival_ns // _MICROSECOND_NS,
             "station_index": piece.station.astype(np.int32),
         }
@@ -87,14 +93,13 @@ class _NetCdf:
         self._span_ns = min(int(begins.min()), span[0]), max(int(ends.max()), span[1])
 
     def finish(self) -> None:
-        """Tell the time that the rows cover."""
         if self._span_ns is not None:
             first, last = map(format_instant, self._span_ns)
             self._file.attrs.update({"time_coverage_start": first, "time_coverage_end": last})
 
 
 def _global_attributes(archive: Archive, kind: SeriesKind) -> dict[str, Any]:
-    """Return the global attributes: CF, ACDD 1.3, and those that ERDDAP reads (cdm_…)."""
+    """Return the global attributes of CF, ACDD 1.3 and ERDDAP (cdm_…)."""
     variable, statistic = kind.variable, kind.sample.statistic
     commit = next((snapshot for snapshot in archive.snapshots if snapshot.id == archive.snapshot), None)
     made = {} if commit is None else {"date_created": format_instant(commit.time_ns)}
@@ -120,7 +125,7 @@ def _global_attributes(archive: Archive, kind: SeriesKind) -> dict[str, Any]:
 
 
 def _find_extent(archive: Archive, kind: SeriesKind) -> dict[str, float]:
-    """Return the box of the stations that have a position."""
+    """Return the bounding box of the stations with a known position."""
     positions = [archive.stations[name].position for name in kind.stations if name in archive.stations]
     extent: dict[str, float] = {}
     for key, column in (("lon", "lon"), ("lat", "lat"), ("vertical", "elevation_m")):

@@ -1,4 +1,4 @@
-"""Which readings are exported, how their columns are called, and the pieces in which they are read."""
+"""Selection of readings to export, their column names, and the pieces they are read in."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from hypergrid.core.times import Window
 from hypergrid.core.units import Variable
 
 READINGS_AT_ONCE: Final = 2_000_000
-"""Readings that a piece holds at most, as far as stations report regularly: some 100 MB."""
+"""Maximum number of readings in a piece (about 100 MB), if stations report regularly."""
 _CHUNK_SLICES: Final = 2048
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What is wanted of an archive; what is left empty is all."""
+    """Filter for readings of an archive; an empty field selects everything."""
 
     variables: tuple[str, ...] = ()
     stations: tuple[str, ...] = ()
@@ -37,32 +37,32 @@ class Selection:
 
 @dataclass(frozen=True)
 class SeriesKind:
-    """Series of a variable that differ in nothing but their station."""
+    """Series of a variable that differ only in their station."""
 
     label: str
-    """Name of the column: the variable, and what else tells its series apart."""
+    """Column name: the variable, and the properties that distinguish its kinds."""
     variable: Variable
     sample: Series
-    """One of the series; the others differ in their station alone."""
+    """One of the series; the others differ only in their station."""
     numbers: tuple[int, ...]
-    """The series among those of the archive."""
+    """Indices of the series in the archive."""
     stations: tuple[str, ...]
-    """The station of each."""
+    """Station of each series."""
     key: str = ""
-    """What its label would be among all series of the variable, without blanks: the same whichever are chosen."""
+    """Label among all series of the variable, without blanks; independent of the selection."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReadingsPiece:
-    """Readings of one kind, of one stretch of time, ordered by time, then station."""
+    """Readings of one kind in one time window, ordered by time, then station."""
 
     kind: SeriesKind
     readings: Readings
     station: NDArray[np.int64]
-    """Which of the kind's stations, shape (n,)."""
+    """Index into the kind's stations, shape (n,)."""
 
     def intervals_ns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where what each reading is of begins and ends [ns since 1970 UTC]: of an instant at the stamp."""
+        """Return start and end of each reading's interval [ns since 1970 UTC]; both the stamp for an instant."""
         time_ns, sample = self.readings.time_ns, self.kind.sample
         length_ns = 0 if sample.stamp == "instant" else round(sample.interval_s * 1e9)
         starts_ns = time_ns - length_ns if sample.stamp == "end" else time_ns
@@ -70,17 +70,17 @@ class ReadingsPiece:
 
 
 class SelectedReadings:
-    """The chosen readings of an archive.
+    """The selected readings of an archive.
 
     Raises
     ------
     NotFound
-        There is no such variable or station, or no series of these.
+        A variable or a station does not exist, or no series matches both.
     """
 
     def __init__(self, archive: Archive, selection: Selection) -> None:
         self.archive, self.selection = archive, selection
-        # A name with the height or the statistic that tells series apart is one of their kinds, and takes more to know.
+        # A kind's key (a variable with a height, a statistic …) is valid too, but takes longer to list.
         known = archive.variables if set(selection.variables) <= set(archive.variables) else self._known_names
         for kind, wanted, existing in (
             ("variable", selection.variables, known), ("station", selection.stations, archive.stations),
@@ -97,7 +97,7 @@ class SelectedReadings:
 
     @cached_property
     def kinds(self) -> tuple[SeriesKind, ...]:
-        """Kinds of series, in the order of the archive's variables."""
+        """Selected kinds of series, in the order of the archive's variables."""
         names, stations = self.selection.variables, set(self.selection.stations)
         result: list[SeriesKind] = []
         for name, variable in self.archive.variables.items():
@@ -112,7 +112,7 @@ class SelectedReadings:
 
     @property
     def _known_names(self) -> list[str]:
-        """Names of variables, and of kinds of their series."""
+        """Names of variables and keys of the kinds of their series."""
         variables = self.archive.variables
         keys = (
             key
@@ -123,12 +123,12 @@ class SelectedReadings:
 
     @property
     def stations(self) -> Mapping[str, Station]:
-        """The stations of the chosen series, by id."""
+        """Stations of the selected series, by id."""
         names = dict.fromkeys(station for kind in self.kinds for station in kind.stations)
         return {name: self.archive.stations[name] for name in names if name in self.archive.stations}
 
     def spans(self, kinds: tuple[SeriesKind, ...]) -> list[Window]:
-        """Return stretches of time that hold all readings of some kinds, in order, each few enough to be in memory."""
+        """Partition the time covered by some kinds into ordered windows that fit in memory."""
         width = max(len(self.archive.series(kind.variable.name)) for kind in kinds)
         max_chunks = max(1, READINGS_AT_ONCE // (_CHUNK_SLICES * width * len({kind.variable.name for kind in kinds})))
         edges = {
@@ -144,7 +144,7 @@ class SelectedReadings:
         return [part for window in windows if (part := window.intersect(self.selection.window)) is not None]
 
     def read(self, variable: str, window: Window) -> Iterator[ReadingsPiece]:
-        """Yield the chosen readings of a variable in a window, a piece a kind."""
+        """Yield the selected readings of a variable in a window, one piece per kind."""
         variable_kinds = [kind for kind in self.kinds if kind.variable.name == variable]
         numbers = np.array([number for kind in variable_kinds for number in kind.numbers], np.intp)
         readings = self.archive.read(variable, window=window, series=numbers, tests=True)
@@ -160,7 +160,6 @@ class SelectedReadings:
 
 
 def _list_keyed_kinds(variable: Variable, series: tuple[Series, ...]) -> list[tuple[str, SeriesKind]]:
-    """Return all kinds of series of a variable with their keys."""
     return [(kind.label.replace(" ", "_"), kind) for kind in _list_kinds(variable, series, set())]
 
 
@@ -172,7 +171,7 @@ def _list_kinds(variable: Variable, series: tuple[Series, ...], stations: set[st
     kinds = []
     for key, members in grouped.items():
         words = _distinguish_series(key, list(grouped))
-        # Feeds that measured the same at one station: told apart by where they came from.
+        # Several feeds can measure the same quantity at one station; their source distinguishes them.
         sources: dict[str, list[int]] = {}
         twice = len({series[number].station for number in members}) < len(members)
         for number in members:
@@ -185,7 +184,7 @@ def _list_kinds(variable: Variable, series: tuple[Series, ...], stations: set[st
 
 
 def _distinguish_series(series: Series, among: list[Series]) -> list[str]:
-    """Return what tells series apart from others of their variable."""
+    """Return the properties in which a series differs from others of its variable, as words."""
     words = []
     for name, form in (
         ("height_m", "{:g}m"), ("replicate", "#{}"), ("statistic", "{}"), ("interval_s", "{:g}s"), ("stamp", "at_{}"),
@@ -197,5 +196,5 @@ def _distinguish_series(series: Series, among: list[Series]) -> list[str]:
 
 
 def format_tests(bits: int) -> str:
-    """Return the names of the tests that a bit each stands for, apart by a blank."""
+    """Return the names of the tests in a bit mask, space-separated."""
     return " ".join(name for bit, name in enumerate(TESTS) if bits >> bit & 1)

@@ -1,8 +1,10 @@
-"""SMET 1.1 (WSL Institute for Snow and Avalanche Research SLF), ASCII: one file a station, one row a time.
+"""SMET 1.1 ASCII files (WSL Institute for Snow and Avalanche Research SLF).
 
-A field has the name that SMET gives its quantity, and `units_multiplier` and `units_offset` lead to SMET's unit, so
-that the numbers are those of the archive. SMET has no flags, so that unless flags are asked for, only readings that
-are good or not evaluated go into a file; the others are nodata, as is a time at which a series has no reading.
+Each station has a file, and each time a row.
+
+Fields have SMET's name of their quantity; `units_multiplier` and `units_offset` convert to SMET's unit, so the numbers
+are those of the archive. SMET has no flags: unless flags are requested, only good or not evaluated readings are
+written. Other readings are nodata, as are times without a reading of a series.
 """
 
 import math
@@ -37,12 +39,12 @@ FIELDS: Final = {
     "precipitation_rate": ("PINT", "mm h-1"),
     "air_pressure": ("P", "Pa"),
 }
-"""SMET's name and unit of a variable; others go by their own name, in the archive's unit."""
+"""SMET name and unit by variable; other variables keep their name and the archive's unit."""
 NODATA: Final = -999
 
 
 class Smet:
-    """A file a station; each piece adds rows to those of its stations."""
+    """SMET files, one per station; `add` appends rows to each."""
 
     def __init__(self, chosen: SelectedReadings, paths: dict[str, Path]) -> None:
         self._paths = paths
@@ -51,7 +53,7 @@ class Smet:
             path.write_text(_format_header(chosen.archive, name, self._fields), encoding="utf-8", newline="\n")
 
     def add(self, pieces: Sequence[ReadingsPiece]) -> None:
-        """Write the rows of one stretch of time, of all kinds."""
+        """Append the rows of all kinds in one time window."""
         for name, path in self._paths.items():
             rows = [_select_station(piece, name) for piece in pieces]
             times = np.unique(np.concatenate([np.empty(0, np.int64), *(time_ns for time_ns, _ in rows)]))
@@ -86,7 +88,7 @@ def _write_rows(stream: IO[str], times: NDArray[np.int64], table: NDArray[np.flo
 
 
 Field = tuple[SeriesKind, str, float, float]
-"""A kind of series, its field, and the multiplier and offset that lead to SMET's unit."""
+"""Kind of series, field name, and the multiplier and offset that convert to SMET's unit."""
 
 
 def _make_fields(kinds: Sequence[SeriesKind]) -> list[Field]:
@@ -100,6 +102,7 @@ def _make_fields(kinds: Sequence[SeriesKind]) -> list[Field]:
         except InvalidUnit:
             name = kind.variable.name.upper()
         taken = sum(field[1] == name or field[1].startswith(f"{name}_") for field in fields)
+        # Rounding removes the error of the difference of two conversions.
         fields.append((kind, f"{name}_{taken + 1}" if taken else name, round(multiplier, 12), round(offset, 9)))
     return fields
 

@@ -1,4 +1,4 @@
-"""Long tables, a row a reading: CSV after RFC 4180, and Parquet."""
+"""Long tables with one row per reading: CSV (RFC 4180) and Parquet."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ SCHEMA: Final = pa.schema(
         ("flag", pa.uint8()), ("failed_tests", LABEL), ("arrival", STAMP),
     ]
 )  # fmt: skip
-"""Columns of an exported table, which ingest reads back; in CSV all but numbers are text."""
+"""Columns of an exported table, which ingest can read back; in CSV all but numbers are text."""
 INTERVALS: Final = pa.schema(
     [
         ("station", LABEL), ("variable", LABEL), ("start", STAMP), ("end", STAMP), ("value", pa.float64()),
@@ -31,22 +31,21 @@ INTERVALS: Final = pa.schema(
         ("replicate", pa.int32()), ("failed_tests", LABEL),
     ]
 )  # fmt: skip
-"""Columns of a table for those who read it alone: what each value is of stands in its row."""
+"""Columns of a self-contained table, whose rows describe their own intervals, heights and statistics."""
 _NEEDS_QUOTES: Final = re.compile('[",\r\n]')
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""How cells begin that spreadsheets take for formulas."""
+"""Leading characters that make a spreadsheet run a cell as a formula."""
 
 
 class RowWriter(Protocol):
-    """What takes pieces one after the other."""
+    """Sink for the pieces of an export."""
 
     def add(self, piece: ReadingsPiece) -> None:
-        """Write the rows of a piece."""
+        """Append the rows of a piece."""
 
 
 @contextmanager
 def write_parquet(sink: Path | BinaryIO, schema: pa.Schema = SCHEMA) -> Iterator[RowWriter]:
-    """Write a Parquet file."""
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
         yield _Parquet(writer, schema)
 
@@ -64,7 +63,11 @@ class _Parquet:
 
 @contextmanager
 def write_csv(sink: Path | BinaryIO, schema: pa.Schema = SCHEMA) -> Iterator[RowWriter]:
-    """Write a CSV file: a header, lines that end with CR LF, text that could be a formula after an apostrophe."""
+    """Open a CSV file for writing.
+
+    It has a header, lines ending in CR LF, and an apostrophe before text that could be a formula.
+    """
+    # A stream that was passed in stays open; its owner closes it.
     with sink.open("wb") if isinstance(sink, Path) else nullcontext(sink) as stream:
         stream.write(",".join(schema.names).encode() + b"\r\n")
         yield _Csv(stream, schema)
@@ -79,7 +82,7 @@ class _Csv:
         columns |= {name: _format_instants(columns[name]) for name in _list_names(self._schema, STAMP)}
         columns |= {name: _escape_formulas(columns[name]) for name in ("station", "variable", "unit")}
         labels = [*_list_names(self._schema, STAMP), *_list_names(self._schema, LABEL)]
-        # "none" writes no quotes at all, and "needed" quotes around every text.
+        # pyarrow: "none" writes no quotes at all, "needed" puts quotes around every text.
         plain = not any(_NEEDS_QUOTES.search(text) for name in labels for text in columns[name].dictionary.to_pylist())
         options = pv.WriteOptions(include_header=False, quoting_style="none" if plain else "needed", eol="\r\n")
         columns |= {name: columns[name].cast(pa.string()) for name in labels}
@@ -126,7 +129,7 @@ def _escape_formulas(column: pa.Array) -> pa.Array:
 
 
 def _format_instants(time_ns: NDArray[np.int64]) -> pa.Array:
-    """Return ISO 8601 texts in UTC, as short as they are exact for all of a piece."""
+    """Format instants as ISO 8601 in UTC, with the fewest common decimals."""
     different, code = np.unique(time_ns, return_inverse=True)
     units: tuple[tuple[Literal["s", "ms", "us", "ns"], int], ...] = (
         ("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1),

@@ -1,1 +1,1 @@
-"""Compiled loops of kriging, with the threads that they run on."""
+"""Compiled loops of kriging, and the threads that run them."""

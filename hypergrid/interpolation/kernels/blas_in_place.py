@@ -1,9 +1,7 @@
-"""Routines of BLAS and LAPACK on parts of an array, in place and without Python's lock.
+"""BLAS and LAPACK routines on parts of an array, in place and without the GIL.
 
-numpy has no triangular ones, and what scipy wraps for Python holds the lock (a factor of 2,800 rows: 1.2 s in which no
-other thread ran). These are the same routines, by the pointers that scipy offers to compiled code
-(`scipy.linalg.cython_blas`). Arrays are in C order, or such parts of one that their rows are; of a lower triangle what
-is above the diagonal is not looked at.
+The routines are reached through the function pointers that scipy exports to compiled code (`scipy.linalg.cython_blas`).
+Arrays, or views of them, have rows in C order; the part above the diagonal of a lower triangle is ignored.
 """
 
 import ctypes
@@ -20,7 +18,7 @@ Routine = Callable[..., None]
 
 
 def _routine(module: ModuleType, name: str) -> Routine:
-    """Return a routine whose arguments are text or addresses, as scipy declares it."""
+    """Look up a routine whose arguments are characters or addresses, as scipy declares it."""
     capsule = module.__pyx_capi__[name]
     name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
     address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -29,10 +27,12 @@ def _routine(module: ModuleType, name: str) -> Routine:
     declared: bytes = name_of(capsule)
     given = declared.partition(b"(")[2].split(b",")
     kinds = [ctypes.c_char_p if each.strip().startswith(b"char") else ctypes.c_void_p for each in given]
-    # CFUNCTYPE gives Python's lock away for the time of a call.
+    # CFUNCTYPE releases the GIL during a call.
     return ctypes.CFUNCTYPE(None, *kinds)(address_of(capsule, declared))
 
 
+# numpy has no triangular routines, and scipy's Python wrappers hold the GIL: for a factor of 2,800 rows no other thread
+# ran for 1.2 s.
 _GEMM: Final = _routine(cython_blas, "dgemm")
 _SYRK: Final = _routine(cython_blas, "dsyrk")
 _TRSM: Final = _routine(cython_blas, "dtrsm")
@@ -41,12 +41,12 @@ _POTRF: Final = _routine(cython_lapack, "dpotrf")
 _TRTRI: Final = _routine(cython_lapack, "dtrtri")
 _LAUUM: Final = _routine(cython_lapack, "dlauum")
 
-# To BLAS rows are columns: each array is its transpose, a product is taken the other way round, and a lower triangle is
-# an upper one.
+# BLAS is column-major: it sees each array as its transpose, so products swap their operands and a lower triangle is an
+# upper one.
 
 
 def add_product(c: Floats, a: Floats, b: Floats, *, sign: float = 1.0) -> None:
-    """Add `sign a b` to c; a and b may be transposes."""
+    """Add `sign a b` to c; a and b may be transposed."""
     (a_held, a_turned), (b_held, b_turned) = _held(a), _held(b)
     _GEMM(
         b_turned, a_turned, _whole(c.shape[1]), _whole(c.shape[0]), _whole(a.shape[1]), _real(sign),
@@ -56,7 +56,7 @@ def add_product(c: Floats, a: Floats, b: Floats, *, sign: float = 1.0) -> None:
 
 
 def add_square(c: Floats, a: Floats, *, sign: float = 1.0) -> None:
-    """Add `sign a a'` to the lower triangle of c; a may be a transpose."""
+    """Add `sign a a'` to the lower triangle of c; a may be transposed."""
     held, turned = _held(a)
     _SYRK(
         b"U", b"N" if turned == b"T" else b"T", _whole(c.shape[0]), _whole(a.shape[1]), _real(sign),
@@ -65,41 +65,41 @@ def add_square(c: Floats, a: Floats, *, sign: float = 1.0) -> None:
 
 
 def multiply_by(lower: Floats, x: Floats, *, side: Literal["left", "right"], transposed: bool = False) -> None:
-    """Put the product of a lower triangle, on a side of it, and x in the place of x."""
+    """Multiply x in place by a lower triangle, on the given side."""
     _triangular(_TRMM, lower, x, side, 1.0, transposed=transposed)
 
 
 def divide_by(
     lower: Floats, x: Floats, *, side: Literal["left", "right"], transposed: bool = False, sign: float = 1.0
 ) -> None:
-    """Put the product of the inverse of a lower triangle, on a side of it, and `sign x` in the place of x."""
+    """Replace x by `sign x` times a lower triangle's inverse, on the given side."""
     _triangular(_TRSM, lower, x, side, sign, transposed=transposed)
 
 
 def decompose(lower: Floats) -> None:
-    """Put the Cholesky factor of a symmetric matrix in the place of its lower triangle.
+    """Overwrite the lower triangle of a symmetric matrix with its Cholesky factor.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        It is not positive definite.
+        The matrix is not positive definite.
     """
     _in_place(_POTRF, lower)
 
 
 def invert(lower: Floats) -> None:
-    """Put the inverse of a lower triangle in its place.
+    """Invert a lower triangle in place.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        It has a zero on its diagonal.
+        The diagonal has a zero.
     """
     _in_place(_TRTRI, lower, b"N")
 
 
 def square(lower: Floats) -> None:
-    """Put the lower triangle of `lower' lower` in the place of a lower triangle."""
+    """Overwrite a lower triangle with the lower triangle of `lower' lower`."""
     _in_place(_LAUUM, lower)
 
 
@@ -122,21 +122,22 @@ def _in_place(routine: Routine, lower: Floats, *options: bytes) -> None:
 
 
 def _held(a: Floats) -> tuple[Floats, bytes]:
-    """Return an array whose rows are in C order, and whether it is the transpose of the one that is meant."""
+    """Return a view with rows in C order, and BLAS's transposition flag for it."""
     is_row = a.strides[1] == a.itemsize or a.shape[1] == 1
     return (a, b"N") if is_row else (a.T, b"T")
 
 
 def _stride(a: Floats) -> object:
-    """Return how far apart rows are.
+    """Return the row stride as a BLAS argument.
 
     Raises
     ------
     ValueError
-        Rows are not in C order, or not of 64-bit numbers: BLAS would read and write elsewhere.
+        Rows are not in C order or not float64.
     """
     rows, columns = a.shape
     gap = a.strides[0] // a.itemsize if rows > 1 else columns
+    # Otherwise BLAS would read and write out of place.
     if a.dtype != np.float64 or (columns > 1 and a.strides[1] != a.itemsize) or gap < columns:
         message = f"BLAS needs rows of float64 in C order; got {a.dtype} of shape {a.shape} with strides {a.strides}"
         raise ValueError(message)

@@ -1,11 +1,10 @@
-"""Compiled loops over one small system: its factors, and its solution for one target after another.
+"""Compiled factorisation of a small kriging system, and its solution for single targets.
 
-With C the covariances within a set of stations, F its drift functions, c and f those of a target: `L L' = C`,
-`Q R = inv(L) F`, `y = inv(L) c`, `g = inv(R') f`, `h = Q' y - g`. Then the weights are `inv(L') (y - Q h)`, and the
-variance is `c(0) - y'y + h'h` (Lawson and Hanson 1974, chapters 22 and 25). Nothing here knows a variogram.
+With C the covariances within a set of stations, F its drift functions, c and f those of a target: `L L' = C`, `Q R =
+inv(L) F`, `y = inv(L) c`, `g = inv(R') f`, `h = Q' y - g`. Then the weights are `inv(L') (y - Q h)`, and the variance
+is `c(0) - y'y + h'h` (Lawson and Hanson 1974, chapters 22 and 25). This module is independent of the variogram.
 
-Rows are padded with zeros to whole multiples of eight numbers, and loops go by eight: the compiler makes of eight
-numbers one instruction or two, while its own way with rows of unknown length was five times slower at 20 stations.
+Rows are padded with zeros to a multiple of `LANES` numbers.
 """
 
 import math
@@ -19,15 +18,18 @@ from hypergrid.interpolation.kernels.threads import jit_kernel
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]
 
+# Below it, too many digits are lost.
 MIN_PIVOT = 1e-10
-"""Share of its variance that a station must have of its own, given those before it; below, too many digits are lost."""
+"""Least share of a station's variance not explained by those before it."""
 FINE, UNDETERMINED, SINGULAR = 0, 1, 2
-"""What became of a set."""
+"""Outcome of factorising a set."""
 
 
+# Loops run over blocks of eight numbers, which the compiler turns into one or two instructions; its own code for rows
+# of unknown length was five times slower at 20 stations.
 @jit_kernel(reordered=True)
 def dot(a: Floats, b: Floats, count: int) -> float:
-    """Return the sum of products of two padded rows."""
+    """Compute the dot product of two padded rows."""
     total = 0.0
     for start in range(0, count, LANES):
         for lane in range(LANES):
@@ -37,7 +39,7 @@ def dot(a: Floats, b: Floats, count: int) -> float:
 
 @jit_kernel()
 def axpy(a: Floats, b: Floats, factor: float, start: int, count: int) -> None:
-    """Take a multiple of padded row `b` from row `a`, from the eight numbers on that `start` is in."""
+    """Subtract `factor` times padded row `b` from row `a`, starting with the block that contains `start`."""
     for first in range(start & -LANES, count, LANES):
         for lane in range(LANES):
             a[first + lane] -= factor * b[first + lane]
@@ -45,7 +47,7 @@ def axpy(a: Floats, b: Floats, factor: float, start: int, count: int) -> None:
 
 @jit_kernel()
 def solve_lower(upper: Floats, right: Floats, count: int) -> None:
-    """Solve `L y = right` in place; `upper` is L', its diagonal inverted, zero below."""
+    """Solve `L y = right` in place; `upper` is L' with inverted diagonal, zero below."""
     for j in range(count):
         solved = right[j] * upper[j, j]
         axpy(right, upper[j], solved, j, count)
@@ -54,7 +56,7 @@ def solve_lower(upper: Floats, right: Floats, count: int) -> None:
 
 @jit_kernel()
 def solve_upper(lower: Floats, right: Floats, count: int) -> None:
-    """Solve `L' x = right` in place; `lower` is L, its diagonal inverted, zero above."""
+    """Solve `L' x = right` in place; `lower` is L with inverted diagonal, zero above."""
     for j in range(count - 1, -1, -1):
         solved = right[j] * lower[j, j]
         axpy(right, lower[j], solved, 0, j)
@@ -63,7 +65,7 @@ def solve_upper(lower: Floats, right: Floats, count: int) -> None:
 
 @jit_kernel()
 def factorise(upper: Floats, lower: Floats, count: int) -> bool:
-    """Turn C in `upper` into L', and `lower` into L, with their diagonals inverted; False where C needs pivoting."""
+    """Factorise C in `upper` into L' and `lower` = L, diagonals inverted; False if C needs pivoting."""
     min_pivot = MIN_PIVOT * upper[0, 0]
     for j in range(count):
         if not upper[j, j] > min_pivot:
@@ -84,20 +86,18 @@ def factorise(upper: Floats, lower: Floats, count: int) -> bool:
 
 @jit_kernel()
 def orthogonalise(rows: Floats, triangle: Floats, count: int) -> bool:
-    """Turn rows of functions into orthonormal ones, and note R' with its diagonal inverted; False where they depend.
-
-    A function's share of its own is of what varies about the first one, which is a constant. Each is made orthogonal
-    twice, which is enough (Giraud and others 2005).
-    """
+    """Orthonormalise rows of functions, writing R' with inverted diagonal; False if they are dependent."""
     for f in range(rows.shape[0]):
         whole = dot(rows[f], rows[f], count)
         size = whole
         triangle[f, :f] = 0.0
+        # Two passes are enough (Giraud and others 2005).
         for repeat in range(2):
             for g in range(f):
                 product = dot(rows[g], rows[f], count)
                 triangle[f, g] += product
                 axpy(rows[f], rows[g], product, 0, count)
+                # The first function is a constant: the size of the others is measured by their variation about it.
                 if g == 0 and repeat == 0:
                     size = dot(rows[f], rows[f], count)
         left = dot(rows[f], rows[f], count)
@@ -120,10 +120,10 @@ def prepare(
     rows: Floats,
     triangle: Floats,
 ) -> int:
-    """Factorise the system of a set of stations; return what became of it."""
+    """Factorise the system of a set of stations; return `FINE`, `UNDETERMINED` or `SINGULAR`."""
     count = members.size
     functions = rows.shape[0]
-    # A constant alone is determined by any station.
+    # Any station determines a constant.
     if functions > 1:
         if count < functions:
             return UNDETERMINED
@@ -162,7 +162,7 @@ def solve(
     count: int,
     what: int,
 ) -> float:
-    """Turn a target's covariances into its weights, where they are wanted; return what its variance gains by them."""
+    """Turn a target's covariances into weights, if requested; return the change of its variance."""
     lead, excess = scratch[0], scratch[1]
     solve_lower(upper, right, count)
     gained = -dot(right, right, count)

@@ -1,7 +1,7 @@
-"""Covariances of many points with many stations, fast: the largest part of kriging a map.
+"""Covariances between many points and many stations, the largest part of kriging a map.
 
-Small jobs, and models whose shape has no closed form, are done by numpy; large ones by compiled loops
-(`kernel_loops.py`), which agree to a few last digits of the sill.
+Small jobs, and models whose shape has no closed form, use numpy; large ones use compiled loops (`covariance_loops.py`),
+which agree with numpy to within the last few digits of the sill.
 """
 
 import numpy as np
@@ -13,12 +13,13 @@ from hypergrid.interpolation.variograms.variogram import Structure, Variogram
 
 Floats = NDArray[np.float64]
 
+# Loading the compiled loops takes half a second.
 WORTH_COMPILED = 2_000_000
-"""Pairs of a point and a station in a job from which compiled loops are used; loading them costs half a second."""
+"""Pairs of point and station in a job above which compiled loops are used."""
 FEW_COLUMNS = 8
-"""Columns of a dual form up to which it pays to make each covariance and forget it."""
+"""Maximum columns of a dual form for which covariances are recomputed rather than stored."""
 EXPONENTIAL, GAUSSIAN, SPHERICAL, MATERN_THREE_HALVES, MATERN_FIVE_HALVES, LINEAR = range(6)
-"""Shapes that the compiled loops know."""
+"""Shapes implemented by the compiled loops."""
 
 
 def negative_semivariance(
@@ -31,29 +32,29 @@ def negative_semivariance(
     job_pairs: int = 0,
     out: Floats | None = None,
 ) -> Floats:
-    """Return `origin - gamma` of each point with each station, shape (points, stations), into `out` where given.
+    """Compute `origin - gamma` for every pair of point and station, shape (points, stations).
 
     Parameters
     ----------
     points_m, stations_m
-        Places whose plain distances the variogram takes [m]: on a plane, shape (…, 2), or on the sphere from its
-        centre, shape (…, 3).
+        Coordinates whose Euclidean distances the variogram takes [m]: on a plane, shape (…, 2), or on the sphere from
+        its centre, shape (…, 3).
     origin
-        Covariance at distance 0; 0 gives minus the semivariances.
+        Covariance at distance 0; 0 gives negative semivariances.
     exact_within_m
-        A station no farther from the point [m] has the covariance `origin`, so that the estimate is exact there; None
-        where the nugget counts at every distance.
+        A station within this distance of the point [m] has the covariance `origin`, which makes the estimate exact
+        there; None if the nugget counts at every distance.
     job_pairs
-        How many pairs the whole job has that this call is a part of: what decides between numpy and compiled loops.
+        Pairs in the whole job that this call belongs to; selects numpy or compiled loops.
     out
-        Shape (points, stations); may be a part of a wider array.
+        Output array, shape (points, stations); may be a view of a wider array.
     """
     result = np.empty((len(points_m), len(stations_m))) if out is None else out
     terms = _list_terms(model)
     if terms is None or max(result.size, job_pairs) <= WORTH_COMPILED:
         _fill_uncompiled(points_m, stations_m, model, origin, exact_within_m, result)
         return result
-    # Not before it is worth the time that the import takes.
+    # Importing this module takes half a second.
     from hypergrid.interpolation.kernels import covariance_loops  # noqa: PLC0415
     from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
 
@@ -77,9 +78,9 @@ def carried(
     exact_within_m: float | None = None,
     job_pairs: int = 0,
 ) -> Floats:
-    """Return the product of `negative_semivariance` with the columns of a dual form, shape (columns, points).
+    """Multiply `negative_semivariance` by the columns of a dual form, shape (columns, points).
 
-    For few columns the covariances are never stored.
+    With few columns the covariances are never stored.
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ def _split_points(points: int) -> list[slice]:
 
 
 def _list_terms(model: Variogram) -> Floats | None:
-    """Return kind, partial sill and scale [1/m] of each term, shape (terms, 3); None for a shape no loop knows."""
+    """Pack kind, partial sill and scale [1/m] of each term, shape (terms, 3); None if any shape has no loop."""
     rows = [_pack_term(term) for term in model.structures if term.psill]
     known = [row for row in rows if row is not None]
     return np.array(known).reshape(-1, 3) if len(known) == len(rows) else None

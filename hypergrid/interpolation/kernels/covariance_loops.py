@@ -1,8 +1,4 @@
-"""Compiled loops over pairs of a point and a station.
-
-A few thousand pairs at a time go through plain loops without branches, which the compiler turns into vector
-instructions; the library's exponential would be called once a pair, ten times slower.
-"""
+"""Compiled loops over pairs of a point and a station."""
 
 import math
 
@@ -22,25 +18,32 @@ from hypergrid.interpolation.kernels.threads import jit_kernel
 
 Floats = NDArray[np.float64]
 
+# Batches of a few thousand pairs go through plain loops without branches, which the compiler vectorises; calling the
+# library's exponential once per pair was ten times slower.
 PAIRS_AT_ONCE = 2048
-"""Pairs whose numbers stay in the processor's first cache."""
+"""Pairs processed together: their numbers fit into the first-level cache."""
 LOG2_E = 1.4426950408889634
+# The first part has so few digits that integer multiples of it are exact.
 LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
-"""ln 2 in two parts, the first of so few digits that whole multiples of it are exact (Cody and Waite 1980)."""
+"""ln 2 as a sum of two parts (Cody and Waite 1980)."""
+# Adding it leaves the integer part of a number in the low bits.
 ROUNDING = 6755399441055744.0 + 1023.0
-"""1.5 * 2^52: added to a number, it leaves its whole part in the last bits; and the offset of an exponent's bits."""
+"""1.5 * 2^52, plus the exponent bias."""
 MIN_EXPONENT = -708.0
-"""Below it, exp is taken as that of it, 3e-308."""
+"""Lower limit of the argument of exp; smaller ones give exp(-708) = 3e-308."""
 HALF_PI = math.pi / 2.0
 QUARTER = 0.25 / RADIUS_M**2
-"""Of the square of a chord: the square of the sine of half its arc."""
+"""Factor from a squared chord [m2] to the squared sine of half its arc."""
 MAX_QUARTER_SQUARE = FAR_CHORD**2 / 4.0
-"""That of the chord beyond which an arc is taken from the antipode."""
+"""Squared sine beyond which an arc is computed from the antipode."""
 
 
 @jit_kernel()
 def exponential(x: float) -> float:
-    """Return exp(x) for x of zero or less, to 1e-15: 2^n times a Taylor polynomial of degree 13."""
+    """Compute exp(x) for x <= 0 to 1e-15, by a Taylor polynomial.
+
+    It has degree 13, and is scaled by 2^n.
+    """
     x = max(x, MIN_EXPONENT)
     shifted = x * LOG2_E + ROUNDING
     whole = shifted - ROUNDING
@@ -65,7 +68,7 @@ def exponential(x: float) -> float:
 
 @jit_kernel()
 def arcsine(square: float) -> float:
-    """Return asin(sqrt(square)) for 0 to 1, by the rational function of Sun's fdlibm."""
+    """Compute asin(sqrt(square)) for arguments from 0 to 1, by the rational function of Sun's fdlibm."""
     x = math.sqrt(square)
     is_large = square > 0.25
     t = 0.5 * (1.0 - x) if is_large else square
@@ -81,7 +84,7 @@ def arcsine(square: float) -> float:
 
 @jit_kernel()
 def distances(points: Floats, stations: Floats, point: int, out: Floats, start: int) -> None:
-    """Write the distances [m] of a point from all stations; places have shape (2 or 3, places)."""
+    """Write the distances [m] of a point from all stations; coordinates have shape (2 or 3, places)."""
     count = stations.shape[1]
     x, y = points[0, point], points[1, point]
     if points.shape[0] == 2:
@@ -105,7 +108,7 @@ def distances(points: Floats, stations: Floats, point: int, out: Floats, start: 
 
 @jit_kernel()
 def subtract_term(kind: int, psill: float, scale: float, distance: Floats, out: Floats, count: int) -> None:
-    """Take a term of a variogram at `count` distances from `out`."""
+    """Subtract one variogram term at the first `count` distances from `out`."""
     if kind == EXPONENTIAL:
         for i in range(count):
             out[i] -= psill * (1.0 - exponential(-scale * distance[i]))
@@ -143,7 +146,7 @@ def write_block(
     distance: Floats,
     values: Floats,
 ) -> None:
-    """Write the covariances of points from `first` with all stations, one point after another, into `values`."""
+    """Write the covariances of points `first` to `beyond` with all stations, point by point."""
     stride = stations.shape[1]
     count = (beyond - first) * stride
     for point in range(first, beyond):
@@ -169,16 +172,16 @@ def write_covariances(
     start: int,
     stop: int,
 ) -> None:
-    """Write the rows from `start` to `stop` of the covariances of points with stations.
+    """Write rows `start` to `stop` of the covariances of points with stations.
 
     Parameters
     ----------
     terms
-        Kind, partial sill and scale, a row a term.
+        Kind, partial sill and scale, one row per term.
     level
-        `origin` less the nugget.
+        `origin` minus the nugget.
     coincident_m
-        Up to this distance [m] the covariance is `origin`; negative where nothing is that near.
+        Within this distance [m] the covariance is `origin`; negative to disable.
     """
     stride = stations.shape[1]
     at_once = max(1, PAIRS_AT_ONCE // stride)
@@ -193,7 +196,7 @@ def write_covariances(
 
 @jit_kernel(reordered=True)
 def dot_column(values: Floats, start: int, column: Floats) -> float:
-    """Return the sum of products of a column with as many values."""
+    """Compute the dot product of `column` with the values from `start` on."""
     total = 0.0
     for s in range(column.size):
         total += values[start + s] * column[s]
@@ -213,7 +216,7 @@ def write_products(
     start: int,
     stop: int,
 ) -> None:
-    """Write the columns from `start` to `stop` of the products with a dual form, shape (columns, stations)."""
+    """Write columns `start` to `stop` of the products with a dual form, shape (columns, stations)."""
     stride = stations.shape[1]
     at_once = max(1, PAIRS_AT_ONCE // stride)
     distance, values = np.empty(at_once * stride), np.empty(at_once * stride)

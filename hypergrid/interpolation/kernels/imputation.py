@@ -1,4 +1,4 @@
-"""Compiled loop over slices: the stations that are missing from each are kriged from those present."""
+"""Compiled loop over slices that kriges missing stations from those present."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,16 +10,14 @@ from hypergrid.interpolation.kernels.threads import jit_kernel
 Floats = NDArray[np.float64]
 
 
+# Below this share, iterative refinement need not converge.
 MIN_SHARE = 1e-5
-"""Share of its variance that a station must have of its own, given those before it.
-
-Below, refining need not converge.
-"""
+"""Least share of a station's variance that the stations before it must not explain."""
 
 
 @jit_kernel()
 def _is_sure(upper: Floats, minimum: float, count: int) -> bool:
-    """Return whether all pivots of a factor, its diagonal inverted, are above the least."""
+    """Check that all pivots of a factor with inverted diagonal exceed `minimum`."""
     for j in range(count):
         if upper[j, j] * upper[j, j] * minimum > 1.0:
             return False
@@ -30,7 +28,7 @@ def _is_sure(upper: Floats, minimum: float, count: int) -> bool:
 def impute(
     core: Floats, present: NDArray[np.bool_], filled: Floats, solved: NDArray[np.bool_], start: int, stop: int
 ) -> None:
-    """Put `-inv(P_MM) P_MA z_A` in place of the missing values of some slices.
+    """Replace the missing values of some slices by `-inv(P_MM) P_MA z_A`.
 
     Parameters
     ----------
@@ -39,11 +37,11 @@ def impute(
     present
         Which station reports, shape (slices, stations).
     filled
-        Values, 0 where missing; changed in place, shape (slices, stations).
+        Values, 0 where missing; modified in place, shape (slices, stations).
     solved
-        Set where a slice is done: not where no station reports, and where the system needs pivoting; shape (slices,).
+        Set to True for completed slices, False if no station reports or the system needs pivoting; shape (slices,).
     start, stop
-        The slices.
+        Range of slices.
     """
     stations = core.shape[0]
     max_missing = 0
@@ -73,8 +71,8 @@ def impute(
                     upper[i, j] = core[missing[i], missing[j]]
                 greatest = max(greatest, upper[i, i])
             if factorise(upper, lower, count) and _is_sure(upper, MIN_SHARE * greatest, count):
-                # The second time refines the first: the factor is of one triangle of P, whose rounding is not that of
-                # its rows, and in a smooth model without a nugget would cost a thousand times more digits.
+                # The second pass refines the first: the factor uses one triangle of P, whose rounding differs from that
+                # of its rows, which in a smooth model without a nugget would cost a thousand times more digits.
                 for _ in range(2):
                     right[:] = 0.0
                     for i in range(count):

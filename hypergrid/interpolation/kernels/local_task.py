@@ -1,4 +1,4 @@
-"""What local kriging is asked for, and what becomes of a target."""
+"""Inputs, outputs and factor cache of the local kriging kernels."""
 
 from typing import NamedTuple
 
@@ -8,39 +8,43 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 SOLVED, TOO_FEW_CANDIDATES, UNSOLVED = 0, 1, 2
-"""What became of a target: done; its list of candidates ended too early; a system that another way must solve."""
+"""Status of a target: solved; candidate list too short; system left to another solver."""
 ESTIMATES, VARIANCES, COUNTS, WEIGHTS_OF_ONE = 0, 1, 2, 3
-"""What is asked for; the last are the weights of a single mask, whose "slices" are the rows of `weight_rows`."""
+"""Requested result.
+
+`WEIGHTS_OF_ONE` writes the weights of a single mask, as `weight_rows` rows instead of slices.
+"""
 LANES = 8
-"""Numbers that compiled loops take at once; rows are padded to whole multiples of it."""
+"""Numbers per iteration of the compiled loops; rows are padded to a multiple of it."""
 INDEPENDENT = 1e-5
-"""Share of its size that a drift function must have of its own among the stations of a set, given those before it."""
+"""Least share of a drift function's size that must be independent of those before it."""
 
 
 class LocalTask(NamedTuple):
-    """Slices of one group and what is wanted of them; slices with the same stations follow one another."""
+    """Slices of one group and the requested result; slices with the same mask are consecutive."""
 
     what: int
     """`ESTIMATES`, `VARIANCES`, `COUNTS` or `WEIGHTS_OF_ONE`."""
     reporting: NDArray[np.bool_]
-    """Which stations report, shape (masks, stations + 1); the last stands for no station and never does."""
+    """Which stations report, shape (masks, stations + 1); the last column is padding and always False."""
     changed: NDArray[np.uint64]
-    """Whether a station reports in one mask and not in the one before, a bit a mask, shape (stations + 1, words)."""
+    """Bit per mask: whether a station reports in exactly one of it and its predecessor; shape (stations + 1, words)."""
     starts: NDArray[np.int64]
-    """Where the slices of each mask start in `slices`, and where the last end; shape (masks + 1,)."""
+    """Start of each mask's slices in `slices`, and the end of the last; shape (masks + 1,)."""
     slices: NDArray[np.int64]
-    """Numbers of the slices, shape (slices,)."""
+    """Indices of the slices, shape (slices,)."""
     values: Floats
-    """Values in these slices, less the known mean, 0 where missing, shape (stations, slices + `LANES`)."""
+    """Values in these slices minus the known mean, 0 where missing, shape (stations, slices + `LANES`)."""
+    # Makes each set's matrix positive definite; the constant drift absorbs it.
     shift: float
-    """Added to each covariance, so that each set's matrix is positive definite; the drift's constant takes it up."""
+    """Constant added to each covariance."""
     max_stations: int
-    """Stations used at most."""
+    """Maximum stations used per target."""
     octants: int
-    """Stations used at most in each sector; 0 where any number may."""
+    """Maximum stations used per sector; 0 for no limit."""
 
     def select_stations(self, numbers: NDArray[np.intp]) -> "LocalTask":
-        """Return the same task for some of the stations."""
+        """Restrict the task to some stations."""
         with_none = np.append(numbers, -1)
         return self._replace(
             reporting=np.ascontiguousarray(self.reporting[:, with_none]),
@@ -50,32 +54,32 @@ class LocalTask(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Sets of stations whose systems were factored, a table that the targets of a chunk share; n sets at most."""
+    """Table of factored station sets, shared by the targets of a chunk; capacity n sets."""
 
     keys: NDArray[np.uint64]
-    """Hashes of the sets, shape (2 n,);"""
+    """Hashes of the sets, shape (2 n,)."""
     slots: NDArray[np.int32]
-    """where each set is held, -1: nowhere, shape (2 n,)."""
+    """Row of each set, -1 if empty, shape (2 n,)."""
     held: NDArray[np.int64]
-    """How many sets are held, shape (1,)."""
+    """Number of sets held, shape (1,)."""
     uppers: Floats
-    """Factors, shape (n, most, most in whole `LANES`),"""
+    """Factors, shape (n, most, most padded to `LANES`)."""
     lowers: Floats
-    """and the same transposed."""
+    """The same factors, transposed."""
     rows: Floats
-    """Drift functions solved for, shape (n, functions, most in whole `LANES`),"""
+    """Orthonormalised solutions for the drift functions, shape (n, functions, most padded to `LANES`)."""
     triangles: Floats
-    """and what is left of them, factored, shape (n, functions, functions)."""
+    """Triangular factors of those solutions, shape (n, functions, functions)."""
     members: NDArray[np.int32]
     """Stations of each set, ascending, shape (n, most)."""
     sizes: NDArray[np.int32]
-    """How many they are, shape (n,)."""
+    """Stations per set, shape (n,)."""
     states: NDArray[np.int8]
-    """What became of each system, shape (n,)."""
+    """Outcome of each factorisation, shape (n,)."""
 
     @classmethod
     def empty(cls, sets: int, maximum: int, functions: int) -> "Factors":
-        """Return a table without sets; `sets`, a power of two, is how many it can hold."""
+        """Allocate an empty table for `sets` sets, a power of two."""
         padded = (maximum + LANES - 1) & -LANES
         return cls(
             keys=np.zeros(2 * sets, dtype=np.uint64),
@@ -92,9 +96,9 @@ class Factors(NamedTuple):
 
 
 def weight_rows(maximum: int) -> int:
-    """Return how many numbers say the weights of a target.
+    """Count the rows that encode the weights of a target.
 
-    They are the weights of its stations, as many numbers of the stations, the variance, and how many stations they are.
+    They are the weights of its stations, the indices of these stations, the variance, and the number of stations.
     """
     return 2 * maximum + 2
 
@@ -107,13 +111,14 @@ def task_of(
     maximum: int,
     octants: int,
 ) -> LocalTask:
-    """Return the task of masks, each with its slices, over a whole network; values have shape (slices, stations)."""
+    """Build the task of masks, each with its slices, over a network; values have shape (slices, stations)."""
     reporting = np.zeros((len(masks), values.shape[1] + 1), dtype=bool)
     reporting[:, :-1] = [mask for mask, _ in masks]
     differs = np.zeros((-(-len(masks) // 64) * 64, values.shape[1] + 1), dtype=bool)
     differs[1 : len(masks)] = reporting[1:] != reporting[:-1]
     packed = np.packbits(np.ascontiguousarray(differs.T), axis=1, bitorder="little")
     slices = np.concatenate([own for _, own in masks]).astype(np.int64)
+    # Padded, because the loops read and write whole blocks of `LANES`.
     by_station = np.zeros((values.shape[1], len(slices) + LANES))
     by_station[:, : len(slices)] = values[slices].T
     return LocalTask(

@@ -1,10 +1,7 @@
-"""Compiled loops and the threads they run on.
+"""JIT compilation of kriging loops, and the thread pool that runs them.
 
-Compiled functions leave Python's lock, and plain threads share their work. numba's own parallel loops are not used: its
-OpenMP threads and those of BLAS hinder one another (up to 40 times slower on two cores), and its workqueue layer aborts
-the process where two threads enter it at once, as those of a server do.
-
-numba takes half a second to import. Only what is worth it imports this module, inside a function.
+Compiled functions release the GIL, so plain Python threads can share their work. numba takes half a second to import:
+import this module inside a function, and only for large jobs.
 """
 
 import os
@@ -32,24 +29,26 @@ SOURCES = tuple(
         *(f"core/{name}" for name in ("geodesy", "machine_code")),
     )
 )
-"""What compiled functions are made of: their files, and those that their constants and records come from."""
+"""Files that the compiled functions depend on, including those of their constants and records."""
 
 
 @cache
 def _find_cache_folder() -> str:
-    """Return the folder of the machine code of just these sources; empty where numba shall choose."""
+    """Find the machine code cache folder of exactly these sources; empty to let numba choose."""
     return find_cache_folder(SOURCES)
 
 
+# numba's own parallel loops are not used: its OpenMP threads and those of BLAS contend (up to 40 times slower on two
+# cores), and its workqueue layer aborts the process if two threads enter it at once, as server threads do.
 def jit_kernel(*, fused: bool = True, reordered: bool = False) -> Callable[[Compiled], Compiled]:
-    """Compile a function at its first call, keep the machine code on disk, and run it without Python's lock.
+    """Compile a function at its first call, to run without the GIL; the machine code is cached on disk.
 
     Parameters
     ----------
     fused
-        Whether products and sums may be rounded once together.
+        Whether a product and a sum may be fused into one operation with one rounding.
     reordered
-        Whether sums may be taken in another order, so that they can be vectorised.
+        Whether sums may be reordered, so that they can be vectorised.
     """
     return compile_into(
         _find_cache_folder(), {name for name, wanted in (("contract", fused), ("reassoc", reordered)) if wanted}
@@ -57,31 +56,30 @@ def jit_kernel(*, fused: bool = True, reordered: bool = False) -> Callable[[Comp
 
 
 def count_cores() -> int:
-    """Return how many threads are worth having: the processors this process may use, or `NUMBA_NUM_THREADS`."""
+    """Count the usable processors: those this process may run on, or `NUMBA_NUM_THREADS`."""
     given = os.environ.get("NUMBA_NUM_THREADS", "")
     if given.isdecimal() and int(given):
         return int(given)
-    # Not every system tells what a process is bound to.
+    # Not every platform has `sched_getaffinity`.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _ThreadTeam:
-    """The threads of this process, and whose turn it is to use them."""
+    """The thread pools of this process, and the lock for using them."""
 
     def __init__(self) -> None:
         self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
-        """Begin without threads, free for anybody, as a process must that was forked: no thread of its parent is in it.
-
-        With the parent's pool, or with its lock where another thread held it, a child would wait for ever.
-        """
+        """Drop all pools and release the lock, in the child of a fork."""
+        # A forked child has none of its parent's threads: with the parent's pool, or with a lock held by another thread
+        # of the parent, it would wait forever.
         self.turn = threading.Lock()
         self._pools: dict[int, ThreadPoolExecutor] = {}
 
     def get_pool(self) -> ThreadPoolExecutor:
-        """Return the pool of the caller's priority, made where there is none; only for whose turn it is."""
-        # A thread has the priority of the one that started it, and cannot be given a higher one.
+        """Return the pool of the caller's priority, creating it if necessary; requires the lock."""
+        # A thread inherits the priority of its creator and cannot be raised above it.
         priority = 0
         if hasattr(os, "getpriority"):
             with suppress(OSError):
@@ -97,11 +95,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def share(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
-    """Do the work of each piece, on all processors where nobody else uses them, else in the caller's own thread.
+    """Run `work` on each piece, on all processors if the pool is free, else serially.
 
-    An error of one piece is raised after those before it are done; pieces must not depend on each other's results.
+    Pieces must be independent. An error of one piece is raised after the pieces before it are done.
     """
     listed, turn = list(pieces), _threads.turn
+    # If another caller has the pool, its threads already use all processors: waiting for it would gain nothing.
     if len(listed) < 2 or count_cores() < 2 or not turn.acquire(blocking=False):
         for piece in listed:
             give_way()
@@ -125,7 +124,7 @@ def _run_on_pool(
         for future in futures:
             future.result() if helpers is None else helpers.wait_for(future)
     finally:
-        # After an error nobody wants the rest; what runs already ends before the caller's arrays go.
+        # After an error, cancel the remaining pieces and wait for running ones: they write into the caller's arrays.
         for future in futures:
             if not future.cancel():
                 future.exception()

@@ -1,9 +1,9 @@
-"""Cholesky factor, triangular solves and inverse of a large matrix, in its own memory, tile by tile.
+"""Tiled Cholesky factorisation, triangular solves and inverse of a large matrix, in place.
 
-Matrices are in C order, and only their lower triangle counts; right-hand sides are rows. All walks over the tiles are
-right-looking (Golub and Van Loan 2013, 4.2.9; Bientinesi, Gunter and van de Geijn 2008 for the inverse): what a step
-does to one row of tiles does not depend on what it does to the others, so that threads share them. They take as many
-operations as the routines of LAPACK for whole matrices, and no longer.
+Matrices are in C order and only their lower triangle is used; right-hand sides are rows. All loops over the tiles are
+right-looking (Golub and Van Loan 2013, 4.2.9; Bientinesi, Gunter and van de Geijn 2008 for the inverse): the updates of
+different rows of tiles are independent, and threads can share them. They need as many operations as LAPACK's routines
+for whole matrices, and take no longer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,37 +21,40 @@ from hypergrid.interpolation.kernels.blas_in_place import add_product
 Floats = NDArray[np.float64]
 
 
-# Large matrices in tiles, so that work on them gives way between two, is shared by threads and ends where it shall.
+# Large matrices are processed in tiles, so that long work yields to other work between tiles, is shared by threads and
+# can be cancelled.
 #
-# Each call of BLAS is of a tile and some of its neighbours, `MOST_OPERATIONS` at most: 7 ms of a processor that does 40
-# a nanosecond. BLAS has one thread, and threads of ours share the rows of tiles: on a busy machine its own two took two
-# to five times the processor time of one.
+# A BLAS call covers one tile and a few of its neighbours, `MOST_OPERATIONS` at most: 7 ms on a processor that does 40
+# operations per nanosecond. BLAS runs with one thread, and our own threads share the rows of tiles: on a busy machine
+# two BLAS threads took two to five times the processor time of one.
 
 Piece = TypeVar("Piece")
 
+# Larger tiles are hardly faster, and leave less for threads to share.
 TILE: Final = 256
-"""Rows and columns of a tile (512 KiB): larger ones are hardly faster, and leave threads less to share."""
+"""Rows and columns of a tile (512 KiB)."""
 SPAN: Final = 8 * TILE
-"""Columns of a row of tiles that one call is of."""
+"""Columns that one call covers in a row of tiles."""
 MOST_OPERATIONS: Final = 2 * TILE * TILE * SPAN
-"""Multiplications and additions of one call."""
+"""Multiplications and additions in one call."""
+# Loading the module of the threads takes half a second.
 WORTH_THREADS: Final = 2048
-"""Rows of a matrix from which threads share it: their module takes half a second to load."""
+"""Rows of a matrix from which threads are used."""
 
 
 def tiles(stop: int, start: int = 0, *, step: int = TILE) -> Iterator[slice]:
-    """Yield ranges of rows or columns, the last one shorter."""
+    """Yield ranges of `step` rows or columns; the last one may be shorter."""
     for first in range(start, stop, step):
         yield slice(first, min(first + step, stop))
 
 
 def spans(stop: int, start: int = 0) -> Iterator[slice]:
-    """Yield ranges of columns of one call each."""
+    """Yield the column ranges of single calls."""
     return tiles(stop, start, step=SPAN)
 
 
 def share_tiles(work: Callable[[Piece], None], pieces: Sequence[Piece], rows: int) -> None:
-    """Do the work of each piece, on all processors where the matrix that it is of has enough rows."""
+    """Run `work` on each piece, on all processors from `WORTH_THREADS` rows."""
     if rows < WORTH_THREADS:
         for piece in pieces:
             give_way()
@@ -63,7 +66,7 @@ def share_tiles(work: Callable[[Piece], None], pieces: Sequence[Piece], rows: in
 
 
 def multiply(a: Floats, b: Floats) -> Floats:
-    """Return the product of two matrices; the rows, or the columns, of each are in C order."""
+    """Multiply two matrices, each with its rows or its columns in C order."""
     rows, inner, columns = *a.shape, b.shape[1]
     operations = 2.0 * rows * inner * columns
     if operations <= MOST_OPERATIONS:
@@ -83,16 +86,16 @@ def multiply(a: Floats, b: Floats) -> Floats:
 
 
 MOST_COLUMNS: Final = 4
-"""Columns of an inverse that are looked at for its norm; mostly one or two are."""
+"""Maximum columns of an inverse inspected to estimate its norm; usually one or two suffice."""
 
 
 def decompose(matrix: Floats) -> None:
-    """Put the lower Cholesky factor of a symmetric matrix in the place of its lower triangle.
+    """Overwrite the lower triangle of a symmetric matrix with its Cholesky factor.
 
     Parameters
     ----------
     matrix
-        Shape (rows, rows); what is above the diagonal is not looked at.
+        Shape (rows, rows); the part above the diagonal is ignored.
 
     Raises
     ------
@@ -106,7 +109,7 @@ def decompose(matrix: Floats) -> None:
             on_tile.decompose(matrix[tile, tile])
             below = list(tiles(count, tile.stop))
             share_tiles(partial(_divide_rows, matrix, tile), below, count)
-            # The longest rows first, so that no thread is left with one.
+            # Longest rows first, so that no thread is left with one at the end.
             share_tiles(partial(_reduce_row, matrix, tile), below[::-1], count)
 
 
@@ -123,9 +126,9 @@ def _reduce_row(matrix: Floats, span: slice, rows: slice) -> None:
 
 
 def invert(factor: Floats) -> None:
-    """Put the inverse of a matrix, its lower triangle, in the place of the matrix's factor.
+    """Overwrite the Cholesky factor of a matrix with the lower triangle of the matrix's inverse.
 
-    Where it ends in between, as a query does that is stopped, neither is there.
+    If interrupted, as when a query is cancelled, the array holds neither of the two.
     """
     count = len(factor)
     with one_thread():
@@ -134,7 +137,7 @@ def invert(factor: Floats) -> None:
             share_tiles(partial(_invert_row, factor, tile), list(tiles(count, tile.stop)), count)
             share_tiles(partial(_divide_columns, factor, tile), list(spans(tile.start)), count)
             on_tile.invert(factor[tile, tile])
-        # The inverse is the square of the inverted factor.
+        # The inverse of the matrix is `L' L`, with L the inverted factor.
         for tile in tiles(count):
             give_way()
             share_tiles(partial(_square_row, factor, tile), list(tiles(tile.start))[::-1], count)
@@ -167,12 +170,12 @@ def _multiply_columns(matrix: Floats, span: slice, columns: slice) -> None:
 
 
 def solve_lower(factor: Floats, sides: Floats) -> None:
-    """Put what solves a factor for right-hand sides in their place, shape (sides, rows of the factor), in C order."""
+    """Solve `L y = b` in place for right-hand sides of shape (sides, rows of the factor), in C order."""
     _solve_in_parts(partial(_solve_forwards, factor), sides)
 
 
 def solve(factor: Floats, sides: Floats) -> None:
-    """Put what solves a matrix, by its factor, for right-hand sides in their place, as `solve_lower` does."""
+    """Solve for right-hand sides in place, given the Cholesky factor; shapes as in `solve_lower`."""
     _solve_in_parts(partial(_solve_both_ways, factor), sides)
 
 
@@ -207,9 +210,9 @@ def _solve_backwards(factor: Floats, sides: Floats) -> None:
 
 
 def norm_of_inverse(factor: Floats) -> float:
-    """Return an estimate, from below, of the 1-norm of the inverse of a matrix, by its factor.
+    """Estimate a lower bound of the 1-norm of a matrix's inverse from its Cholesky factor.
 
-    It is that of LAPACK's pocon: Higham (1988), ACM Transactions on Mathematical Software 14, algorithm 4.1.
+    Same method as LAPACK's pocon: Higham (1988), ACM Transactions on Mathematical Software 14, algorithm 4.1.
     """
     count = len(factor)
 
@@ -232,7 +235,7 @@ def norm_of_inverse(factor: Floats) -> float:
         if norm <= before or (signs == before_signs).all():
             norm = max(norm, before)
             break
-    # Where all that was looked at cancels out, this does not.
+    # This vector catches the matrices for which all inspected columns cancel out.
     alternating = np.linspace(1.0, 2.0, count)
     alternating[1::2] *= -1.0
     return max(norm, 2.0 * float(np.abs(solved(alternating)).sum()) / (3.0 * count))

@@ -1,9 +1,8 @@
-"""Kriging on the k nearest stations that report, or on those within a radius or in each octant.
+"""Kriging from the k nearest reporting stations, optionally within a radius or by octants.
 
-Each distinct set of stations is solved once, whichever targets and slices it serves, and from one set of reporting
-stations to the next only those targets are solved again whose own set changed. So the work grows with the number of
-cells, slices and changes, and not with that of the stations. A field of few slices keeps its weights for the next one
-(`local_weights.py`).
+Each distinct set of stations is solved once for all its targets and slices; from one mask to the next only targets
+whose own set changed are solved again. The work therefore grows with the number of cells, slices and changes, not with
+the number of stations. A field of few slices caches its weights for the next one (`weights.py`).
 """
 
 from collections.abc import Iterator
@@ -48,31 +47,35 @@ from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 Floats = NDArray[np.float64]
 
 POINTS_AT_ONCE = 8192
-"""Targets that are held together at most."""
+"""Maximum targets held together."""
+# All covariances between these stations and their neighbours are computed.
 TOGETHER = 512
-"""Stations among the targets of one chunk, about: of those and their neighbours all covariances are made."""
+"""Approximate stations among the targets of one chunk."""
 CHUNK_BYTES = 32 * 2**20
-"""What the arrays of one chunk of targets may take."""
+"""Memory budget of the arrays of one chunk [bytes]."""
 FACTOR_BYTES = 32 * 2**20
-"""What the factors of a chunk's sets may take: 8,192 sets of 20 stations."""
+"""Memory budget of the factors of a chunk's sets [bytes]: 8,192 sets of 20 stations."""
+# numpy needs about as long for this work as loading the compiled code takes.
 WORTH_COMPILED = 6e7
-"""Targets times masks times stations squared above which compiled code is used: its loading takes as long by numpy."""
+"""Targets times masks times stations squared above which compiled code is used."""
+# About a minimum: the sample network has 17.
 SLICES_A_MASK = 8
-"""Slices that share a mask, at least about, where not all are known: those of the sample network 17."""
+"""Assumed slices per mask, if not all slices are known."""
+# Candidates among all stations also serve the next mask.
 MANY_REPORT = 0.25
-"""Share of stations from which on candidates are taken among all of them, so that they serve the next mask too."""
+"""Share of reporting stations from which candidates are chosen among all stations."""
 
 Masks = list[tuple[NDArray[np.bool_], NDArray[np.intp]]]
 """Which stations report, shape (stations,), and the slices in which they do."""
 
 
 class LocalField:
-    """The field of many slices over one network, each target kriged from stations of its own."""
+    """Field of many slices over one network, each target kriged from its own neighbourhood."""
 
     notes: tuple[str, ...] = ()
-    """What a reader of the result should know, such as the variogram that was fitted."""
+    """Notes for the reader of the result, such as the fitted variogram."""
     is_assumed: bool = False
-    """Whether the variogram stands in for one that could not be fitted, so that no variance is known."""
+    """Whether the variogram replaces one that could not be fitted; variances are then NaN."""
 
     def __init__(
         self,
@@ -93,9 +96,9 @@ class LocalField:
         self._noise_free = noise_free
         self._job, self._keep = (0, 0), True
         self.selection = NeighbourSelection(min(neighbours, stations.count), radius_m, octants)
-        """Which stations each target is kriged from."""
+        """Rule that selects the stations of each target."""
         self.min_stations = self.system.drift.drift.min_stations()
-        """Stations that an estimate needs at least."""
+        """Minimum stations for an estimate."""
         if self.selection.max_stations < self.min_stations:
             message = (
                 f"{label} needs at least {self.min_stations} stations for each estimate; got neighbours={neighbours} "
@@ -108,42 +111,42 @@ class LocalField:
         covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)
         self._key = key_of("local", stations.positions_m, model, drift, self.selection, *covariates)
         self.shift = self._find_positive_shift()
-        """What is added to each covariance so that the matrix of a set is positive definite."""
+        """Constant added to each covariance so that the matrix of a set is positive definite."""
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """Stations used at most in each slice, shape (slices,)."""
+        """Maximum stations used in each slice, shape (slices,)."""
         present = self._present.sum(axis=1)
         used = np.where(present < self.min_stations, 0, np.minimum(present, self.selection.max_stations))
         return np.asarray(used, dtype=np.int32)
 
     @property
     def counts_are_even(self) -> bool:
-        """Whether every target of a slice has as many stations as `counts` says: no need to look at each."""
+        """Whether every target of a slice uses exactly `counts` stations."""
         return self.selection.radius_m is None and self.selection.octants is None and self.min_stations == 1
 
     def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
-        """Say how many places and slices will be asked for in all, so that a part is done as the whole would be.
+        """Announce the places and slices of the whole job, which select the method.
 
         Parameters
         ----------
         keep
-            Whether weights may be kept for slices to come.
+            Whether weights may be cached for later slices.
         """
         self._job, self._keep = (places, slices), keep
 
     def replace_values(self, values: Floats) -> "LocalField":
-        """Return the field of other values over the same network, shape (slices, stations)."""
+        """Copy the field with other values over the same network, shape (slices, stations)."""
         other = copy(self)
         other._set_values(values)
         return other
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Return the stations used, shape (slices, targets); 0 where they do not determine an estimate."""
+        """Count the stations used, shape (slices, targets); 0 if they do not determine an estimate."""
         return self._run_task(COUNTS, targets, 0.0).astype(np.int32)
 
     def estimate(self, targets: Targets, *, out: Floats | None = None) -> Floats:
-        """Return estimates, shape (slices, targets), in `out` where it can be used; NaN where too few stations may be.
+        """Estimate the targets, shape (slices, targets), in `out` if usable; NaN where too few stations qualify.
 
         Raises
         ------
@@ -156,7 +159,7 @@ class LocalField:
         return result
 
     def variance(self, targets: Targets) -> Floats:
-        """Return the kriging variance of each slice's estimates, shape (slices, targets), as `KrigingField` does.
+        """Compute the kriging variance of each slice's estimates, shape (slices, targets), as `KrigingField` does.
 
         Raises
         ------
@@ -176,8 +179,9 @@ class LocalField:
         self._values = np.where(self._present, np.asarray(values, dtype=np.float64) - self._mean, 0.0)
 
     def _find_positive_shift(self) -> float:
-        """Return what makes the matrix of a set positive definite; an unknown constant mean takes up any shift."""
+        """Compute the shift that makes each set's matrix positive definite."""
         model = self.system.model
+        # An unknown constant mean absorbs any shift.
         if self.system.drift.drift.mean is not None:
             return 0.0
         if model.is_bounded:
@@ -186,7 +190,7 @@ class LocalField:
         return float(model.semivariance(np.array([np.linalg.norm(extent)]))[0])
 
     def _run_task(self, what: int, targets: Targets, missing: float, into: Floats | None = None) -> Floats:
-        # Compiled for arrays whose rows follow one another.
+        # The loops are compiled for C-contiguous arrays.
         usable = into is not None and into.flags.c_contiguous
         out = into if into is not None and usable else np.empty((len(self._values), targets.count))
         out.fill(missing)
@@ -207,20 +211,21 @@ class LocalField:
         return out
 
     def _keeps_weights(self, targets: Targets) -> bool:
-        """Return whether the weights of so few slices, and of so few places in all, are kept."""
+        """Decide whether to cache weights: only for few slices and, in the whole job, few places."""
         places = max(targets.count, self._job[0])
         fits = WEIGHTS.takes(projected_bytes(places, self.selection.max_stations))
         return self._keep and fits and len(self._values) <= FEW_SLICES
 
     def _is_large(self, targets: Targets, masks: int) -> bool:
-        """Return whether compiled code is worth its loading, by the whole job: the digits of a part tell nothing."""
+        """Decide by the size of the whole job whether compiled code is worth loading."""
+        # By the whole job: rounding must not depend on how it is split into parts.
         places, slices = self._job
         if slices > len(self._values):
             masks = max(masks, slices // SLICES_A_MASK)
         return float(max(targets.count, places)) * masks * self.selection.max_stations**2 > WORTH_COMPILED
 
     def _get_weights(self, mask: NDArray[np.bool_], targets: Targets) -> Weights:
-        """Return the weights under one mask, made where they are not kept."""
+        """Return the weights under one mask, computing them on a cache miss."""
         compiled = self._is_large(targets, 1)
         key = key_of(self._key, targets.key, np.packbits(mask), compiled)
 
@@ -240,13 +245,11 @@ class LocalField:
         return WEIGHTS.get(key, make)
 
     def _make_tasks(self, what: int, usable_masks: Masks) -> Iterator[tuple[NDArray[np.intp], LocalTask]]:
-        """Yield stations, and a task whose slices have about equally many of them.
-
-        Apart, a slice in which few stations report does not lengthen the lists of candidates of all the others.
-        """
-        # In order of time: outages last, so that the next mask differs little from this one.
+        """Yield station indices, and a task whose slices have about equally many stations."""
+        # In order of time: outages last, so consecutive masks differ little.
         usable_masks.sort(key=lambda pair: int(pair[1][0]))
         max_stations = max((int(mask.sum()) for mask, _ in usable_masks), default=1)
+        # Grouped by level, a slice in which few stations report does not lengthen the candidate lists of the others.
         levels = [int(np.log2(max_stations / mask.sum())) for mask, _ in usable_masks]
         for level in sorted(set(levels)):
             masks = [pair for pair, own in zip(usable_masks, levels, strict=True) if own == level]
@@ -256,7 +259,7 @@ class LocalField:
 
 
 class _LocalRun:
-    """One task for all targets, a chunk at a time."""
+    """Runs one task for all targets, chunk by chunk."""
 
     def __init__(
         self,
@@ -269,14 +272,14 @@ class _LocalRun:
         compiled: bool,
         key: bytes = b"",
     ) -> None:
-        """Take the task.
+        """Prepare a task.
 
         Parameters
         ----------
         compiled
-            Whether it is done by compiled loops.
+            Whether to use compiled loops.
         key
-            Of the network and how neighbours are chosen, where chunks are kept for other masks.
+            Cache key of the network and its neighbour selection, if chunks are cached for other masks.
         """
         self._neighbourhood = around
         self._task = task
@@ -284,26 +287,25 @@ class _LocalRun:
         self._out = out
         self._label = label
         share = task.reporting.sum() / max(1, len(task.reporting) * around.stations)
-        # A chunk that is kept serves masks of about as many stations: they take as many candidates.
+        # A cached chunk serves masks with similar numbers of stations: they need equally many candidates.
         often = 2.0 ** (floor(log2(1.0 / share)) + 1) if key else 1.0 / share
         self._width = min(around.stations, int(task.max_stations * often) + MORE_CANDIDATES)
         if task.octants:
-            # In no direction are the stations equally near.
+            # The nearest stations are not evenly spread over the sectors.
             self._width = min(around.stations, 3 * self._width)
         self._compiled, self._key = compiled, key
 
     def run(self) -> None:
-        """Do all targets."""
         if not self._compiled:
             order = np.arange(self._targets.count)
             if self._neighbourhood.stations > 2 * TOGETHER:
-                # The fewer stations are near any target of a chunk.
+                # In Morton order fewer stations are near the targets of a chunk.
                 order = find_morton_order(self._targets.mean(self._targets.positions_m))
             for piece in self._split_targets(order, self._width):
                 give_way()
                 self._run_piece(piece)
             return
-        # Not before it is worth the time that the import takes.
+        # Importing this module takes half a second.
         from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
 
         middles_m = self._targets.mean(self._targets.positions_m)
@@ -316,11 +318,11 @@ class _LocalRun:
             few = max(self._targets.count * TOGETHER // self._neighbourhood.stations, TOGETHER // width)
             max_points = min(max_points, max(16, few))
         number = -(-len(targets) // max_points)
-        # An even number keeps two processors busy to the end.
+        # An even number of chunks keeps two processors busy to the end.
         return list(np.array_split(targets, number + number % 2 if number > 1 else 1))
 
     def _run_piece(self, pending: NDArray[np.intp]) -> None:
-        """Do some targets, those whose candidates were too few once more with more of them."""
+        """Run some targets, repeating those with too few candidates with more of them."""
         width = self._width
         pending = self._attempt(pending, width)
         while len(pending):
@@ -328,7 +330,7 @@ class _LocalRun:
             pending = np.concatenate([self._attempt(piece, width) for piece in self._split_targets(pending, width)])
 
     def _attempt(self, numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
-        """Do targets with so many candidates each, and return those that need more."""
+        """Run targets with `width` candidates each, and return those that need more."""
         if not self._compiled:
             return self._attempt_batches(numbers, width)
         from hypergrid.interpolation.local import numba_backend  # noqa: PLC0415
@@ -340,7 +342,7 @@ class _LocalRun:
         status = np.full(len(numbers), SOLVED, dtype=np.int8)
         floats = (task.max_stations + chunk.functions.shape[1]) * (2 * task.max_stations + 16)
         fits = max(64, min(FACTOR_BYTES // (8 * floats), 2 * len(numbers) * len(task.reporting)))
-        # Whole powers of two, at most what fits.
+        # The largest power of two that fits.
         factors = Factors.empty(1 << (fits.bit_length() - 1), task.max_stations, chunk.functions.shape[1])
         for first, stop in ranges(len(numbers)):
             numba_backend.run(chunk, task, factors, first, stop, self._out, numbers, status)
@@ -363,7 +365,7 @@ class _LocalRun:
         def make() -> TargetChunk:
             return self._neighbourhood.make_chunk(select_targets(self._targets, numbers), width)
 
-        # Which targets need more candidates depends on the mask: those chunks serve no other.
+        # Which targets need more candidates depends on the mask, so those chunks cannot be reused.
         if not self._key or width != self._width:
             return make()
         job_bytes = self._targets.count * width * (12 + bool(self._task.octants))
@@ -371,5 +373,5 @@ class _LocalRun:
 
 
 def _find_unreached(chunk: TargetChunk, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return which targets without any candidate may have one farther away; the others stay missing."""
+    """Find the targets without candidates that may have one farther away; the others stay missing."""
     return np.compress(~chunk.complete, numbers)

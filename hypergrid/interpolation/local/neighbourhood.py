@@ -1,10 +1,10 @@
-"""A chunk of targets with the stations that each may be kriged from, nearest first."""
+"""Neighbourhoods: chunks of targets with the candidate stations of each, nearest first."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere, separations, straight_radius
@@ -15,63 +15,63 @@ Floats = NDArray[np.float64]
 
 SECTORS = 8
 """Sectors of 45 degrees around a target, the first from east to north-east."""
+# Outages occur in clusters.
 MORE_CANDIDATES = 12
-"""Candidates beyond those needed on average: outages come in clusters."""
+"""Candidates beyond the number needed on average."""
 MORTON_BITS = 12
-"""Steps of a coordinate, as a power of two, that an order of places tells apart."""
+"""Bits per coordinate of a Morton code."""
 ANY_SEED = 20071001
-"""Of the numbers that stand for stations in the hash of a set: any will do, as long as it is always the same."""
+"""Seed of the random station hashes; any constant will do."""
 
 
 class TargetChunk(NamedTuple):
-    """What the solvers take of some targets; a station's number is its row in `covariances`."""
+    """Input of the solvers for some targets; a station's index is its row in `covariances`."""
 
     candidates: NDArray[np.int32]
-    """Stations of each target, nearest first, shape (targets, candidates); where there is none, how many they are."""
+    """Stations of each target, nearest first, shape (targets, candidates); padded with the number of stations."""
     complete: NDArray[np.bool_]
-    """Whether no further station may be used for the target, shape (targets,)."""
+    """Whether no further station qualifies for the target, shape (targets,)."""
     sectors: NDArray[np.int8]
-    """Sector of each candidate, shape (targets, candidates); (targets, 0) where sectors do not matter."""
+    """Sector of each candidate, shape (targets, candidates); (targets, 0) without octants."""
     sides: Floats
     """Covariances of targets and candidates, means over the parts of a target, shape (targets, candidates)."""
     functions: Floats
     """Drift functions at the targets, shape (targets, functions)."""
     within_variance: Floats
-    """Variance of each target by itself, shape (targets,)."""
+    """Own variance of each target, shape (targets,)."""
     covariances: Floats
-    """Of the stations, shape (stations, stations)."""
+    """Covariances within the stations, shape (stations, stations)."""
     station_functions: Floats
     """Drift functions at the stations, shape (functions, stations)."""
     hashes: NDArray[np.uint64]
-    """A random number for each station; those of a set, joined by exclusive or, tell it from others."""
+    """Random number of each station, shape (stations,); the exclusive or over a set identifies it."""
     numbers: NDArray[np.intp]
-    """Numbers of the stations in the whole network, ascending, shape (stations,)."""
+    """Indices of the stations in the whole network, ascending, shape (stations,)."""
 
     @property
     def nbytes(self) -> int:
-        """What its arrays take [bytes]."""
+        """Memory used by the arrays [bytes]."""
         return sum(array.nbytes for array in self)
 
 
 @dataclass(frozen=True)
 class NeighbourSelection:
-    """Which of the stations that report are used for a target."""
+    """Rule that selects reporting stations for a target."""
 
     neighbours: int
-    """At most so many, the nearest."""
+    """Maximum number of stations, nearest first."""
     radius_m: float | None = None
-    """None that is farther [m]."""
+    """Maximum distance [m]; None for no limit."""
     octants: int | None = None
-    """At most so many in each sector."""
+    """Maximum stations in each sector; None for no limit."""
 
     @property
     def max_stations(self) -> int:
-        """Stations used at most."""
         return self.neighbours if self.octants is None else min(self.neighbours, SECTORS * self.octants)
 
 
 class Neighbourhood:
-    """Stations to choose from: those that report in any slice of a group."""
+    """Candidate stations: those that report in any slice of a group."""
 
     def __init__(self, system: KrigingSystem, numbers: NDArray[np.intp], selection: NeighbourSelection) -> None:
         self._system = system
@@ -85,11 +85,10 @@ class Neighbourhood:
 
     @property
     def stations(self) -> int:
-        """How many stations there are to choose from."""
         return len(self._numbers)
 
     def make_chunk(self, targets: Targets, width: int) -> TargetChunk:
-        """Return the chunk of some targets with at most `width` candidates each."""
+        """Build the chunk of some targets with at most `width` candidates each."""
         width = min(width, self.stations)
         middles_m = targets.mean(targets.positions_m)
         near, beyond = self._find_near(self._system.model.isotropic(middles_m), width)
@@ -97,7 +96,7 @@ class Neighbourhood:
         sectors = (
             self._find_sectors(middles_m, near) if self._selection.octants else np.empty((len(near), 0), dtype=np.int8)
         )
-        # Only stations that are a candidate of any of these targets: what follows is of the size of their square.
+        # Restricted to candidates of these targets: the covariances have the size of their number squared.
         used = np.zeros(self.stations + 1, dtype=bool)
         used[near] = True
         used[-1] = False
@@ -123,17 +122,17 @@ class Neighbourhood:
         )
 
     def _find_near(self, middles_m: Floats, width: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return candidates, shape (targets, width), and which of them are none since they lie beyond the radius."""
+        """Find candidates, shape (targets, width), and which are padding because no further one is within reach."""
         radius_m, anisotropy = self._selection.radius_m, self._system.model.anisotropy
         reach = np.inf
         if radius_m is not None:
-            # The tree is of isotropic places, which anisotropy moves apart by its ratio at most.
+            # The tree holds isotropic places, whose distances anisotropy stretches by its ratio at most.
             straight = straight_radius(radius_m, self._positions_m)
             reach = np.nextafter(straight * (anisotropy.ratio if anisotropy else 1.0), np.inf) * (1 + 1e-12)
         distance, near = self._tree.query(middles_m, k=np.arange(1, width + 1), distance_upper_bound=reach)
         tied = distance[:, 1:] == distance[:, :-1]
         if tied.any():
-            # Of stations equally far the first in the list is taken, however the tree came upon them.
+            # Ties go to the station with the lower index, whatever order the tree returns.
             rows = np.flatnonzero(tied.any(axis=1))
             order = np.lexsort((near[rows], distance[rows]), axis=1)
             near[rows] = np.take_along_axis(near[rows], order, axis=1)
@@ -146,12 +145,12 @@ class Neighbourhood:
         return near, beyond
 
     def _to_plane(self, middles_m: Floats) -> Floats:
-        """Return where isotropic places lie on the plane."""
+        """Transform isotropic places back to the plane."""
         anisotropy = self._system.model.anisotropy
         return middles_m @ np.linalg.inv(anisotropy.isotropic(np.eye(2))) if anisotropy else middles_m
 
     def _pad_places(self, places_m: Floats) -> Floats:
-        """Return places with one more, which stands for no station."""
+        """Append one place for padding entries."""
         return np.concatenate([places_m, np.zeros((1, places_m.shape[1]))])
 
     def _find_sectors(self, middles_m: Floats, near: NDArray[np.intp]) -> NDArray[np.int8]:
@@ -182,14 +181,14 @@ class Neighbourhood:
 
 
 def select_targets(targets: Targets, numbers: NDArray[np.intp]) -> Targets:
-    """Return some of the targets."""
+    """Select targets by index."""
     parts = (numbers[:, None] * targets.parts + np.arange(targets.parts)).ravel()
     covariates = {name: values[parts] for name, values in targets.covariates.items()}
     return Targets(targets.positions_m[parts], covariates, targets.weights)
 
 
 def find_morton_order(places_m: Floats) -> NDArray[np.intp]:
-    """Return an order in which places that follow one another lie near one another (Morton 1966)."""
+    """Find an order in which consecutive places are close to each other (Morton 1966)."""
     low = places_m.min(axis=0)
     extent = float((places_m.max(axis=0) - low).max()) or 1.0
     steps = ((places_m - low) * (2**MORTON_BITS - 1) / extent).astype(np.uint64)

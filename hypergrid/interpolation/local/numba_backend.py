@@ -1,7 +1,7 @@
-"""The compiled loop of local kriging: over targets that lie near one another, and for each over the masks.
+"""Compiled loop of local kriging, over neighbouring targets and, for each, over the masks.
 
-A target looks again only at masks in which one of its candidates began or ceased to report, and is solved again only
-where its set changed; the factors of a set wait in a table for the next target that has it.
+A target only visits masks in which one of its candidates started or stopped reporting, and is solved again only if its
+set changed; the factors of a set are cached for the next target with that set.
 """
 
 import math
@@ -36,9 +36,9 @@ def choose(
     chosen: Numbers,
     held: Numbers,
 ) -> int:
-    """Put the ranks of the nearest stations that report into `chosen`, and return how many they are.
+    """Write the ranks of the nearest reporting stations into `chosen`, and return their number.
 
-    `held` is scratch of one number a sector; `octants`, the most in each of them, is 0 where any number may be.
+    `held` is scratch space, one number per sector; `octants` is the maximum per sector, 0 for no limit.
     """
     count = 0
     held[:] = 0
@@ -67,16 +67,16 @@ def run(
     columns: NDArray[np.int64],
     status: NDArray[np.int8],
 ) -> None:
-    """Do a task for some targets of a chunk.
+    """Run a task for some targets of a chunk.
 
     Parameters
     ----------
     factors
-        What was factored for other targets of the chunk; what is factored here is added.
+        Factors computed for other targets of the chunk; new ones are added.
     begin, end
-        The first target, and the one after the last.
+        Half-open range of targets.
     out
-        Estimates, variances or counts, a row a slice; right where `status` is `SOLVED`.
+        Estimates, variances or counts, one row per slice; valid where `status` is `SOLVED`.
     columns
         Column of each target in `out`, shape (targets,).
     status
@@ -93,7 +93,7 @@ def run(
     scratch = np.empty((2, functions))
     rank_of = np.zeros(chunk.covariances.shape[0] + 1, dtype=np.int32)
     right = np.zeros(padded)
-    # Results of a few targets together, so that they go out by whole lines of the processor's cache.
+    # Buffer the results of several targets, so that whole cache lines are written.
     tile = max(1, min(64, 2**17 // task.slices.size))
     buffer = np.empty((tile, task.slices.size + LANES))
     for first in range(begin, end, tile):
@@ -123,7 +123,7 @@ def run(
                     if mask > 0 and key == last:
                         continue
                     last = key
-                # The set of the masks since `since` ends here: write its slices.
+                # The set used since mask `since` ends here: write its slices.
                 start, stop = task.starts[since], task.starts[mask]
                 since = mask
                 if task.what == COUNTS:
@@ -131,7 +131,7 @@ def run(
                 elif count == 0:
                     line[start:stop] = math.nan
                 elif task.what == ESTIMATES:
-                    # What this writes beyond the stop is overwritten by those that come later.
+                    # Numbers written past `stop` are overwritten by later masks.
                     line[start : start + ((stop - start + LANES - 1) & -LANES)] = 0.0
                     for j in range(count):
                         axpy(line[start:], task.values[members[slot, j], start:], -right[j], 0, stop - start)
@@ -163,7 +163,7 @@ def run(
                     slot = held_sets
                     held_sets += 1
                     keys[bucket], slots[bucket], sizes[slot] = key, slot, chosen_count
-                    # In the network's order, so that a set has one factor whichever target met it first.
+                    # Sorted by station, so that the factor of a set does not depend on which target met it first.
                     for j in range(chosen_count):
                         station, at = candidates[chosen[j]], j
                         while at > 0 and members[slot, at - 1] > station:
@@ -189,7 +189,7 @@ def run(
                         rank = rank_of[members[slot, j]]
                         same &= candidates[rank] == members[slot, j]
                         right[j] = task.shift + chunk.sides[t, rank]
-                # Two sets of one hash: the other way solves them apart.
+                # On a hash collision the numpy backend solves both sets.
                 if states[slot] == SINGULAR or not same:
                     status[t] = UNSOLVED
                     break

@@ -1,7 +1,8 @@
-"""Local kriging by numpy alone: for small jobs, which are done before compiled code is loaded, and for odd systems.
+"""Local kriging in numpy, for small jobs and for systems that need pivoting.
 
-Each distinct set of stations is solved once by its bordered matrix with pivoting, each pair of a target and a set has
-its weights once, and whatever is singular is refused.
+Small jobs finish before compiled code would be loaded. Each distinct set of stations is solved once by its bordered
+matrix with pivoting, the weights of each pair of a target and a set are computed once, and singular systems are
+rejected.
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ from hypergrid.interpolation.solvers.system import invert
 Floats = NDArray[np.float64]
 
 BATCH_FLOATS = 2**20
-"""Numbers in one batch of systems, or of choices (8 MiB)."""
+"""Numbers in one batch of systems, or of selections (8 MiB)."""
 
 
 def run(
@@ -33,7 +34,7 @@ def run(
     *,
     label: str,
 ) -> None:
-    """Do a task for a chunk of targets, as `local_kernels.run` does.
+    """Run a task for a chunk of targets, as `numba_backend.run` does.
 
     Raises
     ------
@@ -51,16 +52,16 @@ def run(
 
 
 def choose(chunk: TargetChunk, reporting: NDArray[np.bool_], maximum: int, octants: int) -> NDArray[np.bool_]:
-    """Return which candidates are used, shape (masks, targets, candidates).
+    """Select the candidates to use, shape (masks, targets, candidates).
 
     Parameters
     ----------
     chunk
         Targets with their candidates.
     reporting
-        Which stations report, shape (masks, stations + 1); the last stands for no station.
+        Which stations report, shape (masks, stations + 1); the last column is padding.
     maximum, octants
-        Stations used at most, in all and in each sector; 0 where any number may be in a sector.
+        Maximum stations in all and in each sector; 0 for no limit per sector.
     """
     chosen = reporting[:, chunk.candidates]
     if octants:
@@ -85,7 +86,7 @@ def _run_masks(
     hashes = np.append(chunk.hashes, np.uint64(0))[chunk.candidates]
     keys = np.bitwise_xor.reduce(np.where(chosen, hashes, np.uint64(0)), axis=2)
     _, firsts, sets = np.unique(keys, return_index=True, return_inverse=True)
-    # A target has the same weights under all masks that leave it the same set.
+    # A target has the same weights under all masks that give it the same set.
     each = sets.ravel() * targets + np.tile(np.arange(targets), count)
     pairs, pair = np.unique(each, return_inverse=True)
     set_of, target_of = pairs // targets, pairs % targets
@@ -114,7 +115,7 @@ def _run_masks(
         else:
             outputs = np.maximum(chunk.within_variance + gained[line], 0.0)
             if task.what == WEIGHTS_OF_ONE:
-                # What is no station has no weight: whichever number stands for it.
+                # Padding entries get zero weight; their index is irrelevant.
                 own = members[set_of[line]]
                 stations = np.append(chunk.numbers, 0)[own]
                 outputs = np.concatenate(
@@ -131,7 +132,7 @@ def _run_masks(
 def _list_members(
     chunk: TargetChunk, chosen: NDArray[np.bool_], firsts: NDArray[np.intp], maximum: int
 ) -> NDArray[np.intp]:
-    """Return the stations of each set, ascending and padded by the number of stations, shape (sets, most)."""
+    """List the stations of each set, ascending and padded with the number of stations, shape (sets, most)."""
     targets = firsts % len(chunk.candidates)
     nothing = len(chunk.hashes)
     selection = np.sort(np.where(chosen[firsts], chunk.candidates[targets], nothing), axis=1)[:, :maximum]
@@ -142,7 +143,7 @@ def _list_members(
 def _solve(
     chunk: TargetChunk, members: NDArray[np.intp], set_of: NDArray[np.intp], target_of: NDArray[np.intp], *, label: str
 ) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Return weights, what each variance gains beyond that of the target by itself, and stations used, a row a pair."""
+    """Compute weights, variance changes and station counts, one row per pair of target and set."""
     sets, max_stations = members.shape
     functions = chunk.functions.shape[1]
     is_member = members < len(chunk.hashes)
@@ -155,7 +156,7 @@ def _solve(
     )
     matrix[:, :max_stations, max_stations:] = orthonormal
     matrix[:, max_stations:, :max_stations] = np.swapaxes(orthonormal, 1, 2)
-    # What is not there stands by itself, in units of the covariances, and gets no weight.
+    # Padding gets a diagonal in units of the covariances, which decouples it and gives it no weight.
     diagonal, unit = np.arange(max_stations), np.abs(chunk.covariances).max(initial=0.0) or 1.0
     matrix[:, diagonal, diagonal] = np.where(is_member, matrix[:, diagonal, diagonal], unit)
     matrix[~determined] = np.diag(np.append(np.full(max_stations, unit), np.full(functions, 1.0 / unit)))
@@ -171,12 +172,12 @@ def _solve(
 
 
 def _orthonormalise(columns: Floats, is_member: NDArray[np.bool_]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Return Q and R of the drift functions of each set, and whether its stations determine their coefficients."""
+    """Compute Q and R of each set's drift functions, and whether the set determines their coefficients."""
     sets, _, functions = columns.shape
     counts = is_member.sum(axis=1)
     determined = counts >= max(functions, 1)
     if functions < 2:
-        # A constant is its own factor: so the system is that of a textbook.
+        # A constant needs no factorisation: the system is then the textbook one.
         return columns, np.ones((sets, functions, functions)), determined
     middle = columns.sum(axis=1, keepdims=True) / np.maximum(counts, 1)[:, None, None]
     size = np.linalg.norm(np.where(is_member[:, :, None], columns - middle, 0.0), axis=1)
@@ -190,9 +191,9 @@ def _orthonormalise(columns: Floats, is_member: NDArray[np.bool_]) -> tuple[Floa
 
 
 def _sides_of(chunk: TargetChunk, members: NDArray[np.intp], target_of: NDArray[np.intp]) -> Floats:
-    """Return the covariances of targets with the members of their sets, shape (pairs, members)."""
+    """Gather the covariances of targets with the members of their sets, shape (pairs, members)."""
     by_station = np.argsort(chunk.candidates, axis=1)
-    # Sorted by station, a row's candidates are found by one search over all rows.
+    # With candidates sorted by station, one search finds them in all rows.
     nothing = len(chunk.hashes)
     step = nothing + 1
     rows = np.arange(len(chunk.candidates))[:, None] * step

@@ -1,14 +1,14 @@
-"""The weights of some targets under one mask: what is left of local kriging once neighbours and systems are done.
+"""Sparse kriging weights of some targets under one mask, cached between queries.
 
-They depend on places, variogram, drift and on which stations report, never on values. So a field of few slices, as a
-box of a surface is or the newest slice of a standing query, is a product with weights that were kept from the box or
-the query before, for as long as the same stations report.
+They depend on places, variogram, drift and the mask, never on values. A field of few slices, such as a block of a
+surface or the newest slice of a standing query, is therefore a product with weights cached by the previous block or
+query, as long as the same stations report.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.interpolation.kernels.local_task import COUNTS, ESTIMATES, weight_rows
@@ -16,26 +16,27 @@ from hypergrid.interpolation.weight_cache import ALLOWED_BYTES, WEIGHTS
 
 Floats = NDArray[np.float64]
 
+# More slices have too many masks; the loops then solve only what changes between them.
 FEW_SLICES = 8
-"""Slices up to which weights are kept: more have too many masks, and are shared by loops that solve what changes."""
+"""Maximum slices for which weights are cached."""
 
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Of some targets, under one mask."""
+    """Kriging weights of some targets under one mask."""
 
     matrix: "scipy.sparse.csr_array"
-    """Shape (targets, stations); as many numbers for each target, those beyond its stations zero."""
+    """Shape (targets, stations); equally many entries per target, zero beyond its stations."""
     variance: Floats
-    """Kriging variances, NaN where too few stations may be used, shape (targets,)."""
+    """Kriging variances, NaN where too few stations qualify, shape (targets,)."""
     counts: NDArray[np.int32]
     """Stations used, 0 where they do not determine an estimate, shape (targets,)."""
 
     @classmethod
     def of(cls, rows: Floats, stations: int) -> "Weights":
-        """Take them from the rows that `WEIGHTS_OF_ONE` gives, shape (`weight_rows(most)`, targets)."""
+        """Build from rows of `WEIGHTS_OF_ONE`, shape (`weight_rows(most)`, targets); overwrites their NaN with 0."""
         max_stations, targets = (len(rows) - 2) // 2, rows.shape[1]
-        # Where there is no estimate all rows are missing.
+        # Targets without an estimate have NaN in all rows.
         np.nan_to_num(rows, copy=False, nan=0.0)
         counts = rows[-1].astype(np.int32)
         parts = (
@@ -48,27 +49,27 @@ class Weights:
 
     @property
     def nbytes(self) -> int:
-        """What they take [bytes]."""
+        """Memory used [bytes]."""
         matrix = self.matrix
         arrays = (matrix.data, matrix.indices, matrix.indptr, self.variance, self.counts)
         return sum(array.nbytes for array in arrays)
 
     def put(self, what: int, values: Floats, slices: NDArray[np.intp], out: Floats) -> None:
-        """Put estimates, variances or counts of some slices into their rows of `out`.
+        """Write estimates, variances or counts of some slices into their rows of `out`.
 
         Parameters
         ----------
         what
             `ESTIMATES`, `VARIANCES` or `COUNTS`.
         values
-            Of every slice, less the known mean, 0 where missing, shape (slices, stations).
+            Values of every slice minus the known mean, 0 where missing, shape (slices, stations).
         """
         if what != ESTIMATES:
             out[slices] = self.counts if what == COUNTS else self.variance
             return
         lacking = self.counts == 0
         has_gaps = bool(lacking.any())
-        # One after the other: of 40,000 targets three slices take 0.8 ms so, and 1.4 ms as one product.
+        # Slice by slice: three slices of 40,000 targets take 0.8 ms, and 1.4 ms as one product.
         for number in slices.tolist():
             out[number] = self.matrix @ values[number]
             if has_gaps:
@@ -76,25 +77,25 @@ class Weights:
 
 
 def projected_bytes(targets: int, maximum: int) -> int:
-    """Return what the weights of so many targets take once they are kept [bytes]."""
+    """Project the size of the cached weights of `targets` targets [bytes]."""
     return targets * (12 * maximum + 16)
 
 
 def held_bytes(places: int, block: int, maximum: int, stations: int, masks: int) -> int:
-    """Return what a job takes for weights: those that are kept, with neighbours, and those that are being made [bytes].
+    """Project the memory for weights: cached ones, with neighbours, and those under construction [bytes].
 
     Parameters
     ----------
     places, block
-        Targets in all, and those that are asked for together.
+        Targets in all, and those estimated together.
     maximum, stations
-        Stations used at most, and those that there are.
+        Maximum stations used per target, and stations in all.
     masks
-        Sets of reporting stations, at most.
+        Maximum number of masks.
     """
     if not WEIGHTS.takes(projected_bytes(places, maximum)):
         return 0
-    # Each number is there twice while its array is transposed.
+    # Transposing an array holds each number twice.
     making = 2 * 8 * block * weight_rows(maximum)
     chunks = 13 * places * min(stations, 12 * maximum)
     return making + min(ALLOWED_BYTES, masks * projected_bytes(places, maximum) + chunks)

@@ -1,1 +1,1 @@
-"""Methods of interpolation, one row each."""
+"""Interpolation methods, one row each."""

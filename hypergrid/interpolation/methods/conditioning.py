@@ -1,8 +1,8 @@
-"""How many digits a kriging system leaves of what is put into it, and how far it enlarges what its model cannot follow.
+"""Conditioning of kriging systems: lost digits, and amplified noise.
 
-Under a model that is smoother than the exponential one, values of near stations say nearly the same, and small
-differences between them are carried on steeply. A station's own share, the part of its variance that the others do not
-tell, says how steeply: noise of the readings comes back up to about one by its root times as large.
+Under a model smoother than the exponential one, nearby stations have nearly equal values, and small differences between
+them are extrapolated steeply. A station's own share, the part of its variance that the others do not explain, measures
+this: noise of the readings is amplified by up to about one over its root.
 """
 
 from collections.abc import Iterator
@@ -20,32 +20,38 @@ from hypergrid.interpolation.variograms.variogram import Variogram, is_valid_on_
 
 Floats = NDArray[np.float64]
 
+# Seven of sixteen digits are left, as many as a float32 has.
 ILL = 1e9
-"""Condition number from which a system is said to lose digits: seven of sixteen are left, as many as a float32 has."""
+"""Condition number from which a system is reported to lose digits."""
+# One over its root: noise comes back some thirty times as large.
 MIN_OWN_SHARE = 1e-3
-"""Least share of its own of a station below which a smooth model is said to enlarge noise: some thirty times."""
+"""Own share of a station below which a smooth model is reported to amplify noise."""
 SINGULAR = 1e13
-"""Condition number from which a set of neighbours is taken as without a unique solution."""
+"""Condition number from which a set of neighbours is treated as singular."""
+# Larger sets are even worse conditioned.
 MAX_SET = 64
-"""Neighbours that are looked at of larger sets: more are ill-conditioned all the more."""
+"""Maximum neighbours inspected of a larger set."""
 WORK = 4e6
-"""Sets times the cube of their stations that are looked at in a network: some ten milliseconds."""
+"""Budget of sets times their stations cubed per network: some ten milliseconds."""
 SETS_AT_ONCE = 512
 """Stations whose neighbours are held together."""
 
 
 @dataclass(frozen=True)
 class Conditioning:
-    """How far a system is from one without a unique solution."""
+    """Distance of a system from singularity."""
 
     number: float
-    """Condition number, an upper bound near the true value."""
+    """Condition number, an upper bound close to the true value."""
     own: float
-    """Least share of a station's variance, in units of the largest semivariance, that the others do not tell."""
+    """Least share of a station's variance that the others do not explain.
+
+    In units of the largest semivariance.
+    """
 
 
 def iterate_leaves(field: object) -> Iterator[object]:
-    """Yield the fields that a field is made of, such as that of each slice, or that around a trend; else itself."""
+    """Yield the innermost fields, such as those of single slices or of residuals."""
     inner = getattr(field, "inner_fields", None)
     if inner is None:
         yield field
@@ -55,35 +61,33 @@ def iterate_leaves(field: object) -> Iterator[object]:
 
 
 def models_of(field: object) -> tuple[Variogram, ...]:
-    """Return the variograms that a field really uses, each once."""
+    """List the distinct variograms that a field uses."""
     kriged = (leaf for leaf in iterate_leaves(field) if isinstance(leaf, KrigingField | LocalField))
     return tuple(dict.fromkeys(leaf.system.model for leaf in kriged))
 
 
 def min_stations(field: object) -> int:
-    """Return how many stations an estimate of a field needs at least; 1 where its method does not say."""
+    """Get the minimum stations of a field's estimates; 1 if its method has no minimum."""
     return max((leaf.min_stations for leaf in iterate_leaves(field) if isinstance(leaf, LocalField)), default=1)
 
 
 def condition_number(field: KrigingField) -> float:
-    """Return an upper bound, near the true value, of the condition number of a field's system in the 1-norm.
-
-    Covariances are taken in units of the largest semivariance among the stations, so that neither the unit of the
-    values nor that of the mean matters.
-    """
+    """Compute a close upper bound of the condition number (1-norm) of a field's system."""
+    # In units of the largest semivariance among the stations, so that neither the unit of the values nor that of the
+    # mean matters.
     system = field.system
     scale = _find_scale(field)
     sizes = np.full(system.size, np.sqrt(scale))
     sizes[system.stations.count :] = 1.0 / np.sqrt(scale)
     inverse = np.abs(field.inverse) * sizes * sizes[:, None]
-    # No element of the scaled matrix is above one, so none of its columns has a sum above their number.
+    # Elements of the scaled matrix are at most one, so no column sum exceeds their number.
     return float(system.size * inverse.sum(axis=0).max())
 
 
 def assess_conditioning(field: object) -> Conditioning | None:
-    """Return how well a field of one system, or of one for each set of neighbours, can be solved; None elsewhere.
+    """Assess the system of a field, or those of its sets of neighbours; None for other methods.
 
-    Of local fields only smooth models are looked at (others do not enlarge noise), at sets of neighbours around
+    Local fields are only assessed under smooth models (others do not amplify noise), at sets of neighbours around
     stations, as if all reported.
     """
     if isinstance(field, KrigingField) and field.factored is not None:
@@ -103,13 +107,13 @@ def assess_conditioning(field: object) -> Conditioning | None:
 
 
 def is_singular(field: object) -> bool:
-    """Return whether sets of neighbours of a local field have no unique solution to working precision."""
+    """Check whether sets of neighbours of a local field are singular to working precision."""
     condition = assess_conditioning(field) if isinstance(field, LocalField) else None
     return condition is not None and condition.number > SINGULAR
 
 
 def conditioning_note(label: str, field: object) -> tuple[str, ...]:
-    """Return a note where kriging has lost digits, or enlarges noise, in any of its systems, and nothing elsewhere."""
+    """Describe the worst system that loses digits or amplifies noise; empty if there is none."""
     fields = [leaf for leaf in iterate_leaves(field) if isinstance(leaf, KrigingField | LocalField)]
     conditions = [(leaf, state) for leaf in fields if (state := assess_conditioning(leaf)) is not None]
     ill = [(leaf, state) for leaf, state in conditions if _is_ill(leaf.system.model, state)]
@@ -128,24 +132,26 @@ def conditioning_note(label: str, field: object) -> tuple[str, ...]:
 
 
 def _is_ill(model: Variogram, condition: Conditioning) -> bool:
-    # What is no variogram on the sphere is what is smoother than the exponential model at short distances.
+    # A model is invalid on the sphere if it is smoother than the exponential model at short distances.
     return condition.number >= ILL or (condition.own < MIN_OWN_SHARE and not is_valid_on_sphere(model))
 
 
 def _find_scale(field: KrigingField) -> float:
-    """Return the largest semivariance among the stations, or about it."""
+    """Compute the semivariance across the network, about the largest among the stations."""
     system = field.system
     extent_m = float(np.linalg.norm(np.ptp(system.isotropic_m, axis=0))) if system.stations.count else 0.0
     return float(system.model.semivariance(np.array([extent_m]))[0]) or 1.0
 
 
 def _iterate_sets(field: LocalField) -> Iterator[tuple[Floats, Floats, NDArray[np.intp]]]:
-    """Yield covariances of stations and their neighbours, the largest semivariance in each set, and their numbers.
+    """Yield each set's covariances, largest semivariance and number of stations.
+
+    A set is a station with its neighbours.
 
     Returns
     -------
-    Shapes (sets, most, most), (sets,) and (sets,); where a set has fewer stations, rows and columns are those of the
-    identity times the largest semivariance.
+    Shapes (sets, most, most), (sets,) and (sets,); smaller sets are padded with rows and columns of the identity times
+    the largest semivariance.
     """
     system, selection = field.system, field.selection
     stations = system.stations

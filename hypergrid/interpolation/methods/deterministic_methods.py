@@ -1,10 +1,10 @@
-"""Methods that need no variogram, one row each: quick surfaces, and what kriging is compared with."""
+"""Methods without a variogram, one row each: quick surfaces, and baselines for kriging."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
@@ -23,26 +23,27 @@ from hypergrid.interpolation.points.distance import COINCIDENT_M, are_on_sphere,
 from hypergrid.interpolation.points.points import Stations, Targets
 from hypergrid.interpolation.solvers.masks import group_masks
 
-# Radial basis functions by scipy: a sum of kernels around the stations and a polynomial, through the values.
+# Radial basis functions by scipy: the sum of kernels around the stations and a polynomial, through the values.
 #
 # The thin plate spline without smoothing is the surface of least bending energy through all values (Duchon 1977).
-# Distances are taken in kilometres, so that `smoothing` does not depend on which stations happen to report.
+# Distances are in kilometres, so that `smoothing` does not depend on which stations report.
 
+# At least 0, so that a constant is reproduced.
 DEGREES = {
     "linear": 0, "multiquadric": 0, "thin_plate_spline": 1, "cubic": 1, "quintic": 2, "gaussian": 0,
     "inverse_multiquadric": 0, "inverse_quadratic": 0,
 }  # fmt: skip
-"""Kernels, and the degree of the polynomial beside each: at least 0, so that a constant is reproduced."""
+"""Degree of the polynomial of each kernel."""
 
 SCALED = ("multiquadric", "inverse_multiquadric", "inverse_quadratic", "gaussian")
 """Kernels that need a length."""
 
 MIN_KEPT_SHARE = 1e-6
-"""How far a surface without smoothing may miss its values, as a share of their largest, before it is refused."""
+"""Largest misfit of a surface without smoothing, relative to its largest value."""
 
 
 class RadialField(WithoutVariance):
-    """The field of many slices; one system a set of stations that report, shared by its slices."""
+    """Radial basis field of many slices; slices with the same mask share one system."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class RadialField(WithoutVariance):
             refuse_same_place(label, stations_m, names, "give smoothing above zero")
         self.method = method
         self._values = values
-        # Coordinates far from 0 would cost the kernels the digits by which stations differ.
+        # Centred, because large coordinates would cost the kernels the digits in which stations differ.
         self._middle = stations_m.mean(axis=0) if len(stations_m) else np.zeros(2)
         places = self._scale_places(stations_m)
         self._surfaces = [
@@ -74,14 +75,14 @@ class RadialField(WithoutVariance):
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """Stations used in each slice, shape (slices,); 0 where they are too few or on one line."""
+        """Stations used in each slice, shape (slices,); 0 if they are too few or on one line."""
         result = np.zeros(len(self._values), dtype=np.int32)
         for slices, surface in self._surfaces:
             result[slices] = len(surface.y)
         return result
 
     def estimate(self, targets: Targets) -> NDArray[np.float64]:
-        """Return estimates at targets, shape (slices, targets); NaN where the stations do not suffice."""
+        """Estimate the targets, shape (slices, targets); NaN if the stations do not suffice."""
         points_m = targets.positions_m
         result = np.full((len(self._values), len(points_m)), np.nan)
         for slices, surface in self._surfaces if len(points_m) else []:
@@ -89,7 +90,7 @@ class RadialField(WithoutVariance):
         return result
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Return how many stations each estimate is from, shape (slices, targets)."""
+        """Count the stations behind each estimate, shape (slices, targets)."""
         return np.repeat(self.counts[:, None], targets.count, axis=1)
 
     def _scale_places(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -128,7 +129,7 @@ def _make_surface(
 Floats = NDArray[np.float64]
 
 NO_VARIOGRAM = ("nearest", "inverse_distance", "linear", "radial_basis")
-"""Methods of this file, by name; each can be used without parameters."""
+"""Names of the methods in this file; each can be used without parameters."""
 
 _RADIUS = Parameter(
     "radius_m", "number", "stations farther away are not used; no limit where absent", unit="m", required=False
@@ -162,7 +163,7 @@ def _inverse_distance(stations: Stations, values: Floats, given: Mapping[str, An
 
 def _parse_nearest(given: Mapping[str, Any]) -> dict[str, Any]:
     _check_positive("nearest", given, "radius_m")
-    # Said as a parameter, because plans and counts ask how many stations a point uses.
+    # Set as a parameter, because plans and counts read from it how many stations a point uses.
     return {**given, "neighbours": 1}
 
 
@@ -246,15 +247,17 @@ _add_method(
 )
 
 
+# Stations and the edges between them belong to the hull.
 ON_THE_EDGE = 1e-9
-"""How far a point may lie outside a triangle, as a share of it: stations and their edges belong to the hull."""
+"""Tolerance for a point outside a triangle, relative to it."""
 
+# Neighbouring triangles hold the points of a sliver.
 SLIVER = 1e-13
-"""Triangles whose area is below this share of their side squared have no inside; their neighbours hold its points."""
+"""Ratio of a triangle's area to its squared side below which it is treated as empty."""
 
 
 class TriangleField(WithoutVariance):
-    """The field of many slices, each linear between three stations that report; a slice on one line is missing."""
+    """Field of many slices, linear between three reporting stations; missing in slices with collinear stations."""
 
     def __init__(
         self, stations_m: NDArray[np.float64], values: NDArray[np.float64], *, method: str, names: tuple[str, ...]
@@ -265,7 +268,7 @@ class TriangleField(WithoutVariance):
         self.method = method
         self._values = values
         self._middle = stations_m.mean(axis=0) if len(stations_m) else np.zeros(2)
-        # Coordinates far from 0 would cost the triangulation the digits by which stations differ.
+        # Centred, because large coordinates would cost the triangulation the digits in which stations differ.
         self._stations_m = stations_m - self._middle
         self._triangles = [
             (np.flatnonzero(mask), slices, *triangles)
@@ -275,14 +278,14 @@ class TriangleField(WithoutVariance):
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """Stations that are joined in each slice, shape (slices,); 0 where they make no triangle."""
+        """Stations triangulated in each slice, shape (slices,); 0 if they form no triangle."""
         result = np.zeros(len(self._values), dtype=np.int32)
         for present, slices, *_ in self._triangles:
             result[slices] = len(present)
         return result
 
     def estimate(self, targets: Targets) -> NDArray[np.float64]:
-        """Return estimates at targets, shape (slices, targets); NaN outside the hull of those that report."""
+        """Estimate the targets, shape (slices, targets); NaN outside the hull of the reporting stations."""
         points_m = targets.positions_m
         result = np.full((len(self._values), len(points_m)), np.nan)
         points = points_m - self._middle
@@ -297,7 +300,7 @@ class TriangleField(WithoutVariance):
         return result
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Return how many stations each estimate is from, 3 or none, shape (slices, targets)."""
+        """Count the stations behind each estimate, 3 or 0, shape (slices, targets)."""
         points_m = targets.positions_m
         result = np.zeros((len(self._values), len(points_m)), dtype=np.int32)
         for _, slices, triangles, _ in self._triangles:
@@ -306,7 +309,7 @@ class TriangleField(WithoutVariance):
 
 
 def _triangulate(places_m: NDArray[np.float64]) -> "tuple[scipy.spatial.Delaunay, NDArray[np.float64]] | None":
-    """Return triangles, and for each the map from a place to the weights of its first two corners.
+    """Triangulate stations, and map places to the weights of each triangle's first two corners.
 
     The maps have scipy's form (`Delaunay.transform`), shape (triangles, 3, 2): an inverse, and the third corner.
     """
@@ -315,7 +318,7 @@ def _triangulate(places_m: NDArray[np.float64]) -> "tuple[scipy.spatial.Delaunay
     try:
         triangles = scipy.spatial.Delaunay(places_m)
     except scipy.spatial.QhullError:
-        # So nearly on one line that Qhull finds no first triangle.
+        # Stations too close to one line for Qhull to find a first triangle.
         return None
     third = places_m[triangles.simplices[:, 2]]
     first, second = (places_m[triangles.simplices[:, i]] - third for i in (0, 1))
@@ -324,27 +327,29 @@ def _triangulate(places_m: NDArray[np.float64]) -> "tuple[scipy.spatial.Delaunay
     area = np.where(np.abs(area) > SLIVER * size, area, np.nan)
     rows = [np.stack([second[:, 1], -second[:, 0]], axis=1), np.stack([-first[:, 1], first[:, 0]], axis=1)]
     to_weights = np.stack([rows[0] / area[:, None], rows[1] / area[:, None], third], axis=1)
-    # Scipy would solve a system of two a triangle, and on a busy machine wait for threads at each: 22 ms in place of
-    # 0.1 ms for 25 stations on two cores. Where it no longer looks here, it makes its own: slower, and the same.
+    # scipy would solve a 2 by 2 system per triangle, waiting for threads at each on a busy machine: 22 ms instead of
+    # 0.1 ms for 25 stations on two cores. If scipy ever ignores this attribute, it computes its own: slower, but equal.
     triangles._transform = to_weights
     return triangles, to_weights
 
 
-# Inverse distance weights (Shepard 1968), and the nearest station as their simplest case.
+# Inverse distance weighting (Shepard 1968), and the nearest station as its simplest case.
 #
-# An estimate is the mean of the values present, each weighted by its distance to the power of -p; where a station
-# reports at the point itself its value is the estimate. The weights of all stations are made once for all slices: a
-# slice divides by the sum over those that report in it, so a thousand slices are one matrix product.
+# An estimate is the mean of the present values, weighted by distance to the power of -p; the value of a station that
+# reports at the point itself is the estimate. The weights of all stations are computed once for all slices: each slice
+# divides by their sum over its reporting stations, so a thousand slices are one matrix product.
 
+# Beyond, weights of stations a few thousand kilometres away underflow; the nearest station decides long before.
 LARGEST_POWER = 16.0
-"""Beyond, weights of stations a few thousand kilometres away underflow; the nearest station decides long before."""
+"""Upper limit of the power."""
 
+# Their sums take as much memory as 64 slices.
 MASKS_AT_ONCE = 64
-"""Sets of stations whose weights are summed in one matrix product: their sums take as much memory as 64 slices."""
+"""Masks whose weights are summed in one matrix product."""
 
 
 class InverseDistanceField(WithoutVariance):
-    """The field of many slices by inverse distance, from all stations, those within a radius, or the k nearest."""
+    """Inverse distance field of many slices, from all, the k nearest, or stations within a radius."""
 
     def __init__(
         self,
@@ -367,19 +372,19 @@ class InverseDistanceField(WithoutVariance):
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """Stations that a point may use at most in each slice, shape (slices,); `counts_at` knows each point's."""
+        """Maximum stations per point in each slice, shape (slices,); `counts_at` gives each point's."""
         present = self._present.sum(axis=1)
         return np.asarray(np.minimum(present, self._neighbours or len(self._stations_m)), dtype=np.int32)
 
     def estimate(self, targets: Targets) -> NDArray[np.float64]:
-        """Return estimates at targets, shape (slices, targets); NaN where no station is within reach."""
+        """Estimate the targets, shape (slices, targets); NaN if no station is within the radius."""
         points_m = targets.positions_m
         if not len(self._stations_m) or not len(points_m):
             return np.full((len(self._values), len(points_m)), np.nan)
         return self._estimate_from_all(points_m) if self._neighbours is None else self._estimate_from_nearest(points_m)
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Return how many stations each estimate is from, shape (slices, targets)."""
+        """Count the stations behind each estimate, shape (slices, targets)."""
         points_m = targets.positions_m
         result = np.zeros((len(self._values), len(points_m)), dtype=np.int32)
         if self._neighbours is None:
@@ -426,7 +431,7 @@ class InverseDistanceField(WithoutVariance):
     def _find_nearest(
         self, points_m: NDArray[np.float64]
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]]:
-        """Yield slices, and for each point its nearest stations that report in them, with their distances [m]."""
+        """Yield slices with each point's nearest reporting stations and their distances [m]."""
         for present, slices in self._masks:
             if len(present):
                 count = min(self._neighbours or len(present), len(present))
@@ -436,7 +441,8 @@ class InverseDistanceField(WithoutVariance):
 
 
 def _find_weights(distance_m: NDArray[np.float64], power: float, radius_m: float) -> NDArray[np.float64]:
-    """Return weights, each point's nearest station having 1, so that no power over- or underflows."""
+    """Compute weights scaled to 1 at each point's nearest station."""
+    # Scaled by the nearest distance, no power over- or underflows.
     clipped = np.maximum(distance_m, COINCIDENT_M)
     weights = (clipped.min(axis=1, keepdims=True) / clipped) ** power
     weights[distance_m > radius_m] = 0.0

@@ -1,4 +1,4 @@
-"""Any method of interpolation around a trend: the trend off the stations, the rest interpolated, the trend on again."""
+"""Interpolation of residuals from a trend, by any method."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,43 +27,44 @@ from hypergrid.interpolation.solvers.trend import (
 Floats = NDArray[np.float64]
 
 
-# Whether a trend in elevation helps: chosen by cross-validation on the stations that are interpolated.
+# `trend="auto"` selects an elevation trend by cross-validation on the stations themselves.
 #
-# A trend that elevation does not explain costs accuracy: its coefficients are fitted to noise, slice by slice. So the
-# candidates, none, a lapse rate and a profile, are compared by leaving out the stations in ten parts, on slices spread
-# evenly over those that are computed. The simplest candidate within one standard error of the best is taken (Breiman
-# and others 1984, section 3.4.3), the errors of a station taken together.
+# An unneeded trend costs accuracy: its coefficients are fitted to noise, slice by slice. The candidates (none, lapse
+# rate, profile) are therefore compared by ten-fold cross-validation over stations, on slices spread evenly over those
+# computed. The simplest candidate within one standard error of the best wins (Breiman and others 1984, section 3.4.3),
+# with the errors of a station pooled.
 
 CANDIDATES: Final = (None, Trend("lapse_rate"), Trend("profile"))
-"""From simple to complex."""
+"""Ordered from simple to complex."""
 PARTS: Final = 10
 MAX_SLICES: Final = 48
+# This many suffice to estimate the squared errors.
 MAX_STATIONS: Final = 300
-"""Stations that are compared at most, evenly of the network: their squares are known well enough."""
+"""Maximum stations compared, spread evenly over the network."""
 MIN_STATIONS: Final = 4
-"""Stations below which nothing is compared."""
+"""Minimum stations for a comparison."""
 
 
 def choose_trend(
     method: Method, given: Mapping[str, Any], stations: Stations, values: Floats, network_m: Floats | None
 ) -> tuple[Trend | None, str]:
-    """Return the trend that cross-validation favours, None for none, and a note of the comparison.
+    """Select the trend by cross-validation, None for none, with a note on the comparison.
 
     Parameters
     ----------
     method, given
-        What interpolates what a trend leaves, and its parameters.
+        Method that interpolates the residuals, and its parameters.
     stations, values
         Shape (slices, stations), NaN where missing; `stations` have elevations.
     network_m
-        Elevations of all stations of the network [m], as `FittedTrend` takes them.
+        Elevations of all stations of the network [m], as in `FittedTrend`.
     """
     if np.isfinite(values).any(axis=0).sum() < MIN_STATIONS:
         return None, "trend: none (too few stations to compare)"
     stations, values = _thin_samples(stations, values)
     squares, compared = [], []
     for trend in CANDIDATES:
-        # A candidate that the stations do not allow is no candidate.
+        # Candidates that the stations do not support are skipped.
         try:
             squares.append(_find_squares(method, given, stations, values, trend, network_m))
         except (InvalidQuery, SingularSystem):
@@ -72,7 +73,7 @@ def choose_trend(
     if not compared:
         return None, "trend: none (no candidate can be cross-validated)"
     everywhere = np.all([np.isfinite(each) for each in squares], axis=0)
-    # One number a station: the errors of its slices belong together.
+    # One number per station: the errors of its slices are correlated.
     count = everywhere.sum(axis=0)
     sums = np.array([np.where(everywhere, each, 0.0).sum(axis=0) for each in squares])
     means = sums[:, count > 0] / count[count > 0]
@@ -87,7 +88,7 @@ def choose_trend(
 
 
 def _find_simplest(means: Floats) -> int:
-    """Return the first candidate within one standard error of the best, shape of `means` (candidates, stations)."""
+    """Find the first candidate within one standard error of the best; `means` has shape (candidates, stations)."""
     best = int(means.mean(axis=1).argmin())
     excess = means - means[best]
     error = excess.std(axis=1, ddof=1) / np.sqrt(means.shape[1])
@@ -109,7 +110,7 @@ def _find_squares(
     trend: Trend | None,
     network_m: Floats | None,
 ) -> Floats:
-    """Return the squared errors of values that were left out, shape (slices, stations)."""
+    """Compute the squared errors of left-out values, shape (slices, stations)."""
     left = (
         values
         if trend is None
@@ -118,7 +119,7 @@ def _find_squares(
     given = dict(given)
     wanted = given.get("variogram")
     if isinstance(wanted, VariogramRequest):
-        # One variogram a candidate: leaving a tenth of the stations out hardly changes it.
+        # One variogram per candidate: leaving out a tenth of the stations hardly changes it.
         given["variogram"] = resolve_variogram(wanted, stations, left).variogram
     squares = np.full(values.shape, np.nan)
     numbers = np.arange(stations.count)
@@ -140,17 +141,17 @@ def _fit_trend(trend: Trend, stations: Stations, values: Floats, network_m: Floa
 
 
 class DetrendedField:
-    """The field of many slices around a trend in elevation.
+    """Field of many slices around an elevation trend.
 
-    An estimate is a linear map of the values present in its slice, as long as the inner method's is; the map depends on
-    which stations report.
+    An estimate is a linear map of the values present in its slice if the inner method's is; the map depends on the
+    mask.
     """
 
     def __init__(self, inner: Field, trend: FittedTrend) -> None:
         self._inner = inner
         self._trend = trend
         self.trend_notes: tuple[str, ...] = ()
-        """How the trend was chosen, where it was not given."""
+        """Notes on how the trend was selected, if it was."""
 
     @property
     def counts(self) -> NDArray[np.int32]:
@@ -159,28 +160,28 @@ class DetrendedField:
 
     @property
     def inner_fields(self) -> tuple[Field, ...]:
-        """The field of what the trend leaves."""
+        """The field of the residuals."""
         return (self._inner,)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the result should know."""
+        """Notes for the reader of the result."""
         return (*self.trend_notes, *self._trend.notes, *getattr(self._inner, "notes", ()))
 
     def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
-        """Tell the inner method how much will be asked for in all, and whether it may keep what does not change."""
+        """Announce the size of the whole job, and permission to cache, to the inner method."""
         inner = getattr(self._inner, "expect", None)
         if inner is not None:
             inner(places, slices, keep=keep)
 
     def estimate(self, targets: Targets) -> Floats:
-        """Return estimates, shape (slices, targets); missing where the inner method's are."""
+        """Estimate the targets, shape (slices, targets); missing where the inner method's estimates are."""
         estimates = self._inner.estimate(targets)
         estimates += self._trend.coefficients @ self._columns(targets).T
         return estimates
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Return the stations behind each estimate, shape (slices, targets or 1)."""
+        """Count the stations behind each estimate, shape (slices, targets or 1)."""
         by_target = getattr(self._inner, "counts_at", None)
         counts = self._inner.counts[:, None] if by_target is None else by_target(targets)
         return np.asarray(counts, dtype=np.int32)
@@ -191,13 +192,13 @@ class DetrendedField:
         Raises
         ------
         InvalidQuery
-            The trend was fitted: the variance would not hold what is not known of it.
+            The trend was fitted: the variance would omit the uncertainty of the trend.
         """
         refuse_variance(self._trend.trend)
         return self._inner.variance(targets)
 
     def mask_outside(self, targets: Targets) -> NDArray[np.bool_]:
-        """Return which targets lie outside the stations' range of elevation, wholly or in part; shape (targets,)."""
+        """Mask targets wholly or partly outside the stations' elevation range; shape (targets,)."""
         parts = self._trend.mask_outside(targets.covariates[ELEVATION])
         return np.asarray(parts.reshape(targets.count, targets.parts).any(axis=1))
 
@@ -206,9 +207,9 @@ class DetrendedField:
 
 
 class DetrendedKriging(DetrendedField):
-    """Kriging on all stations around a trend: as linear in the values of all stations, and in the trend of each slice.
+    """Kriging on all stations around a trend, linear in station values and trend coefficients.
 
-    So a mean over slices can be taken before anything is interpolated, as in `KrigingField`.
+    A mean over slices can therefore be taken before interpolating, as in `KrigingField`.
     """
 
     def __init__(self, inner: KrigingField, trend: FittedTrend) -> None:
@@ -217,23 +218,23 @@ class DetrendedKriging(DetrendedField):
 
     @property
     def mean(self) -> float:
-        """The known mean of simple kriging, else 0."""
+        """Known mean of simple kriging, otherwise 0."""
         return self._kriged.mean
 
     @cached_property
     def complete(self) -> Floats:
-        """What is left of every station, and the trend, in every slice; NaN where too few stations report."""
+        """Residuals of every station, and trend coefficients, in every slice; NaN if too few stations report."""
         left = self._kriged.complete
         unknown = np.isnan(left).any(axis=1, keepdims=True)
         return np.hstack([left, np.where(unknown, np.nan, self._trend.coefficients)])
 
     def dual(self, values: Floats) -> Floats:
-        """Return the dual form of `complete`, or of weighted means of it over slices."""
+        """Compute the dual form of `complete`, or of weighted means of it over slices."""
         stations = values.shape[1] - self._trend.coefficients.shape[1]
         return np.vstack([self._kriged.dual(values[:, :stations]), values[:, stations:].T])
 
     def carry(self, dual: Floats, targets: Targets) -> Floats:
-        """Return the estimates of a dual form, shape (slices, targets)."""
+        """Evaluate a dual form at targets, shape (slices, targets)."""
         trend = self._trend.coefficients.shape[1]
         estimates = self._kriged.carry(dual[:-trend], targets)
         estimates += dual[-trend:].T @ self._columns(targets).T
@@ -241,12 +242,12 @@ class DetrendedKriging(DetrendedField):
 
 
 def keeps_variance(trend: Trend | None) -> bool:
-    """Return whether the variance of the inner method is that of the estimates: of no trend, and of a fixed one."""
+    """Check whether the inner method's variance applies: without a trend, or around a fixed one."""
     return trend is None or trend.kind == "fixed"
 
 
 def refuse_variance(trend: Trend | None) -> None:
-    """Refuse a variance around a trend that is fitted.
+    """Reject a variance around a fitted trend.
 
     Raises
     ------
@@ -262,12 +263,12 @@ def refuse_variance(trend: Trend | None) -> None:
 
 
 def with_trend(method: Method) -> Method:
-    """Return a method that also takes the parameter `trend`."""
+    """Extend a method by the parameter `trend`."""
 
     def parse(given: Mapping[str, Any]) -> dict[str, Any]:
         rest = {name: value for name, value in given.items() if name != PARAMETER.name}
         trend = parse_trend(given.get(PARAMETER.name))
-        # Left out where there is none, so that a query that does not use it keeps its token.
+        # Omitted if absent, so that queries without it keep their token.
         return {**method.parse(rest), **({PARAMETER.name: trend} if trend else {})}
 
     def prepare(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:

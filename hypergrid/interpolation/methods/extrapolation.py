@@ -1,9 +1,9 @@
-"""Targets beyond the range in which the stations support a drift: hidden extrapolation, by leverage.
+"""Detect hidden extrapolation of a drift, by leverage.
 
-The leverage of a place is `f' inv(F'F) f`, with f its drift functions and F those of the stations. Places whose
-leverage exceeds the greatest of a station lie outside the ellipsoid of the stations in the space of the drift functions
-(Montgomery, Peck and Vining 2012, section 3.8): far beyond the network, or off the line that its stations nearly are
-on. There the estimate is what the drift's coefficients make of their errors.
+The leverage of a place is `f' inv(F'F) f`, with f its drift functions and F those of the stations. Places with a
+leverage above the greatest of a station lie outside the ellipsoid of the stations in the space of the drift functions
+(Montgomery, Peck and Vining 2012, section 3.8): far beyond the network, or away from a line along which its stations
+nearly lie. There the errors of the drift's coefficients dominate the estimate.
 """
 
 import numpy as np
@@ -18,9 +18,9 @@ Floats = NDArray[np.float64]
 
 
 def relative_leverage(field: object, targets: Targets) -> Floats | None:
-    """Return the leverage of targets over the greatest of a station, shape (targets,); None without a drift.
+    """Compute targets' leverage relative to the greatest of a station, shape (targets,); None without a drift.
 
-    Above 1 a target is extrapolated. Stations are those of all slices together.
+    Targets above 1 are extrapolated. The stations are those of all slices together.
     """
     for leaf in iterate_leaves(field):
         if isinstance(leaf, KrigingField | LocalField) and leaf.system.drift.drift.count_coefficients() > 1:

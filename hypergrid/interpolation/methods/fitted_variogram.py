@@ -1,10 +1,9 @@
-"""Kriging with a variogram that is fitted to the values themselves: once, pooled over all slices, or slice by slice.
+"""Kriging with a variogram fitted to the values: pooled over all slices, or slice by slice.
 
-Pooled, every slice has the same variogram, and so the same weights; that is what one network usually wants. By slice,
-each has its own system; that costs a solve a slice, and few stations hardly determine a variogram. Where values cannot
-be fitted (fewer than three distances, values that do not vary) the fallback is stated: estimates take the shape of an
-exponential variogram without a nugget, of a third of the network's extent. Weights do not depend on its sill, which
-nothing is known of: such a field has no variance.
+A pooled variogram gives every slice the same weights, which is usually right for one network. By slice, each has its
+own system; that costs one solve per slice, and few stations hardly determine a variogram. If no variogram can be fitted
+(fewer than three distances, constant values) a note states the fallback: estimates use an exponential variogram without
+a nugget, with a range of a third of the network's extent, and have no variance.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,57 +27,57 @@ from hypergrid.interpolation.weight_cache import WEIGHTS, key_of
 
 Floats = NDArray[np.float64]
 Build = Callable[[Variogram, slice], Field]
-"""Variogram and which slices to their field."""
+"""Builds the field of a variogram and a range of slices."""
 
 FIT_BY: Final = ("all", "slice")
 KEYS: Final = ("fit", "by", "nugget_is")
 FITTED_MODEL: Final = "exponential"
 MIN_STATIONS: Final = 5
-"""Stations in one slice from which a variogram of its own is fitted to it; below, it has the pooled one."""
+"""Minimum stations in a slice to fit its own variogram; others use the pooled one."""
 
+# For larger values, hashing alone would run longer than work may go without yielding.
 MAX_KEYED_BYTES: Final = 16 << 20
-"""Values whose fit is kept: of more, the key alone takes longer than work may go on without giving way."""
+"""Maximum size of values whose fit is cached."""
 MIN_SLICES: Final = 3
-"""Slices that a variogram is fitted to below which its variances are said to be too small."""
+"""Fits to fewer slices carry a note that variances are too small."""
 NARROW: Final = (
     "variances take the fitted variogram as the true one: with fits to a single slice, 95 % intervals held 88 % of the "
     "truth at 10 stations, 91 % at 20 and 93 % at 50 in simulations (more slices hold more)"
 )
-"""Measured by `tests/hypergrid/interpolation/test_fitted_coverage.py`; from three slices on it was 94 % at 20 stations.
-"""
+"""Measured by `tests/hypergrid/interpolation/test_fitted_coverage.py`; from three slices it was 94 % at 20 stations."""
 
 
 @dataclass(frozen=True)
 class VariogramRequest:
-    """A variogram that is to be fitted to the values."""
+    """Request to fit a variogram to the values."""
 
     token_name: ClassVar[str] = "ToFit"
 
     model: str = FITTED_MODEL
     by: Literal["all", "slice"] = "all"
-    # A token leaves it out where it is not used.
+    # Omitted from the token if unused.
     nugget_is: NuggetIs = member(default="micro-scale", metadata={"omit_default": True})
 
     def __str__(self) -> str:
-        """Return it as people read it."""
+        """Format for messages."""
         nugget = "" if self.nugget_is == "micro-scale" else f", its nugget {self.nugget_is}"
         return f"{self.model} fitted {'by slice' if self.by == 'slice' else 'once'}{nugget}"
 
     def to_json(self) -> dict[str, str]:
-        """Return the form that `parse_model` reads."""
+        """Convert to the form that `parse_model` reads."""
         document = {"fit": self.model, "by": self.by}
         return document if self.nugget_is == "micro-scale" else {**document, "nugget_is": self.nugget_is}
 
 
 def parse_model(value: object) -> Variogram | VariogramRequest:
-    """Return a variogram as it is given, or what is to be fitted.
+    """Parse a variogram, or a request to fit one.
 
-    That is "fit", "fit_by_slice", or {"fit": model, "by": "all" or "slice", "nugget_is": "measurement error"}.
+    A request is "fit", "fit_by_slice", or {"fit": model, "by": "all" or "slice", "nugget_is": "measurement error"}.
 
     Raises
     ------
     InvalidQuery, NotFound
-        Neither; a model or a way of fitting that does not exist.
+        Neither; unknown model or way of fitting.
     """
     if isinstance(value, VariogramRequest):
         return value
@@ -108,7 +107,7 @@ def _require_known(model: object) -> str:
 
 @dataclass(frozen=True)
 class ResolvedVariogram:
-    """A variogram that was fitted, and what is to be said of it."""
+    """Fitted variogram with its notes."""
 
     variogram: Variogram
     notes: tuple[str, ...]
@@ -117,23 +116,23 @@ class ResolvedVariogram:
 
     @property
     def nbytes(self) -> int:
-        """About what its numbers and notes take [bytes]."""
+        """Approximate memory used by numbers and notes [bytes]."""
         return 512 + sum(map(len, self.notes))
 
 
 def resolve_variogram(wanted: VariogramRequest, stations: Stations, values: Floats) -> ResolvedVariogram:
-    """Return the variogram fitted to all slices together, kept for the next query of the same values.
+    """Fit the variogram to all slices together, with a cache keyed by the values.
 
     Parameters
     ----------
     wanted
-        Which model.
+        Requested model.
     stations, values
-        Where and what, shape (slices, stations), NaN where missing.
+        Stations, and values of shape (slices, stations), NaN where missing.
     """
     if values.nbytes > MAX_KEYED_BYTES:
         return _fit(wanted, stations, values)
-    # A fit is 40 % of what one position costs, and every position of a map at one time has the same.
+    # A fit is 40 % of the cost of one position, and all positions of a map at one time share it.
     key = key_of("fitted variogram", wanted, stations.positions_m, values)
     return WEIGHTS.get(key, lambda: _fit(wanted, stations, values))
 
@@ -151,6 +150,7 @@ def _fit(wanted: VariogramRequest, stations: Stations, values: Floats) -> Resolv
             f"range of "
             f"{resolved_model.range_m:.4g} m, and every variance is missing, since its sill is not known"
         )
+        # Weights do not depend on the unknown sill, but variances do.
         return ResolvedVariogram(resolved_model, (note,), is_assumed=True)
     resolved_model = replace(fit.variogram, nugget_is=wanted.nugget_is)
     notes = (
@@ -162,7 +162,7 @@ def _fit(wanted: VariogramRequest, stations: Stations, values: Floats) -> Resolv
 
 
 def _varies(values: Floats) -> bool:
-    """Return whether values of some slice differ by more than their rounding."""
+    """Check whether the values of some slice differ by more than rounding."""
     reporting_values = values[np.isfinite(values).any(axis=1)]
     if not len(reporting_values):
         return False
@@ -171,7 +171,7 @@ def _varies(values: Floats) -> bool:
 
 
 def _make_fallback(stations: Stations, values: Floats) -> Variogram:
-    # In the size of the values, so that the system is well scaled.
+    # Of the values' magnitude, so that the system is well scaled.
     sill = float(np.nanvar(values)) if _varies(values) else 0.0
     extent = float(np.linalg.norm(np.ptp(stations.positions_m, axis=0)))
     return Variogram("exponential", sill or 1.0, extent / 3.0 or 1.0)
@@ -185,16 +185,15 @@ def _describe_model(model: Variogram) -> str:
 
 
 class SliceFields:
-    """The field of many slices, each with a variogram of its own."""
+    """Field of many slices, each with its own variogram."""
 
     def __init__(self, fields: list[Field], notes: tuple[str, ...]) -> None:
         self._fields = fields
         self.notes = notes
-        """What a reader of the result should know."""
+        """Notes for the reader of the result."""
 
     @property
     def inner_fields(self) -> tuple[Field, ...]:
-        """The field of each slice."""
         return tuple(self._fields)
 
     @property
@@ -203,11 +202,11 @@ class SliceFields:
         return np.concatenate([field.counts for field in self._fields])
 
     def estimate(self, targets: Targets) -> Floats:
-        """Return estimates, shape (slices, targets)."""
+        """Estimate the targets, shape (slices, targets)."""
         return np.concatenate([field.estimate(targets) for field in self._fields])
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Return the stations behind each estimate, shape (slices, targets)."""
+        """Count the stations behind each estimate, shape (slices, targets)."""
         counts = np.empty((len(self._fields), targets.count), dtype=np.int32)
         for row, field in zip(counts, self._fields, strict=True):
             by_target = getattr(field, "counts_at", None)
@@ -215,17 +214,19 @@ class SliceFields:
         return counts
 
     def variance(self, targets: Targets) -> Floats:
-        """Return the variance of the estimates' errors, shape (slices, targets)."""
+        """Compute the error variance of the estimates, shape (slices, targets)."""
         return np.concatenate([field.variance(targets) for field in self._fields])
 
 
 def field_by_slice(wanted: VariogramRequest, stations: Stations, values: Floats, build: Build) -> SliceFields:
-    """Return a field in which each slice has a variogram of its own, where one can be fitted to it and used.
+    """Build a field in which each slice has its own variogram, if one can be fitted.
+
+    A slice whose own variogram is unusable gets the pooled one.
 
     Raises
     ------
     InvalidQuery, SingularSystem
-        The variogram of all slices cannot be used either.
+        The pooled variogram is unusable as well.
     """
     pooled = resolve_variogram(wanted, stations, values)
     fields, own, unusable = [], 0, 0
@@ -233,7 +234,7 @@ def field_by_slice(wanted: VariogramRequest, stations: Stations, values: Floats,
         rows = slice(number, number + 1)
         field = None
         if np.isfinite(values[rows]).sum() >= MIN_STATIONS:
-            # Values of one slice that do not vary, say, have no variogram.
+            # A slice of constant values, for instance, has no variogram.
             with suppress(InvalidQuery):
                 model = fit_variogram(stations.positions_m, values[rows], model=wanted.model).variogram
                 field = _make_usable(replace(model, nugget_is=wanted.nugget_is), rows, stations, build)
@@ -247,7 +248,7 @@ def field_by_slice(wanted: VariogramRequest, stations: Stations, values: Floats,
 
 
 def _make_pooled(pooled: ResolvedVariogram, rows: slice, build: Build) -> Field:
-    """Return the field of slices under the variogram of all; it has no variance where that one is assumed."""
+    """Build the field of slices under the pooled variogram, without variance if that is assumed."""
     field = build(pooled.variogram, rows)
     if pooled.is_assumed:
         field.is_assumed = True  # type: ignore[attr-defined]
@@ -255,18 +256,18 @@ def _make_pooled(pooled: ResolvedVariogram, rows: slice, build: Build) -> Field:
 
 
 def _make_usable(model: Variogram, rows: slice, stations: Stations, build: Build) -> Field | None:
-    """Return the field of a slice under its own variogram; None where that has no unique solution, or is invalid."""
+    """Build the field of a slice under its own variogram; None if singular or invalid."""
     try:
         check_validity("variogram", model, stations.positions_m)
         field = build(model, rows)
     except (InvalidQuery, SingularSystem):
         return None
-    # Kriging from near stations is solved when it is asked: too late for another variogram.
+    # Local kriging is only solved at its targets, too late to fall back to another variogram.
     return None if is_singular(field) else field
 
 
 def build_fitted(model: VariogramRequest, stations: Stations, values: Floats, build: Build) -> Field:
-    """Return the field of slices under a variogram that is fitted to values (slices, stations)."""
+    """Build the field of slices under a variogram fitted to values (slices, stations)."""
     if model.by == "slice" and len(values) and stations.count:
         return field_by_slice(model, stations, values, build)
     resolved = resolve_variogram(model, stations, values)
@@ -276,7 +277,7 @@ def build_fitted(model: VariogramRequest, stations: Stations, values: Floats, bu
 
 
 def find_residuals(columns: Floats, values: Floats) -> Floats:
-    """Return what least squares on drift functions leave of each slice, shape (slices, stations).
+    """Compute the least-squares residuals of each slice from the drift functions, shape (slices, stations).
 
     Parameters
     ----------
@@ -290,6 +291,6 @@ def find_residuals(columns: Floats, values: Floats) -> Floats:
     products = (columns[:, :, None] * columns[:, None, :]).reshape(len(columns), count * count)
     normal = (present @ products).reshape(-1, count, count)
     sides = np.where(present > 0, values, 0.0) @ columns
-    # A slice whose stations do not determine the functions is left with the least coefficients that fit.
+    # If the stations do not determine the functions, the pseudo-inverse gives the coefficients of least norm.
     coefficients = np.einsum("sij,sj->si", np.linalg.pinv(normal, hermitian=True), sides)
     return subtract_trend(values, coefficients @ columns.T)

@@ -1,8 +1,8 @@
-"""Interpolation in time: what a series was at an instant between two of its readings (thesis 5.5.3.3).
+"""Interpolation in time: values of a series between two of its readings (thesis 5.5.3.3).
 
-Readings of a series form runs: two that follow each other within the maximum gap are in one run, and nothing is
-estimated across a gap. All methods are local, so that a reading farther away than the row of the method says has no
-influence, and a clip in time changes no value. Each is a linear map of the readings that it uses.
+Readings of a series form runs: consecutive ones within the maximum gap share a run, and gaps are not bridged. All
+methods are local, so readings beyond the method's reach have no influence, and a clip in time changes no value. Each is
+a linear map of the readings that it uses.
 
 * nearest: the reading nearest to the instant, within half the maximum gap; of two equally near, the earlier.
 * linear: the straight line between the readings on both sides.
@@ -10,7 +10,7 @@ influence, and a clip in time changes no value. Each is a linear map of the read
   the slope of the parabola through it and its two neighbours, at the ends of a run that of the last parabola. Smooth in
   its first derivative, exact for parabolas; a run of two readings is a straight line.
 
-At the instant of a reading every method gives the reading.
+At the instant of a reading every method returns that reading.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,11 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _FAR_NS: Final = 2**62
-"""Farther than any gap may be [ns], and still a number of 64 bits."""
+"""Longer than any gap [ns], and within 64 bits."""
 
+# The dozen arrays of this size stay in a core's share of the cache.
 CELLS_AT_ONCE: Final = 2**17
-"""Cells that are worked on together, or else one series: the dozen arrays of it stay in a core's share of the cache."""
+"""Cells processed together, but at least one series."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Ticks:
     """Instants at a regular step."""
 
     origin_ns: int
-    """The first instant [ns since 1970 UTC]."""
+    """First instant [ns since 1970 UTC]."""
     step_ns: int
     count: int
 
@@ -48,25 +49,25 @@ class Ticks:
 
 @dataclass(frozen=True, eq=False)
 class KnownReadings:
-    """Readings of several series, one series after the other, each at strictly increasing instants, none NaN."""
+    """Readings of several series, ordered by series, each at strictly increasing instants, without NaN."""
 
     begins: Integers
-    """First reading of each series, and behind the last, shape (series + 1,)."""
+    """First reading of each series, and the end of the last, shape (series + 1,)."""
     instants_ns: Integers
-    """Where each reading stands in time [ns since 1970 UTC], shape (n,)."""
+    """Instant of each reading [ns since 1970 UTC], shape (n,)."""
     value: Floats
     """Shape (n,)."""
 
     @classmethod
     def of(cls, index: NDArray[np.integer], instants_ns: Integers, value: Floats, *, series: int) -> "KnownReadings":
-        """Return the readings that can be used: of several at one instant the first, none that is NaN.
+        """Select the usable readings: not NaN, and the first of several at the same instant.
 
         Parameters
         ----------
         index, instants_ns, value
             Series, instant and value of each reading, shape (n,), ordered by series, then instant.
         series
-            How many series there are.
+            Number of series.
         """
         present = np.isfinite(value)
         if not present.all():
@@ -79,12 +80,12 @@ class KnownReadings:
         return cls(begins, instants_ns, value)
 
     def part(self, first: int, stop: int) -> "KnownReadings":
-        """Return the readings of series first to stop (not included)."""
+        """Select the readings of series `first` to `stop` (exclusive)."""
         begin, end = int(self.begins[first]), int(self.begins[stop])
         return KnownReadings(self.begins[first : stop + 1] - begin, self.instants_ns[begin:end], self.value[begin:end])
 
     def mark_joined(self, max_gap_ns: Integers) -> NDArray[np.bool_]:
-        """Return whether each reading and the next are of one run, shape (n - 1,); `max_gap_ns` is by series."""
+        """Mark whether each reading and the next share a run, shape (n - 1,); `max_gap_ns` is per series."""
         index = np.repeat(np.arange(len(self.begins) - 1), np.diff(self.begins))
         near = np.diff(self.instants_ns) <= max_gap_ns[index[:-1]]
         return np.asarray(near & (index[1:] == index[:-1]))
@@ -92,16 +93,16 @@ class KnownReadings:
 
 @dataclass(frozen=True, eq=False)
 class SurroundingReadings:
-    """The readings on both sides of every instant of every series; all arrays have the shape (series, instants)."""
+    """Readings on both sides of every instant of every series; all arrays have shape (series, instants)."""
 
     known: KnownReadings
     ticks: Ticks
     max_gap_ns: Integers
-    """Longest time between two readings that is filled [ns], by series, shape (series,)."""
+    """Longest gap between two readings that is bridged [ns], shape (series,)."""
 
     @cached_property
     def _stop_index(self) -> Integers:
-        # A reading counts from the first instant that is not before it; so one pass counts for all series at once.
+        # Each reading is assigned to the first instant not before it, so that one pass covers all series.
         known, ticks = self.known, self.ticks
         width = ticks.count + 1
         first = np.clip(-((ticks.origin_ns - known.instants_ns) // ticks.step_ns), 0, ticks.count)
@@ -111,44 +112,45 @@ class SurroundingReadings:
 
     @cached_property
     def before_index(self) -> Integers:
-        """The last reading that is not after the instant; any reading where there is none."""
+        """Last reading at or before the instant; an arbitrary one if there is none."""
         return np.maximum(self._stop_index - 1, 0)
 
     @cached_property
     def after_index(self) -> Integers:
-        """The first reading after the instant; any reading where there is none."""
+        """First reading after the instant; an arbitrary one if there is none."""
         return np.minimum(self._stop_index, len(self.known.value) - 1)
 
     @cached_property
     def since_ns(self) -> Integers:
-        """Time since the reading before [ns]; very much where there is none."""
+        """Time since the previous reading [ns]; `_FAR_NS` if there is none."""
         has = self._stop_index > self.known.begins[:-1, None]
         return np.where(has, self.ticks.instants_ns - self.known.instants_ns[self.before_index], _FAR_NS)
 
     @cached_property
     def until_ns(self) -> Integers:
-        """Time until the reading after [ns]; very much where there is none."""
+        """Time until the next reading [ns]; `_FAR_NS` if there is none."""
         has = self._stop_index < self.known.begins[1:, None]
         return np.where(has, self.known.instants_ns[self.after_index] - self.ticks.instants_ns, _FAR_NS)
 
     @cached_property
     def is_hit(self) -> NDArray[np.bool_]:
-        """Whether there is a reading at the instant itself."""
+        """Whether a reading lies exactly at the instant."""
         return np.asarray(self.since_ns == 0)
 
     @cached_property
     def is_inside(self) -> NDArray[np.bool_]:
-        """Whether the instant lies in a run: between two readings that are near enough to each other."""
-        # Compared without a sum, which could be more than 64 bits hold.
+        """Whether the instant lies in a run."""
+        # Compared without a sum, which could overflow 64 bits.
         return np.asarray((self.since_ns < _FAR_NS) & (self.until_ns <= self.max_gap_ns[:, None] - self.since_ns))
 
 
 Estimate = Callable[[SurroundingReadings], tuple[Floats, Integers]]
-"""Values, NaN where missing, and how many readings each was made from; both of shape (series, instants)."""
+"""Maps surrounding readings to values, NaN where missing, and counts of the readings used; shapes (series, instants).
+"""
 
 
 def estimate(method: Estimate, known: KnownReadings, ticks: Ticks, max_gap_ns: Integers) -> tuple[Floats, Integers]:
-    """Return the estimates of every series at every instant, and the readings behind each.
+    """Estimate every series at every instant, and count the readings used.
 
     Parameters
     ----------
@@ -157,9 +159,9 @@ def estimate(method: Estimate, known: KnownReadings, ticks: Ticks, max_gap_ns: I
     known
         The readings.
     ticks
-        Where estimates are wanted.
+        Instants of the estimates.
     max_gap_ns
-        Longest time between two readings that is filled [ns], by series, shape (series,).
+        Longest gap between two readings that is bridged [ns], shape (series,).
 
     Returns
     -------
@@ -186,7 +188,7 @@ def nearest(around: SurroundingReadings) -> tuple[Floats, Integers]:
 
 
 def linear(around: SurroundingReadings) -> tuple[Floats, Integers]:
-    """Return the straight line between the readings on both sides."""
+    """Estimate by the straight line between the readings on both sides."""
     start = around.known.value[around.before_index]
     with np.errstate(over="ignore", invalid="ignore"):
         value = start + _find_share(around) * (around.known.value[around.after_index] - start)
@@ -194,7 +196,7 @@ def linear(around: SurroundingReadings) -> tuple[Floats, Integers]:
 
 
 def spline(around: SurroundingReadings) -> tuple[Floats, Integers]:
-    """Return the piecewise cubic with Bessel's slopes."""
+    """Estimate by the piecewise cubic with Bessel's slopes."""
     known = around.known
     joined = known.mark_joined(around.max_gap_ns)
     slopes = _find_slopes(known, joined)
@@ -210,24 +212,24 @@ def spline(around: SurroundingReadings) -> tuple[Floats, Integers]:
 
 
 def _find_share(around: SurroundingReadings) -> Floats:
-    """Return how far each instant lies from the reading before to the one after, 0 to 1; 0 outside a run."""
+    """Compute each instant's relative position between the surrounding readings, 0 to 1; 0 outside a run."""
     share = np.zeros(around.since_ns.shape)
     np.divide(around.since_ns, around.since_ns + around.until_ns, out=share, where=around.is_inside)
     return share
 
 
 def _mask_estimates(around: SurroundingReadings, value: Floats, used: Integers | np.int64) -> tuple[Floats, Integers]:
-    """Return the values where there are any: at a reading that reading alone, else inside a run."""
+    """Mask estimates outside runs, and take the reading itself at its own instant."""
     value = np.where(around.is_hit, around.known.value[around.before_index], np.where(around.is_inside, value, np.nan))
     return value, np.where(around.is_hit, 1, np.where(around.is_inside, used, 0))
 
 
 def _find_slopes(known: KnownReadings, joined: NDArray[np.bool_]) -> Floats:
-    """Return Bessel's slope at each reading [per s], shape (n,); 0 for a reading alone in its run."""
+    """Compute Bessel's slope at each reading [per s], shape (n,); 0 for a reading alone in its run."""
     length_s = np.where(joined, np.diff(known.instants_ns) * 1e-9, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
         secant = np.where(joined, np.diff(known.value) / length_s, 0.0)
-        # Of the reading behind each interval but the last: the parabola through its two neighbours and itself.
+        # Slope at each inner reading: the parabola through it and its two neighbours.
         both = joined[:-1] & joined[1:]
         total = length_s[:-1] + length_s[1:]
         bent = (length_s[1:] * secant[:-1] + length_s[:-1] * secant[1:]) / total

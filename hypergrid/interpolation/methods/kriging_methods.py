@@ -1,4 +1,4 @@
-"""The kinds of kriging, one row each: they differ in what is known of the mean."""
+"""Kinds of kriging, one row each; they differ in the drift."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,11 +20,11 @@ from hypergrid.interpolation.variograms.variogram import Variogram
 Floats = NDArray[np.float64]
 
 SUPPORTS = ("point", "block")
-"""What an estimate is of: the value at a cell's centre, or the mean over the cell."""
+"""Support of an estimate: the value at a cell's centre, or the mean over the cell."""
 VARIANCES = ("observable", "noise-free")
-"""What a variance is of: a reading that one could take there, or the value without the instrument's noise."""
+"""Target of a variance: an observable reading, or the value without instrument noise."""
 LARGEST_QUADRATURE = 16
-"""Points a side of a cell beyond which nothing is gained."""
+"""Points per side of a cell beyond which accuracy no longer improves."""
 
 _COMMON = (
     Parameter("variogram", "variogram", "model, psill, range_m and nugget; or fit, or fit_by_slice"),
@@ -40,17 +40,17 @@ _COMMON = (
 
 
 class EmptyField:
-    """The field of a network without stations: every estimate is missing."""
+    """Field of a network without stations: every estimate is missing."""
 
     notes: tuple[str, ...] = ()
-    """What a reader of the result should know, such as the variogram that was fitted."""
+    """Notes for the reader of the result, such as the fitted variogram."""
 
     def __init__(self, slices: int) -> None:
         self._slices = slices
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """No stations, shape (slices,)."""
+        """Zeros, shape (slices,)."""
         return np.zeros(self._slices, dtype=np.int32)
 
     def estimate(self, targets: Targets) -> Floats:
@@ -78,7 +78,7 @@ def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["radius_m"] is not None and not given["radius_m"] > 0:
         message = f"kriging needs 'radius_m' above zero; got {given['radius_m']:g}"
         raise InvalidQuery(message)
-    # What is at its default is left out, so that a query that does not use it keeps its token.
+    # Defaults are omitted, so that queries without these parameters keep their token.
     later = {"radius_m": None, "octants": None, "support": "point", "quadrature": 4, "variance_of": "observable"}
     kept = {name: value for name, value in given.items() if name not in later or value != later[name]}
     return {**kept, "variogram": parse_model(given["variogram"])}
@@ -89,7 +89,7 @@ def _make_field(label: str, drift: Drift, stations: Stations, values: Floats, gi
         return EmptyField(len(values))
     wanted = given["variogram"]
     if not isinstance(wanted, Variogram):
-        # Fitted to what the drift leaves; a field of one slice or of all is then built of the values themselves.
+        # Fitted to the residuals of the drift; the fields are then built from the values themselves.
         left = (
             find_residuals(drift.place_on(stations).columns(stations), values)
             if drift.count_coefficients() > 1
@@ -179,7 +179,7 @@ METHODS.add(
             "simple_kriging",
             "Best linear estimate under a given variogram with a sill, and a known mean.",
             (Parameter("mean", "number", "mean of the field", unit="variable"), *_COMMON),
-            # With its known mean the estimate is affine; linear in the values only where the mean is 0.
+            # With a known mean the estimate is affine; it is linear in the values only if the mean is 0.
             linear=False,
             has_variance=True,
             parse=_parse,

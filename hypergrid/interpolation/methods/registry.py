@@ -1,4 +1,4 @@
-"""Methods of interpolation, one row each."""
+"""Registry of interpolation methods, one row each."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,48 +13,48 @@ from hypergrid.interpolation.points.points import Stations, Targets
 
 
 class Field(Protocol):
-    """Many slices over one network, to be asked for at targets."""
+    """Values of many slices over one network, evaluated at targets."""
 
     @property
     def counts(self) -> NDArray[np.int32]:
         """Stations used in each slice, shape (slices,)."""
 
     def estimate(self, targets: Targets) -> NDArray[np.float64]:
-        """Return estimates at targets, shape (slices, targets)."""
+        """Estimate the targets, shape (slices, targets)."""
 
     def variance(self, targets: Targets) -> NDArray[np.float64]:
-        """Return the variance of the estimates' errors, shape (slices, targets)."""
+        """Compute the error variance of the estimates, shape (slices, targets)."""
 
 
 Over = Literal["space", "time"]
-"""What a method interpolates over."""
+"""Dimension of an interpolation."""
 
 Prepare = Callable[[Stations, NDArray[np.float64], Mapping[str, Any]], Field]
 
 
 def list_no_covariates(_given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return no names: the method knows places and values alone."""
+    """Return no names, for methods that use only places and values."""
     return ()
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to interpolate."""
+    """Row of an interpolation method."""
 
     name: str
     summary: str
     parameters: tuple[Parameter, ...]
     linear: bool
-    """Whether an estimate is a linear map of the values present, so that a mean commutes with it."""
+    """Whether estimates are linear in the present values, so that means commute with them."""
     has_variance: bool
     parse: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Bound parameters to what `prepare` takes; raises InvalidQuery where they do not fit."""
+    """Converts bound parameters to those of `prepare`; raises InvalidQuery if they are inconsistent."""
     prepare: Prepare
-    """Stations, values (slices, stations), NaN where missing, and parameters to a field."""
+    """Builds a field from stations, values (slices, stations), NaN where missing, and parameters."""
     covariates: Callable[[Mapping[str, Any]], tuple[str, ...]] = list_no_covariates
-    """Parameters to the names of the covariates that stations and targets must have."""
+    """Maps parameters to the names of the covariates that stations and targets need."""
     over: Over = "space"
-    """Whether it estimates between stations, or between the readings of each series."""
+    """Whether it interpolates between stations, or between the readings of each series."""
 
 
 METHODS: Registry[Method] = Registry("interpolation method")

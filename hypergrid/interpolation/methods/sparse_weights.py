@@ -1,7 +1,7 @@
-"""What methods without a variogram ask of the places of stations, and how their few weights meet many values."""
+"""Geometry checks of methods without a variogram, and their sparse weights."""
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, SingularSystem
@@ -9,11 +9,11 @@ from hypergrid.interpolation.points.distance import COINCIDENT_M
 from hypergrid.interpolation.points.points import Targets
 
 FLAT = 1e-9
-"""Stations whose polynomials differ by less than this share of the largest lie on one line (or one conic)."""
+"""Ratio of least to greatest singular value below which stations are on one line (or conic)."""
 
 
 def determines(stations_m: NDArray[np.float64], degree: int) -> bool:
-    """Return whether values at these places determine a polynomial of x and y, so that no direction is a guess.
+    """Check that values at these places determine a polynomial of x and y.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ def determines(stations_m: NDArray[np.float64], degree: int) -> bool:
 
 
 def count_needed(degree: int) -> int:
-    """Return how many stations a polynomial of x and y needs."""
+    """Count the stations needed for a polynomial of x and y."""
     return (degree + 1) * (degree + 2) // 2
 
 
 def refuse_undetermined(label: str, stations_m: NDArray[np.float64], degree: int) -> None:
-    """Refuse a network on which no slice could be interpolated; no station at all is a surface without values.
+    """Reject a network on which no slice could be interpolated; an empty network is accepted.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def refuse_undetermined(label: str, stations_m: NDArray[np.float64], degree: int
 
 
 def refuse_same_place(label: str, stations_m: NDArray[np.float64], names: tuple[str, ...], remedy: str) -> None:
-    """Refuse stations in one place, where a surface through all values would need two values at once.
+    """Reject coincident stations, at which a surface through all values would need two values.
 
     Raises
     ------
@@ -80,33 +80,33 @@ def refuse_same_place(label: str, stations_m: NDArray[np.float64], names: tuple[
 def apply_weights(
     values: NDArray[np.float64], near: NDArray[np.intp], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return sums of each point's few stations times their weights, shape (slices, points).
+    """Compute the weighted sums of each point's few stations, shape (slices, points).
 
     Parameters
     ----------
     values
-        Shape (slices, stations); what is missing must have no weight.
+        Shape (slices, stations); missing ones must have zero weight.
     near, weights
         Stations of each point and their weights, shape (points, few).
     """
     rows = np.repeat(np.arange(len(near)), near.shape[1])
     matrix = scipy.sparse.csr_array((weights.ravel(), (rows, near.ravel())), shape=(len(near), values.shape[1]))
-    # No weight times NaN is NaN: give what is missing a number.
+    # Zero times NaN is NaN: replace missing values by a number.
     return np.asarray((matrix @ np.nan_to_num(values).T).T)
 
 
 class WithoutVariance:
-    """A field of a method that knows no variance of its estimates."""
+    """Base of fields whose method has no variance."""
 
     method: str
 
     def variance(self, targets: Targets) -> NDArray[np.float64]:
-        """Raise InvalidQuery: there is none.
+        """Raise InvalidQuery.
 
         Raises
         ------
         InvalidQuery
-            Always; the method's row says `has_variance=False`, so that a query is refused before this.
+            Always; the method's row has `has_variance=False`, so that queries are rejected earlier.
         """
         message = f"{self.method} has no variance; ask for it with a kriging method (got {targets.count} points)"
         raise InvalidQuery(message)

@@ -1,11 +1,11 @@
-"""Which stations a step uses as what: those in one place, and those far outside the grid."""
+"""Selection of the stations of a step: coincident ones, and those far outside the grid."""
 
 import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, NotFound, SingularSystem
@@ -24,18 +24,19 @@ from hypergrid.interpolation.solvers.masks import group_masks
 Floats = NDArray[np.float64]
 
 Coincident = Literal["refuse", "merge", "keep"]
-"""What becomes of stations in one place."""
+"""Treatment of coincident stations."""
 
+# The median distance of stations from the grid keeps wide networks whole: a grid of a few cells in the middle of a
+# country needs the country's stations, and only stations ten times farther out than half of them (zeros as position,
+# swapped longitude and latitude) are another network.
 FAR_DIAGONALS, FAR_RANGES, FAR_MEDIANS = 10.0, 5.0, 10.0
-"""A station is far beyond all three: diagonals of the grid, ranges of the variogram, medians of the network.
+"""A station is far beyond all three: multiples of grid diagonal, variogram range, and median distance.
 
-The median distance of the stations from the grid keeps networks whole that are wide as a network: a grid of a few cells
-in the middle of a country needs the country's stations, and only what lies ten times farther out than half of them
-(zeros in place of a position, longitude and latitude exchanged) is another network. At least half of the stations stay.
+At least half of the stations always stay.
 """
 
 MAX_SHOWN = 10
-"""Stations that a note or a message names."""
+"""Maximum stations named in a note or a message."""
 
 PARAMETERS = (
     Parameter("distance", "text", "auto, plane or great_circle", required=False),
@@ -43,25 +44,25 @@ PARAMETERS = (
     Parameter("merge_within_m", "number", "stations this near to each other are one place", unit="m", required=False),
     Parameter("ignore_beyond_m", "number", "stations farther from the grid are not used", unit="m", required=False),
 )
-"""What every method of interpolation takes beside its own parameters."""
+"""Parameters of every interpolation method, in addition to its own."""
 
 
 def parse_selection(label: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of `PARAMETERS` that are given; those that are absent are left out.
+    """Validate the given parameters among `PARAMETERS`; absent ones are omitted.
 
     Parameters
     ----------
     label
         The step's method, for messages.
     given
-        All four, bound, None where absent.
+        All four, bound, None if absent.
 
     Raises
     ------
     NotFound
-        No such way to treat coincident stations.
+        Unknown treatment of coincident stations.
     InvalidQuery
-        A distance below zero, or a distance to merge within where stations are not to be merged.
+        A distance below zero, or a merge distance without merging.
     """
     chosen = {item.name: given[item.name] for item in PARAMETERS if given[item.name] is not None}
     coincident = chosen.get("coincident")
@@ -79,16 +80,16 @@ def parse_selection(label: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def far_limit_m(distance_m: Floats, *, diagonal_m: float, range_m: float) -> float:
-    """Return how far from the grid a station may be [m] to be used where nothing is asked.
+    """Compute the default limit of a station's distance from the grid [m].
 
     Parameters
     ----------
     distance_m
-        Distances of all stations from the whole grid, whatever is clipped from it, 0 inside; shape (stations,).
+        Distances of all stations from the whole grid before any clip, 0 inside; shape (stations,).
     diagonal_m
         The grid's diagonal.
     range_m
-        Effective range of the variogram, 0 where there is none; infinite where it is unbounded: every station counts.
+        Effective range of the variogram, 0 without one; infinite if it is unbounded: every station counts.
     """
     median = float(np.median(distance_m)) if len(distance_m) else 0.0
     return max(FAR_DIAGONALS * diagonal_m, FAR_RANGES * range_m, FAR_MEDIANS * median)
@@ -97,11 +98,11 @@ def far_limit_m(distance_m: Floats, *, diagonal_m: float, range_m: float) -> flo
 def treat_coincident(
     owner: str, stations: Stations, values: Floats, given: Mapping[str, Any]
 ) -> tuple[Stations, Floats, tuple[str, ...]]:
-    """Return stations and values (slices, stations) as asked where several are in one place, and notes of it.
+    """Merge, keep or reject coincident stations; return stations, values (slices, stations) and notes.
 
-    Merged stations are one station in the middle of their places, whose value in a slice is the mean of those that
-    report in it; it counts as one station. Where nothing is asked they are kept, each with its own error, and the
-    method refuses them where it cannot tell them apart.
+    Merged stations become one station at the mean of their positions, whose value in a slice is the mean of those that
+    report; it counts as one station. By default coincident stations are kept, each with its own error, and methods that
+    cannot separate them reject them.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def treat_coincident(
     Raises
     ------
     SingularSystem
-        Stations in one place, where `coincident` is "refuse".
+        Coincident stations, if `coincident` is "refuse".
     """
     within_m = given.get("merge_within_m")
     asked = given.get("coincident") or ("merge" if within_m is not None else None)
@@ -129,14 +130,14 @@ def treat_coincident(
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Return names for a message, the first few where there are many."""
+    """Join names for a message, limited to the first `MAX_SHOWN`."""
     listed = list(names)
     more = len(listed) - MAX_SHOWN
     return ", ".join(listed[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _number_places(stations: Stations, within_m: float) -> NDArray[np.intp]:
-    """Return the place of each station, counted in order of their first stations, shape (stations,)."""
+    """Label each station with its place, in order of first station, shape (stations,)."""
     count = stations.count
     if not count:
         return np.zeros(0, dtype=np.intp)
@@ -153,7 +154,7 @@ def _merge_stations(stations: Stations, values: Floats, labels: NDArray[np.intp]
     members = scipy.sparse.csr_array((np.ones(len(labels)), (np.arange(len(labels)), labels)), shape=shape)
     positions = _average_members(stations.positions_m.T, members).T
     if are_on_sphere(positions):
-        # The middle of a chord lies below the surface.
+        # The mean of places on the sphere lies below its surface.
         positions *= RADIUS_M / np.linalg.norm(positions, axis=1, keepdims=True)
     names: list[list[str]] = [[] for _ in range(shape[1])]
     for name, label in zip(stations.names, labels, strict=True):
@@ -163,26 +164,26 @@ def _merge_stations(stations: Stations, values: Floats, labels: NDArray[np.intp]
 
 
 def _average_members(values: Floats, members: "scipy.sparse.csr_array") -> Floats:
-    """Return means of what is known over the stations of each place, shape (rows, places), of (rows, stations)."""
+    """Average the finite values over the stations of each place: (rows, stations) to (rows, places)."""
     known = np.isfinite(values)
     count = (members.T @ known.T.astype(np.float64)).T
     total = (members.T @ np.where(known, values, 0.0).T).T
     return np.asarray(np.where(count > 0, total / np.maximum(count, 1.0), np.nan))
 
 
-# A field of some slices of another, made of what is known already: nothing is fitted, factored or triangulated anew.
+# Fields of a subset of slices reuse the existing field: nothing is refitted, refactorised or retriangulated.
 #
-# What depends on all slices (a variogram fitted to all of them, the network that is used) stays as it is, so that the
-# estimates of a slice do not depend on which others are asked for.
+# Whatever depends on all slices (a pooled variogram, the network in use) is unchanged, so that the estimates of a slice
+# do not depend on which others are requested.
 
 Slices = NDArray[np.intp]
 
 DERIVED = ("complete", "_dual", "_losses")
-"""What a field keeps once it is computed, of all its slices."""
+"""Cached attributes of a field that cover all its slices."""
 
 
 def field_of(field: Field, slices: Slices) -> Field:
-    """Return the field of some slices, shape (chosen,), in their order."""
+    """Build the field of some slices, shape (chosen,), in their order."""
     if isinstance(field, KrigingField):
         return _subset_kriging(field, slices)
     if isinstance(field, LocalField | InverseDistanceField):
@@ -206,7 +207,7 @@ def field_of(field: Field, slices: Slices) -> Field:
 
 
 def replace_values(field: Field, values: NDArray[np.float64]) -> Field | None:
-    """Return the field of other values over the same network, shape (slices, stations); None where it must be built."""
+    """Build the field of other values over the same network, shape (slices, stations); None if unsupported."""
     if isinstance(field, LocalField):
         return field.replace_values(values)
     if isinstance(field, KrigingField):
@@ -226,13 +227,13 @@ def _subset_kriging(field: KrigingField, slices: Slices) -> KrigingField:
         part.__dict__.pop(name, None)
     part.present, part._values = field.present[slices], field._values[slices]
     if complete is not None:
-        # Gaps that are filled already are not filled again.
+        # Reuse gaps that are already filled.
         part.__dict__["complete"] = complete[slices]
     return part
 
 
 class FieldSubset:
-    """Some slices of a field that cannot be cut: all are estimated, one surface a set of stations, and these taken."""
+    """Subset of slices of a field that cannot be split; estimates all slices and selects."""
 
     def __init__(self, field: Field, slices: Slices) -> None:
         self._field, self._slices = field, slices
@@ -248,15 +249,15 @@ class FieldSubset:
         return (self._field,)
 
     def estimate(self, targets: Targets) -> NDArray[np.float64]:
-        """Return estimates, shape (slices, targets)."""
+        """Estimate the targets, shape (slices, targets)."""
         return self._field.estimate(targets)[self._slices]
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
-        """Return the stations behind each estimate, shape (slices, targets)."""
+        """Count the stations behind each estimate, shape (slices, targets)."""
         by_target = getattr(self._field, "counts_at", None)
         counts = self._field.counts[:, None] if by_target is None else by_target(targets)
         return np.asarray(counts, dtype=np.int32)[self._slices]
 
     def variance(self, targets: Targets) -> NDArray[np.float64]:
-        """Return the variance of the estimates' errors, shape (slices, targets)."""
+        """Compute the error variance of the estimates, shape (slices, targets)."""
         return self._field.variance(targets)[self._slices]

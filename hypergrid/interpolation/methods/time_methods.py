@@ -1,4 +1,4 @@
-"""Methods of interpolation in time, one row each, and how a query's names find their rows over space and time."""
+"""Methods of interpolation in time, one row each, and the lookup of methods by dimension."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,46 +12,46 @@ from hypergrid.interpolation.methods.registry import METHODS, Method, Over
 from hypergrid.interpolation.points.points import Stations
 
 IN_TIME: Final = "_in_time"
-"""Ending of the rows over time: "linear" with time=… in a query is the row `linear_in_time`."""
+"""Suffix of the rows over time: "linear" with time=… is the row `linear_in_time`."""
 
 INTERVALS_IN_GAP: Final = 3
-"""Maximum gap where none is given, in intervals of the series: two readings that follow each other may be lost."""
+"""Default maximum gap in intervals of the series: two consecutive readings may be missing."""
 
 LONGEST_GAP_NS: Final = 10 * 366 * DAY_NS
-"""The longest maximum gap that can be asked for [ns]."""
+"""Upper limit of the maximum gap [ns]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeMethod(Method):
-    """A way to interpolate each series for itself, from its readings before and after an instant."""
+    """Method that interpolates each series separately, from its readings before and after an instant."""
 
     over: Over = "time"
     estimate: Estimate
-    """Readings to values and counts."""
+    """Maps readings to values and counts."""
     max_readings: int
-    """Readings that an estimate uses at most."""
+    """Maximum readings per estimate."""
     reach: float
-    """How far from an instant a reading may matter, in maximum gaps."""
+    """Distance from an instant within which a reading may matter, in maximum gaps."""
 
     def gap_of(self, interval_ns: int) -> int:
-        """Return the maximum gap of a series, where none is given, from the interval between its readings [ns]."""
+        """Compute the default maximum gap of a series [ns] from its reporting interval [ns]."""
         return min(INTERVALS_IN_GAP * interval_ns, LONGEST_GAP_NS)
 
 
 def method_over(over: Over, name: str) -> Method:
-    """Return the row of a method over space or over time.
+    """Look up a method over space or over time.
 
     Parameters
     ----------
     over
-        What is interpolated over.
+        Dimension of the interpolation.
     name
-        As a query gives it; over time "linear" means `linear_in_time`.
+        Name in a query; over time "linear" means `linear_in_time`.
 
     Raises
     ------
     NotFound
-        There is none of this name over this dimension.
+        No method of this name over this dimension.
     """
     row = METHODS.get(f"{name}{IN_TIME}") if over == "time" else None
     row = row or METHODS.get(name)
@@ -65,7 +65,7 @@ def method_over(over: Over, name: str) -> Method:
 
 
 def method_in_time(name: str) -> TimeMethod:
-    """Return the row of a method over time; raises NotFound where there is none."""
+    """Look up a method over time; raises NotFound if unknown."""
     row = method_over("time", name)
     if not isinstance(row, TimeMethod):
         message = f"{row.name} says that it is over time, and is no TimeMethod"

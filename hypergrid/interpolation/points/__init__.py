@@ -1,1 +1,1 @@
-"""Data points and estimation points, and the distances between them."""
+"""Stations and targets, and the distances between them."""

@@ -1,34 +1,32 @@
-"""Distances between places: straight on a plane, over the sphere for places from the earth's centre."""
+"""Distances between places: Euclidean on a plane, great-circle on the sphere."""
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.geodesy import FAR_CHORD, RADIUS_M, arc_m, chord_m
 
+# 64-bit degrees projected to metres, or placed on the sphere, are off by some 1e-9 m; PyKrige uses 1e-10 m, in metres.
 COINCIDENT_M = 1e-6
-"""Up to this distance [m] two places are one: an estimate is at its station, two stations are at one mast.
-
-Degrees in 64 bits projected to metres, or put on the sphere, are off by some 1e-9 m; PyKrige takes 1e-10 m, in metres.
-"""
+"""Places within this distance [m] are coincident."""
 
 Floats = NDArray[np.float64]
 
 
 def are_on_sphere(places_m: Floats) -> bool:
-    """Return whether places are on the sphere, shape (..., 3), and not on a plane, shape (..., 2)."""
+    """Check whether places are on the sphere, shape (..., 3), rather than on a plane, shape (..., 2)."""
     return bool(places_m.shape[-1] == 3)
 
 
 def separations(first_m: Floats, second_m: Floats) -> Floats:
-    """Return the distance [m] of each of some places to each of others.
+    """Compute all distances [m] between two sets of places.
 
     Parameters
     ----------
     first_m, second_m
-        x, y on a plane [m], shape (..., n, 2) and (..., m, 2), or places on the sphere from its centre [m], shape
-        (..., n, 3) and (..., m, 3); leading dimensions are independent of each other and broadcast.
+        x, y on a plane [m], shape (..., n, 2) and (..., m, 2), or places on the sphere from its centre [m], shape (...,
+        n, 3) and (..., m, 3); leading dimensions are independent of each other and broadcast.
 
     Returns
     -------
@@ -48,7 +46,7 @@ def separations(first_m: Floats, second_m: Floats) -> Floats:
 def _straight_distances(first_m: Floats, second_m: Floats) -> Floats:
     if first_m.ndim == second_m.ndim == 2:
         return np.asarray(scipy.spatial.distance.cdist(first_m, second_m))
-    # A coordinate at a time: the differences of all of them at once would be two or three times as large.
+    # One coordinate at a time: all differences at once would take two or three times the memory.
     each = (first_m[..., :, None, i] - second_m[..., None, :, i] for i in range(first_m.shape[-1]))
     square = next(each) ** 2
     for difference in each:
@@ -57,20 +55,20 @@ def _straight_distances(first_m: Floats, second_m: Floats) -> Floats:
 
 
 def straight_radius(radius_m: float, places_m: Floats) -> float:
-    """Return the straight-line distance [m] that a search tree over these places needs for a radius [m] along them.
+    """Convert a radius [m] along the surface to the Euclidean distance [m] for a search tree.
 
-    Order by straight line is order by arc, so a nearest neighbour needs no such change.
+    Euclidean and great-circle order agree, so nearest neighbours need no conversion.
     """
     return chord_m(radius_m) if are_on_sphere(places_m) else radius_m
 
 
 def refuse_sphere(label: str, places_m: Floats) -> None:
-    """Refuse places on the sphere for what needs a plane.
+    """Reject places on the sphere for methods that need a plane.
 
     Raises
     ------
     InvalidQuery
-        Names the plane as the remedy.
+        Suggests a planar distance.
     """
     if are_on_sphere(places_m):
         message = (

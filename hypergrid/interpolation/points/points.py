@@ -1,4 +1,4 @@
-"""Where values were read, and where they are wanted."""
+"""Stations, where values are read, and targets, where they are estimated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,21 +14,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Stations:
-    """Where values were read."""
+    """Data points of a method."""
 
     positions_m: Floats
     """x, y on a plane [m], shape (stations, 2); or places on the sphere from its centre [m], shape (stations, 3)."""
     names: tuple[str, ...]
     covariates: Mapping[str, Floats] = field(default_factory=dict)
-    """What else is known of each place, by name (such as "elevation" [m]), shape (stations,), NaN where unknown."""
+    """Covariates by name (such as "elevation" [m]), shape (stations,), NaN where unknown."""
 
     @property
     def count(self) -> int:
-        """How many stations."""
         return len(self.positions_m)
 
     def take_stations(self, kept: NDArray[np.intp]) -> "Stations":
-        """Return some of the stations."""
         return Stations(
             self.positions_m[kept],
             tuple(self.names[i] for i in kept),
@@ -42,34 +40,34 @@ def _make_unit_weights() -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Where values are wanted: at points, or as means of cells, each by a few points that stand for it."""
+    """Estimation points of a method: points, or cells averaged over a few parts."""
 
     positions_m: Floats
-    """As for stations, shape (targets * parts, 2 or 3); the parts of a target follow one another."""
+    """As in `Stations`, shape (targets * parts, 2 or 3); the parts of a target are consecutive."""
     covariates: Mapping[str, Floats] = field(default_factory=dict)
-    """What else is known of each place, by name, shape (targets * parts,); no NaN."""
+    """Covariates by name, shape (targets * parts,); no NaN."""
     weights: Floats = field(default_factory=_make_unit_weights)
-    """Share of each part in its target, shape (parts,), of sum 1; one part where the value at a point is wanted."""
+    """Share of each part in its target, shape (parts,), of sum 1; a single part for the value at a point."""
 
     @property
     def parts(self) -> int:
-        """Places that stand for a target."""
+        """Quadrature points per target."""
         return len(self.weights)
 
     @property
     def count(self) -> int:
-        """How many targets."""
         return len(self.positions_m) // self.parts
 
     @cached_property
     def key(self) -> bytes:
-        """A key of all that they are; whoever keeps them between boxes is spared reading 640 kB for 40,000 points."""
+        """Cache key of all positions, weights and covariates."""
+        # Computed once per object: hashing 40,000 points reads 640 kB.
         return key_of(
             self.positions_m, self.weights, *sorted(self.covariates), *map(self.covariates.get, sorted(self.covariates))
         )
 
     def mean(self, values: Floats) -> Floats:
-        """Return means over the parts of each target, shape (targets, …), of values of shape (targets * parts, …)."""
+        """Average over the parts of each target: shape (targets * parts, …) to (targets, …)."""
         if self.parts == 1:
             return values
         return np.asarray(
@@ -77,7 +75,7 @@ class Targets:
         )
 
     def take_targets(self, targets: slice) -> "Targets":
-        """Return a range of the targets; themselves, with their key, where it is all of them."""
+        """Select a range of targets; the full range returns the same object, with its key."""
         if targets.indices(self.count) == (0, self.count, 1):
             return self
         inside = slice((targets.start or 0) * self.parts, None if targets.stop is None else targets.stop * self.parts)

@@ -1,4 +1,4 @@
-"""Values at stations, as cross-validation takes them."""
+"""Values at stations, the input of cross-validation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,25 +14,25 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Values at stations, to validate methods on.
+    """Values at stations for validating methods.
 
     Raises
     ------
     InvalidQuery
-        Shapes that do not fit.
+        Inconsistent shapes.
     """
 
     values: Floats
     """Shape (slices, stations), NaN where missing."""
     positions_m: Floats
-    """Shape (stations, 2), or (stations, 3) on the sphere [m]; a station whose position is not finite is not used."""
+    """Shape (stations, 2), or (stations, 3) on the sphere [m]; stations without a finite position are ignored."""
     elevation_m: Floats
     """Shape (stations,) [m], NaN where unknown."""
     names: tuple[str, ...]
     unit: str = ""
     """Unit of the values."""
     covariates: Mapping[str, Floats] = field(default_factory=dict)
-    """Further covariates of the stations by name, beside their elevation; shape (stations,) each."""
+    """Covariates of the stations by name, in addition to elevation; shape (stations,) each."""
 
     @classmethod
     def of(
@@ -44,7 +44,7 @@ class Samples:
         names: tuple[str, ...] | None = None,
         unit: str = "",
     ) -> "Samples":
-        """Return samples; stations are numbered and of unknown elevation where nothing is said."""
+        """Build samples; by default stations are numbered and their elevations unknown."""
         count = np.shape(positions_m)[0] if np.ndim(positions_m) else 0
         elevation = np.full(count, np.nan) if elevation_m is None else np.asarray(elevation_m, dtype=np.float64)
         called = tuple(map(str, range(count))) if names is None else names
@@ -63,7 +63,7 @@ class Samples:
 
     @property
     def stations(self) -> Stations:
-        """The stations, with their elevation and what else is known of them as covariates."""
+        """The stations, with elevation and other covariates."""
         return Stations(self.positions_m, self.names, {"elevation": self.elevation_m, **self.covariates})
 
     @property
@@ -73,7 +73,7 @@ class Samples:
         return np.asarray(placed & np.isfinite(self.values).any(axis=0))
 
     def take_stations(self, stations: NDArray[np.bool_]) -> "Samples":
-        """Return some of the stations."""
+        """Select stations by a mask, shape (stations,)."""
         names = tuple(name for name, kept in zip(self.names, stations, strict=True) if kept)
         places, elevation = self.positions_m[stations], self.elevation_m[stations]
         covariates = {name: values[stations] for name, values in self.covariates.items()}

@@ -1,1 +1,1 @@
-"""Kriging systems: drift, factors, inverses, and fields that share them between slices."""
+"""Kriging systems: drift, factors, inverses, and fields that share them across slices."""

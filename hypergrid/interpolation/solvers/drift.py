@@ -1,9 +1,8 @@
-"""What is known of the mean of the field: its value, or functions of place whose coefficients are not known.
+"""Drift of the field: a known mean, or functions of place with unknown coefficients.
 
-Simple kriging knows the mean. Ordinary kriging knows that it is constant; universal kriging, that it is a polynomial of
-x and y; kriging with external drift, that it is linear in covariates such as elevation (Goovaerts 1997, chapter 5 and
-section 6.1). The drift functions border the kriging system, so that the estimate is without bias whatever their
-coefficients are.
+Simple kriging knows the mean. Ordinary kriging assumes it constant; universal kriging, a polynomial of x and y; kriging
+with external drift, linear in covariates such as elevation (Goovaerts 1997, chapter 5 and section 6.1). The drift
+functions border the kriging system, which makes the estimate unbiased for any coefficients.
 """
 
 from dataclasses import dataclass
@@ -17,37 +16,34 @@ from hypergrid.interpolation.points.points import Stations, Targets
 Floats = NDArray[np.float64]
 
 FLAT = 1e-9
-"""Least over greatest eigenvalue of the drift functions' products below which stations do not tell them apart."""
+"""Ratio of the least to the greatest eigenvalue at which drift functions are dependent."""
 
+# Bilinear interpolation leaves some 1e-16 of a constant, and 6e-8 in a layer stored in 32 bits; scaled to one, that
+# rounding would be a drift function like any other.
 ALIKE = 1e-6
-"""Spread of a covariate over its own size (or of x and y over the wider of the two) below which it is constant.
-
-What is left of a constant by bilinear shares is some 1e-16 of it, and 6e-8 where a layer is kept in 32 bits; scaled to
-one, that rounding would be a drift function like any other.
-"""
+"""Spread of a covariate relative to its size (of x or y to the wider of the two) below which it is constant."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """What is known of the mean."""
+    """Known mean, or form of the unknown mean."""
 
     mean: float | None = None
-    """The mean itself [the variable's unit]; None where only its form is known."""
+    """Known mean [the variable's unit]; None if only its form is known."""
     degree: int = 0
-    """Of the polynomial of x and y: 0, 1 or 2."""
+    """Degree of the polynomial of x and y: 0, 1 or 2."""
     covariates: tuple[str, ...] = ()
-    """Names of covariates that the mean is linear in."""
+    """Names of the covariates in which the mean is linear."""
 
     def count_coefficients(self) -> int:
-        """Return how many unknown coefficients there are: as many stations are needed at least."""
+        """Count the unknown coefficients, which need at least as many stations."""
         return 0 if self.mean is not None else (self.degree + 1) * (self.degree + 2) // 2 + len(self.covariates)
 
     def min_stations(self) -> int:
-        """Return how many stations an estimate needs at least."""
         return max(self.count_coefficients(), 1)
 
     def place_on(self, stations: Stations) -> "PlacedDrift":
-        """Return the drift functions centred and scaled on a network, so that their sizes are alike."""
+        """Centre and scale the drift functions on a network, so that they have similar magnitudes."""
         positions = stations.positions_m
         if self.degree and positions.shape[1] != 2:
             message = (
@@ -59,26 +55,28 @@ class Drift:
         raw += [stations.covariates[name] for name in self.covariates]
         middle = tuple(float(values.mean()) if len(values) else 0.0 for values in raw)
         spread = [float(np.abs(values - mid).max(initial=0.0)) for values, mid in zip(raw, middle, strict=True)]
-        # Positions count from an origin of their own: a line of stations is constant beside its length.
+        # The origin of positions is arbitrary, so their spread is compared to the wider axis: a line of stations is
+        # constant across its length.
         along = len(raw) - len(self.covariates)
         whole = [max(spread[:along], default=0.0)] * along
         whole += [float(np.abs(values).max(initial=0.0)) for values in raw[along:]]
+        # Divided by infinity, a constant becomes exactly 0.
         size = tuple(part if part > ALIKE * all_ else np.inf for part, all_ in zip(spread, whole, strict=True))
         return PlacedDrift(self, middle, size)
 
 
 @dataclass(frozen=True)
 class PlacedDrift:
-    """Drift functions on a network."""
+    """Drift functions centred and scaled on a network."""
 
     drift: Drift
     middle: tuple[float, ...]
-    """Of x, y and the covariates over the stations."""
+    """Means of x, y and the covariates over the stations."""
     size: tuple[float, ...]
-    """How far stations are from the middle; infinite where they are all in it, so that the function is exactly 0."""
+    """Greatest distance of a station from the middle; infinite for a constant."""
 
     def columns(self, places: Stations | Targets) -> Floats:
-        """Return the drift functions at places, shape (places, functions); means over the parts of each target."""
+        """Evaluate the drift functions, shape (places, functions); for targets, means over their parts."""
         count = len(places.positions_m)
         if self.drift.mean is not None:
             columns = np.empty((count, 0))
@@ -94,15 +92,14 @@ class PlacedDrift:
         return places.mean(columns) if isinstance(places, Targets) else columns
 
     def refuse_undetermined(self, label: str, stations: Stations) -> None:
-        """Refuse a network that does not determine the coefficients.
+        """Reject a network that does not determine the coefficients.
 
         Raises
         ------
         InvalidQuery
             Too few stations.
         SingularSystem
-            Their drift functions depend on each other: stations on a line or a conic, a covariate that is constant or
-            linear in x and y.
+            Dependent drift functions: stations on a line or a conic, a covariate that is constant or linear in x and y.
         """
         needed = self.drift.min_stations()
         if stations.count < needed:
@@ -123,25 +120,25 @@ class PlacedDrift:
         raise SingularSystem(message)
 
     def _hangs_on_rounding(self, columns: Floats, stations: Stations) -> bool:
-        """Return whether a covariate differs from what the other functions make of it by its rounding alone."""
+        """Check whether a covariate differs from a combination of the other functions only by rounding."""
         first = 1 + (2 if self.drift.degree else 0)
         for column, name in enumerate(self.drift.covariates if self.drift.count_coefficients() else (), start=first):
             others = np.delete(columns, column, axis=1)
             left = columns[:, column] - others @ np.linalg.lstsq(others, columns[:, column], rcond=None)[0]
             rounding = ALIKE * np.abs(stations.covariates[name]).max() / self.size[column - 1]
-            # As many functions as stations leave nothing of anything.
+            # With as many functions as stations the residuals are always zero.
             if stations.count > columns.shape[1] and np.abs(left).max() <= rounding:
                 return True
         return False
 
     def is_determined(self, columns: Floats) -> NDArray[np.bool_]:
-        """Return whether stations determine the coefficients, shape (sets,).
+        """Check whether stations determine the coefficients, shape (sets,).
 
         Parameters
         ----------
         columns
-            Drift functions at the stations of each set, rows of zeros for those that are not in it; shape (sets,
-            stations, functions).
+            Drift functions at the stations of each set, zero rows for stations outside it; shape (sets, stations,
+            functions).
         """
         if not self.drift.count_coefficients():
             return np.ones(len(columns), dtype=bool)

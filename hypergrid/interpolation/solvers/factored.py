@@ -1,13 +1,13 @@
-"""The kriging system of a network that is too large to be inverted for every query: its Cholesky factor, in one matrix.
+"""Kriging system of a large network, solved by its Cholesky factor in one matrix.
 
-An inverse of LU and its check take 4 n^3 operations and three matrices of n^2 numbers; 11,000 stations took 136 s and
-4 GB. Estimates need the factor alone, n^3 / 3 operations in one matrix, and so do their variances where no station is
-missing. Whoever needs the inverse (stations that are missing from some slices, variances of means) gets it in the place
-of the factor, for 2 n^3 / 3 more. All of it goes tile by tile (`tiled_cholesky.py`) and gives way in between.
+It serves networks too large to be inverted for every query. Estimates need only the factor, n^3 / 3 operations in one
+matrix of n^2 numbers, and so do variances if no station is missing. When the inverse is needed (stations missing from
+some slices, variances of means), it replaces the factor, for 2 n^3 / 3 more operations. All of this runs tile by tile
+(`tiled_cholesky.py`) and yields to other work between tiles.
 
 With an unknown constant mean any constant may be added to the covariances (`system.py`): a sill, or the semivariance
-across the network, makes them positive definite. They are taken in its units. Drift functions are eliminated: with `W`
-what solves the system for them and `S = F' W`, the block of the stations is `inv(K) - W inv(S) W'`.
+across the network, makes them positive definite. They are scaled by the largest one. Drift functions are eliminated:
+with `W` the solution of the system for them and `S = F' W`, the block of the stations is `inv(K) - W inv(S) W'`.
 """
 
 import threading
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import SingularSystem
@@ -36,18 +36,19 @@ from hypergrid.interpolation.solvers.system import MAX_ROUNDING, KrigingSystem
 Floats = NDArray[np.float64]
 
 ROWS_PAIRS: Final = 2**19
-"""Numbers of a band of rows that is made, or moved, at once (4 MiB)."""
+"""Numbers in a band of rows that is computed, or moved, at once (4 MiB)."""
 MAX_NEAREST: Final = 32
-"""Stations whose own share of the variance is looked at: those that are nearest to another one."""
+"""Stations whose unexplained variance is inspected: those nearest to another one."""
 SIDES_AT_ONCE: Final = 2**22
-"""Numbers of right-hand sides that are solved at once (32 MiB)."""
+"""Numbers in right-hand sides that are solved at once (32 MiB)."""
 ASKED_S: Final = 0.02
-"""How often work that waits for the system gives way [s]."""
+"""Interval at which a thread waiting for the system yields to other work [s]."""
 
 
 def shift_of(system: KrigingSystem) -> float:
-    """Return what makes the covariances of a system positive definite; an unknown constant mean takes up any shift."""
+    """Compute the shift that makes a system's covariances positive definite."""
     model = system.model
+    # An unknown constant mean absorbs any shift.
     if system.drift.drift.mean is not None:
         return 0.0
     if model.is_bounded:
@@ -58,41 +59,47 @@ def shift_of(system: KrigingSystem) -> float:
 
 @dataclass(frozen=True)
 class Condition:
-    """How far a system is from one without a unique solution."""
+    """Distance of a system from singularity."""
 
     number: float
-    """Upper bound of the condition number in the 1-norm, of covariances in units of the largest: their number times the
-    norm of the inverse, which is estimated as LAPACK's pocon does."""
+    """Upper bound of the condition number (1-norm) of covariances in units of the largest.
+
+    It is their count times the norm of the inverse, estimated as LAPACK's pocon does.
+    """
     own: float
-    """Least share of a station's variance, in units of the largest covariance, that the others do not explain, as the
-    stations nearest to another one have it."""
+    """Least unexplained share of a station's variance, among the stations nearest to another one.
+
+    Unexplained by the other stations, in units of the largest covariance.
+    """
 
 
+# An inverse by LU and its check take 4 n^3 operations and three matrices of n^2 numbers: 11,000 stations took 136 s and
+# 4 GB.
 class FactoredSystem:
-    """A kriging system that is solved by its factor, and inverted in the same memory where the inverse is needed."""
+    """Kriging system solved by its factor, and inverted on demand in the same memory."""
 
     def __init__(self, system: KrigingSystem, *, label: str) -> None:
-        """Factor the system of a method; `who` is its name, for messages.
+        """Factorise the system of a method; `label` is its name in messages.
 
         Raises
         ------
         SingularSystem
-            It has no unique solution to working precision.
+            The system has no unique solution to working precision.
         """
         self._system, self._label = system, label
         self._lock = threading.Lock()
         count, size = system.stations.count, system.size
         self._shift = shift_of(system)
         self._unit = system.origin + self._shift
-        """Largest covariance: what all are divided by."""
+        """Largest covariance, by which all are divided."""
         if not self._unit > 0 or not np.isfinite(self._unit):
             raise self._singular_error(np.inf)
-        # Room for the bordered matrix, so that the inverse needs no second one.
+        # Sized for the bordered matrix, so that the inverse needs no second one.
         self._workspace = np.empty(size * size)
         self._factor = self._workspace[: count * count].reshape(count, count)
         self._inverse: Floats | None = None
         self._is_torn = False
-        """Whether an inversion has ended before its end, and left neither the factor nor the inverse."""
+        """Whether an interrupted inversion left neither the factor nor the inverse."""
         self._decompose()
 
     def _decompose(self) -> None:
@@ -113,16 +120,14 @@ class FactoredSystem:
 
     @property
     def nbytes(self) -> int:
-        """What it takes [bytes]."""
+        """Memory used [bytes]."""
         return int(self._workspace.nbytes)
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Let one thread at a time use the memory: the inverse is made in the place of the factor.
-
-        The one that holds it gives way between tiles. So does one that waits for it: had that one the only turn of a
-        queue, each would wait for the other.
-        """
+        """Lock the memory for one thread, restoring the factor if necessary: the inverse overwrites it."""
+        # The holder yields between tiles, so the waiter must yield too: if it held the only turn of the block queue,
+        # the two would deadlock.
         while not self._lock.acquire(timeout=ASKED_S):
             give_way()
         try:
@@ -134,12 +139,12 @@ class FactoredSystem:
             self._lock.release()
 
     def dual(self, values: Floats) -> Floats:
-        """Return the product of the inverse with values of the stations, shape (stations + functions, slices).
+        """Multiply the inverse by values of the stations, shape (stations + functions, slices).
 
         Parameters
         ----------
         values
-            Shape (slices, stations); a row NaN as a whole or not at all.
+            Shape (slices, stations); each row is NaN throughout or nowhere.
         """
         count = self._system.stations.count
         is_complete = np.asarray(np.isfinite(values).all(axis=1))
@@ -154,7 +159,7 @@ class FactoredSystem:
         return result
 
     def reduction(self, sides: Floats) -> Floats:
-        """Return by how much each target's variance is less than its own: `sides inv(matrix) sides'`, shape (targets,).
+        """Compute how much kriging reduces each target's variance: `sides inv(matrix) sides'`, shape (targets,).
 
         Parameters
         ----------
@@ -179,7 +184,7 @@ class FactoredSystem:
 
     @property
     def inverse(self) -> Floats:
-        """Inverse of the bordered matrix, made at the first call in the place of the factor, shape (size, size)."""
+        """Inverse of the bordered matrix, shape (size, size); replaces the factor at the first access."""
         with self._held():
             if self._inverse is None:
                 self._is_torn = True
@@ -189,11 +194,10 @@ class FactoredSystem:
 
     @property
     def is_inverted(self) -> bool:
-        """Whether the inverse is there already."""
         return self._inverse is not None
 
     def _fill_covariances(self) -> float:
-        """Put covariances into the lower triangle; return the 1-norm of the whole matrix."""
+        """Write covariances into the lower triangle; return the 1-norm of the whole matrix."""
         system, count = self._system, len(self._factor)
         sums = np.zeros(count)
         step = max(1, ROWS_PAIRS // count)
@@ -201,7 +205,7 @@ class FactoredSystem:
         for start in range(0, count, step):
             give_way()
             rows = slice(start, min(start + step, count))
-            # In place: new memory costs more than the arithmetic.
+            # In place: allocating memory costs more than the arithmetic.
             band = negative_semivariance(
                 system.isotropic_m[rows],
                 system.isotropic_m[: rows.stop],
@@ -215,12 +219,12 @@ class FactoredSystem:
             band[within, start + within] = 1.0
             size = np.abs(band, out=room[: len(band), : rows.stop])
             sums[rows] += size.sum(axis=1)
-            # What lies right of the diagonal is what lies below it.
+            # By symmetry, column sums of the lower triangle are row sums of the upper one.
             sums[:start] += size[:, :start].sum(axis=0)
         return float(sums.max(initial=0.0))
 
     def _solve(self, right: Floats) -> Floats:
-        """Return what solves the covariances, in their unit, for columns, shape (stations, columns)."""
+        """Solve the scaled covariances for columns, shape (stations, columns)."""
         sides = np.array(right.T, order="C")
         solve(self._factor, sides)
         return sides.T
@@ -230,7 +234,7 @@ class FactoredSystem:
         if not functions:
             return np.empty((0, 0))
         reduced = self._functions.T @ self._solved_functions
-        # Coordinates are large and the constant is one: scaled, the functions are alike.
+        # Coordinates are large and the constant is one: scaling makes the functions comparable.
         scale = np.sqrt(np.diagonal(reduced))
         if not (scale > 0).all():
             raise self._singular_error(np.inf)
@@ -241,7 +245,7 @@ class FactoredSystem:
         return np.asarray(np.linalg.inv(scaled) / scale / scale[:, None])
 
     def _find_own_share(self) -> float:
-        """Return the least own share of variance of the stations that are nearest to another one."""
+        """Find the least unexplained share of variance among the stations nearest to another one."""
         places_m, count = self._system.isotropic_m, len(self._factor)
         distance_m = scipy.spatial.cKDTree(places_m).query(places_m, k=[2])[0][:, 0]
         looked = np.argsort(distance_m, kind="stable")[:MAX_NEAREST]
@@ -268,7 +272,7 @@ class FactoredSystem:
             square[upper] = square.T[upper]
         whole = self._workspace.reshape(size, size)
         if size > count:
-            # From the last row on, each goes where no row lies that has not yet gone.
+            # From the last row backwards, so that no row is overwritten before it is moved.
             for row in range(count - 1, -1, -1):
                 give_way()
                 whole[row, :count] = self._workspace[row * count : (row + 1) * count].copy()
@@ -280,10 +284,10 @@ class FactoredSystem:
         return whole
 
     def _constant_part(self) -> Floats:
-        """Return what the shift of the covariances took from the block of the drift functions."""
+        """Compute the contribution of the covariance shift to the block of the drift functions."""
         functions = self._functions.shape[1]
         part = np.zeros((functions, functions))
-        # The first function is the constant wherever the mean is unknown.
+        # The first function is the constant unless the mean is known.
         part[0, 0] = self._shift
         return part
 

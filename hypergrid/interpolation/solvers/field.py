@@ -1,13 +1,13 @@
-"""Kriging on all stations: one system for every slice, whichever stations report.
+"""Kriging on all stations: one kriging system serves every slice, whichever stations report.
 
-Kriging is consistent with itself: stations that are missing from a slice are first kriged from those present, after
-which the estimate from ALL stations is exactly that from those present (design section 5). With P the inverse of the
-full bordered matrix, M the missing and A the present stations: `z_M = -inv(P_MM) P_MA z_A`; and the variance grows from
-that of all stations by `w_M' inv(P_MM) w_M`, w the weights from all stations (Schur complement). This holds for every
-drift, as long as the stations present determine its coefficients.
+Kriging is self-consistent: once the stations missing from a slice are kriged from those present, the estimate from ALL
+stations equals that from those present (design section 5). With P the inverse of the full bordered matrix, M the
+missing and A the present stations: `z_M = -inv(P_MM) P_MA z_A`; and the variance grows from that of all stations by
+`w_M' inv(P_MM) w_M`, w the weights from all stations (Schur complement). This holds for every drift, provided that the
+stations present determine its coefficients.
 
-Estimates are taken in the dual form: P times the values once, then one product with the right-hand sides of the
-targets. That leaves out the weights of each target, which cost a product of stations by stations a target.
+Estimates use the dual form: P times the values once, then one product with the right-hand sides of the targets. This
+avoids the weights of each target, which cost a product of stations by stations per target.
 """
 
 from functools import cached_property
@@ -33,41 +33,42 @@ Floats = NDArray[np.float64]
 BATCH_FLOATS = 2**21
 """Numbers in one batch of small systems (16 MiB)."""
 PIECE_PAIRS = 2_000_000
-"""Pairs of a target and a station whose right-hand sides are made and used at once (16 MB)."""
+"""Pairs of a target and a station whose right-hand sides are computed and used together (16 MB)."""
+# With some tens of stations, the weights of this many targets fit into the cache.
 TARGETS_AT_ONCE = 2048
-"""Targets whose variances are grown together: their weights for some tens of stations stay in the cache."""
+"""Targets whose variance growth is computed together."""
 
+# At this size an inverse is some tens of milliseconds of work.
 WORTH_TILES = 3 * TILE
-"""Rows of a system from which its inverse is made tile by tile: some tens of milliseconds of work."""
+"""Rows of a system from which its inverse is computed by tiles."""
 
 
 def is_factored(size: int) -> bool:
-    """Return whether a system of so many rows is factored, and inverted only where it must be.
-
-    What is too large to be kept for the next query is not worth the three times as much work of an inverse.
-    """
+    """Decide whether a system of `size` rows is factorised, and inverted only on demand."""
+    # An inverse is three times the work of a factor, which only pays if it can be cached for the next query.
     return not WEIGHTS.takes(8 * size * size)
 
 
 def inverse_of(system: KrigingSystem, label: str) -> Floats:
-    """Return the inverse of a system; that of a large one by its factor: a quarter of the work, and it gives way.
+    """Invert a system, a large one by its Cholesky factor.
 
     Raises
     ------
     SingularSystem
         The system has no unique solution.
     """
+    # The factor takes a quarter of the work, and yields to other work between tiles.
     if system.size >= WORTH_TILES:
         try:
             return FactoredSystem(system, label=label).inverse
         except SingularSystem:
-            # A model that is no variogram at these places has no factor; it may have an inverse.
+            # A model that is not a valid variogram at these places has no Cholesky factor, but may have an inverse.
             pass
     return system.invert(label)
 
 
 def solved_by_tiles(block: Floats, side: Floats) -> Floats:
-    """Return what solves a symmetric matrix, by its factor where it has one, for a right-hand side."""
+    """Solve a symmetric system for one right-hand side, by Cholesky factorisation if possible."""
     try:
         factor = block.copy()
         decompose(factor)
@@ -79,12 +80,12 @@ def solved_by_tiles(block: Floats, side: Floats) -> Floats:
 
 
 class KrigingField:
-    """The kriged field of many slices over one network, asked for at targets."""
+    """Kriged field of many slices over one network, evaluated at targets."""
 
     notes: tuple[str, ...] = ()
-    """What a reader of the result should know, such as the variogram that was fitted."""
+    """Notes for the reader of the result, such as the fitted variogram."""
     is_assumed: bool = False
-    """Whether the variogram stands in for one that could not be fitted, so that no variance is known."""
+    """Whether the variogram replaces one that could not be fitted; variances are then NaN."""
 
     def __init__(
         self,
@@ -101,24 +102,24 @@ class KrigingField:
         self.noise_free = noise_free
         self._job_pairs, self._keep = 0, True
         self.mean = self.system.drift.drift.mean or 0.0
-        """The known mean of simple kriging, else 0."""
+        """Known mean of simple kriging, otherwise 0."""
         covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)
         self._key = key_of(stations.positions_m, model, drift, *covariates)
         self.factored: FactoredSystem | None = None
-        """Of a network whose inverse is too large to be kept: its factor."""
+        """Factored system if its inverse is too large to cache, otherwise None."""
         self._inverse: Floats | None = None
         if is_factored(self.system.size):
             self.factored = FactoredSystem(self.system, label=label)
         else:
             self._inverse = WEIGHTS.get(self._key, lambda: inverse_of(self.system, label))
         self.present = np.isfinite(values)
-        """Which station is used in which slice, shape (slices, stations); none where they are too few."""
+        """Which station is used in which slice, shape (slices, stations); all False in slices with too few stations."""
         self._drop_undetermined()
         self._values = np.asarray(values, dtype=np.float64)
 
     @property
     def inverse(self) -> Floats:
-        """Inverse P of the bordered matrix, shape (stations + functions, the same); nobody may write to it."""
+        """Inverse P of the bordered matrix, shape (stations + functions, stations + functions); read-only."""
         if self._inverse is not None:
             return self._inverse
         if self.factored is None:
@@ -128,7 +129,7 @@ class KrigingField:
 
     @cached_property
     def complete(self) -> Floats:
-        """Values of every station in every slice, the missing ones kriged, NaN where too few stations report."""
+        """Values of every station in every slice, missing ones kriged; NaN if too few stations report."""
         return self._krige_missing(self._values - self.mean) + self.mean
 
     @property
@@ -137,7 +138,7 @@ class KrigingField:
         return np.asarray(self.present.sum(axis=1), dtype=np.int32)
 
     def estimate(self, targets: Targets, *, out: Floats | None = None) -> Floats:
-        """Return estimates, shape (slices, targets), into `out` where given; NaN where too few stations report."""
+        """Estimate the targets, shape (slices, targets), into `out` if given; NaN if too few stations report."""
         return self.carry(self._dual, targets, out=out)
 
     @cached_property
@@ -145,20 +146,20 @@ class KrigingField:
         return self.dual(self.complete)
 
     def dual(self, values: Floats) -> Floats:
-        """Return the dual form of values of all stations, shape (stations + functions, slices).
+        """Compute the dual form of values of all stations, shape (stations + functions, slices).
 
         Parameters
         ----------
         values
-            `complete`, or weighted means of it over slices: shape (slices, stations), a row NaN as a whole or not at
-            all.
+            `complete`, or weighted means of it over slices: shape (slices, stations); each row is NaN throughout or
+            nowhere.
         """
         if self.factored is not None:
             return self.factored.dual(values - self.mean)
         return multiply(self.inverse[:, : self.system.stations.count], (values - self.mean).T)
 
     def carry(self, dual: Floats, targets: Targets, *, out: Floats | None = None) -> Floats:
-        """Return the estimates of a dual form, shape (slices, targets)."""
+        """Evaluate a dual form at targets, shape (slices, targets)."""
         if dual.shape[1] <= FEW_COLUMNS and targets.parts == 1 and not self._is_kept(targets):
             result = self.system.multiply_sides(dual, targets, job_pairs=self._job_pairs)
         else:
@@ -169,7 +170,7 @@ class KrigingField:
         return result
 
     def _multiply(self, columns: Floats, targets: Targets, result: Floats) -> None:
-        """Put the products of a dual form with the right-hand sides of targets into `result`."""
+        """Write the products of a dual form with the targets' right-hand sides into `result`."""
 
         def piece(span: slice) -> None:
             np.matmul(columns, self.sides(targets.take_targets(span)).T, out=result[:, span])
@@ -178,8 +179,8 @@ class KrigingField:
         step = max(1, PIECE_PAIRS // (stations * targets.parts))
         pieces = [slice(start, min(start + step, targets.count)) for start in range(0, targets.count, step)]
         if len(pieces) > 1 and self._job_pairs * targets.parts > WORTH_COMPILED:
-            # Each thread makes right-hand sides and uses them while they are in its cache. A job this large loads the
-            # compiled loops anyway.
+            # Each thread computes right-hand sides and uses them while they are in its cache. A job this large loads
+            # the compiled loops anyway.
             from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
 
             share(piece, pieces)
@@ -188,12 +189,12 @@ class KrigingField:
                 piece(slice(0, targets.count))
 
     def sides(self, targets: Targets) -> Floats:
-        """Return the right-hand sides of targets, shape (targets, stations + functions); nobody may write to them.
+        """Return the right-hand sides of targets, shape (targets, stations + functions), read-only.
 
-        Those of a small job are kept for the next query: the next slice of a map that grows took 11 ms with them made
-        anew, 1 ms without. Those of a large one are not: its compiled loops take about a nanosecond a pair, as long as
-        reading it.
+        They are cached for small jobs.
         """
+        # The next slice of a growing map took 11 ms when they were recomputed, 1 ms from the cache. Large jobs are not
+        # cached: the compiled loops take about a nanosecond per pair, as long as reading it.
         if not self._is_kept(targets):
             return self.system.sides(targets, job_pairs=self._job_pairs)
         key = key_of(self._key, targets.key)
@@ -204,27 +205,27 @@ class KrigingField:
         return self._keep and pairs <= WORTH_COMPILED
 
     def expect(self, places: int, _slices: int, *, keep: bool = True) -> None:
-        """Say how many places will be asked for in all, so that a part of a large job is done as large jobs are.
+        """Announce the places of the whole job, which select the method for all its parts.
 
         Parameters
         ----------
         keep
-            Whether right-hand sides may be kept for slices to come.
+            Whether right-hand sides may be cached for later slices.
         """
         self._job_pairs, self._keep = places * self.system.stations.count, keep
 
     def variance(self, targets: Targets) -> Floats:
-        """Return the kriging variance of each slice's estimates, shape (slices, targets).
+        """Compute the kriging variance of each slice's estimates, shape (slices, targets).
 
-        Of the observable value, or where the field is `noise_free` of the value without the noise that a measurement
-        error nugget stands for. NaN where the variogram is assumed.
+        It is the variance of the observable value or, if the field is `noise_free`, of the value without the
+        measurement error in the nugget. NaN if the variogram is assumed.
         """
         if self.is_assumed:
             return np.full((len(self.present), targets.count), np.nan)
         sides = self.sides(targets)
         grows = self.present.any(axis=1) & ~self.present.all(axis=1)
         if self.factored is not None and not grows.any():
-            # No weights are needed: half of the work, and no inverse.
+            # The factor suffices without weights: half of the work, and no inverse.
             reduced, result = self.factored.reduction(sides), np.zeros((len(self.present), len(sides)))
             result[~self.present.any(axis=1)] = np.nan
         else:
@@ -234,12 +235,12 @@ class KrigingField:
         if self.noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
             full = full - self.system.model.nugget
         result += full
-        # A rounding below zero at a station is zero; NaN stays NaN.
+        # At a station rounding may give a value below zero; NaN is preserved.
         np.maximum(result, 0.0, out=result)
         return result
 
     def growth(self, solved: Floats) -> Floats:
-        """Return by how much missing stations let variances grow, shape (slices, targets); NaN where none reports.
+        """Compute how much missing stations increase variances, shape (slices, targets); NaN if none reports.
 
         Parameters
         ----------
@@ -261,11 +262,11 @@ class KrigingField:
 
     @cached_property
     def _losses(self) -> list[tuple[NDArray[np.intp], Floats, NDArray[np.intp], NDArray[np.intp]]]:
-        """What the variance grows by, in batches of sets that lack equally many stations.
+        """Factors of the variance growth, in batches of masks with equally many missing stations.
 
-        Missing stations of each set, shape (sets, lacking); inverted Cholesky factors of their part of P, shape (sets,
-        lacking, lacking), of whose products with the weights of a target the squares sum to the growth; slices, and
-        the number of the set that each of them has.
+        Missing stations of each mask, shape (masks, lacking); inverted Cholesky factors of their block of P, shape
+        (masks, lacking, lacking), whose products with the weights of a target have squares that sum to the growth;
+        slices; and the mask index of each slice.
         """
         by_count: dict[int, list[tuple[NDArray[np.intp], NDArray[np.intp]]]] = {}
         for mask, slices in group_masks(self.present):
@@ -286,7 +287,7 @@ class KrigingField:
         return batches
 
     def _drop_undetermined(self) -> None:
-        """Take slices whose stations do not determine the estimate as slices without any."""
+        """Treat slices whose stations do not determine the estimate as slices without stations."""
         needed = self.system.drift.drift.min_stations()
         self.present[self.present.sum(axis=1) < needed] = False
         if needed > 1 and self.present.size:
@@ -296,19 +297,18 @@ class KrigingField:
                     self.present[slices] = False
 
     def _krige_missing(self, values: Floats) -> Floats:
-        """Krige the missing stations of each slice from those present."""
         filled = np.ascontiguousarray(np.where(self.present, values, 0.0))
         has_values = self.present.any(axis=1)
         filled[~has_values] = np.nan
         left = np.flatnonzero(has_values & ~self.present.all(axis=1))
-        # The loops take a copy of the inverse, which a large network has no room for.
+        # The compiled loops copy the inverse, for which a large network has no room.
         if self._job_pairs > WORTH_COMPILED and len(left) and self.factored is None:
             left = left[~self._fill_compiled(filled)[left]]
         self._fill_batches(filled, left)
         return filled
 
     def _fill_compiled(self, filled: Floats) -> NDArray[np.bool_]:
-        """Do it one slice after the other, a third of the time of batches; return which slices are done."""
+        """Fill the missing values slice by slice in compiled loops; return which slices are done."""
         from hypergrid.interpolation.kernels import imputation  # noqa: PLC0415
         from hypergrid.interpolation.kernels.threads import share  # noqa: PLC0415
 
@@ -322,19 +322,18 @@ class KrigingField:
             for first, stop in ranges(rows.stop - rows.start):
                 imputation.impute(core, present, filled, solved, rows.start + first, rows.start + stop)
 
+        # One slice after another takes a third of the time of batches.
         share(piece, [slice(first, stop) for first, stop in zip(edges[:-1], edges[1:], strict=True)])
         return solved
 
     def _fill_batches(self, filled: Floats, slices: NDArray[np.intp]) -> None:
-        """Do it in batches of slices with equally many missing stations.
-
-        At 200 stations, 1,000 slices and 700 masks a loop over masks took 70 ms, most of it outside LAPACK.
-        """
+        """Fill the missing values in batches of slices with equally many missing stations."""
         if not len(slices):
             return
         stations = filled.shape[1]
         core = self.inverse[:stations, :stations]
         carried = multiply(filled, core)
+        # A loop over masks took 70 ms at 200 stations, 1,000 slices and 700 masks, most of it outside LAPACK.
         lacking = stations - self.present[slices].sum(axis=1)
         for count in np.unique(lacking):
             alike = slices[lacking == count]

@@ -1,4 +1,4 @@
-"""Slices grouped by which stations report: everything that depends on the mask is done once a mask."""
+"""Grouping of slices by mask: whatever depends on the mask is computed once per mask."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def group_masks(present: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.intp]]]:
-    """Yield each distinct mask, shape (stations,), with the slices that have it.
+    """Yield each distinct mask, shape (stations,), with the indices of its slices.
 
     Parameters
     ----------
@@ -17,7 +17,7 @@ def group_masks(present: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_],
     if not present.size:
         return
     if (present == present[0]).all():
-        # Most boxes of a surface are of such slices.
+        # Most blocks of a surface have only such slices.
         yield present[0], np.arange(len(present))
         return
     packed = np.packbits(present, axis=1)

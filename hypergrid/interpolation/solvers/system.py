@@ -1,13 +1,13 @@
-"""The kriging system of a network: covariances bordered by the drift functions.
+"""Kriging system of a network: covariances bordered by the drift functions.
 
-Covariances are taken as `c0 - gamma`: with an unknown constant mean any c0 gives the same estimate, and 0 gives
-PyKrige's signs; simple kriging, whose mean is known, takes the sill.
+Covariances are `c0 - gamma`: with an unknown constant mean any c0 gives the same estimate, and 0 gives PyKrige's signs;
+simple kriging, with its known mean, uses the sill.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.blas import threads_for
@@ -20,34 +20,36 @@ from hypergrid.interpolation.variograms.variogram import Variogram
 
 Floats = NDArray[np.float64]
 
+# Beyond it, a solution has only a few digits left.
 MAX_ROUNDING = 1e-6
-"""How far a system times its inverse may be from one; beyond, its solution has lost all but a few digits."""
+"""Largest deviation from identity of a system times its inverse."""
+# Beyond the limits, products overflow or underflow.
 MIN_COVARIANCE = 1e-100
-"""Largest covariance of a system below which, and above the inverse of which, products leave the range of numbers."""
+"""Limit of a system's largest covariance; its inverse is the upper limit."""
 
 
 @dataclass(frozen=True, eq=False)
 class KrigingSystem:
-    """What a network, a variogram and a drift make: the left and the right sides of its kriging system."""
+    """Left- and right-hand sides of a kriging system."""
 
     stations: Stations
     isotropic_m: Floats
-    """Positions whose plain distances the variogram takes, shape (stations, 2 or 3)."""
+    """Coordinates whose Euclidean distances the variogram takes, shape (stations, 2 or 3)."""
     model: Variogram
     drift: PlacedDrift
     origin: float
-    """Covariance at distance 0: the sill where the mean is known, else 0."""
+    """Covariance at distance 0: the sill if the mean is known, otherwise 0."""
 
     @classmethod
     def of(cls, label: str, stations: Stations, model: Variogram, drift: Drift) -> "KrigingSystem":
-        """Build the system of a method; `who` is its name, for messages.
+        """Build the system of a method; `label` is its name in messages.
 
         Raises
         ------
         InvalidQuery
-            A known mean and a variogram without a sill; anisotropy on the sphere.
+            Known mean with a variogram without a sill; anisotropy on the sphere.
         SingularSystem
-            Stations in one place without a nugget.
+            Coincident stations without a nugget.
         """
         if drift.mean is not None and not model.is_bounded:
             message = f"{label} needs a variogram with a sill; {model.model} has none: use ordinary_kriging"
@@ -69,7 +71,7 @@ class KrigingSystem:
         return self.stations.count + self.drift.drift.count_coefficients()
 
     def matrix(self) -> Floats:
-        """Return the bordered matrix, shape (size, size)."""
+        """Build the bordered matrix, shape (size, size)."""
         count = self.stations.count
         matrix = np.zeros((self.size, self.size))
         matrix[:count, :count] = self.covariance(self.isotropic_m, self.isotropic_m)
@@ -79,7 +81,7 @@ class KrigingSystem:
         return matrix
 
     def invert(self, label: str) -> Floats:
-        """Return the inverse of the bordered matrix, same shape.
+        """Invert the bordered matrix, same shape.
 
         Raises
         ------
@@ -89,15 +91,15 @@ class KrigingSystem:
         return invert(self.matrix(), label=label, functions=self.drift.drift.count_coefficients())
 
     def covariance(self, a_m: Floats, b_m: Floats) -> Floats:
-        """Return `c0 - gamma` between isotropic places, also of one place with itself; shape (a, b)."""
+        """Compute `c0 - gamma` between isotropic places, nugget included at distance 0; shape (a, b)."""
         return np.asarray(self.origin - self.model.semivariance(separations(a_m, b_m)))
 
     def sides(self, targets: Targets, *, job_pairs: int = 0) -> Floats:
-        """Return the right-hand sides of targets, shape (targets, size); `job_pairs` as for `negative_semivariance`.
+        """Compute the right-hand sides of targets, shape (targets, size); `job_pairs` as in `negative_semivariance`.
 
-        A station at a point itself has the covariance at distance 0, so that the estimate is exact there. Where the
-        nugget is measurement error, the estimate is of the noise-free value, from which a reading at the point itself
-        differs by the nugget as any other does; and so it is where the mean of a cell is wanted.
+        A station at the target point itself has the covariance at distance 0, so that the estimate is exact there. If
+        the nugget is measurement error, the noise-free value is estimated, from which a reading at the point differs by
+        the nugget like any other; the same holds for cell means.
         """
         count = self.stations.count
         sides = np.empty((targets.count, self.size))
@@ -118,9 +120,9 @@ class KrigingSystem:
         return sides
 
     def multiply_sides(self, dual: Floats, targets: Targets, *, job_pairs: int = 0) -> Floats:
-        """Return the product of a dual form with the right-hand sides of points, shape (columns, targets).
+        """Multiply a dual form by the right-hand sides of points, shape (columns, targets).
 
-        The right-hand sides of many points are not stored where the dual form, shape (size, columns), has few columns.
+        For a dual form, shape (size, columns), of few columns the right-hand sides of many points are not stored.
         """
         count = self.stations.count
         product = carried(
@@ -138,21 +140,18 @@ class KrigingSystem:
         return COINCIDENT_M if targets.parts == 1 and self.model.nugget_is == "micro-scale" else None
 
     def within_variance(self, targets: Targets) -> Floats | float:
-        """Return the variance of each target by itself, as `c0 - gamma`: `c0` for points, less for means of cells."""
+        """Compute each target's own variance, as `c0 - gamma`: `c0` for points, less for means."""
         if targets.parts == 1:
             return self.origin
         shape = (targets.count, targets.parts, targets.positions_m.shape[1])
         isotropic_m = self.model.isotropic(targets.positions_m).reshape(shape)
-        # All cells of a grid have one size but for the projection; still each gets its own, there are only few parts.
+        # The cells of a grid have equal size but for the projection; each is still computed, as there are few parts.
         gamma = self.model.semivariance(separations(isotropic_m, isotropic_m))
         return np.asarray(self.origin - np.einsum("tij,i,j->t", gamma, targets.weights, targets.weights))
 
 
 def invert(matrix: Floats, *, label: str = "ordinary_kriging", functions: int = 0) -> Floats:
-    """Return the inverse of one bordered system or of many, same shape.
-
-    Systems are solved in units of their largest covariance, so that neither the unit of the values nor the size of the
-    sill decides whether one is singular: drift functions are of the order of one whatever that unit is.
+    """Invert one bordered system or a batch, same shape.
 
     Parameters
     ----------
@@ -161,13 +160,15 @@ def invert(matrix: Floats, *, label: str = "ordinary_kriging", functions: int = 
     label
         Name of the method, for messages.
     functions
-        Drift functions: the last rows and columns.
+        Number of drift functions: the last rows and columns.
 
     Raises
     ------
     SingularSystem
         The system has no unique solution, or its covariances are too large or too small for 64-bit numbers.
     """
+    # In units of the largest covariance, neither the unit of the values nor the sill decides whether a system is
+    # singular: drift functions are of order one in any unit.
     root = _root_of_scale(matrix, functions, label)
     sizes = np.ones((*matrix.shape[:-2], matrix.shape[-1])) / root[..., None]
     sizes[..., matrix.shape[-1] - functions :] = root[..., None]
@@ -194,10 +195,7 @@ def invert(matrix: Floats, *, label: str = "ordinary_kriging", functions: int = 
 
 
 def _root_of_scale(matrix: Floats, functions: int, label: str) -> Floats:
-    """Return about the root of the largest covariance of each system, shape (...,), 1 where all are 0.
-
-    It is a power of two, so that scaling rounds nothing.
-    """
+    """Approximate the root of each system's largest covariance, shape (...,), by a power of two; 1 if all are 0."""
     stations = matrix.shape[-1] - functions
     largest = np.abs(matrix[..., :stations, :stations]).max(axis=(-2, -1), initial=0.0)
     outside = ~((largest == 0.0) | ((largest > MIN_COVARIANCE) & (largest < 1.0 / MIN_COVARIANCE)))
@@ -207,12 +205,13 @@ def _root_of_scale(matrix: Floats, functions: int, label: str) -> Floats:
             f"gives {float(largest[outside][0]):.3g}; convert the values to a unit in which they are nearer to one"
         )
         raise SingularSystem(message)
+    # Scaling by a power of two is free of rounding.
     halved = np.frexp(np.where(largest > 0.0, largest, 1.0))[1] // 2
     return np.asarray(np.ldexp(1.0, halved), dtype=np.float64)
 
 
 def refuse_coincident(label: str, stations: Stations, model: Variogram) -> None:
-    """Refuse two stations in one place when no nugget tells them apart.
+    """Reject coincident stations unless the variogram has a nugget.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""Errors of means over space and time, and simulated fields."""
+"""Error variances of means over space and time, and simulated fields."""

@@ -1,9 +1,9 @@
-"""Errors of weighted means over space: block kriging of a region that is given by its cells.
+"""Error variance of weighted means over space, by block kriging of a region's cells.
 
 A regional mean with weights a is a linear functional of the field, so its right-hand side is the mean of its cells'
 right-hand sides, and its own variance is `c0 - sum a a' gamma(c, c')` over all pairs of cells. Cells of point support
-are different places: they differ by a micro-scale nugget, and each is without it from itself. The mean of cells of
-block support, or of values without the instruments' noise, has no nugget in it, which is `gamma(c, c) = nugget`.
+are distinct places: they differ by a micro-scale nugget, and each differs from itself by none. The mean of cells of
+block support, or of values without instrument noise, has no nugget, which is `gamma(c, c) = nugget`.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.pacing import give_way
@@ -24,40 +24,39 @@ from hypergrid.interpolation.variograms.variogram import Variogram
 
 Floats = NDArray[np.float64]
 
+# All pairs take some seconds. 10,000 of 40,000 cells over 5 ranges gave the mean semivariance to a relative 5e-5.
 MAX_CELLS = 20_000
-"""Places of a region between which all distances are taken (some seconds); of more, at most as many are sampled evenly.
-
-Of 40,000 cells over 5 ranges, 10,000 gave the mean semivariance to 5e-5 of itself.
-"""
+"""Maximum places of a region for exact sums over all pairs; larger regions are sampled evenly."""
+# 1 MiB stays in a core's cache, and took a third of the time of 16 MiB.
 PAIRS_AT_ONCE = 2**17
-"""Distances in one batch: 1 MiB stays in a core's cache, and took a third of the time that 16 MiB took."""
+"""Distances in one batch."""
+# Below it, summing all pairs costs less than the detection.
 MIN_ON_LATTICE = 1_000
-"""Places of a region below which all pairs cost less than looking for order in them."""
+"""Minimum places of a region for detecting a lattice."""
 EVEN = 1e-9
-"""Share of a step by which places of a lattice may be off."""
+"""Tolerance for places of a lattice, as a share of its step."""
 SIDES_BYTES = 32 * 2**20
-"""What the right-hand sides of cells, and of the points of their blocks, may take together; more are made in turn."""
+"""Memory budget of the right-hand sides of cells and their parts [bytes]."""
 
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Weighted means of cells, as kriging sees them."""
+    """Kriging weights and variances of weighted means of cells."""
 
     weights: Floats
-    """Of all stations, w, shape (regions, stations)."""
+    """Weights of all stations, w, shape (regions, stations)."""
     projected: Floats
-    """`P w`, P the stations' part of the system's inverse, same shape; nothing where there is no noise to take off."""
+    """`P w`, P the stations' block of the system's inverse, same shape; no columns without noise."""
     full: Floats
-    """Error variance of a slice to which all stations report, of the value without the instruments' noise, shape
-    (regions,)."""
+    """Error variance of the noise-free value with all stations reporting, shape (regions,)."""
     white: Floats
-    """What the noise of readings at the cells adds to that where the observable value is wanted, shape (regions,)."""
+    """Variance added by the readings' noise if the observable value is requested, shape (regions,)."""
     sampled: int
-    """Most places of a region, where only a sample of them was used for the region's own variance; else 0."""
+    """Places of the largest region whose own variance was computed from a sample; 0 if none was."""
 
 
 def regions_of(field: KrigingField, targets: Targets, weights: "scipy.sparse.csr_array") -> Regions:
-    """Return weighted means of cells.
+    """Krige weighted means of cells.
 
     Parameters
     ----------
@@ -66,7 +65,7 @@ def regions_of(field: KrigingField, targets: Targets, weights: "scipy.sparse.csr
     targets
         The cells.
     weights
-        Of the cells in each region, shape (regions, cells).
+        Weights of the cells in each region, shape (regions, cells).
     """
     model = field.system.model
     stations, size = field.system.stations.count, field.system.size
@@ -89,7 +88,7 @@ def regions_of(field: KrigingField, targets: Targets, weights: "scipy.sparse.csr
 
 
 def slice_variance(field: KrigingField, regions: Regions) -> Floats:
-    """Return the error variance of each slice's regional means, shape (slices, regions), NaN without stations."""
+    """Compute the error variance of each slice's regional means, shape (slices, regions), NaN without stations."""
     result = field.growth(regions.weights)
     result += regions.full + regions.white
     np.maximum(result, 0.0, out=result)
@@ -99,18 +98,18 @@ def slice_variance(field: KrigingField, regions: Regions) -> Floats:
 def combinations_of(
     field: KrigingField, weights: "scipy.sparse.csr_array", *, times_s: Floats, correlation: Correlation
 ) -> list[Combination | None]:
-    """Return the errors of weighted means over slices, one a mean; None for a mean without slices.
+    """Describe the errors of weighted means over slices, one per mean; None for a mean without slices.
 
     Parameters
     ----------
     field
         The kriged field.
     weights
-        Of the slices in each mean, shape (means, slices); none for slices without stations.
+        Weights of the slices in each mean, shape (means, slices); none for slices without stations.
     times_s
-        Of the slices, increasing within each mean [s].
+        Times of the slices, increasing within each mean [s].
     correlation
-        Between slices.
+        Correlation between slices.
     """
     stations = field.system.stations.count
     core = field.inverse[:stations, :stations]
@@ -126,13 +125,13 @@ def combinations_of(
 
 
 def mean_variance(combinations: Sequence[Combination | None], regions: Regions) -> Floats:
-    """Return the error variance of means over slices of regional means, shape (means, regions), NaN without slices."""
+    """Compute error variances of temporal means of regional means, shape (means, regions), NaN without slices."""
     result = np.full((len(combinations), len(regions.full)), np.nan)
     for number, combination in enumerate(combinations):
         if combination is not None:
             result[number] = combination.variance(regions.weights, regions.projected, regions.full)
             result[number] += combination.white * regions.white
-    # A rounding below zero is zero; NaN stays NaN.
+    # Clip rounding errors below zero; NaN is preserved.
     np.maximum(result, 0.0, out=result)
     return result
 
@@ -140,24 +139,24 @@ def mean_variance(combinations: Sequence[Combination | None], regions: Regions) 
 def mean_semivariance(
     targets: Targets, weights: "scipy.sparse.csr_array", *, model: Variogram, nugget_at_0: bool
 ) -> tuple[Floats, int]:
-    """Return `sum a a' gamma(c, c')` of each region, shape (regions,), and the most cells of one that was sampled.
+    """Compute `sum a a' gamma(c, c')` of each region, shape (regions,), and the largest sampled region's size.
 
     Parameters
     ----------
     targets
         Cells, each of one or several parts.
     weights
-        Of the cells in each region, shape (regions, cells).
+        Weights of the cells in each region, shape (regions, cells).
     model
         The variogram.
     nugget_at_0
-        Whether a place differs from itself by the nugget, as a reading does from another where it is noise.
+        Whether a place differs from itself by the nugget, as two readings do if it is noise.
 
     Returns
     -------
-    The sums, and 0 where all pairs were used. Places of a regular grid in metres have few different separations, and
-    all pairs are used however many they are. Another region of more than `MOST_CELLS` places is sampled: every k-th
-    place along the rows, with k such that at most as many are left; pairs of a place with itself are taken from all.
+    The sums, and 0 if all pairs were used. Regular grids in metres always use all pairs. Any other region of more than
+    `MAX_CELLS` places is sampled: every k-th place along the rows, with the least k that leaves at most `MAX_CELLS`;
+    pairs of a place with itself are summed over all.
     """
     isotropic_m = model.isotropic(targets.positions_m)
     result, sampled = np.zeros(weights.shape[0]), 0
@@ -172,6 +171,7 @@ def mean_semivariance(
             cells, share = weights.indices[inside], weights.data[inside]
             parts = (cells[:, :, None] * targets.parts + np.arange(targets.parts)).reshape(len(batch), places)
             spread = (share[:, :, None] * targets.weights).reshape(len(batch), places)
+            # Places of a lattice have few distinct separations, so all pairs are affordable for any number of them.
             lattice = _find_lattice(isotropic_m[parts[0]]) if len(batch) == 1 else None
             if lattice is not None:
                 result[batch] = _sum_on_lattice(lattice, spread[0], _make_structured(model))
@@ -186,7 +186,7 @@ def mean_semivariance(
 
 
 def _make_structured(model: Variogram) -> Callable[[Floats], Floats]:
-    """Return the semivariance without its nugget, 0 at distance 0."""
+    """Return the semivariance function without its nugget, 0 at distance 0."""
 
     def semivariance(distance_m: Floats) -> Floats:
         return np.asarray(model.semivariance(distance_m) - model.nugget)
@@ -195,7 +195,7 @@ def _make_structured(model: Variogram) -> Callable[[Floats], Floats]:
 
 
 def _sum_pairs(places_m: Floats, weights: Floats, semivariance: Callable[[Floats], Floats]) -> Floats:
-    """Return sums over all pairs of the places of each set: (sets, places, 2 or 3) and (sets, places) to (sets,)."""
+    """Sum over all pairs of places of each set: (sets, places, 2 or 3) and (sets, places) to (sets,)."""
     sets, count = weights.shape
     if count**2 <= PAIRS_AT_ONCE:
         return np.asarray(np.einsum("rij,ri,rj->r", semivariance(separations(places_m, places_m)), weights, weights))
@@ -205,7 +205,7 @@ def _sum_pairs(places_m: Floats, weights: Floats, semivariance: Callable[[Floats
         here_m, share = places_m[number], weights[number]
         for start in range(0, count, step):
             give_way()
-            # Each pair once: rows of a block with themselves, and twice with all that follow.
+            # Each pair once: a block with itself, and twice with all later places.
             block = slice(start, min(start + step, count))
             inner = semivariance(separations(here_m[block], here_m[block]))
             result[number] += share[block] @ inner @ share[block]
@@ -216,17 +216,17 @@ def _sum_pairs(places_m: Floats, weights: Floats, semivariance: Callable[[Floats
 
 @dataclass(frozen=True, eq=False)
 class _PlaceLattice:
-    """Rows and columns of places at equal distances, row by row."""
+    """Equally spaced rows and columns of places, row by row."""
 
     shape: tuple[int, int]
     along_m: Floats
-    """From a place to the next of its row [m], shape (2,)."""
+    """Step along a row [m], shape (2,)."""
     across_m: Floats
-    """From a row to the next [m], shape (2,)."""
+    """Step from a row to the next [m], shape (2,)."""
 
 
 def _find_lattice(places_m: Floats) -> _PlaceLattice | None:
-    """Return the lattice that places on a plane make, None where they make none."""
+    """Detect the lattice of places on a plane; None if they form none."""
     count = len(places_m)
     if places_m.shape[1] != 2 or count < MIN_ON_LATTICE:
         return None
@@ -244,9 +244,9 @@ def _find_lattice(places_m: Floats) -> _PlaceLattice | None:
 
 
 def _sum_on_lattice(lattice: _PlaceLattice, weights: Floats, semivariance: Callable[[Floats], Floats]) -> float:
-    """Return the sum over all pairs: only as many separations differ as there are steps along and across."""
+    """Sum over all pairs by convolution of the weights, once per distinct separation."""
     spread = weights.reshape(lattice.shape)
-    # As scipy.signal.fftconvolve does, which takes a third of a second to import.
+    # Equivalent to scipy.signal.fftconvolve, whose import takes a third of a second.
     whole = [2 * size - 1 for size in spread.shape]
     fast = [scipy.fft.next_fast_len(size, real=True) for size in whole]
     turned = scipy.fft.rfft2(spread[::-1, ::-1], fast)
@@ -257,7 +257,7 @@ def _sum_on_lattice(lattice: _PlaceLattice, weights: Floats, semivariance: Calla
 
 
 def _sum_sampled(places_m: Floats, weights: Floats, semivariance: Callable[[Floats], Floats]) -> float:
-    """Return the sum over all pairs of many places, estimated from every k-th of them."""
+    """Estimate the sum over all pairs of many places from every k-th of them."""
     kept = slice(None, None, -(-len(weights) // MAX_CELLS))
     share = weights[kept]
     different_weight = weights.sum() ** 2 - (weights**2).sum()

@@ -1,26 +1,26 @@
-"""Errors of weighted means over time: what is left of the kriging variance when slices are averaged.
+"""Error variance of weighted means over time.
 
 With P the inverse of the system of all stations, K the covariances of readings, w the weights of all stations for a
 target, and M the stations missing from slice t, the error of the slice's estimate is `e + w' d`: e the error with all
 stations, d that of the gap-filled values. The two are uncorrelated, because `P (K w - k0) = 0`, and `d = -G P z` with
-`G = inv(P_MM)`, zero elsewhere. Where the correlation is separable, with `r(t, t')` between slices, a mean with weights
-u has the error variance
+`G = inv(P_MM)`, zero elsewhere. If the correlation is separable, with `r(t, t')` between slices, a mean with weights u
+has the error variance
 
     sum u u' r * full + w' S w,    S = sum u u' r G P G'                                         (sums over t and t')
 
-A nugget of measurement error is noise without memory: the part of K that has a correlation in time is K less the
-nugget v. With `F = I - G P`, so that `F w` are the weights of the readings present, S then loses
+A measurement error nugget is white noise: only K less the nugget v is correlated in time. With `F = I - G P`, so that
+`F w` are the weights of the present readings, S is then reduced by
 
     v T,    T = sum over t != t' of u u' r F F'
 
-Exponential correlation is Markov, so the double sums are one pass with `H = p H + u G`, p the correlation to the slice
-before, whatever the steps between slices: half of S less its diagonal is `sum u G P H`. Only rows and columns of
-stations that are missing from some slice of the mean ever differ from zero, and only those are held; of T, which is
-`2 c I - P H - H P …`, they are so for the weights w and for P w.
+Exponential correlation is Markov, so the double sums are one pass with `H = p H + u G`, p the correlation to the
+previous slice, for any steps between slices: half of S less its diagonal is `sum u G P H`. Only rows and columns of
+stations missing from some slice of the mean can differ from zero, and only those are held; for T, which is
+`2 c I - P H - H P …`, this holds for the weights w and for P w.
 
-Where the same stations report to all slices, the variance grows with the correlation. Where they change, errors of two
-slices may have opposite signs, as those of an estimate from one side and of one from the other, and the variance may be
-greatest for a correlation time of some hours: `make_ladder` holds the times at which it is to be looked at.
+If the same stations report in all slices, the variance grows with the correlation. If they change, the errors of two
+slices may have opposite signs, as for estimates from opposite sides, and the variance may peak at a correlation time of
+some hours: `make_ladder` lists the times to evaluate.
 """
 
 import math
@@ -42,7 +42,7 @@ class Correlation:
     Raises
     ------
     InvalidQuery
-        An e-folding time that is negative or no number.
+        An e-folding time that is negative or NaN.
     """
 
     e_folding_s: float
@@ -54,35 +54,34 @@ class Correlation:
             raise InvalidQuery(message)
 
     def evaluate(self, lag_s: Floats) -> Floats:
-        """Return the correlation at lags above zero [s], same shape."""
+        """Evaluate the correlation at lags above zero [s], same shape."""
         if self.e_folding_s == 0:
             return np.zeros_like(lag_s)
         return np.exp(-lag_s / self.e_folding_s)
 
 
 INDEPENDENT = Correlation(0.0)
-"""Each slice's error has nothing to do with any other's."""
+"""Errors of different slices are independent."""
 ALIKE = Correlation(math.inf)
-"""All slices' errors are the same, but for their missing stations and the noise of their readings."""
+"""Errors of all slices are equal, except for missing stations and noise of the readings."""
 
+# With 1.7, a mean between two stations that report alternately had, between two rungs, a variance 1.3 % above all
+# rungs.
 RUNG = 1.4
-"""Most by which an e-folding time of the ladder is longer than the one below.
-
-With 1.7, a mean between two stations that report in turn had a variance between two rungs 1.3 % above all rungs.
-"""
+"""Maximum ratio of consecutive e-folding times of the ladder."""
 MIN_RUNGS = 8
-"""E-folding times of the ladder between its two ends, at least."""
+"""Minimum e-folding times of the ladder between its two ends."""
 
 
 def make_ladder(step_s: float, span_s: float) -> tuple[Correlation, ...]:
-    """Return correlations from independent to fully correlated slices, by increasing e-folding time.
+    """List correlations from independent to fully correlated slices, by increasing e-folding time.
 
     Parameters
     ----------
     step_s
-        Shortest time between two slices [s]; at a quarter of it, slices are as good as independent.
+        Shortest time between two slices [s]; at a quarter of it, slices are practically independent.
     span_s
-        Longest time between two slices of one mean [s]; at ten times it, they are nearly alike.
+        Longest time between two slices of one mean [s]; at ten times it, they are almost fully correlated.
     """
     first, last = step_s / 4, 10 * max(span_s, step_s)
     count = max(MIN_RUNGS, 1 + math.ceil(math.log(last / first, RUNG)))
@@ -94,9 +93,9 @@ class Combination:
     """Error of one weighted mean of slices, for any target."""
 
     correlated: float
-    """Sum of `u u' r` over pairs of slices: the share of the variance with all stations that is left."""
+    """Sum of `u u' r` over pairs of slices: remaining share of the all-station variance."""
     white: float
-    """Sum of squared weights: the share that is left of a variance without memory."""
+    """Sum of squared weights: the remaining share of a white-noise variance."""
     gone: NDArray[np.intp]
     """Stations that are missing from some of the slices."""
     form: Floats
@@ -104,20 +103,19 @@ class Combination:
     mixed: Floats
     """Bilinear form of `P w` and w, shape (gone, gone); zero without noise."""
     noise: float
-    """What the sum of squared weights of all stations takes; zero without noise."""
+    """Factor of the subtracted sum of squared weights of all stations; zero without noise."""
 
     def variance(self, weights: Floats, projected: Floats, full: Floats) -> Floats:
-        """Return the error variance of the mean at targets, shape (targets,).
+        """Compute the error variance of the mean at targets, shape (targets,).
 
         Parameters
         ----------
         weights
-            Of all stations, w, shape (targets, stations).
+            Weights of all stations, w, shape (targets, stations).
         projected
-            `P w`, same shape; without noise it may have no columns.
+            `P w`, same shape; may have no columns without noise.
         full
-            Variance of a slice to which all stations report, of the value without the instruments' noise; shape
-            (targets,).
+            Variance of a slice in which all stations report, of the value without instrument noise; shape (targets,).
         """
         result = self.correlated * full
         if len(self.gone):
@@ -139,23 +137,24 @@ def combine(
     correlation: Correlation,
     noise: float = 0.0,
 ) -> Combination:
-    """Return the error of a weighted mean (or sum) of slices.
+    """Combine slices into a weighted mean (or sum), and describe its error.
 
     Parameters
     ----------
     core
-        The stations' part of the system's inverse P, shape (stations, stations).
+        The stations' block of the system's inverse P, shape (stations, stations).
     present
         Which station reports in which slice, shape (slices, stations).
     weights
-        Of the slices, shape (slices,); 0 for those that are not in the mean, as every slice without stations must be.
+        Weights of the slices, shape (slices,); 0 for slices outside the mean, which includes every slice without
+        stations.
     times_s
-        Of the slices, increasing [s], shape (slices,).
+        Times of the slices, increasing [s], shape (slices,).
     correlation
-        Between slices.
+        Correlation between slices.
     noise
-        Nugget that stands for measurement error [square of the variable's unit]; 0 where it is micro-scale, which
-        belongs to the field and has its correlation.
+        Measurement error nugget [square of the variable's unit]; 0 if it is micro-scale, which belongs to the field and
+        has its correlation.
 
     Raises
     ------
@@ -175,7 +174,10 @@ def combine(
 
 
 Gain = tuple[NDArray[np.intp], Floats]
-"""Missing stations of a slice, counted among those that are ever missing, and the inverse of their part of P."""
+"""Missing stations of a slice and the inverse of their block of P.
+
+Stations are indices into those ever missing.
+"""
 
 
 def _list_gains(inner: Floats, present: NDArray[np.bool_]) -> list[Gain]:
@@ -197,9 +199,9 @@ def _pass_gains(
     before: Floats,
     noise: float,
 ) -> Combination:
-    # Sums over t: of u^2 G; of u G P H; and for the noise of u H and u c G, and of u G P P H.
+    # Sums over t: u^2 G; u G P H; and for the noise u H plus u c G, and u G P P H.
     own, crossed, mixed, noisy = (np.zeros(inner.shape) for _ in range(4))
-    # Over the slices so far, by their correlation with the next: H = sum of u G, and c = sum of u.
+    # Sums over the previous slices, by their correlation with the next: H of u G, and c of u.
     history, total, pairs = np.zeros(inner.shape), 0.0, 0.0
     for (missing, gain), weight, correlation in zip(gains, weights.tolist(), before.tolist(), strict=True):
         history *= correlation

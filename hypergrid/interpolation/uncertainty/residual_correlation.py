@@ -1,16 +1,15 @@
-"""How long errors of interpolation last: the correlation in time of what each station's neighbours do not know of it.
+"""Correlation time of interpolation errors, from leave-one-out residuals.
 
-The error of leaving a station out is a linear map of its slice, with the same weights in every slice of one mask; so
-where space and time are separable its correlation at lag h is `a r(h)`: r that of the field, and a below 1 where
-readings carry noise without memory. Lag 0 is left out of the fit, so that such noise lowers a and not the e-folding
-time. A lasting error of a station (such as its height) is part of the error, and no mean is taken off.
+A leave-one-out error is a linear map of its slice, with the same weights in every slice of one mask; if space and time
+are separable, its correlation at lag h is therefore `a r(h)`: r that of the field, and a below 1 if readings carry
+white noise.
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
@@ -20,35 +19,36 @@ from hypergrid.interpolation.uncertainty.mean_variance import INDEPENDENT, Corre
 Floats = NDArray[np.float64]
 
 MIN_PAIRS = 30
-"""Pairs of neighbouring slices with a residual of the same station, below which nothing is estimated."""
+"""Minimum pairs of neighbouring slices with residuals of the same station."""
 MAX_LAGS = 400
-"""Lags that are looked at."""
+"""Maximum number of lags."""
 FADED = 0.1
-"""Correlation below which longer lags say nothing any more."""
+"""Correlation below which longer lags are ignored."""
+# In a shorter record the correlation is hardly known.
 SPANS = 10.0
-"""E-folding times that a record should have at least; in a shorter one the correlation is hardly known."""
+"""Minimum length of a record in e-folding times."""
 MISFIT = 0.1
-"""Root mean square difference of found and fitted correlation above which the form is not exponential."""
+"""Root mean square misfit of the correlation above which it is not exponential."""
 
 
 @dataclass(frozen=True, eq=False)
 class CorrelationFit:
-    """A correlation in time as estimated, and how far to trust it."""
+    """Estimated correlation in time, and its reliability."""
 
     correlation: Correlation
     share: float
-    """Share of the residuals' variance that has a memory, 0 to 1; the rest is like noise."""
+    """Share of the residuals' variance correlated in time, 0 to 1; the rest is white noise."""
     lags_s: Floats
-    """Lags that were used [s], shape (lags,)."""
+    """Lags used [s], shape (lags,)."""
     correlations: Floats
     """Correlation at each lag, shape (lags,)."""
     pairs: NDArray[np.int64]
-    """Pairs behind each, shape (lags,)."""
+    """Pairs at each lag, shape (lags,)."""
     poor: str | None
-    """Why not to trust it; None where nothing speaks against it."""
+    """Reason to doubt the fit; None if there is none."""
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Describe the fit in one line."""
         text = f"e-folding time {self.correlation.e_folding_s:.3g} s, estimated from leave-one-out residuals"
         if self.correlation.e_folding_s:
             text += f" ({self.share:.0%} of their variance has a memory)"
@@ -56,17 +56,17 @@ class CorrelationFit:
 
 
 def standardise_residuals(core: Floats, present: NDArray[np.bool_], complete: Floats) -> Floats:
-    """Return leave-one-out errors over their standard deviation, shape (slices, stations), NaN where missing.
+    """Compute leave-one-out errors over their standard deviation, shape (slices, stations), NaN where missing.
 
     Parameters
     ----------
     core
-        The stations' part of the system's inverse P, shape (stations, stations).
+        The stations' block of the system's inverse P, shape (stations, stations).
     present
         Which station reports in which slice, shape (slices, stations).
     complete
-        Values with gaps kriged (and a known mean taken off), shape (slices, stations). With them `P z` is that of the
-        stations present alone, and 0 for the others.
+        Values with kriged gaps (minus a known mean), shape (slices, stations). With them `P z` equals that of the
+        present stations alone, and 0 for the others.
     """
     carried = np.where(present.any(axis=1, keepdims=True), complete, 0.0) @ core
     result = np.full(complete.shape, np.nan)
@@ -89,7 +89,7 @@ def estimate_correlation(residuals: Floats, times_s: Floats) -> CorrelationFit:
     residuals
         Shape (slices, stations), NaN where missing.
     times_s
-        Of the slices, increasing [s].
+        Times of the slices, increasing [s].
 
     Raises
     ------
@@ -104,6 +104,7 @@ def estimate_correlation(residuals: Floats, times_s: Floats) -> CorrelationFit:
             "to get the bracket from independent to fully correlated slices"
         )
         raise InvalidQuery(message)
+    # Within two standard errors of zero.
     if correlations[0] <= 2.0 / math.sqrt(pairs[0]):
         return CorrelationFit(INDEPENDENT, 0.0, lags_s[:1], correlations[:1], pairs[:1], None)
     faded = np.flatnonzero(correlations < FADED)
@@ -128,16 +129,18 @@ def estimate_correlation(residuals: Floats, times_s: Floats) -> CorrelationFit:
 
 
 def _make_correlogram(residuals: Floats, times_s: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Return lags [s], correlations and pairs, by lag in steps of the usual time between slices."""
+    """Compute lags [s], correlations and pairs, binned by the median time between slices."""
     slices = len(times_s)
     if slices < 2:
         return np.empty(0), np.empty(0), np.empty(0, dtype=np.int64)
     step = float(np.median(np.diff(times_s)))
     max_lag = min(max(slices // 2, 1), MAX_LAGS)
+    # No mean is subtracted: a persistent error of a station (such as its height) is part of the error.
     known = np.isfinite(residuals)
     values = np.where(known, residuals, 0.0)
-    # By class of lag: pairs, sum of lags, of products, and of squares of either.
+    # By lag bin: pairs, sums of lags, of products, and of either's squares.
     sums = np.zeros((max_lag + 1, 5))
+    # Without lag 0, white noise lowers a and not the e-folding time.
     for offset in range(1, max_lag + 1):
         lag_s = times_s[offset:] - times_s[:-offset]
         classes = np.rint(lag_s / step).astype(np.intp)

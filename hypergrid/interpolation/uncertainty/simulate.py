@@ -1,7 +1,7 @@
-"""Simulation of Gaussian fields: at any places, through time, and given the values of stations.
+"""Simulation of Gaussian fields, unconditional or conditional on station values, through time.
 
 A conditional realisation is the kriged field plus the kriging error of an unconditional one (Journel 1974): its spread
-is the kriging variance at each target, and its values go together from target to target as those of the field do.
+is the kriging variance at each target, and its values are correlated across targets like those of the field.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery, TooLarge
@@ -20,17 +20,18 @@ from hypergrid.interpolation.variograms.variogram import Variogram
 
 Floats = NDArray[np.float64]
 
+# Their covariances take 512 MB, and factorising them some seconds.
 MAX_PLACES: Final = 8_000
-"""Places of one simulation: their covariances take 512 MB, and factoring them some seconds."""
+"""Maximum places of one simulation."""
 ROUNDING: Final = 1e-10
-"""Share of the variance by which a covariance matrix may be off from being one."""
+"""Tolerated negative eigenvalues of a covariance matrix, relative to the largest."""
 
 
 class Simulator:
-    """Realisations of a Gaussian field of mean 0 at some places."""
+    """Generator of realisations of a Gaussian field of mean 0 at fixed places."""
 
     def __init__(self, places_m: Floats, model: Variogram) -> None:
-        """Factor the covariances of the places.
+        """Factorise the covariances of the places.
 
         Parameters
         ----------
@@ -38,15 +39,16 @@ class Simulator:
             Shape (places, 2), or (places, 3) on the sphere [m]; places may coincide.
         model
             The variogram. A micro-scale nugget is part of the field, measurement error is not. Without a sill only
-            differences between places have a meaning: the field is 0 at the first place.
+            differences between places are meaningful: the field is 0 at the first place.
 
         Raises
         ------
         TooLarge
             More than `MAX_PLACES` different places.
         InvalidQuery
-            The variogram is none at these places, as a Gaussian one over the sphere may be.
+            The variogram is invalid at these places, as a Gaussian one on the sphere may be.
         """
+        # Coincident places share a row, since equal rows would make the covariance singular.
         _, first, self._place_index = np.unique(_number_places(places_m), return_index=True, return_inverse=True)
         if len(first) > MAX_PLACES:
             label, what = "simulate", "places (cells and stations)"
@@ -55,32 +57,32 @@ class Simulator:
         self._factor = _factorise(_make_covariance(model.isotropic(places_m[first]), model))
 
     def draw(self, count: int, generator: np.random.Generator) -> Floats:
-        """Return independent realisations, shape (count, places)."""
+        """Draw independent realisations, shape (count, places)."""
         noise = generator.standard_normal((count, self._factor.shape[1]))
         return np.asarray((noise @ self._factor.T)[:, self._place_index])
 
     def draw_through(
         self, times_s: Floats, count: int, generator: np.random.Generator, *, correlation: Correlation
     ) -> Floats:
-        """Return realisations through time, shape (count, times, places), separable in space and time.
+        """Draw realisations through time, shape (count, times, places), separable in space and time.
 
         Parameters
         ----------
         times_s
             Increasing [s], shape (times,).
         count
-            How many realisations.
+            Number of realisations.
         generator
-            Where chance comes from.
+            Random number generator.
         correlation
-            Between times.
+            Correlation between times.
         """
         fields = self.draw(count * len(times_s), generator).reshape(count, len(times_s), -1)
         return _correlate_fields(fields, times_s, correlation)
 
 
 Krige = Callable[[Floats], Floats]
-"""Values at stations, shape (slices, stations), NaN where missing, to estimates at targets, shape (slices, targets)."""
+"""Maps values at stations, shape (slices, stations), NaN where missing, to estimates, shape (slices, targets)."""
 
 
 def simulate_given(
@@ -96,40 +98,40 @@ def simulate_given(
     generator: np.random.Generator,
     correlation: Correlation,
 ) -> Floats:
-    """Return realisations of the field given the readings, shape (count, slices, targets), NaN without stations.
+    """Simulate the field conditional on readings, shape (count, slices, targets), NaN without stations.
 
     Parameters
     ----------
     stations, values
         Readings, shape (slices, stations), NaN where missing.
     targets
-        Points where the field is wanted, or cells by their parts.
+        Points to simulate, or cells by their parts.
     model
         The variogram that `krige` uses.
     estimate
-        What the method of interpolation makes of the readings, shape (slices, targets).
+        Estimates of the interpolation method from the readings, shape (slices, targets).
     krige
-        The same method for a field of mean 0, applied to what is simulated in place of the readings.
+        The same method for a field of mean 0, applied to simulated readings.
     times_s
-        Of the slices, increasing [s].
+        Times of the slices, increasing [s].
     count
-        How many realisations, above zero.
+        Number of realisations, above zero.
     generator
-        Where chance comes from: the same state gives the same realisations.
+        Random number generator; the same state gives the same realisations.
     correlation
-        Of the field between slices.
+        Correlation of the field between slices.
 
     Raises
     ------
     InvalidQuery
-        Not a single realisation is wanted.
+        A count below one.
     TooLarge
         Too many places.
     """
     if count < 1:
         message = f"simulate needs a count of one or more; got {count}"
         raise InvalidQuery(message)
-    # The mean of a cell has no micro-scale nugget in it, however few points stand for the cell: only stations do.
+    # A cell mean has no micro-scale nugget, however few parts the cell has, so only stations get one.
     is_apart = targets.parts > 1 and model.nugget_is == "micro-scale"
     field = replace(model, nugget_is="measurement error") if is_apart else model
     simulator = Simulator(np.concatenate([stations.positions_m, targets.positions_m]), field)
@@ -146,7 +148,7 @@ def simulate_given(
 
 
 def _correlate_fields(fields: Floats, times_s: Floats, correlation: Correlation) -> Floats:
-    """Give independent fields (count, times, places) a correlation in time, in place."""
+    """Correlate independent fields (count, times, places) in time, in place."""
     for number, before in enumerate(correlation.evaluate(np.diff(times_s)).tolist(), start=1):
         fields[:, number] *= np.sqrt(1.0 - before**2)
         fields[:, number] += before * fields[:, number - 1]
@@ -154,7 +156,7 @@ def _correlate_fields(fields: Floats, times_s: Floats, correlation: Correlation)
 
 
 def _number_places(places_m: Floats) -> NDArray[np.intp]:
-    """Return a number of each place, equal where places are the same to `COINCIDENT_M`; shape (places,)."""
+    """Label places, equally if they agree to within `COINCIDENT_M`; shape (places,)."""
     pairs = scipy.spatial.cKDTree(places_m).query_pairs(COINCIDENT_M, output_type="ndarray")
     linked = scipy.sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(places_m),) * 2)
     return np.asarray(scipy.sparse.csgraph.connected_components(linked, directed=False)[1], dtype=np.intp)
@@ -169,18 +171,18 @@ def _make_covariance(isotropic_m: Floats, model: Variogram) -> Floats:
     if model.is_bounded:
         sill = model.sill - (model.nugget if model.nugget_is == "measurement error" else 0.0)
         return np.asarray(sill - gamma)
-    # The covariance of differences from the first place.
+    # Covariance of the differences from the first place.
     return np.asarray(gamma[:, :1] + gamma[:1, :] - gamma)
 
 
 def _factorise(covariance: Floats) -> Floats:
-    """Return B with B B' the covariance, shape (places, rank)."""
+    """Compute B with B B' the covariance, shape (places, rank)."""
     if not len(covariance):
         return covariance
     try:
         return np.asarray(np.linalg.cholesky(covariance))
     except np.linalg.LinAlgError:
-        # Smooth fields at close places have so small eigenvalues that rounding makes them negative.
+        # Smooth fields at close places have eigenvalues so small that rounding makes them negative.
         values, vectors = np.linalg.eigh(covariance)
     if values[0] < -ROUNDING * len(values) * values[-1]:
         message = (

@@ -1,4 +1,4 @@
-"""Methods beside each other on a user's own values: who would have estimated them best."""
+"""Comparison of methods by cross-validation on the user's own values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from hypergrid.interpolation.variograms.variogram import Variogram
 
 Floats = NDArray[np.float64]
 Candidates = Mapping[str, tuple[str, Mapping[str, object]]]
-"""Label of a candidate to its method and parameters."""
+"""Maps each candidate's label to its method and parameters."""
 
 QUICK: Candidates = {
     "nearest": ("nearest", {}),
@@ -28,27 +28,27 @@ QUICK: Candidates = {
     "thin plate spline, smoothed": ("radial_basis", {"smoothing": 100.0}),
     "linear kernel": ("radial_basis", {"kernel": "linear"}),
 }
-"""What is compared where nothing is named, in this order."""
+"""Default candidates, in this order."""
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """One method beside the others."""
+    """Result of one method in a comparison."""
 
     label: str
     method: str
     validation: CrossValidation | None
-    """None where the method could not be used."""
+    """None if the method could not be used."""
     common: Score | None
-    """Score on the values that every method could estimate: what the order goes by."""
+    """Score on the values that every method could estimate; determines the order."""
     problem: str | None = None
-    """Why the method could not be used."""
+    """Reason why the method could not be used."""
     notes: tuple[str, ...] = ()
-    """What speaks against the variogram that it was used with."""
+    """Reasons to doubt the variogram in use."""
 
     @property
     def scored_on(self) -> str:
-        """On how many of the values the order goes by; empty where the method could not be used."""
+        """Number of values that determine the order, as text; empty if the method failed."""
         if self.common is None or self.validation is None:
             return ""
         count, values = self.common.count, self.validation.score.count + self.validation.score.missed
@@ -57,7 +57,6 @@ class Comparison:
         return f"scored on the {count:,} of {values:,} values that every method estimates"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {
             "label": self.label,
             "method": self.method,
@@ -84,8 +83,8 @@ def compare_methods(
 ) -> list[Comparison]:
     """Cross-validate methods on the same values, best first.
 
-    Methods miss different values (a linear surface ends at the hull of the stations), so the order goes by the error
-    on the values that all of them estimate. A method that cannot be used says why, and comes last.
+    They are ordered by the error on the values that all of them estimate. Methods that cannot be used come last, with
+    the reason.
 
     Parameters
     ----------
@@ -94,22 +93,22 @@ def compare_methods(
     positions_m, elevation_m
         Shape (stations, 2) and (stations,) [m].
     methods
-        Candidates by label; `candidates(variogram)` where absent.
+        Candidates by label; defaults to `list_candidates(variogram)`.
     variogram
-        Of the values, for the methods that need one.
+        Variogram of the values, for the methods that need one.
     doubts
-        What speaks against that variogram: a note of each method that is used with it.
+        Reasons to doubt that variogram, noted at each method that uses it.
     no_variogram
-        Why there is none: the problem of each method that needs one, where no candidates are named.
+        Reason for its absence: the problem of each method that needs one, with the default candidates.
     names, unit
-        Of the stations, and of the values.
+        Names of the stations, and unit of the values.
     by
-        "station" or "region", as for `cross_validate`.
+        "station" or "region", as in `cross_validate`.
 
     Raises
     ------
     InvalidQuery
-        Shapes that do not fit.
+        Inconsistent shapes.
     """
     samples = Samples.of(values, positions_m, elevation_m, names=names, unit=unit)
     comparisons = []
@@ -130,14 +129,14 @@ def compare_methods(
 
 
 def list_candidates(variogram: Variogram | None) -> Candidates:
-    """Return what is compared where nothing is named: with a variogram also every method that needs nothing else."""
+    """List the default candidates; with a variogram, also every method that needs nothing else."""
     if variogram is None:
         return QUICK
     return {**QUICK, **{label: (name, {"variogram": variogram}) for label, name in _list_kriging().items()}}
 
 
 def _list_kriging() -> dict[str, str]:
-    """Return the methods that need a variogram and nothing else, by label."""
+    """List the methods that need only a variogram, by label."""
     return {
         row.name.replace("_", " "): row.name
         for row in METHODS.values()
@@ -149,6 +148,7 @@ def _sort_comparisons(comparisons: list[Comparison]) -> list[Comparison]:
     validated = [item.validation for item in comparisons if item.validation is not None]
     if not validated:
         return comparisons
+    # Methods miss different values: a linear surface, for instance, ends at the hull of the stations.
     everywhere = np.all([np.isfinite(validation.estimate) for validation in validated], axis=0)
     shared = np.where(everywhere, validated[0].samples.values, np.nan)
     scored = [

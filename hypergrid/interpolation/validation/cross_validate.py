@@ -1,9 +1,8 @@
-"""Cross-validation of a method on a user's own values: what it says of stations that it was not shown.
+"""Cross-validation of a method on the user's own values, by leaving out stations.
 
-Three ways to leave out. By station: each is estimated from all others. By region: all stations of a region at once,
-which is what a map is asked for where no station stands. By block of time: parameters are fitted on the other blocks,
-then each station of the block is estimated from the others; with fixed parameters an estimate uses its own slice
-alone, so leaving other times out would change nothing, and is refused.
+There are three ways to leave out. By station: each is estimated from all others. By region: all stations of a region at
+once, as on a map far from stations. By time block: parameters are fitted on the other blocks, then each station of the
+block is estimated from the others.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,20 +30,20 @@ from hypergrid.interpolation.variograms.variogram import Variogram
 Floats = NDArray[np.float64]
 
 
-# Estimates of what was left out: by leaving it out, and for kriging on all stations in closed form.
+# Estimates of left-out values: by refitting, and for kriging on all stations in closed form.
 #
 # With P the inverse of the bordered matrix of the stations present and z their values, the errors of a group G that is
 # estimated from all others are `inv(P_GG) (P z)_G`, value minus estimate, with the covariance `inv(P_GG)`; for one
-# station `(P z)_i / P_ii` and `1 / P_ii` (Dubrule 1983). One inverse a set of stations replaces a system a station.
+# station `(P z)_i / P_ii` and `1 / P_ii` (Dubrule 1983). One inverse per mask replaces one system per station.
 
 Estimates = tuple[Floats, Floats | None]
-"""Estimates and, where the method has them, variances; shape (slices, stations), NaN where there is none."""
+"""Estimates and, if the method has them, variances; shape (slices, stations), NaN where missing."""
 
 LeaveOut = Callable[[str, Mapping[str, Any], Stations, Floats, NDArray[np.intp]], Estimates]
 
 
 def has_closed_form(method: str, given: Mapping[str, Any], stations: int) -> bool:
-    """Return whether leaving out is known without doing it: kriging on all stations, and nothing else."""
+    """Check for a closed form of leaving out: kriging on all stations without further options."""
     neighbours = given.get("neighbours")
     known = ("variogram", "neighbours", "mean", "degree", "drift")
     plain = all(value is None for name, value in given.items() if name not in known)
@@ -64,18 +63,18 @@ def leave_out(
     values: Floats,
     parts: NDArray[np.intp],
 ) -> Estimates:
-    """Estimate each part of the stations from the others, one field a part.
+    """Estimate each part of the stations from the others, one field per part.
 
     Parameters
     ----------
     method, given
         Name of the method, and its parameters as `prepare` takes them.
     stations
-        Where the values were read, with the covariates that the method needs.
+        Stations of the values, with the covariates that the method needs.
     values
-        Shape (slices, stations), NaN where missing; there is no estimate of what is missing.
+        Shape (slices, stations), NaN where missing; missing values are not estimated.
     parts
-        Which part a station is left out with, shape (stations,).
+        Part with which each station is left out, shape (stations,).
     """
     row = METHODS[method]
     estimate = np.full(values.shape, np.nan)
@@ -103,7 +102,7 @@ def leave_out_in_closed_form(
     values: Floats,
     parts: NDArray[np.intp],
 ) -> Estimates:
-    """Return what `leave_out` returns, for ordinary kriging on all stations, from one inverse a set of stations.
+    """Compute `leave_out` for kriging on all stations, from one inverse per mask.
 
     Raises
     ------
@@ -139,7 +138,7 @@ def leave_out_in_closed_form(
 
 
 def _mask_left_over(parts: NDArray[np.intp], columns: Floats, field: KrigingField) -> NDArray[np.bool_]:
-    """Return for each station whether those outside its part determine an estimate, shape (stations,)."""
+    """Mask the stations whose complement of their part determines an estimate, shape (stations,)."""
     if not len(parts):
         return np.zeros(0, dtype=bool)
     labels, part_index = np.unique(parts, return_inverse=True)
@@ -151,7 +150,7 @@ def _mask_left_over(parts: NDArray[np.intp], columns: Floats, field: KrigingFiel
 def _leave_out_parts(
     solved: Floats, carried: Floats, parts: NDArray[np.intp], known: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
-    """Return errors (slices, stations) and variances (stations,) of parts, each left out as a whole; NaN if unknown."""
+    """Compute errors (slices, stations) and variances (stations,) of left-out parts; NaN if unknown."""
     errors, variance = np.full(carried.shape, np.nan), np.full(len(parts), np.nan)
     labels = np.unique(parts[known])
     if len(np.unique(parts)) == len(parts):
@@ -172,29 +171,29 @@ WAYS: tuple[By, ...] = ("station", "region", "time_block")
 
 @dataclass(frozen=True, eq=False)
 class CrossValidation:
-    """What a method said of what it was not shown."""
+    """Result of a cross-validation."""
 
     method: str
     given: tuple[Mapping[str, Any], ...]
-    """Parameters: of each block of time, else one for all."""
+    """Parameters of each time block, otherwise one set for all."""
     by: By
     in_closed_form: bool
     samples: Samples
-    """What was estimated."""
+    """Values that were estimated."""
     not_used: tuple[str, ...]
     """Stations without a position, or without a value."""
     estimate: Floats
-    """Shape (slices, stations), NaN where there is none."""
+    """Shape (slices, stations), NaN where missing."""
     variance: Floats | None
-    """Variance of the errors as the method states it, same shape; None: it knows none."""
+    """Error variance stated by the method, same shape; None if it has none."""
     score: Score
     stations: pd.DataFrame
     """Score of each station."""
     bands: pd.DataFrame
-    """Score of each band of elevation."""
+    """Score of each elevation band."""
 
     def __repr__(self) -> str:
-        """Return the scores in a line, and those of the bands of elevation below it."""
+        """Format the scores on one line, with the elevation bands below it."""
         total = self.score
         unit = f" {self.samples.unit}" if self.samples.unit else ""
         parts = [
@@ -213,7 +212,7 @@ class CrossValidation:
         return "\n".join(lines)
 
     def to_dataset(self) -> xr.Dataset:
-        """Return value, estimate, error (estimate minus value) and variance; dimensions slice and station."""
+        """Convert to value, estimate, error (estimate minus value) and variance, with dimensions slice and station."""
         dims, unit = ("slice", "station"), {"units": self.samples.unit}
         data: dict[str, Any] = {
             "value": (dims, self.samples.values, unit),
@@ -231,7 +230,7 @@ class CrossValidation:
         return xr.Dataset(data, coords, {"method": self.method, "left_out_by": self.by})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form: the score, by station and by band."""
+        """Convert to JSON: the score, by station and by band."""
         return {
             "method": self.method,
             "parameters": [_to_plain(given) for given in self.given],
@@ -262,31 +261,32 @@ def cross_validate(
     samples
         Values at stations.
     method
-        Name of a method of interpolation.
+        Name of an interpolation method.
     parameters
-        The method's parameters, as a query writes them; with `fit`, those that it does not return.
+        The method's parameters, as in a query; with `fit`, those that it does not return.
     by
-        What is left out at once: "station", "region" or "time_block".
+        Unit of leaving out: "station", "region" or "time_block".
     parts
-        Region of each station, shape (stations,), or block of each slice, shape (slices,); four of about as many
-        stations, or of as many consecutive slices, where absent.
+        Region of each station, shape (stations,), or block of each slice, shape (slices,); defaults to four of about
+        equally many stations, or of equally many consecutive slices.
     fit
-        Values (slices, stations) of the other blocks of time, stations as in `samples`, to parameters. For
-        "time_block" alone.
+        Maps values (slices, stations) of the other time blocks, stations as in `samples`, to parameters. For
+        "time_block" only.
     edges_m
-        Edges of the bands of elevation [m]; quartiles of the stations where absent.
+        Edges of the elevation bands [m]; defaults to quartiles of the stations.
 
     Raises
     ------
     NotFound
-        No such method, parameter, or way to leave out.
+        Unknown method, parameter, or way to leave out.
     InvalidQuery, SingularSystem
-        Parameters or stations that the method refuses, here with one part left out; parts that do not fit; a covariate
-        that the samples do not have.
+        Parameters or stations that the method rejects, here with one part left out; inconsistent parts; a covariate
+        that the samples lack.
     """
     row = METHODS[method]
     if by not in WAYS:
         raise NotFound.among(kind="way to leave out", given=by, existing=WAYS)
+    # With fixed parameters an estimate only uses its own slice, so leaving out other times would change nothing.
     if (fit is None) == (by == "time_block"):
         message = (
             "cross-validation by time_block needs fit=…, a function of the other blocks' values to parameters: with "
@@ -372,23 +372,23 @@ def _to_records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 PARTS = 4
-"""Regions, or blocks of time, where none are given."""
+"""Default number of regions, or time blocks."""
 
 
 def spatial_folds(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.intp]:
-    """Return the region of each usable station, shape (usable stations,).
+    """Assign each usable station to a region, shape (usable stations,).
 
     Parameters
     ----------
     samples
         Values at stations.
     parts
-        Region of each station, shape (stations,); four of about as many stations where absent.
+        Region of each station, shape (stations,); defaults to four of about equally many stations.
 
     Raises
     ------
     InvalidQuery
-        The shape does not fit, or there is one region only.
+        Wrong shape, or a single region.
     """
     usable = samples.usable_mask
     if parts is None:
@@ -400,19 +400,19 @@ def spatial_folds(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[n
 
 
 def time_folds(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.intp]:
-    """Return the block of time of each slice, shape (slices,).
+    """Assign each slice to a time block, shape (slices,).
 
     Parameters
     ----------
     samples
         Values at stations.
     parts
-        Block of each slice, shape (slices,); four of as many consecutive slices where absent.
+        Block of each slice, shape (slices,); defaults to four of equally many consecutive slices.
 
     Raises
     ------
     InvalidQuery
-        The shape does not fit, or there is one block only.
+        Wrong shape, or a single block.
     """
     slices = len(samples.values)
     if parts is not None:
@@ -423,14 +423,14 @@ def time_folds(samples: Samples, parts: NDArray[np.intp] | None) -> NDArray[np.i
 
 
 def bisect(positions_m: NDArray[np.float64], count: int) -> NDArray[np.intp]:
-    """Return a region of each station, shape (stations,): the largest is halved across its longer side, repeatedly.
+    """Assign stations to regions, shape (stations,), by repeatedly halving the largest across its longer side.
 
     Parameters
     ----------
     positions_m
         Shape (stations, 2) [m].
     count
-        How many regions, at most the number of stations.
+        Number of regions, at most the number of stations.
     """
     labels = np.zeros(len(positions_m), dtype=np.intp)
     for label in range(1, count):

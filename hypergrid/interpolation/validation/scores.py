@@ -1,4 +1,4 @@
-"""Scores of estimates against what was measured, with how honest their variances are."""
+"""Scores of estimates against measured values, and of the calibration of their variances."""
 
 from dataclasses import asdict, dataclass
 
@@ -9,45 +9,46 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 Z95 = 1.959963984540054
-"""Half the width of the interval that holds 95 % of a standard normal distribution."""
+"""Half-width of the interval that holds 95 % of a standard normal distribution."""
 
 BANDS = 4
-"""Bands of elevation with about as many stations each, where no edges are given."""
+"""Default number of elevation bands, with about equally many stations each."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How far estimates are from values; NaN where there is nothing to tell from."""
+    """Errors of estimates; NaN if undefined."""
 
     count: int
     """Pairs of a value and its estimate."""
     missed: int
-    """Values without an estimate; no error below counts them."""
+    """Values without an estimate, excluded from the errors below."""
     rmse: float
-    """Root of the mean squared error [unit of the values]."""
+    """Root mean squared error [unit of the values]."""
     bias: float
     """Mean of estimate minus value [unit of the values]."""
     mae: float
     """Mean absolute error [unit of the values]."""
     standardised_mean: float
-    """Mean of the errors over their standard deviations as the method states them; 0 where it is honest."""
+    """Mean of the errors divided by their stated standard deviations; 0 if calibrated."""
     standardised_variance: float
-    """Variance of the same; 1 where the method is honest, above 1 where it is too sure of itself."""
+    """Variance of the same; 1 if calibrated, above 1 if the method is overconfident."""
     coverage_95: float
-    """Share of the values within 1.96 stated standard deviations of their estimates; 0.95 where it is honest."""
+    """Share of the values within 1.96 stated standard deviations of their estimates; 0.95 if calibrated."""
 
     def to_json(self) -> dict[str, float | int | None]:
-        """Return the JSON form; null where a number is not known."""
+        """Convert to JSON; undefined numbers become null."""
         return {name: None if np.isnan(value) else value for name, value in asdict(self).items()}
 
 
 def score(values: Floats, estimate: Floats, variance: Floats | None) -> Score:
-    """Return the score of estimates.
+    """Score estimates.
 
     Parameters
     ----------
     values, estimate, variance
-        Of one shape; NaN in `values` is skipped, NaN in `estimate` is counted. None: the method knows no variance.
+        Of equal shape; NaN in `values` is skipped, NaN in `estimate` is counted as missed. A method without variance
+        has None.
     """
     wanted = np.isfinite(values)
     known = wanted & np.isfinite(estimate)
@@ -72,7 +73,7 @@ def score(values: Floats, estimate: Floats, variance: Floats | None) -> Score:
 
 
 def by_station(values: Floats, estimate: Floats, variance: Floats | None, names: tuple[str, ...]) -> pd.DataFrame:
-    """Return the score of each station, one row a station in their order."""
+    """Score each station, one row per station in their order."""
     rows = [
         asdict(score(values[:, i], estimate[:, i], None if variance is None else variance[:, i]))
         for i in range(len(names))
@@ -88,17 +89,17 @@ def by_elevation(
     *,
     edges_m: Floats | None = None,
 ) -> pd.DataFrame:
-    """Return the score of each band of elevation, lowest first.
+    """Score each elevation band, lowest first.
 
     Parameters
     ----------
     values, estimate, variance
         Shape (slices, stations).
     elevation_m
-        Shape (stations,); stations whose elevation is not known are in the last row, whose band is NaN.
+        Shape (stations,) [m]; stations of unknown elevation are in the last row, whose band is NaN.
     edges_m
-        Increasing edges of bands, lower ones included, and the last one as well; quartiles of the stations where
-        absent. Stations outside are in no row.
+        Increasing edges of bands [m], including lower ones and the very last; defaults to quartiles of the stations.
+        Stations outside are in no row.
 
     Returns
     -------

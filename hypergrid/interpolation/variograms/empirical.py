@@ -1,8 +1,8 @@
-"""Empirical variograms: half the mean squared difference of pairs, by distance, pooled over slices with holes.
+"""Empirical variograms: half the mean squared difference of pairs by distance, pooled over slices.
 
 Matheron's estimator, `semivariance(h) = sum of (z_i - z_j)^2 / (2 N(h))` over the N(h) pairs of a bin, in which a pair
-of stations counts once a slice that has both. The sum over slices is three matrix products, whatever the holes are:
-`sum_t p_i p_j (z_i - z_j)^2 = (z^2)' p + p' z^2 - 2 z' z`, with p the presence and z zero where a value is missing.
+of stations counts once per slice that has both. For any gaps the sum over slices is three matrix products: `sum_t p_i
+p_j (z_i - z_j)^2 = (z^2)' p + p' z^2 - 2 z' z`, with p the presence and z zero where a value is missing.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,15 @@ from hypergrid.interpolation.variograms.models import Floats
 from hypergrid.interpolation.variograms.variogram import Anisotropy
 
 ROWS_AT_ONCE = 1024
-"""Stations whose pairs with all others are held together, at most."""
+"""Maximum stations whose pairs with all others are held together."""
+# Matrices of 2 MB stay in the cache, and took a third of the time of 32 MB.
 PAIRS_AT_ONCE = 2**18
-"""Pairs that are held together, at most: 2 MB a matrix stay in the cache, a third of the time that 32 MB took."""
+"""Maximum pairs held together."""
 
 
 @dataclass(frozen=True)
 class Binning:
-    """How pairs are sorted by distance.
+    """Binning of pairs by distance.
 
     Raises
     ------
@@ -34,11 +35,11 @@ class Binning:
     """
 
     cutoff_m: float | None = None
-    """Greatest distance [m]; a third of the diagonal of the stations' extent where absent (gstat's)."""
+    """Greatest distance [m]; defaults to a third of the diagonal of the stations' extent (gstat's)."""
     bins: int = 15
-    """Bins of equal width up to the cutoff; each includes its upper end (gstat's)."""
+    """Bins of equal width up to the cutoff; each includes its upper edge (gstat's)."""
     anisotropy: Anisotropy | None = None
-    """Distances are taken after its `isotropic`; a variogram that is fitted carries it."""
+    """Distances are computed after its `isotropic`; a fitted variogram carries it."""
 
     def __post_init__(self) -> None:
         # Written so that NaN is refused as well.
@@ -49,20 +50,20 @@ class Binning:
 
 @dataclass(frozen=True, eq=False)
 class EmpiricalVariogram:
-    """An empirical variogram: bins that hold a pair, in order of distance."""
+    """Empirical variogram: nonempty bins, in order of distance."""
 
     distance_m: Floats
     """Mean distance of the pairs [m], shape (bins,)."""
     semivariance: Floats
     """Half the mean squared difference [square of the variable's unit], shape (bins,)."""
     pairs: NDArray[np.int64]
-    """Pairs of values, each slice counted, shape (bins,)."""
+    """Pairs of values, counted once per slice, shape (bins,)."""
     cutoff_m: float
-    """Greatest distance that was asked for [m]."""
+    """Greatest distance requested [m]."""
 
 
 def empirical_variogram(positions_m: Floats, values: Floats, *, binning: Binning | None = None) -> EmpiricalVariogram:
-    """Return the empirical variogram of many slices together.
+    """Compute the empirical variogram, pooled over slices.
 
     Parameters
     ----------
@@ -71,17 +72,17 @@ def empirical_variogram(positions_m: Floats, values: Floats, *, binning: Binning
     values
         Values, NaN where missing, shape (slices, stations); a single slice may have shape (stations,).
     binning
-        How pairs are sorted by distance.
+        Binning of pairs by distance.
 
     Returns
     -------
     Bins
-        Pairs at one place have no bin: a variogram says nothing of distance zero.
+        Coincident pairs have no bin: a variogram is undefined at distance zero.
 
     Raises
     ------
     InvalidQuery
-        Shapes that do not fit, a position that is not finite, or no pair within the cutoff.
+        Inconsistent shapes, a position that is not finite, or no pair within the cutoff.
     """
     places, lines = _check_values(positions_m, values)
     how = binning or Binning()
@@ -104,10 +105,10 @@ def empirical_variogram(positions_m: Floats, values: Floats, *, binning: Binning
 
 
 def _sum_by_bin(places: Floats, lines: Floats, edges: Floats) -> Floats:
-    """Return by bin: pairs, their distances, their squared differences; shape (3, bins)."""
+    """Sum pairs, their distances and their squared differences by bin; shape (3, bins)."""
     present = np.isfinite(lines)
     weights = present.astype(np.float64)
-    # A slice's mean changes no difference in it; without it the squares are small, and nothing is lost to rounding.
+    # Subtracting a slice's mean changes no difference, and keeps the squares small against rounding.
     counts = np.maximum(present.sum(axis=1, keepdims=True), 1)
     means = np.where(present, lines, 0.0).sum(axis=1, keepdims=True) / counts
     centred = np.where(present, lines - means, 0.0)

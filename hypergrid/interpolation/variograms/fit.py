@@ -1,8 +1,8 @@
-"""Variograms fitted to an empirical one by weighted least squares.
+"""Fit variograms to empirical ones by weighted least squares.
 
-Given the ranges (and the smoothness or exponent), the semivariance is linear in nugget and partial sills: these are
-solved exactly, none below zero, for each try of the others (variable projection, Golub and Pereyra 1973). What is
-left to search has one or two dimensions: a coarse table of starts, and scipy's `least_squares` from the best of them.
+For given ranges (and smoothness or exponent) the semivariance is linear in nugget and partial sills: these are solved
+exactly, with none below zero, at each trial (variable projection, Golub and Pereyra 1973). The remaining search has one
+or two dimensions: a coarse grid of starts, and scipy's `least_squares` from the best of them.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import ArrayLike
 
 from hypergrid.core.errors import InvalidQuery, NotFound
@@ -24,35 +24,35 @@ Weights = Literal["pairs/distance^2", "pairs/semivariance^2", "pairs", "equal"]
 """Weights of the bins: gstat's fit.method 7 (its default), 2 (Cressie 1985), 1 and 6."""
 
 STARTS = 24
-"""Ranges in the coarse table, from the least to the greatest; a nested sum takes fewer of each."""
+"""Ranges in the coarse grid, from least to greatest; nested sums use fewer per term."""
 
 POLISHED = 4
-"""How many of the best starts are followed to the end."""
+"""Number of best starts that are refined."""
 
 ALIKE = 1e-9
-"""Share of their mean up to which the bins' differences are rounding."""
+"""Relative difference of the bins below which they differ only by rounding."""
 REWEIGHTED = 50
-"""Rounds at most in which weights that depend on the fit are renewed."""
+"""Maximum iterations of reweighting, for weights that depend on the fit."""
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """What a fit may not choose freely.
+    """Constraints on the parameters of a fit.
 
     Raises
     ------
     InvalidQuery
-        A nugget below zero, or ranges that are no interval above zero.
+        A nugget below zero, or an invalid interval of ranges.
     """
 
     nugget: float | None = None
-    """Fixed nugget [square of the variable's unit]; fitted where absent."""
+    """Fixed nugget [square of the variable's unit]; None to fit it."""
     smoothness: float | None = None
-    """Fixed smoothness of matern terms; fitted where absent."""
+    """Fixed smoothness of matern terms; None to fit it."""
     exponent: float | None = None
-    """Fixed exponent of a power term; fitted where absent."""
+    """Fixed exponent of a power term; None to fit it."""
     range_m: tuple[float, float] | None = None
-    """Least and greatest range [m]; half the shortest distance and ten times the cutoff where absent."""
+    """Range limits [m]; defaults to half the shortest distance and ten times the cutoff."""
 
     def __post_init__(self) -> None:
         low, high = self.range_m or (1.0, 2.0)
@@ -67,7 +67,7 @@ class Constraints:
 
 @dataclass(frozen=True, eq=False)
 class VariogramFit:
-    """A fitted variogram, what it was fitted to, and how well."""
+    """Fitted variogram, with its empirical variogram and goodness of fit."""
 
     variogram: Variogram
     bins: EmpiricalVariogram
@@ -75,18 +75,18 @@ class VariogramFit:
     weighted_residual: float
     """Sum over the bins of weight times squared misfit (gstat's SSErr)."""
     explained: float
-    """Share of the weighted variation between bins that the fit explains; a pure nugget explains 0."""
+    """Explained share of the weighted variation between bins; a pure nugget explains 0."""
     reasons: tuple[str, ...]
-    """Why the fit is poor, a sentence each; empty where it is not."""
+    """Why the fit is poor, one sentence each; empty if it is not."""
 
     @property
     def poor(self) -> bool:
-        """Whether to look at the picture before using the variogram."""
+        """Whether to inspect the plot before using the variogram."""
         return bool(self.reasons)
 
     @property
     def warning(self) -> str:
-        """What to tell the user; empty where the fit is not poor."""
+        """Message for the user; empty if the fit is not poor."""
         return f"the fit of the variogram is poor: {'; '.join(self.reasons)}" if self.reasons else ""
 
 
@@ -99,7 +99,7 @@ def fit_variogram(
     binning: Binning | None = None,
     constraints: Constraints | None = None,
 ) -> VariogramFit:
-    """Fit a variogram to stations' values, all slices together.
+    """Fit a variogram to station values, pooled over all slices.
 
     Parameters
     ----------
@@ -110,16 +110,16 @@ def fit_variogram(
     model
         A model's name, or several for a nested sum.
     weights
-        How the bins are weighted.
+        Weighting of the bins.
     binning, constraints
-        How pairs are sorted by distance, and what is not free.
+        Binning of pairs by distance, and fixed parameters.
 
     Raises
     ------
     NotFound
-        No such model, or no such weights.
+        Unknown model or weights.
     InvalidQuery
-        No pairs, fewer bins than parameters, or values that do not vary.
+        No pairs, fewer bins than parameters, or constant values.
 
     Examples
     --------
@@ -150,19 +150,19 @@ def fit_variogram_by_group(
     Parameters
     ----------
     groups
-        What each slice belongs to, such as its hour of day, its season, or its own number; shape (slices,).
+        Group of each slice, such as its hour of day, its season, or its own number; shape (slices,).
     positions_m, values, model, weights, binning, constraints
         As in `fit_variogram`.
 
     Returns
     -------
-    Mapping of each group, in order, to its fit. A group that cannot be fitted gets the fit to all slices, which then is
-    poor for that reason.
+    Mapping of each group, in order, to its fit. A group that cannot be fitted gets the pooled fit, marked as poor for
+    that reason.
 
     Raises
     ------
     NotFound, InvalidQuery
-        Not even all slices together can be fitted, or the groups do not match the slices.
+        All slices together cannot be fitted, or the groups do not match the slices.
     """
     labels, lines = np.asarray(groups), np.atleast_2d(np.asarray(values, dtype=np.float64))
     if labels.shape != (len(lines),):
@@ -197,9 +197,9 @@ def fit_bins(
     Raises
     ------
     NotFound
-        No such model, or no such weights.
+        Unknown model or weights.
     InvalidQuery
-        Fewer bins than parameters, or values that do not vary.
+        Fewer bins than parameters, or constant values.
     """
     names = (model,) if isinstance(model, str) else tuple(model)
     free = constraints or Constraints()
@@ -229,7 +229,7 @@ def fit_bins(
     residual = float(weight @ misfit**2)
     centre = float(weight @ bins.semivariance / weight.sum())
     variation = float(weight @ (bins.semivariance - centre) ** 2)
-    # Bins that are alike but for rounding do not differ: how well that is met says nothing, and changes by machine.
+    # If bins differ only by rounding, the explained share is meaningless and varies by machine.
     explained = 1.0 - residual / variation if variation > ALIKE**2 * centre**2 * weight.sum() else 0.0
     reasons = list_doubts(fit_model, bins, explained=explained, weight=weight, free=problem.parameters)
     return VariogramFit(fit_model, bins, weights, residual, explained, reasons)
@@ -240,14 +240,14 @@ def _find_weights(name: Weights, bins: EmpiricalVariogram, semivariance: Floats)
     if name == "pairs/distance^2":
         return np.asarray(pairs / bins.distance_m**2)
     if name == "pairs/semivariance^2":
-        # A bin whose semivariance is nothing would weigh infinitely much.
+        # A bin of zero semivariance would have infinite weight.
         floor = 1e-6 * float(bins.semivariance.max())
         return np.asarray(pairs / np.maximum(semivariance, floor) ** 2)
     return pairs if name == "pairs" else np.ones_like(pairs)
 
 
 class _FreeParameter(NamedTuple):
-    """One number that is searched for: of which term, its name, and its bounds; ranges by their logarithm."""
+    """Parameter to be searched: its term, name and bounds; ranges are logarithmic."""
 
     term: int
     name: str
@@ -256,7 +256,7 @@ class _FreeParameter(NamedTuple):
 
 
 class _FitProblem:
-    """The terms of the sum with what is known of them, and what is not."""
+    """Terms of the sum, with known and unknown parameters."""
 
     def __init__(self, names: tuple[str, ...], bins: EmpiricalVariogram, free: Constraints) -> None:
         if not names:
@@ -269,7 +269,7 @@ class _FitProblem:
         self._names = names
         for term, name in enumerate(names):
             row = MODELS[name]
-            # An unbounded model has no range of its own: its partial sill is what it gains up to the cutoff.
+            # An unbounded model has no range: its partial sill is the increase up to the cutoff.
             self._known.append({"range_m": bins.cutoff_m})
             if row.is_bounded and name != "nugget":
                 self._unknowns.append(_FreeParameter(term, "range_m", math.log(low), math.log(high)))
@@ -282,7 +282,7 @@ class _FitProblem:
         self.parameters = len(self._unknowns) + sum(name != "nugget" for name in names) + (self._nugget is None)
 
     def solve(self, weight: Floats) -> Variogram:
-        """Return the variogram of least weighted squares."""
+        """Find the variogram of least weighted squares."""
         root = np.sqrt(weight / weight.max())
         if not self._unknowns:
             return self._make_variogram(np.empty(0), root)[0]
@@ -302,7 +302,7 @@ class _FitProblem:
         return [np.array(start) for start in itertools.product(*inner)]
 
     def _make_variogram(self, tried: Floats, root: Floats) -> tuple[Variogram, Floats]:
-        """Return the best variogram with the unknowns as tried, and its weighted misfit, shape (bins,)."""
+        """Solve for the sills at trial parameters; return the variogram and its weighted misfit, shape (bins,)."""
         given = [dict(known) for known in self._known]
         for unknown, value in zip(self._unknowns, tried, strict=True):
             bounded = float(np.clip(value, unknown.low, unknown.high))
@@ -312,7 +312,7 @@ class _FitProblem:
         wanted = self._bins.semivariance - (self._nugget or 0.0)
         if self._nugget is None:
             columns.append(np.ones_like(wanted))
-        # scipy's solver is unsure of numbers far from one.
+        # scipy's solver is unreliable for numbers far from one.
         unit = float(self._bins.semivariance.max())
         matrix = np.stack(columns, axis=1) * root[:, None]
         sills, _ = scipy.optimize.nnls(matrix, wanted / unit * root)
@@ -337,31 +337,32 @@ def _polish(
 
 
 MIN_PAIRS = 30
-"""Pairs that a bin needs for its semivariance to mean something (Journel and Huijbregts 1978, III.42)."""
+"""Minimum pairs per bin for a reliable semivariance (Journel and Huijbregts 1978, III.42)."""
 
 SPARE_BINS = 2
-"""EmpiricalVariogram beyond one a parameter below which a fit follows the noise."""
+"""Minimum bins in excess of parameters; with fewer, a fit follows the noise."""
 
+# Below it, a pure nugget does about as well.
 MIN_EXPLAINED = 0.3
-"""Share of the variation between bins below which a pure nugget does about as well."""
+"""Least explained share of the variation between bins."""
 
 MAX_MISFIT = 0.25
-"""Weighted root-mean-square misfit over that of the semivariance itself, above which the shape does not fit."""
+"""Weighted root-mean-square misfit, relative to the semivariance, above which the shape does not fit."""
 
 
 def list_doubts(
     variogram: Variogram, bins: EmpiricalVariogram, *, explained: float, weight: Floats, free: int
 ) -> tuple[str, ...]:
-    """Return why a fit is poor, a sentence each; empty where nothing speaks against it.
+    """List why a fit is poor, one sentence each; empty if it is not.
 
     Parameters
     ----------
     variogram, bins, explained
-        The fit, what it was fitted to, and the share of the weighted variation between bins that it explains.
+        The fit, the empirical variogram, and the explained share of the weighted variation between bins.
     weight
         Weights of the bins, shape (bins,).
     free
-        Parameters that were fitted.
+        Number of fitted parameters.
     """
     reasons = []
     few = int(np.count_nonzero(bins.pairs < MIN_PAIRS))

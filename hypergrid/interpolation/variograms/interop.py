@@ -1,4 +1,4 @@
-"""What sill, range and nugget mean here, and in PyKrige, GSTools and gstat; conversion to and from each.
+"""Convert variograms to and from PyKrige, GSTools and gstat, whose conventions differ.
 
 With h the distance, c the partial sill, r our `range_m`, n the nugget; each model adds n at every h above zero.
 
@@ -18,13 +18,13 @@ nested sum  sum of these                 by a function         `+`              
 * M(t) = 2^(1-k)/Gamma(k) t^k K_k(t), with k the smoothness (kappa, nu); f(k) is where M reaches exp(-3), so that
   `range_m` is the effective range, and k = 1/2 is the exponential model: 3 at 1/2, 4.75 at 3/2. GSTools' t is
   sqrt(k) h/len_scale.
-* s is GSTools' `rescale` (sqrt(pi)/2 for its Gaussian); its other models here have 1, and any is read.
-* Sill: PyKrige's list of parameters begins with the FULL sill, its mapping may give `psill` or `sill`; all others
+* s is GSTools' `rescale` (sqrt(pi)/2 for its Gaussian, 1 for its other models here); any value is accepted.
+* Sill: PyKrige's parameter list begins with the FULL sill, its mapping accepts `psill` or `sill`; all others are
   partial.
-* Unbounded models have no range of their own; what comes from elsewhere has `range_m` 1.
+* Unbounded models have no range of their own; converted to here they get `range_m` 1.
 * Angle of the longest range: here and PyKrige degrees counterclockwise from x; GSTools the same in radians; gstat
   degrees clockwise from y (north). Ratio: here and PyKrige longest over shortest; GSTools and gstat its inverse.
-* Nugget as measurement error: PyKrige's `exact_values=False`; gstat's row Err in place of Nug; GSTools keeps it not in
+* Nugget as measurement error: PyKrige's `exact_values=False`; gstat's row Err instead of Nug; GSTools keeps it not in
   the model but in `Krige(exact=False)`, its default, while micro-scale is `Krige(exact=True)`.
 """
 
@@ -43,11 +43,13 @@ GAUSSIAN_FACTOR = 7.0 / 4.0
 _GSTAT = {"exponential": "Exp", "gaussian": "Gau", "spherical": "Sph", "matern": "Mat", "linear": "Lin", "power": "Pow"}
 _GSTOOLS = {"exponential": "Exponential", "gaussian": "Gaussian", "spherical": "Spherical", "matern": "Matern"}
 _SCALED = ("exponential", "gaussian", "spherical")
-"""Models that PyKrige has by name, with a sill."""
+"""Models with a sill that PyKrige has by name."""
 
 
 def scale_factor(model: str, smoothness: float | None = None) -> float:
-    """Return the effective range over the scale of a model with a sill: distances over the scale are its argument.
+    """Compute a bounded model's effective range over its scale.
+
+    The model's argument is distance over scale.
 
     Raises
     ------
@@ -65,9 +67,9 @@ def scale_factor(model: str, smoothness: float | None = None) -> float:
 
 
 def to_pykrige(variogram: Variogram) -> dict[str, Any]:
-    """Return keywords for `pykrige.ok.OrdinaryKriging` and its kin: model, parameters, anisotropy, exact_values.
+    """Build keywords for `pykrige.ok.OrdinaryKriging` and its kin: model, parameters, anisotropy, exact_values.
 
-    Models that PyKrige has not by name go in as its "custom" function.
+    Models that PyKrige lacks become its "custom" function.
     """
     keywords: dict[str, Any] = {"exact_values": variogram.nugget_is == "micro-scale"}
     if variogram.anisotropy:
@@ -95,12 +97,12 @@ def to_pykrige(variogram: Variogram) -> dict[str, Any]:
 
 
 def from_pykrige(keywords: Mapping[str, Any]) -> Variogram:
-    """Return the variogram that these keywords of `pykrige.ok.OrdinaryKriging` describe.
+    """Build the variogram described by keywords of `pykrige.ok.OrdinaryKriging`.
 
     Raises
     ------
     InvalidQuery
-        A model that has no counterpart here (hole-effect, custom), or parameters that are missing.
+        A model without a counterpart here (hole-effect, custom), or missing parameters.
     """
     model = str(keywords.get("variogram_model", "linear"))
     names = {"linear": ("slope", "nugget"), "power": ("scale", "exponent", "nugget")}
@@ -119,7 +121,7 @@ def from_pykrige(keywords: Mapping[str, Any]) -> Variogram:
     turned = _make_anisotropy(float(keywords.get("anisotropy_angle", 0.0)), ratio)
     meaning: NuggetIs = "micro-scale" if keywords.get("exact_values", True) else "measurement error"
     if model in _SCALED:
-        # Straight from psill where it was given: through the sill it would be rounded.
+        # Use psill directly if given: computing it from the sill would round it.
         psill = float(parameters.get("psill", numbers["sill"] - numbers["nugget"]))
         term = Structure(model, psill, numbers["range"])
     elif model == "power":
@@ -130,7 +132,7 @@ def from_pykrige(keywords: Mapping[str, Any]) -> Variogram:
 
 
 class CovModel(Protocol):
-    """What is read of a `gstools.CovModel` in two dimensions."""
+    """Attributes read from a `gstools.CovModel` in two dimensions."""
 
     name: str
     var: float
@@ -142,14 +144,14 @@ class CovModel(Protocol):
 
 
 def to_gstools(variogram: Variogram) -> tuple[tuple[str, dict[str, float]], ...]:
-    """Return what to build in GSTools: for each term the name of its class, and keywords.
+    """Describe the GSTools model: class name and keywords of each term.
 
     The models add up with `+`: ``sum`` of ``getattr(gstools, name)(**keywords)``; the first has the nugget.
 
     Raises
     ------
     InvalidQuery
-        An unbounded model: GSTools describes covariances, which such a field has not.
+        An unbounded model: GSTools describes covariances, which such a field lacks.
     """
     shared: dict[str, float] = {"dim": 2}
     if variogram.anisotropy:
@@ -171,19 +173,19 @@ def to_gstools(variogram: Variogram) -> tuple[tuple[str, dict[str, float]], ...]
 
 
 def _gstools_length(model: str, smoothness: float | None) -> float:
-    """Return GSTools' len_scale, at its standard rescale, over the scale."""
+    """Compute GSTools' len_scale, at its default rescale, over the scale."""
     if model == "matern" and smoothness is not None:
         return math.sqrt(smoothness)
     return math.sqrt(math.pi) / 2 if model == "gaussian" else 1.0
 
 
 def from_gstools(model: CovModel, *, nugget_is: NuggetIs = "micro-scale") -> Variogram:
-    """Return the variogram of a `gstools.CovModel` in two dimensions, a sum of models included.
+    """Build the variogram of a two-dimensional `gstools.CovModel`, including sums of models.
 
     Raises
     ------
     InvalidQuery
-        A model that has no counterpart here, or one of other than two dimensions.
+        A model without a counterpart here, or one of other than two dimensions.
     """
     if getattr(model, "dim", 2) != 2 or getattr(model, "latlon", False):
         message = (
@@ -207,7 +209,7 @@ def from_gstools(model: CovModel, *, nugget_is: NuggetIs = "micro-scale") -> Var
 
 
 def to_gstat(variogram: Variogram) -> list[dict[str, str | float]]:
-    """Return the rows of gstat's variogramModel: model, psill, range, kappa, ang1 and anis1; the nugget first."""
+    """Build the rows of gstat's variogramModel (model, psill, range, kappa, ang1, anis1), nugget first."""
     turned = variogram.anisotropy
     ellipse = {"ang1": (90.0 - turned.angle_degree) % 180.0, "anis1": 1 / turned.ratio} if turned else {}
     plain: dict[str, float] = {"kappa": 0.0, "ang1": 0.0, "anis1": 1.0}
@@ -231,12 +233,12 @@ def to_gstat(variogram: Variogram) -> list[dict[str, str | float]]:
 
 
 def from_gstat(rows: Sequence[Mapping[str, Any]]) -> Variogram:
-    """Return the variogram of the rows of gstat's variogramModel; kappa, ang1 and anis1 may be left out.
+    """Build the variogram of the rows of gstat's variogramModel; kappa, ang1 and anis1 are optional.
 
     Raises
     ------
     InvalidQuery
-        A model that has no counterpart here, both Nug and Err, or terms of different anisotropy.
+        A model without a counterpart here, both Nug and Err, or terms of different anisotropy.
     """
     ours = {theirs: name for name, theirs in _GSTAT.items()} | {"Ste": "matern"}
     terms: list[Structure] = []
@@ -248,7 +250,7 @@ def from_gstat(rows: Sequence[Mapping[str, Any]]) -> Variogram:
             nuggets[kind] = nuggets.get(kind, 0.0) + psill
             continue
         if kind not in ours or (kind == "Lin" and reach):
-            # With a range gstat's linear model has a sill, and is no variogram in the plane.
+            # With a range gstat's linear model has a sill, and is not a valid variogram in the plane.
             _refuse_model("gstat", f"{kind} with range {reach:g}", tuple(ours))
         terms.append(_from_gstat_row(kind, ours[kind], psill, reach, float(row.get("kappa", 0.5))))
         ellipses.add((float(row.get("ang1", 0.0)), float(row.get("anis1", 1.0))))
@@ -277,14 +279,14 @@ def _from_gstat_row(kind: str, model: str, psill: float, reach: float, kappa: fl
 
 
 def _make_anisotropy(angle_degree: float, ratio: float) -> Anisotropy | None:
-    """Return the anisotropy with its angle along the longest range, whichever way the ratio was given."""
+    """Build the anisotropy along the longest range, for a ratio above or below one."""
     if ratio == 1:
         return None
     return Anisotropy(angle_degree, ratio) if ratio > 1 else Anisotropy(angle_degree + 90.0, 1 / ratio)
 
 
 def _scale_to_longest(term: Structure, ratio: float) -> Structure:
-    """Return the term with its range along the longest direction, where the ratio was given from the shortest."""
+    """Convert the term's range to the longest direction, for a ratio below one."""
     return replace(term, range_m=term.range_m / ratio) if ratio < 1 else term
 
 

@@ -1,4 +1,4 @@
-"""Shapes of variograms: the share of the partial sill, by distance over range."""
+"""Variogram models: share of the partial sill by distance over range."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-import scipy  # its parts load when they are used: most queries need none of them
+import scipy  # submodules load on first use: most queries need none
 from numpy.typing import NDArray
 
 from hypergrid.core.registry import Registry
@@ -21,19 +21,19 @@ SHARE_AT_RANGE = 1.0 - math.exp(-3.0)
 
 @dataclass(frozen=True)
 class Model:
-    """A shape, and what it needs."""
+    """Shape of a variogram, and its parameter."""
 
     shape: Shape
-    """Distance over range, and the model's own parameter, to the share; called with arrays of zero and above."""
+    """Maps distance over range (arrays, at least 0) and the model's own parameter to the share."""
     parameter: Literal["smoothness", "exponent"] | None = None
-    """The one parameter beside sill and range, where there is one."""
+    """Parameter beyond sill and range, if any."""
     bounds: tuple[float, float] = (0.0, 0.0)
     """Least and greatest value of the parameter."""
     is_bounded: bool = True
-    """Whether the share ends at 1; unbounded models have no sill, and their share is 1 at the range by definition."""
+    """Whether the share tends to 1; unbounded models have share 1 at the range by definition."""
 
     def __call__(self, ratio: Floats, parameter: float = 0.0) -> Floats:
-        """Return the share at distances over range, same shape."""
+        """Evaluate the share at distances over range, same shape."""
         return self.shape(ratio, parameter)
 
 
@@ -72,12 +72,13 @@ def _nugget(ratio: Floats, _: float) -> Floats:
 
 
 def matern_correlation(scaled: Floats, smoothness: float) -> Floats:
-    """Return `2^(1-s) / Gamma(s) t^s K_s(t)` for distances over scale t and smoothness s, same shape.
+    """Evaluate the Matern correlation `2^(1-s) / Gamma(s) t^s K_s(t)`, same shape.
 
-    Rasmussen and Williams (2006), equation 4.14, without the factor sqrt(2 s), which `matern_factor` takes in.
+    With t the distance over scale and s the smoothness: Rasmussen and Williams (2006), equation 4.14, without the
+    factor sqrt(2 s), which `matern_factor` includes.
     """
     t = np.asarray(scaled, dtype=np.float64)
-    # The half-integers have closed forms, about ten times faster than the Bessel function.
+    # Half-integers have closed forms, about ten times faster than the Bessel function.
     if smoothness == 0.5:
         return np.asarray(np.exp(-t))
     if smoothness == 1.5:
@@ -85,17 +86,17 @@ def matern_correlation(scaled: Floats, smoothness: float) -> Floats:
     if smoothness == 2.5:
         return np.asarray((1.0 + t + t * t / 3.0) * np.exp(-t))
     safe = np.where(t > 0, t, 1.0)
-    # In logarithms, because K_s overflows near zero where t^s underflows.
+    # In logarithms: K_s overflows near zero where t^s underflows.
     logarithm = (1.0 - smoothness) * math.log(2.0) - scipy.special.gammaln(smoothness) + smoothness * np.log(safe)
     with np.errstate(over="ignore", invalid="ignore"):
         result = np.exp(logarithm + np.log(scipy.special.kve(smoothness, safe)) - safe)
-    # Where even the scaled function overflows, the distance is nothing.
+    # If even the scaled function overflows, the distance is effectively zero.
     return np.asarray(np.where((t > 0) & np.isfinite(result), np.minimum(result, 1.0), 1.0))
 
 
 @lru_cache(maxsize=512)
 def matern_factor(smoothness: float) -> float:
-    """Return the effective range over the scale: where a Matern model reaches `SHARE_AT_RANGE`; 3 at smoothness 0.5."""
+    """Compute effective range over scale, where a Matern model reaches `SHARE_AT_RANGE`; 3 at smoothness 0.5."""
     if smoothness == 0.5:
         return 3.0
     front = 2.0 ** (1.0 - smoothness) / math.gamma(smoothness)
@@ -109,9 +110,9 @@ def matern_factor(smoothness: float) -> float:
 MODELS.add("exponential", Model(_exponential))
 MODELS.add("gaussian", Model(_gaussian))
 MODELS.add("spherical", Model(_spherical))
-# The bounds are where other libraries compute it as well; above them it is the Gaussian to three digits.
+# Other libraries also support these bounds; above them it equals the Gaussian model to three digits.
 MODELS.add("matern", Model(_matern, "smoothness", (0.2, 20.0)))
 MODELS.add("linear", Model(_linear, is_bounded=False))
-# At exponent 2 a power model is no variogram any more: the field would be a plane.
+# At exponent 2 the power model is no longer a valid variogram: the field would be a plane.
 MODELS.add("power", Model(_power, "exponent", (0.01, 1.99), is_bounded=False))
 MODELS.add("nugget", Model(_nugget))

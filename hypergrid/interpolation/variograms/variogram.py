@@ -1,9 +1,9 @@
-"""Variograms: how unlike two values are, by distance.
+"""Variograms: semivariance by distance.
 
 Conventions (PyKrige's): `psill` is the partial sill; `range_m` the effective range, where 95 % of the partial sill is
-reached (for the spherical model the range itself); `nugget` is added at every distance above zero. The unbounded
-models have no sill: their `psill` is what the semivariance has gained at `range_m`. `conventions.py` has the table of
-all models, and of other libraries.
+reached (for the spherical model the range itself); `nugget` is added at every distance above zero. The unbounded models
+have no sill: their `psill` is the increase of the semivariance up to `range_m`. `interop.py` has the table of all
+models, and of other libraries.
 """
 
 import math
@@ -22,20 +22,20 @@ from hypergrid.interpolation.variograms.models import MODELS, Floats, Model
 
 @dataclass(frozen=True)
 class Anisotropy:
-    """Geometric anisotropy: the range depends on the direction, as an ellipse (PyKrige's convention).
+    """Geometric anisotropy: the range by direction is an ellipse (PyKrige's convention).
 
     Raises
     ------
     InvalidQuery
-        An angle that is no number, or a ratio below one.
+        An angle that is not finite, or a ratio below one.
     """
 
     token_name: ClassVar[str] = "Anisotropy"
 
     angle_degree: float
-    """Direction of the longest range, counterclockwise from x (east) [degree]; `range_m` is meant along it."""
+    """Direction of the longest range, counterclockwise from x (east) [degree]; `range_m` applies along it."""
     ratio: float
-    """The longest range over the shortest, one or more."""
+    """Longest range over the shortest, at least one."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.angle_degree) and 1 <= self.ratio < math.inf):
@@ -47,7 +47,7 @@ class Anisotropy:
             raise InvalidQuery(message)
 
     def isotropic(self, points_m: Floats) -> Floats:
-        """Return positions (x, y) [m], shape (..., 2), moved to where plain distances count as `range_m` does."""
+        """Transform positions (x, y) [m], shape (..., 2), so that Euclidean distances compare to `range_m`."""
         angle = math.radians(self.angle_degree)
         along = np.array([math.cos(angle), math.sin(angle)])
         across = np.array([-math.sin(angle), math.cos(angle)]) * self.ratio
@@ -56,12 +56,12 @@ class Anisotropy:
 
 @dataclass(frozen=True)
 class Structure:
-    """One term of a nested sum: a model with its partial sill and its range.
+    """Term of a nested sum: a model with its partial sill and range.
 
     Raises
     ------
     NotFound
-        No such model.
+        Unknown model.
     InvalidQuery
         A parameter that does not fit the model.
     """
@@ -91,19 +91,19 @@ class Structure:
 
     @property
     def parameter(self) -> float:
-        """The model's own parameter; 0 where it has none."""
+        """The model's own parameter; 0 if it has none."""
         name = MODELS[self.model].parameter
         return float(getattr(self, name)) if name else 0.0
 
     @property
     def effective_range_m(self) -> float:
-        """Where 95 % of the partial sill are reached [m]; infinite without a sill, zero where nothing is gained."""
+        """Distance at 95 % of the partial sill [m]; infinite without a sill, 0 if `psill` is 0."""
         if not self.psill:
             return 0.0
         return self.range_m if MODELS[self.model].is_bounded else math.inf
 
     def semivariance(self, distance_m: Floats) -> Floats:
-        """Return this term's part of the semivariance at distances [m], same shape."""
+        """Evaluate this term's semivariance at distances [m], same shape."""
         return self.psill * MODELS[self.model](distance_m / self.range_m, self.parameter)
 
 
@@ -120,23 +120,24 @@ def _check_parameter(model: str, row: Model, name: str, value: float | None) -> 
 __all__ = ["MODELS", "Anisotropy", "NuggetIs", "Structure", "Variogram", "parse_variogram", "variogram"]
 
 NuggetIs = Literal["micro-scale", "measurement error"]
-"""What the nugget stands for: a part of the field that varies between any two places, or noise of the instruments."""
+"""Meaning of the nugget: variation of the field at the shortest distances, or instrument noise."""
 
+# Each term costs as much as the first, and more cannot be fitted.
 MAX_NESTED = 10
-"""Further terms that a written sum may have: each costs as much as the first, and nobody can fit so many."""
+"""Maximum further terms of a variogram from JSON."""
 
-# A token leaves these out where they are not used, so that what needs only sill, range and nugget keeps its token.
+# Omitted from the token if unused, so that a plain sill, range and nugget keep their token.
 _LATER: dict[str, Any] = {"omit_default": True}
 
 
 @dataclass(frozen=True)
 class Variogram:
-    """A variogram model with its parameters; `hg.variogram` builds one from what a user writes, `+` nests two.
+    """Variogram model with its parameters; `hg.variogram` parses user input, `+` nests two.
 
     Raises
     ------
     NotFound
-        No such model.
+        Unknown model.
     InvalidQuery
         A negative sill or nugget, all of them zero, a range that is not above zero, or a parameter of another model.
     """
@@ -151,11 +152,11 @@ class Variogram:
     nugget: float = 0.0
     """Nugget [square of the variable's unit]."""
     smoothness: float | None = field(default=None, metadata=_LATER)
-    """Of the matern model: 0.5 is the exponential model, greater is smoother."""
+    """Smoothness of the matern model: 0.5 is the exponential model, greater is smoother."""
     exponent: float | None = field(default=None, metadata=_LATER)
-    """Of the power model, between 0 and 2; 1 is the linear model."""
+    """Exponent of the power model, between 0 and 2; 1 is the linear model."""
     anisotropy: Anisotropy | None = field(default=None, metadata=_LATER)
-    """Of all terms; `semivariance` is then of distances between positions that went through `isotropic`."""
+    """Anisotropy of all terms; `semivariance` then takes distances between positions transformed by `isotropic`."""
     nugget_is: NuggetIs = field(default="micro-scale", metadata=_LATER)
     nested: tuple[Structure, ...] = field(default=(), metadata=_LATER)
     """Further terms of the sum."""
@@ -174,26 +175,29 @@ class Variogram:
 
     @property
     def structures(self) -> tuple[Structure, ...]:
-        """All terms of the sum but the nugget."""
+        """All terms of the sum except the nugget."""
         return (Structure(self.model, self.psill, self.range_m, self.smoothness, self.exponent), *self.nested)
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is a sill; without one there is no covariance, and simple kriging is not possible."""
+        """Whether there is a sill, without which there is no covariance and no simple kriging."""
         return all(MODELS[term.model].is_bounded for term in self.structures if term.psill)
 
     @property
     def sill(self) -> float:
-        """What the semivariance tends to, nugget included; infinite for an unbounded variogram."""
+        """Limit of the semivariance, including the nugget; infinite if unbounded."""
         return self.nugget + sum(term.psill for term in self.structures) if self.is_bounded else math.inf
 
     @property
     def effective_range_m(self) -> float:
-        """Where every term has reached 95 % of its partial sill [m]; infinite for an unbounded variogram."""
+        """Distance at which all terms reached 95 % of their partial sills [m]; infinite if unbounded."""
         return max(term.effective_range_m for term in self.structures)
 
     def semivariance(self, distance_m: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return half the expected squared difference between different places at distances [m], same shape."""
+        """Evaluate the semivariance between different places at distances [m], same shape.
+
+        It is half the expected squared difference.
+        """
         first, *others = self.structures
         result = self.nugget + first.semivariance(distance_m)
         for term in others:
@@ -201,9 +205,9 @@ class Variogram:
         return result
 
     def isotropic(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return positions (x, y) [m], shape (..., 2), whose plain distances `semivariance` takes.
+        """Transform positions (x, y) [m], shape (..., 2), to those whose Euclidean distances `semivariance` takes.
 
-        Without anisotropy these are the positions themselves.
+        Without anisotropy positions are unchanged.
         """
         return self.anisotropy.isotropic(points_m) if self.anisotropy else points_m
 
@@ -216,7 +220,7 @@ class Variogram:
         return replace(self, **asdict(first), nugget=self.nugget + other.nugget, nested=tuple(rest))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form; what was added to sill, range and nugget appears only where it is used."""
+        """Convert to JSON; optional parameters appear only if used."""
         shown = {f.name: f for f in fields(self) if not f.metadata or getattr(self, f.name) != f.default}
         document = {name: value for name, value in asdict(self).items() if name in shown}
         if self.nested:
@@ -227,15 +231,15 @@ class Variogram:
 def variogram(
     model: str, *, psill: object = None, range_m: object = None, nugget: object = 0.0, **more: object
 ) -> Variogram:
-    """Describe a variogram.
+    """Create a variogram from user input.
 
     Parameters
     ----------
     model
         "exponential", "gaussian", "spherical", "matern", "linear", "power" or "nugget".
     psill, nugget
-        Partial sill and nugget [square of the variable's unit]; of the unbounded models (linear, power) `psill` is what
-        the semivariance has gained at `range_m`. The nugget model takes a nugget alone.
+        Partial sill and nugget [square of the variable's unit]; for the unbounded models (linear, power) `psill` is the
+        increase of the semivariance up to `range_m`. The nugget model takes only a nugget.
     range_m
         Effective range [m], or text with a unit of its own ("0.25 km").
     more
@@ -246,9 +250,9 @@ def variogram(
     Raises
     ------
     NotFound
-        No such model.
+        Unknown model.
     InvalidQuery, InvalidUnit
-        A parameter that makes no variogram, or is no number.
+        A parameter that is not a number, or makes no valid variogram.
 
     Examples
     --------
@@ -258,14 +262,15 @@ def variogram(
     return parse_variogram({"model": model, "psill": psill, "range_m": range_m, "nugget": nugget, **more})
 
 
+# It follows from the variable, so text cannot give another.
 SQUARED = " (in the square of the variable's unit)"
-"""What the number of a sill or a nugget is in: the unit is the variable's, so that text cannot give another."""
+"""Unit of sills and nuggets in messages."""
 
 _TERM_KEYS = {"model", "psill", "range_m", "smoothness", "exponent"}
 
 
 def parse_variogram(value: object) -> Variogram:
-    """Return a variogram given as one, or as its JSON form.
+    """Parse a variogram from its JSON form; a `Variogram` is returned unchanged.
 
     Raises
     ------
@@ -301,7 +306,7 @@ def _parse_term(value: object, label: str, known: set[str]) -> Structure:
         others = ", ".join(sorted(known - {"model", "psill", "range_m"}))
         message = f"{label} needs the keys model, psill, range_m and perhaps {others}; got {shown!r}"
         raise InvalidQuery(message)
-    # The nugget model has no distance; one metre stands in for it.
+    # The nugget model has no range; one metre is a placeholder.
     numbers = {"psill": 0.0, "range_m": 1.0} | {k: given[k] for k in _TERM_KEYS - {"model"} if k in given}
     units, squared = {"range_m": "m"}, {"psill": SQUARED}
     parsed = {
@@ -321,41 +326,41 @@ def _parse_anisotropy(value: object) -> Anisotropy | None:
     return Anisotropy(angle, parse_number(value["ratio"], "", label="ratio of a variogram"))
 
 
-# Which variograms are variograms of great-circle distances: not all that are of distances on a plane.
+# Variograms on the sphere: not every model valid on a plane is valid for great-circle distances.
 #
 # Gneiting (2013), "Strictly and non-strictly positive definite functions on spheres", table 1: on the sphere the
 # exponential and the spherical model and Matern models of a smoothness up to 1/2 are valid for stations anywhere, and
-# so are the linear model and powers up to 1 of the distance. The Gaussian model and smoother Matern models are not:
-# stations exist to which they give a negative variance. Where the range is short against the earth, or with a nugget,
-# that may not happen at the stations at hand, which is therefore looked at.
+# so are the linear model and powers up to 1 of the distance. The Gaussian model and smoother Matern models are not: for
+# some stations they give a negative variance. With a range much shorter than the earth, or with a nugget, this may not
+# happen at the given stations, so it is checked for them.
 
 ROUNDING = 1e-10
-"""Variances below zero by less than this share of the largest semivariance are rounding."""
+"""Negative variances up to this share of the largest semivariance count as rounding."""
 
+# The check takes as long as a kriging system.
 MAX_CHECKED = 5_000
-"""Stations above which a model that may be invalid is refused unseen: the check takes the time of a kriging system."""
+"""Maximum stations for the validity check; with more, a possibly invalid model is rejected."""
 
 
 def is_valid_on_sphere(model: Variogram) -> bool:
-    """Return whether a variogram is valid for great-circle distances between any stations."""
+    """Check whether a variogram is valid for great-circle distances between any stations."""
     return all(_is_valid(term) for term in model.structures if term.psill)
 
 
 def check_validity(label: str, model: Variogram, stations_m: Floats) -> tuple[str, ...]:
-    """Return a note where a variogram is valid for these stations but not for any, and nothing where it is for any.
+    """Check a variogram at these stations; a model not valid everywhere gets a note.
 
     Parameters
     ----------
-    who
+    label
         The step's method, for messages.
     stations_m
-        Positions [m], shape (stations, 2), where nothing is to be checked, or (stations, 3) on the sphere.
+        Positions [m], shape (stations, 2), which are not checked, or (stations, 3) on the sphere.
 
     Raises
     ------
     InvalidQuery
-        Weights of these stations exist under which the variance of a contrast is negative, or there are too many
-        stations to tell.
+        A contrast of these stations has a negative variance, or there are too many stations to check.
     """
     if not are_on_sphere(stations_m) or is_valid_on_sphere(model) or len(stations_m) < 2:
         return ()
@@ -390,13 +395,13 @@ def _is_valid(term: Structure) -> bool:
 
 
 def _find_lowest_variance(model: Variogram, stations_m: Floats) -> float:
-    """Return the least variance of a contrast of stations (weights of sum 0 and length 1); 0 where it is above 0."""
+    """Compute the least variance of a contrast of stations (weights of sum 0 and length 1); 0 if not negative."""
     gamma = model.semivariance(separations(stations_m, stations_m))
     np.fill_diagonal(gamma, 0.0)
     largest = float(gamma.max())
     means = gamma.mean(axis=0)
     contrasts = means + means[:, None] - gamma - means.mean()
-    # The mean of all stations is no contrast: give it a variance of its own.
+    # Give the mean of all stations, which is not a contrast, a variance of its own.
     contrasts += largest / len(contrasts)
     contrasts[np.diag_indices(len(contrasts))] += ROUNDING * largest * len(contrasts)
     try:

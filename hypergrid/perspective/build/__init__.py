@@ -1,1 +1,1 @@
-"""From a query specification and its data to a tree of perspectives, with every check."""
+"""Resolve and check query specifications against their data into trees of perspectives."""

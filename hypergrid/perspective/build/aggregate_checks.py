@@ -1,4 +1,4 @@
-"""Which aggregates fit which values and cells: refused before anything runs, by what a function's row says."""
+"""Check aggregates against the values and cells of their source, before execution."""
 
 import math
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from hypergrid.core.units import is_amount
 
 
 def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspective) -> None:
-    """Refuse an aggregate of values that it has no meaning for.
+    """Refuse an aggregate that is meaningless for its values.
 
     Raises
     ------
     InvalidQuery
-        Dimensions that the function cannot be taken over; a mean of maxima; a mean of directions; amounts of time over
-        values that stand for none; a counter that is none, or a mean of one.
+        Dimensions the function does not support, a mean of maxima, a mean of directions, time-weighted amounts of
+        values without duration, increments of values that are not a counter, or a mean of counter readings.
     """
     _refuse_dimensions(row, dimensions)
     kinds = [] if row.of_extremes else sorted(node.extremes)
@@ -35,6 +35,7 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspe
             f"{_list_other_statistics(node, without=('max', 'min'))}"
         )
         raise InvalidQuery(message)
+    # Minimum and maximum get an error message of their own.
     if not row.of_directions and row.idempotent:
         refuse_direction_extremes(row.name, node)
     elif not row.of_directions:
@@ -53,7 +54,7 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspe
 
 
 def _list_other_statistics(node: Perspective, *, without: tuple[str, ...]) -> str:
-    """Return how to select series of other statistics, in words, with what there is."""
+    """Describe how to select series of other statistics, listing the available ones."""
     there = sorted({kind for base in node.list_bases() for kind in base.operator.source.statistics})  # type: ignore[union-attr]
     fitting = [kind for kind in there if kind not in without]
     if not fitting:
@@ -63,11 +64,12 @@ def _list_other_statistics(node: Perspective, *, without: tuple[str, ...]) -> st
 
 
 def refuse_odd_totals(row: AggregateRow, time: TimeAxis, node: Perspective) -> None:
-    """Refuse sums of totals over even cells that are no multiple of the totals' intervals: some would be cut."""
+    """Refuse sums of totals over regular cells that would cut some totals."""
     space = node.topology.space
     if row.weigh != "share" or not isinstance(time, Regular) or not isinstance(space, SeriesAxis):
         return
     lengths_ns = {round(series.interval_s * SECOND_NS) for series in space.series if series.statistic == "total"}
+    # A cell that is not a multiple of the totals' interval cuts some of them.
     odd = sorted(length for length in lengths_ns if length > 0 and time.length % length)
     if odd:
         message = (
@@ -78,7 +80,7 @@ def refuse_odd_totals(row: AggregateRow, time: TimeAxis, node: Perspective) -> N
 
 
 def refuse_direction_extremes(name: str, node: Perspective) -> None:
-    """Refuse the largest or smallest of directions: they go round, and none is."""
+    """Refuse the maximum or minimum of directions, which are circular."""
     if node.unit == "degree":
         message = (
             f"a {name} of directions has no meaning: they go round, and 359 degree is next to 1; use circular_mean, or "
@@ -88,16 +90,15 @@ def refuse_direction_extremes(name: str, node: Perspective) -> None:
 
 
 def check_window_coverage(time: TimeAxis, node: Perspective, min_coverage: float) -> None:
-    """Refuse windows of which none holds as much of its source as is asked for: every value would be missing.
+    """Refuse windows if none can reach the requested coverage: every value would be missing.
 
-    Cells that are partial are computed, and say so by their counts; where no window, as it lies, can have what is asked
-    of it, there is nothing to compute. Months and given edges are there whatever was read, and are kept.
+    Partial cells are computed, and their counts show it. Calendar cells and given edges are kept whatever was read.
     """
     source = _find_extent(node)
     if source is None or not isinstance(time, Regular):
         return
     length_ns, extent_ns = time.length, source.stop_ns - source.start_ns
-    # One of so many lies within the source as a whole.
+    # A source this long contains at least one whole window.
     if extent_ns >= length_ns + time.step or any(
         _holds_enough(time, source, interval_ns, min_coverage) for interval_ns in source.intervals_ns
     ):
@@ -115,26 +116,29 @@ def check_window_coverage(time: TimeAxis, node: Perspective, min_coverage: float
 
 
 def _holds_enough(time: Regular, source: "_ValueExtent", interval_ns: int, min_coverage: float) -> bool:
-    """Return whether some cell may hold what is asked for of values so far apart."""
-    # What a cell holds grows with its start until it lies within the source, and shrinks from there on: no cell holds
-    # more than those next to the two turning points, and none of the others, which may be 10^13, need be listed.
+    """Return whether some cell can reach the coverage with values at this interval."""
+    # The content of a cell grows with its start until the cell lies within the source, then shrinks. The maximum is at
+    # a
+    # cell next to one of the two turning points, so the others, up to 10^13, need not be listed.
     turns = (source.start_ns - time.origin, source.stop_ns - time.length - time.origin)
     near = np.array([turn // time.step + more for turn in turns for more in (0, 1)], dtype=np.int64)
     starts = time.origin + np.clip(near, 0, time.count - 1) * time.step
     held_ns = np.minimum(starts + time.length, source.stop_ns) - np.maximum(starts, source.start_ns)
-    # A cell's first value may lie anywhere within an interval.
+    # Unaligned values may start anywhere within an interval, so one more may fit.
     max_values = np.where(held_ns > 0, held_ns // interval_ns + (0 if source.is_aligned else 1), 0)
+    # The factor tolerates rounding of the product.
     needed = min_coverage * max(time.length // interval_ns, 1) * (1 - 1e-12)
     return bool((max_values >= needed).any())
 
 
 def _format_length(length_ns: int) -> str:
+    # Rounded, because a cell over all instants is 1 ns longer.
     return format_duration(round(length_ns / SECOND_NS) * SECOND_NS) if length_ns > SECOND_NS else f"{length_ns}ns"
 
 
 @dataclass(frozen=True)
 class _ValueExtent:
-    """From where to where a source has values, and how far apart they are."""
+    """Time range and spacing of the values of a source."""
 
     start_ns: int
     stop_ns: int
@@ -144,7 +148,7 @@ class _ValueExtent:
 
 
 def _find_extent(node: Perspective) -> _ValueExtent | None:
-    """Return where the values of a source lie; None where how many a cell may hold is not known."""
+    """Return the time range of a source's values; None if possible counts are unknown."""
     space, time = node.topology.space, node.topology.time
     if not node.holds_readings:
         if not isinstance(time, Regular) or are_instants(time) or time.step != time.length:
@@ -159,7 +163,7 @@ def _find_extent(node: Perspective) -> _ValueExtent | None:
 
 
 def explain_unknown_coverage(node: Perspective) -> str:
-    """Return why an aggregate cannot hold its values against `min_coverage`, in words; empty where it can."""
+    """Explain why an aggregate cannot check `min_coverage`; empty if it can."""
     operator, source = node.operator, node.sources[0] if node.sources else None
     if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
         return ""
@@ -188,13 +192,13 @@ def explain_unknown_coverage(node: Perspective) -> str:
 
 
 def describe_odd_cells(node: Perspective) -> str:
-    """Return that time cells hold no whole number of the intervals of readings, in words; empty where they do."""
+    """Explain that cells do not contain whole numbers of intervals; empty if they do."""
     operator, time, source = node.operator, node.topology.time, node.sources[0] if node.sources else None
     if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
         return ""
     space = source.topology.space
     counts_intervals = source.holds_readings or has_intervals(source.topology.time, space)
-    # One cell alone is of what there is, and is not laid out by a length.
+    # A single cell spans the available data and is not laid out by a length.
     if not isinstance(time, Regular) or time.count == 1 or not isinstance(space, SeriesAxis) or not counts_intervals:
         return ""
     lengths_ns = [round(series.interval_s * SECOND_NS) for series in space.series]
@@ -213,7 +217,10 @@ def _shorten_list(names: list[str]) -> str:
 
 
 def find_longest_interval_ns(node: Perspective) -> int:
-    """Return how far values of the slowest series lie apart [ns]: of instants the median; 0 where it is not known."""
+    """Return the interval of the slowest series [ns], 0 if unknown.
+
+    For instants this is the median spacing.
+    """
     space, time = node.topology.space, node.topology.time
     if node.holds_readings:
         held = space.series if isinstance(space, SeriesAxis) else ()
@@ -226,12 +233,13 @@ def find_longest_interval_ns(node: Perspective) -> int:
 
 
 def find_declared(row: AggregateRow, node: Perspective, given: Mapping[str, Any]) -> dict[str, float]:
-    """Return the declared resolution and rollover of a counter, where the query gives none.
+    """Return the declared resolution and rollover of a counter unless the query gives them.
 
-    They are those of the readings themselves, and are multiplied where a convert before the aggregate multiplies these.
+    They apply to the readings and are scaled by any multiplying convert before the aggregate.
     """
     bases = [item for item in node.list_chain() if isinstance(item.operator, Base)]
     factors = [_find_factor(item) for item in node.list_chain() if not isinstance(item.operator, Base | Aggregate)]
+    # NaN compares false: after any step that does more than multiply, the declared values do not apply.
     if row.prepare is None or len(bases) != 1 or not all(factor > 0 for factor in factors):
         return {}
     variable, factor = bases[0].operator.source.variable, math.prod(factors)  # type: ignore[union-attr]
@@ -240,7 +248,7 @@ def find_declared(row: AggregateRow, node: Perspective, given: Mapping[str, Any]
 
 
 def _find_factor(node: Perspective) -> float:
-    """Return what a step multiplies values by; NaN where it does anything else to them."""
+    """Return the factor a step applies to values; NaN for any other effect."""
     if not isinstance(node.operator, Convert):
         return math.nan
     factors = [1.0 if call.name == "valid_range" else _find_call_factor(call) for call in node.operator.calls]
@@ -253,7 +261,10 @@ def _find_call_factor(call: Call) -> float:
 
 
 def refuse_directions(what: str, node: Perspective, *, instead: str = "") -> None:
-    """Refuse directions, where 350 and 10 degree are near: `what` says what was to be done, `instead` what may be."""
+    """Refuse operations that average directions.
+
+    `what` describes the operation, `instead` names valid alternatives.
+    """
     if node.unit == "degree":
         message = (
             f"{what} has no meaning: 350 and 10 degree would give 180; "
@@ -299,7 +310,7 @@ def _refuse_unknown_lengths(row: AggregateRow, node: Perspective) -> None:
 
 
 def _refuse_no_counter(row: AggregateRow, node: Perspective) -> None:
-    """Refuse values that are no readings of a counter: what one grew by already, or no amounts."""
+    """Refuse values that are not counter readings: increments, totals, or non-amounts."""
     if node.is_accumulated:
         message = (
             f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "

@@ -1,4 +1,4 @@
-"""A question and its data to a chain of perspectives: every topology known, everything checked, nothing computed."""
+"""Resolve a question against its data into a chain of perspectives, fully checked."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -54,24 +54,25 @@ from hypergrid.topology.bins import civil_day_ns
 from hypergrid.core.units import parse_number
 
 Lookup = Callable[[QuerySpec], Source]
-"""Finds the source of a question's variable; raises NotFound where it does not exist."""
+"""Returns the source of a question's variable; raises NotFound if it does not exist."""
 
+# Beyond it every estimate is the mean.
 REACH_RANGES: Final = 3.0
-"""How many ranges of the variogram a grid may lie from the nearest station; beyond, every estimate is the mean."""
+"""Largest distance of a grid from the nearest station, in ranges of the variogram."""
 
 
 def build(question: QuerySpec, lookup: Lookup, known: PlanMemo | None = None) -> Surface:
-    """Return the surface that a question asks for; what it has in common with others built is taken from `known`.
+    """Build the surface of a question, sharing cached parts in `known`.
 
-    A clip in time bounds the readings where the last aggregate is over "all" or cells that come again; elsewhere it
-    selects cells by their corner (design section 4). Where a step interpolates in time, it bounds the instants, and
-    readings around them are used. It never bounds what a climatology in a merge is of: that has a clip of its own.
+    A clip in time bounds the readings if the last aggregate is over "all" or periodic cells; otherwise it selects cells
+    by their corner (design section 4). After an interpolation in time it bounds the instants, and readings around them
+    are used. It never bounds a climatology in a merge, which has a clip of its own.
 
     Raises
     ------
     HyperGridError
-        Whatever is known to be wrong before anything runs: unknown names, parameters that do not fit, cells that
-        cut their source's, a grid that misses all stations, a time range without readings.
+        Any error detectable before execution: unknown names, invalid parameters, cells that cut those of their source,
+        a grid far from all stations, a time range without readings.
     """
     question = expand_recipes(question)
     window = _clip_window(question)
@@ -90,7 +91,7 @@ def _clip_window(question: QuerySpec) -> Window | None:
 
 
 def _is_over_all(question: QuerySpec) -> bool:
-    """Return whether the last aggregate over time is over all of it, in one cell or in cells that come again."""
+    """Return whether the last aggregate over time has a single cell or periodic cells."""
     for number, step in reversed(list(enumerate(question.steps))):
         cells = dict(step.cells) if step.op == "aggregate" else {}
         if "time" in cells:
@@ -103,15 +104,15 @@ def _is_over_all(question: QuerySpec) -> bool:
 
 
 def _cut_before(question: QuerySpec, number: int) -> QuerySpec:
-    """Return the steps of a question before one of them."""
+    """Return the question up to, not including, a step."""
     return replace(question, steps=question.steps[:number], clip=())
 
 
 def _is_normal(other: QuerySpec, before: QuerySpec) -> bool:
-    """Return whether a query in a merge is a climatology, of which each cell before it takes the one that it lies in.
+    """Return whether a query in a merge is a climatology.
 
-    That is one over all of time, or over cells that come again, where what it is merged with has other cells, or where
-    it has a clip of its own.
+    A climatology is over all time or periodic cells, and either has a clip in time or differs in cells from the query
+    it is merged with. Each cell of that query then takes the value of the climatology cell that contains it.
     """
     cells, own = _find_time_cells(other), _find_time_cells(before)
     if cells != "all" and not is_periodic(cells):
@@ -120,7 +121,7 @@ def _is_normal(other: QuerySpec, before: QuerySpec) -> bool:
 
 
 def _find_time_cells(question: QuerySpec) -> object:
-    """Return what the last aggregate over time was given, None where there is none, or instants follow it."""
+    """Return the specification of the last time aggregate; None if absent or followed by instants."""
     for step in reversed(question.steps):
         cells = dict(step.cells).get("time") if step.op == "aggregate" else None
         if step.is_in_time:
@@ -131,7 +132,8 @@ def _find_time_cells(question: QuerySpec) -> object:
 
 
 def _looks_back_at_cells(question: QuerySpec, base: Perspective) -> bool:
-    """Return whether an aggregate takes cells from before its own; one that takes readings widens what is read."""
+    """Return whether an aggregate of cells also needs earlier cells."""
+    # An aggregate of readings instead widens the window of the base.
     changing = [step for step in question.steps if step.op in ("aggregate", "interpolate")]
     over_cells = changing[1:] if base.holds_readings else changing
     return any(step.op == "aggregate" and AGGREGATES[step.name].reach_ns for step in over_cells)
@@ -141,17 +143,18 @@ def _looks_back_at_cells(question: QuerySpec, base: Perspective) -> bool:
 class _SurfaceBuilder:
     lookup: Lookup
     window: Window | None
-    """The clip in time."""
+    """Clip in time."""
     variance: bool
     memory: Memory
     within: str = ""
-    """The steps of the queries around this one, in words."""
+    """Steps of the surrounding queries, for messages."""
     known: PlanMemo = field(default_factory=PlanMemo)
 
     def build_chain(self, question: QuerySpec, *, bounded: bool) -> Perspective:
         in_time = [number for number, step in enumerate(question.steps, start=1) if step.is_in_time]
         last_in_time = max(in_time, default=0)
-        # An instant in the clip needs readings around it: so these are bounded only where nothing fills gaps.
+        # An instant within the clip needs readings around it, so the base is bounded only without interpolation in
+        # time.
         node = self.get_base(question, bounded=bounded and not in_time)
         looks_back = bounded and _looks_back_at_cells(question, node)
         if looks_back:
@@ -167,17 +170,20 @@ class _SurfaceBuilder:
                 else:
                     inside = replace(self, within=f"{label}: ")
                     before = _cut_before(question, number - 1)
+                    # Steps before the last interpolation in time see readings beyond the clip.
                     is_bounded = bounded and number > last_in_time
                     make = partial(inside.build_step, step, node, whole, before, bounded=is_bounded, narrow=looks_back)
-                    # What a merge is depends on the steps before it, too, and those that it merges share what they can.
+                    # A merge also depends on the steps before it; its sources are cached individually.
                     bounds = is_bounded and self.window is not None
+                    # Perspectives hash by identity; equal preceding steps share one object through the cache.
                     key = ("step", node, label, format_step(step), whole, bounds, looks_back, *self.settings)
                     node = make() if step.op == "merge" else self.known.per_snapshot(key, make)
                 if step.op == "merge" and not (bounded and self.window):
-                    # From here on, all is what both sources have.
+                    # After a merge "all" means the common time of its sources.
                     whole = Window(node.topology.time.origin, node.topology.time.stop)
             except HyperGridError as error:
                 message = f"step {number} ({step.op} {step.name!r}): {error}"
+                # Callers distinguish errors by class, so it is kept.
                 raise type(error)(message) from error
         return node
 
@@ -203,15 +209,15 @@ class _SurfaceBuilder:
             )
             raise InvalidQuery(message)
         if isinstance(time, Instants):
-            # What begins within the window may be stamped after it.
+            # Values that begin within the window may be stamped after it.
             window = Window(time.origin, time.stop)
-        # Positions are those of the cells that are asked for, also where more is read and then clipped.
+        # Use the positions at the requested cells, even if more is read and then clipped.
         topology = Topology(time, self.known.intern(source.series_axis(inside or window)))
         return Perspective((), topology, Base(source, window, question.accept_flags), source.variable.unit)
 
     @property
     def settings(self) -> tuple[Window | None, bool, Memory]:
-        """What the steps of a chain are made with, besides the steps before them."""
+        """Everything besides the previous steps that a step depends on."""
         return self.window, self.variance, self.memory
 
     def build_step(
@@ -230,19 +236,24 @@ class _SurfaceBuilder:
             made = self.build_interpolation(step, node)
         else:
             made = self.build_merge(step, node, before, bounded=bounded)
+        # The base was left unbounded for an aggregate that looks back.
         if narrow and dict(step.cells).get("time") == "all":
             made = narrow_source(made)
         return replace(made, steps=(self.within.removesuffix(": "),))
 
     def build_interpolation(self, step: Step, node: Perspective) -> Perspective:
-        """Return an interpolation; where it lies among the stations no slice changes."""
+        """Build an interpolation, cached across snapshots if it uses no layers."""
+        # The placement of the grid among the stations does not change with new slices.
         make = partial(_interpolation, step, node, variance=self.variance, memory=self.memory)
         key = ("interpolation", node.topology.space, node.unit, format_step(step), self.variance, self.memory)
         operator, cells = self.known.permanent(key, make, only=lambda made: not made[0].layers)
         return Perspective((node,), Topology(node.topology.time, cells), operator, node.unit)
 
     def build_merge(self, step: Step, node: Perspective, before: QuerySpec, *, bounded: bool) -> Perspective:
-        """Return a merge; a climatology is of all its readings, or of those in its own clip."""
+        """Build a merge.
+
+        A climatology uses all its readings, or those in its own clip.
+        """
         check_sources(step.name, len(step.others))
         sources, normal = [node], set()
         for number, other in enumerate(step.others, start=1):
@@ -279,7 +290,7 @@ def _convert(step: Step, node: Perspective) -> Perspective:
 
 
 def _find_ground(step: Step, node: Perspective) -> tuple[tuple[str, str], ...]:
-    """Return the layer of elevation that a function of place and time uses; none where there is none."""
+    """Return the elevation layer of a function of place and time, or an empty tuple."""
     base = node.list_bases()[0]
     space = base.topology.space
     if node.holds_readings:
@@ -320,7 +331,7 @@ def _aggregate(step: Step, node: Perspective, whole: Window, since_ns: int | Non
         laid: TimeAxis = time
         exact = node.holds_readings
         if isinstance(time, Instants) and isinstance(space, SeriesAxis) and has_intervals(time, space) and not along:
-            # Readings are assigned by the starts of their intervals: by its stamp, the first would be in no cell.
+            # Assign readings by interval start: by its stamp, the first one would be in no cell.
             span = find_start_window(time.times_ns, space)
             length_ns = span.stop_ns - span.start_ns
             laid, exact = Regular("time", span.start_ns, length_ns, 1, length_ns), True
@@ -338,19 +349,20 @@ def _aggregate(step: Step, node: Perspective, whole: Window, since_ns: int | Non
         _refuse_short(time, node, whole)
         if cells["time"] != "all":
             refuse_odd_totals(row, time, node)
+    # Absent parameters do not change the token.
     known = tuple(sorted((name, value) for name, value in given.items() if value is not None))
     operator = Aggregate(step.name, tuple(cells), _parse_coverage(coverage, row, node), known)
     if cells.get("time", "all") != "all":
         check_window_coverage(time, node, operator.min_coverage)
     if since_ns is not None and row.reach_ns and node.holds_readings:
-        # Readings around the clip tell what those within it grew by, and are in no cell.
+        # Readings around the clip determine increments within it but belong to no cell.
         operator = replace(operator, since_ns=since_ns, until_ns=whole.stop_ns)
         node = widen_readings(node, operator.reach_ns)
     return Perspective((node,), Topology(time, space), operator, unit)
 
 
 def _bind_parameters(step: Step, row: AggregateRow, node: Perspective) -> tuple[object, dict[str, Any]]:
-    """Return the coverage that an aggregate asks for, None where it does not, and its other parameters, checked."""
+    """Return the requested coverage (None if absent) and the other parameters, validated."""
     params = dict(step.params)
     coverage = params.pop("min_coverage", None)
     names = [parameter.name for parameter in row.parameters]
@@ -392,7 +404,8 @@ def _coarsen_space(along: Mapping[str, Any], space: Space, *, variable: Perspect
 
 
 def _make_zone_cells(cells: ZoneCells) -> ZoneCells:
-    """Return zones, refused where the grid holds nothing of any: every value would be missing."""
+    """Return zones, refusing them if none overlaps the grid."""
+    # Otherwise every value would be missing.
     if not cells.share_in_grid.any():
         names = ", ".join(cells.zones.names[:5]) + (", …" if cells.count > 5 else "")
         grid = cells.grid
@@ -407,6 +420,7 @@ def _make_zone_cells(cells: ZoneCells) -> ZoneCells:
 
 def _parse_coverage(given: object, row: AggregateRow, node: Perspective) -> float:
     if given is None:
+        # Without a known interval there is no possible count to compare with.
         carried = all(base.operator.source.carries_intervals for base in node.list_bases())  # type: ignore[union-attr]
         return row.min_coverage if carried else 0.0
     share = parse_number(given, "", label="'min_coverage'")
@@ -417,16 +431,17 @@ def _parse_coverage(given: object, row: AggregateRow, node: Perspective) -> floa
 
 
 def _refuse_short(time: TimeAxis, node: Perspective, whole: Window) -> None:
-    """Refuse cells shorter than the intervals that their readings stand for: each would claim the whole interval."""
+    """Refuse cells shorter than the interval of their readings."""
     space = node.topology.space
     if isinstance(time, Instants) or not isinstance(space, SeriesAxis):
         return
+    # In shorter cells each reading would still count for its whole interval.
     longest = max((series.interval_s for series in space.series if series.statistic != "sample"), default=0.0)
-    # Whole days by the clock of a zone hold totals of a day, also the one of 23 hours.
+    # Civil days may contain daily totals, even the day of 23 hours.
     length_ns = civil_day_ns(time) or shortest_ns(time)
     stamps = node.topology.time
     if isinstance(stamps, Instants) and stamps.count > 1 and isinstance(time, Regular) and time.count == 1:
-        # What there is of an array is from its first stamp to its last, however far back the first interval reaches.
+        # An array extends from its first to its last stamp, however far back its first interval reaches.
         length_ns = min(length_ns, stamps.stop - 1 - stamps.origin)
     there_ns = round(length_ns / SECOND_NS) * SECOND_NS
     if longest * SECOND_NS > length_ns and isinstance(time, Regular) and time.length == whole.stop_ns - whole.start_ns:
@@ -447,7 +462,7 @@ def _refuse_short(time: TimeAxis, node: Perspective, whole: Window) -> None:
 def _interpolation(
     step: Step, node: Perspective, *, variance: bool, memory: Memory
 ) -> tuple[Interpolate, Grid | Points]:
-    """Return how a step interpolates, and onto which cells, checked."""
+    """Return the validated interpolation operator of a step and its target cells."""
     stations = node.topology.space
     if not isinstance(stations, SeriesAxis):
         kind = {Bands: "made of bands", Points: "at points"}.get(type(stations), "a grid")
@@ -536,7 +551,8 @@ def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach:
 
 
 def _refuse_elsewhere(name: str, layer: Layer, cells: Grid) -> None:
-    """Refuse a layer in which no cell lies: every estimate would be missing."""
+    """Refuse a layer that covers no cell of the grid."""
+    # Otherwise every estimate would be missing.
     if layer.system == cells.system and not layer.covers(x=cells.x.centres, y=cells.y.centres):
         west, south, east, north = layer.bounds
         names = ("lon", "lat") if cells.system == "lonlat" else ("x", "y")
@@ -570,12 +586,15 @@ def _clip(question: QuerySpec, perspective: Perspective, window: Window | None) 
             raise InvalidQuery(message)
         ranges.append((name, (low, high)))
     clip = Clip(window, tuple(sorted(ranges)))
+    # Raises if the clip selects no cell.
     select_ranges(perspective.topology, clip)
     return clip
 
 
 def select_ranges(topology: Topology, clip: Clip) -> tuple[slice, tuple[slice, ...]]:
-    """Return which time cells a clip selects, and which cells along each axis of the space, in their order.
+    """Return the ranges of cells that a clip selects.
+
+    The first one is along time, the others along each axis of the space.
 
     Raises
     ------
@@ -588,8 +607,9 @@ def select_ranges(topology: Topology, clip: Clip) -> tuple[slice, tuple[slice, .
 
 
 def _find_index(axis: TimeAxis, bound: int) -> int:
-    """Return the first cell whose corner is not below a bound; arithmetic, however many cells there are."""
+    """Return the first cell whose corner is at or above a bound."""
     if isinstance(axis, Regular):
+        # Arithmetic, not a list of cells: a regular axis may have 10^13 of them.
         return min(max(-(-(bound - axis.origin) // axis.step), 0), axis.count)
     return int(np.searchsorted(axis.corners, bound))
 

@@ -1,4 +1,4 @@
-"""Where questions find their data: an archive at the snapshot that each names, and arrays in memory."""
+"""Sources of questions: archives at the snapshot of each question, and arrays in memory."""
 
 from dataclasses import dataclass
 import numpy as np
@@ -25,18 +25,18 @@ from hypergrid.archive import Archive
 from hypergrid.core.times import parse_instant
 
 ARRAY: Final = "array:"
-"""What the snapshot of a question about an array begins with; its content token follows."""
+"""Prefix of the snapshot of a question about an array; its content token follows."""
 
 
 @dataclass(frozen=True, eq=False)
 class SourceLookup:
-    """Finds the source of a question; merged queries find those of all."""
+    """Lookup of the source of a question or of merged queries."""
 
     archive: Archive | None = None
     arrays: Mapping[str, ArraySource] = field(default_factory=dict)
-    """Arrays by the snapshot that their questions name."""
+    """Arrays by the snapshot in their questions."""
     known: PlanMemo | None = field(default=None, compare=False)
-    """What queries that are built together share."""
+    """Cache shared by queries that are built together."""
 
     def __call__(self, question: QuerySpec) -> ArchiveSource | ArraySource:
         """Return the source of a question.
@@ -44,9 +44,9 @@ class SourceLookup:
         Raises
         ------
         NotFound
-            There is no such array, snapshot or variable.
+            Unknown array, snapshot or variable.
         InvalidQuery
-            No series is selected, or flags or an instant of arrival are asked of an array.
+            No series is selected, or flags or an arrival time are requested of an array.
         """
         if question.snapshot is not None and question.snapshot.startswith(ARRAY):
             if question.snapshot not in self.arrays:
@@ -78,12 +78,12 @@ class SourceLookup:
         return ArchiveSource(archive, archive.variable(question.variable), question.select)
 
     def join(self, other: "SourceLookup") -> "SourceLookup":
-        """Return the sources of both.
+        """Combine two lookups.
 
         Raises
         ------
         InvalidQuery
-            They are of two archives.
+            They use different archives.
         """
         if self.archive and other.archive and self.archive.path != other.archive.path:
             message = (
@@ -95,9 +95,9 @@ class SourceLookup:
 
 
 def pin_snapshot(question: QuerySpec, snapshot: str, as_of: str | None = None) -> QuerySpec:
-    """Return a question that reads one snapshot, as of one instant, throughout.
+    """Pin a question and its merged queries to one snapshot and arrival time.
 
-    Those merged into it read its own unless they name another.
+    Merged queries keep a snapshot or arrival time of their own.
     """
     own, own_as_of = question.snapshot or snapshot, question.as_of or as_of
     steps = tuple(_pin_step(step, own, own_as_of) for step in question.steps)
@@ -108,46 +108,43 @@ def _pin_step(step: Step, snapshot: str, as_of: str | None) -> Step:
     return replace(step, others=tuple(pin_snapshot(other, snapshot, as_of) for other in step.others)) if step.others else step
 
 
-# Values that stand for longer than the step at which they follow one another, where no aggregate tells them apart.
-#
-# Readings are tiled by the aggregate that takes them (`execution/overlapping.py`). Once they are interpolated they
-# are cells, and once windows overlap so do their values: a sum over these holds the same more than once.
+# Overlapping values: intervals longer than the step, which no aggregate separates. Aggregates of readings tile
+# overlapping intervals (`execution/overlapping.py`), but interpolated values are cells and windows overlap as cells,
+# so a sum over them would count the same amount several times.
 
 @dataclass(frozen=True)
 class _ValueOverlap:
-    """Values that stand for longer than the step at which they follow one another."""
+    """Values whose intervals are longer than their step."""
 
     kind: str
-    """What they are: "total", "mean", "max" or "min" of the stations, or "window" of an aggregate."""
+    """Statistic of the stations ("total", "mean", "max", "min"), or "window" of an aggregate."""
     length_ns: int
     step_ns: int
 
     @property
     def times(self) -> int:
-        """In how many values an instant lies, at most."""
+        """Maximum number of values that contain an instant."""
         return -(-self.length_ns // self.step_ns)
 
     def describe(self) -> str:
-        """Return what they are, in words."""
         length, step = (format_duration(round(ns / SECOND_NS) * SECOND_NS) for ns in (self.length_ns, self.step_ns))
         return f"windows of {length}, one every {step}" if self.kind == "window" else (
             f"{self.kind} values over {length} each, in steps of {step}"
         )  # fmt: skip
 
     def remedy(self) -> str:
-        """Return what to do instead."""
         if self.kind == "window":
             return "take windows whose step is their length, or aggregate the readings themselves"
         return "aggregate before interpolating: the readings themselves are taken one after the other"
 
 
 def refuse_overlapping(row: AggregateRow, node: Perspective) -> None:
-    """Refuse a sum over time that would hold the same amounts more than once.
+    """Refuse a sum over time that would count the same amounts repeatedly.
 
     Raises
     ------
     InvalidQuery
-        Totals that are longer than the step at which they were interpolated, or windows that overlap.
+        Totals longer than the step at which they were interpolated, or overlapping windows.
     """
     overlap = _find_overlap(node) if row.weigh == "share" else None
     if overlap is not None and overlap.kind in ("total", "window"):
@@ -159,14 +156,14 @@ def refuse_overlapping(row: AggregateRow, node: Perspective) -> None:
 
 
 def describe_overlap(node: Perspective) -> str:
-    """Return what a reader should know of an aggregate of values that overlap; empty if nothing."""
+    """Explain the effect of overlapping values on an aggregate; empty if there is none."""
     operator = node.operator
     if not isinstance(operator, Aggregate) or "time" not in operator.dimensions or operator.row.repeatable:
         return ""
     overlap = _find_overlap(node.source)
     if overlap is None:
         return ""
-    # Whether each slice of an archive has a reading is known only when they are read.
+    # Which slices of an archive have a reading is known only after reading.
     counts = "counts" if overlap.kind == "window" else "may count"
     return (
         f"the {operator.function} is over {overlap.describe()}, which is longer than the step: an instant {counts} in "
@@ -175,7 +172,7 @@ def describe_overlap(node: Perspective) -> str:
 
 
 def _find_overlap(node: Perspective) -> _ValueOverlap | None:
-    """Return how the values of a perspective overlap in time; None where they do not, or are told apart."""
+    """Return how values overlap in time; None if they do not or are tiled."""
     if node.holds_readings or has_intervals(node.topology.time, node.topology.space):
         return None
     return _find_overlap_below(node)
@@ -192,12 +189,13 @@ def _find_overlap_below(node: Perspective) -> _ValueOverlap | None:
     if isinstance(operator, Base):
         return _find_series_overlap(space, _find_step_ns(time)) if isinstance(space, SeriesAxis) else None
     overlaps = [overlap for overlap in map(_find_overlap_below, node.sources) if overlap is not None]
+    # Overlaps that falsify a sum come first.
     return max(overlaps, key=lambda overlap: (overlap.kind in ("total", "window"), overlap.times), default=None)
 
 
 def _find_series_overlap(axis: SeriesAxis, step_ns: int) -> _ValueOverlap | None:
     lengths = [(round(item.interval_s * SECOND_NS), item.statistic) for item in axis.series]
-    # Spacings that agree with the interval within so much are taken for it.
+    # An interval equals the spacing within this tolerance.
     longer = [(kind == "total", length, kind) for length, kind in lengths if length * (1 - AGREEMENT) > step_ns]
     held = [candidate for candidate in longer if candidate[2] != "sample"]
     if not held or not step_ns:
@@ -207,7 +205,7 @@ def _find_series_overlap(axis: SeriesAxis, step_ns: int) -> _ValueOverlap | None
 
 
 def _find_step_ns(time: TimeAxis) -> int:
-    """Return how far the values of a base lie apart [ns]: its slices, or the median of its instants; 0 of one."""
+    """Return the slice length or median spacing of a base's values [ns]; 0 for one."""
     if isinstance(time, Regular):
         return time.step
     several = isinstance(time, Instants) and time.count > 1

@@ -1,4 +1,4 @@
-"""The step that interpolates in time: stations' values at whole multiples of a step (thesis 5.5.3.3)."""
+"""Build steps that interpolate in time: station values at multiples of a step (thesis 5.5.3.3)."""
 
 import numpy as np
 
@@ -15,26 +15,25 @@ from hypergrid.topology import Bands, Bins, Periodic, Points, Regular, SeriesAxi
 
 
 def interpolate_in_time(step: Step, node: Perspective, window: Window | None) -> Perspective:
-    """Return the perspective of the instants.
+    """Build the perspective of the instants.
 
-    Instants are whole multiples of the step since midnight UTC, the first and the last as for the cells of an
-    aggregate. Each is a cell of one nanosecond, so that a mean over an hour and an instant are never taken for each
-    other.
+    Instants are whole multiples of the step since midnight UTC, the first and last chosen as for the cells of an
+    aggregate.
 
     Parameters
     ----------
     step
         An interpolation with `time`.
     node
-        Readings of stations, or time cells of stations.
+        Station readings, or time cells of stations.
     window
-        Instants outside it are not wanted; what they need around it is read all the same. None: all are wanted.
+        Window of wanted instants; readings around it are still used. None: all instants.
 
     Raises
     ------
     HyperGridError
-        A source without values of instants, a method, parameter or duration that does not exist, no maximum gap where
-        the intervals of the series are not known.
+        A source without instantaneous values, an unknown method, parameter or duration, or no maximum gap for series
+        with an unknown interval.
     """
     space, time = node.topology.space, node.topology.time
     row = method_in_time(step.name)
@@ -61,17 +60,19 @@ def interpolate_in_time(step: Step, node: Perspective, window: Window | None) ->
         if isinstance(time, Regular):
             gap_ns = row.gap_of(time.step)
         elif isinstance(time, Bins):
+            # The largest spacing, so that consecutive cells never form a gap.
             gap_ns = row.gap_of(int(max(np.diff(time.starts).max(initial=0), time.lengths.max())))
     if gap_ns is None:
         _refuse_unknown(space)
     operator = InterpolateInTime(row.name, gap_ns)
+    # Cells of one nanosecond, so that an hourly mean and an instant are never confused.
     instants = align_axis("time", time.origin, time.stop, step=length_ns, length=INSTANT_NS, quantum="ns")
     made = Perspective((node,), Topology(instants, space), operator, node.unit)
     return made if window is None else restrict(made, _find_inside(instants, window))
 
 
 def _refuse_unknown(space: SeriesAxis) -> None:
-    """Refuse series whose intervals are not known: how long a gap may be cannot be derived."""
+    """Refuse series with an unknown interval: their maximum gap cannot be derived."""
     unknown = [series.station for series in space.series if not series.interval_s > 0]
     if unknown:
         names = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")

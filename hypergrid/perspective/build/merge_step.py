@@ -1,4 +1,4 @@
-"""The step that merges: the cells that all sources have, and a refusal that names the cells where there are none."""
+"""Build merge steps on the cells common to all sources; refuse sources without common cells."""
 
 import numpy as np
 from hypergrid.core.errors import InvalidQuery
@@ -41,12 +41,12 @@ NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def check_sources(name: str, others: int) -> None:
-    """Refuse a merge of the wrong number of sources.
+    """Refuse a merge with the wrong number of sources.
 
     Raises
     ------
     InvalidQuery
-        The function takes more or fewer; the message says which, in order.
+        The function takes another number; the message lists its sources in order.
     """
     row = MERGES[name]
     needed = len(row.roles) - 1
@@ -60,30 +60,31 @@ def check_sources(name: str, others: int) -> None:
 def merge(
     name: str, sources: tuple[Perspective, ...], *, normal: frozenset[int] = NONE, given: Mapping[str, Any] = NOTHING
 ) -> Perspective:
-    """Return a merge of perspectives, each narrowed to the time cells that all have.
+    """Merge perspectives, each narrowed to the common time cells.
 
     Parameters
     ----------
     name, given
-        The function, and its parameters, checked.
+        Function, and its validated parameters.
     sources
-        In the order that the function takes.
+        Sources in the order of the function.
     normal
-        Which of them, counted from 0, are climatologies: each cell of the others takes the one that it lies in.
+        Indices of sources that are climatologies: each cell of the others takes the value of the cell that contains it.
 
     Raises
     ------
     InvalidQuery
-        Sources are readings, or have different cells; the message names those of both. Or a cell lies in no cell of a
-        climatology, or in several.
+        Sources that are readings or have different cells (the message names both), or a cell that lies in no or several
+        cells of a climatology.
     InvalidUnit
-        Units that do not go together.
+        Incompatible units.
     """
     row = MERGES[name]
     if any(source.holds_readings for source in sources):
         message = "its sources are readings with clocks of their own; align both with an aggregate over time first"
         raise InvalidQuery(message)
     time = sources[0].topology.time
+    # Climatologies have other cells, so they are left out.
     for first, second in pairwise(source for number, source in enumerate(sources) if number not in normal):
         time = _find_common_time(name, time, first, second)
     space = sources[0].topology.space
@@ -98,13 +99,17 @@ def merge(
 
 
 def _look_up_normal(normal: Perspective, time: TimeAxis) -> Perspective:
-    """Return what is normal in each of some time cells."""
+    """Look up the climatology value of each time cell."""
+    # Validates now; execution repeats the lookup, from the cache.
     find_normal_cells(normal.topology.time, time)
     return Perspective((normal,), Topology(time, normal.topology.space), Recur(), normal.unit)
 
 
 def _find_common_time(name: str, common: TimeAxis, first: Perspective, second: Perspective) -> TimeAxis:
-    """Return the time cells of `common`, those of all sources up to `first`, that the second has as well."""
+    """Return the time cells of `common` that the second source has as well.
+
+    `common` are the cells of all sources up to `first`.
+    """
     other = second.topology.time
     if isinstance(common, Regular) and isinstance(other, Regular):
         same = common.step == other.step and common.length == other.length
@@ -138,7 +143,7 @@ def _find_common_time(name: str, common: TimeAxis, first: Perspective, second: P
 
 
 def _may_be_normal(time: TimeAxis) -> bool:
-    """Return whether time cells are all of time, or come again, as those of a climatology."""
+    """Return whether time cells suit a climatology: a single one or periodic ones."""
     return isinstance(time, Periodic) or (isinstance(time, Regular) and time.count == 1)
 
 
@@ -146,6 +151,7 @@ def _find_common_space(row: MergeRow, common: Space, first: Perspective, second:
     other = second.topology.space
     if row.matched and isinstance(common, SeriesAxis) and isinstance(other, SeriesAxis):
         return find_common_stations(common, other)
+    # Series of different variables have different tokens even at the same stations.
     if common.token() != other.token() and not _same_stations(common, other):
         message = (
             f"its sources have different cells in space: {_describe_both(first, second, describe_space)}; interpolate both to one "
@@ -162,9 +168,10 @@ def _same_stations(first: Space, other: Space) -> bool:
 
 
 def _locate_part(axis: TimeAxis, part: TimeAxis) -> slice:
-    """Return where a part lies on its axis; arithmetic, however many cells there are."""
+    """Return the range of a part on its axis."""
     first = 0
     if isinstance(axis, Regular):
+        # Arithmetic, not a list of cells: a regular axis may have 10^13 of them.
         first = (part.origin - axis.origin) // axis.step
     elif isinstance(axis, Bins):
         first = int(np.searchsorted(axis.starts, part.origin))
@@ -181,7 +188,6 @@ def _name_variable(node: Perspective) -> str:
 
 
 def describe_time(node: Perspective) -> str:
-    """Return the time cells of a perspective in words."""
     axis = node.topology.time
     first = format_instant(axis.origin)
     if not isinstance(axis, Regular):
@@ -192,7 +198,6 @@ def describe_time(node: Perspective) -> str:
 
 
 def describe_space(node: Perspective) -> str:
-    """Return the cells in space of a perspective in words."""
     space = node.topology.space
     if isinstance(space, Grid):
         levels = f" on {describe_levels(space.z)}" if space.z else ""
@@ -214,12 +219,12 @@ def describe_space(node: Perspective) -> str:
 
 
 def find_common_bins(first: Bins, second: Bins) -> Bins:
-    """Return the cells that both have.
+    """Return the common cells of two irregular axes.
 
     Raises
     ------
     InvalidQuery
-        There is none, or where both have cells these are not the same.
+        The axes do not overlap, or differ where they do.
     """
     start, stop = max(first.origin, second.origin), min(first.stop, second.stop)
     if start >= stop:
@@ -236,12 +241,12 @@ def find_common_bins(first: Bins, second: Bins) -> Bins:
 
 
 def find_common_cycle(first: Periodic, second: Periodic) -> Periodic:
-    """Return cells that come again, which must be of the same blocks.
+    """Return the periodic cells of two sources, which must have identical blocks.
 
     Raises
     ------
     InvalidQuery
-        They are over different times.
+        The blocks cover different times.
     """
     if token(first) == token(second):
         return first

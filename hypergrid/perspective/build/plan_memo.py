@@ -1,4 +1,4 @@
-"""What many chains on one archive have in common: built once, as one object, which also knows its token already."""
+"""Cache of perspectives and other parts that many plans on one archive share."""
 
 import json
 from collections.abc import Callable, Hashable
@@ -11,26 +11,24 @@ from hypergrid.perspective.spec.query_spec import QuerySpec, Step
 from hypergrid.topology import SeriesAxis
 
 MAX_PERMANENT: Final = 4096
-"""How many things are kept that outlast a snapshot; beyond, all are found again."""
+"""Maximum number of entries kept across snapshots; the cache is cleared beyond it."""
 
 
 Kept = TypeVar("Kept")
 
 
 class PlanMemo:
-    """Steps that equal parts of queries share while they are built. Not locked: one thread builds.
+    """Cache of plan parts; not thread-safe, for use by one building thread."""
 
-    Standing queries are built anew at each snapshot, hundreds of them: most of the time went into tokens of stations
-    and into where a grid lies among them, which neither a slice nor another query changes.
-    """
-
+    # Hundreds of standing queries are rebuilt at each snapshot. Most of the time went into station tokens and into
+    # placing grids among the stations, which change neither with the slice nor with the query.
     def __init__(self) -> None:
         self._snapshot = ""
         self._made: dict[Hashable, Perspective] = {}
         self._permanent: dict[Hashable, Any] = {}
 
     def use_snapshot(self, snapshot: str) -> "PlanMemo":
-        """Let go of what belongs to another snapshot."""
+        """Evict the entries of other snapshots."""
         if snapshot != self._snapshot:
             self._snapshot = snapshot
             self._made.clear()
@@ -39,14 +37,17 @@ class PlanMemo:
         return self
 
     def per_snapshot(self, key: Hashable, make: Callable[[], Perspective]) -> Perspective:
-        """Return the perspective that a key stands for at this snapshot."""
+        """Return the perspective cached for a key at this snapshot, making it on a miss."""
         perspective = self._made.get(key)
         if perspective is None:
             perspective = self._made[key] = make()
         return perspective
 
     def permanent(self, key: Hashable, make: Callable[[], Kept], *, only: Callable[[Kept], bool] | None = None) -> Kept:
-        """Return what a key stands for at every snapshot; kept where `only` says that it does at every one."""
+        """Return the value cached for a key at all snapshots, making it on a miss.
+
+        It is cached if `only` holds for it, or without `only`.
+        """
         value: Kept | None = self._permanent.get(key)
         if value is None:
             value = make()
@@ -55,12 +56,12 @@ class PlanMemo:
         return value
 
     def intern(self, stations: SeriesAxis) -> SeriesAxis:
-        """Return equal stations as one object."""
+        """Return one shared object for equal stations."""
         return self.permanent(("stations", stations.token(), stations.moved), lambda: stations)
 
 
 def format_step(step: Step) -> str:
-    """Return a step as text, the same for equal steps."""
+    """Serialise a step to text, equal for equal steps."""
     return json.dumps(step.to_json(), sort_keys=True, default=partial(_refuse, step.name))
 
 
@@ -70,5 +71,5 @@ def _refuse(name: str, value: object) -> object:
 
 
 def make_base_key(question: QuerySpec) -> Hashable:
-    """Return what the base of a question depends on, besides its clip."""
+    """Return the key of everything the base of a question depends on, except its clip."""
     return (question.variable, question.snapshot, question.accept_flags, str(question.select), question.as_of)

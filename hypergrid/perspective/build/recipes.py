@@ -1,14 +1,13 @@
-"""Recipes: how each variable of a mountain network is best interpolated, written as the perspectives that do it.
+"""Recipes: the recommended interpolation of each variable in a mountain network, as steps.
 
-`interpolate("recipe", …)` stands for the steps below, which `explain()` shows. What is interpolated is what varies
-smoothly in space: dew point in place of relative humidity, components in place of a direction, the share of the clear
-sky in place of radiation; around a trend in elevation where cross-validation on the stations favours one. Wind speed
-and rain are interpolated as they are: the length of kriged components, and the square of a kriged root, are too low by
-what kriging smooths away (a quarter of the speed in light winds, a fifth of the rain).
+`interpolate("recipe", …)` expands into these steps, which `explain()` shows. The interpolated quantity is one that
+varies smoothly in space: dew point instead of relative humidity, components instead of direction, share of the clear
+sky instead of radiation. It is interpolated around a trend in elevation if cross-validation at the stations favours
+one.
 
-Parameters of the step: `by`, the method (ordinary_kriging); everything that the method takes (its variogram is fitted
-to the stations where none is given); `parts`, the same by part of the recipe, such as {"dew_point": {"variogram": …}};
-and `turbidity` (solar_radiation).
+Parameters of the step: `by`, the method (ordinary_kriging); all parameters of the method (its variogram is fitted to
+the stations by default); `parts`, parameters by part of the recipe, such as {"dew_point": {"variogram": …}}; and
+`turbidity` (solar_radiation).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,58 +22,58 @@ from hypergrid.perspective.spec.query_spec import RECIPE, QuerySpec, Step, freez
 
 METHOD: Final = "ordinary_kriging"
 LARGEST_INDEX: Final = 1.3
-"""Clear-sky index beyond which no cloud edge brings it for the length of a reading (Gueymard 2017)."""
+"""Largest clear-sky index; cloud edges do not exceed it over a reading (Gueymard 2017)."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one variable is interpolated."""
+    """Interpolation recipe of one variable."""
 
     summary: str
     parts: tuple[str, ...]
-    """What is interpolated, by name."""
+    """Names of the interpolated quantities."""
     expand: "Callable[[_Ingredients], QuerySpec]"
     companion: str | None = None
-    """The other variable that it needs."""
+    """Other variable required."""
     own: tuple[str, ...] = ()
-    """Parameters of its own."""
+    """Parameters of the recipe itself."""
 
 
 @dataclass(frozen=True)
 class _Ingredients:
-    """What a recipe is made of."""
+    """Inputs of a recipe."""
 
     before: QuerySpec
-    """The question up to the step."""
+    """Question up to the recipe step."""
     step: Step
     recipe: Recipe
     params: Mapping[str, Any]
 
     def interpolate(self, question: QuerySpec, part: str, **defaults: object) -> QuerySpec:
-        """Return a question with the interpolation of one part."""
+        """Add the interpolation of one part to a question."""
         given = {name: value for name, value in self.params.items() if name not in ("parts", *self.recipe.own)}
         given.update((self.params.get("parts") or {}).get(part, {}))
         method = given.pop("by", METHOD)
         known = {parameter.name for parameter in METHODS[method].parameters}
         if "variogram" in known:
             given.setdefault("variogram", "fit")
+        # External drift already models elevation.
         if "drift" not in known:
             given = {**defaults, **given}
-        # Null is how a part goes without what the others have.
+        # A part drops a shared parameter by setting it to null.
         chosen = {name: value for name, value in given.items() if value is not None}
         return question.add_step(Step("interpolate", method, freeze_items(chosen), self.step.cells))
 
     @property
     def trend(self) -> str:
-        """Trend in elevation of what is interpolated; on levels estimates differ by their trend alone."""
+        """Trend in elevation; always a profile on levels, where estimates differ by their trend alone."""
         return "profile" if dict(self.step.cells).get("z") is not None else "auto"
 
     def own(self) -> tuple[tuple[str, Any], ...]:
-        """Return the recipe's own parameters."""
         return freeze_items({name: self.params[name] for name in self.recipe.own if name in self.params})
 
     def companion(self) -> QuerySpec:
-        """Return the question of the other variable: the one that is given, or one aligned as this one is."""
+        """Return the question of the other variable, given or aligned like this one."""
         if self.step.others:
             return self.step.others[0]
         name = self.recipe.companion
@@ -87,7 +86,9 @@ class _Ingredients:
             raise InvalidQuery(message)
         low, high = PLAUSIBLE[name]
         clean = Step("convert", "valid_range", freeze_items({"low": low, "high": high}))
+        # Converts of the first variable do not apply to the companion.
         aligned = tuple(_align_step(step, name) for step in question.steps if step.op == "aggregate" or step.is_in_time)
+        # Other selected properties, such as heights, apply to the series of this variable only.
         select = tuple(pair for pair in question.select if pair[0] == "station")
         return replace(question, variable=name, steps=(clean, *aligned), select=select)
 
@@ -97,11 +98,11 @@ PLAUSIBLE: Final[Mapping[str, tuple[str, str]]] = {
     "wind_direction": ("0 degree", "360 degree"),
     "wind_speed": ("0 m s-1", "100 m s-1"),
 }
-"""Values that a companion may have; what is outside is a fault."""
+"""Plausible ranges of companions; values outside are faults."""
 
 
 def _align_step(step: Step, variable: str) -> Step:
-    # A mean of directions has no meaning: the direction is taken at one instant of the cell.
+    # A mean of directions is meaningless: sample the direction at one instant of the cell.
     if variable != "wind_direction":
         return step
     if step.is_in_time:
@@ -134,21 +135,23 @@ def _cook_humidity(given: _Ingredients) -> QuerySpec:
 
 
 def _cook_not_negative(given: _Ingredients) -> QuerySpec:
-    # Truth is never below 0, so that 0 is nearer to it than any estimate below.
+    # Wind speed and rain are kriged directly. The length of kriged components and the square of a kriged root are too
+    # low by what kriging smooths away (a quarter of the speed in light winds, a fifth of the rain).
+    # The true value is never negative, so clamping to 0 always reduces the error.
     on_levels = {"trend": given.trend} if given.trend == "profile" else {}
     question = given.interpolate(given.before, given.recipe.parts[0], **on_levels)
     return _convert_question(question, "limit", freeze_items({"low": 0.0}))
 
 
 def _cook_wind_direction(given: _Ingredients) -> QuerySpec:
-    # A trend in each component would turn the wind with height.
+    # Without a trend: separate trends in the components would turn the wind with height.
     speed, direction = given.companion(), given.before
     east, north = (_merge_questions(speed, function, direction) for function in ("eastward_wind", "northward_wind"))
     return _merge_questions(given.interpolate(east, "eastward"), "wind_direction", given.interpolate(north, "northward"))
 
 
 def _cook_radiation(given: _Ingredients) -> QuerySpec:
-    # Fog and stratus below an inversion, and the horizon of valleys, go by elevation.
+    # Fog and stratus below an inversion, and valley horizons, depend on elevation.
     index = given.interpolate(_convert_question(given.before, "clear_sky_index", given.own()), "index", trend=given.trend)
     limited = _convert_question(index, "limit", freeze_items({"low": 0.0, "high": LARGEST_INDEX}))
     return _convert_question(limited, "from_clear_sky_index", given.own())
@@ -185,22 +188,24 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "rain_meter": _RAIN,
     "precipitation": _RAIN,
 }
-"""Recipes by variable."""
 
 
 def expand_recipes(question: QuerySpec) -> QuerySpec:
-    """Return a question with the perspectives that its recipes stand for; itself where it has none.
+    """Expand the recipes of a question into steps.
+
+    A question without recipes is returned as it is.
 
     Raises
     ------
     NotFound
-        There is no recipe for the variable, or no such part or method.
+        No recipe for the variable, or an unknown part or method.
     InvalidQuery
-        The recipe needs another query, which is not there.
+        The recipe needs another query, which is missing.
     """
     steps = tuple(_expand_others(step) for step in question.steps)
     for number, step in enumerate(steps):
         if step.op == "interpolate" and step.name == RECIPE:
+            # `add_step` refuses a clipped question: the clip is restored after expansion.
             before = replace(question, steps=steps[:number], clip=(), variance=False, correlation_time=None)
             cooked = _cook_step(before, step)
             cooked = replace(cooked, steps=(*cooked.steps, *steps[number + 1 :]))

@@ -1,4 +1,4 @@
-"""The same perspective with fewer cells, and only what they need below: clips and windows moved towards the base."""
+"""Narrow perspectives to fewer cells by pushing clips and windows down to the base."""
 
 from dataclasses import replace
 
@@ -25,19 +25,20 @@ ALL = slice(None)
 
 
 def restrict(node: Perspective, time: slice, space: tuple[slice, ...] = ()) -> Perspective:
-    """Return the perspective of these cells alone; every cell keeps its value.
+    """Narrow a perspective to some cells; every cell keeps its value.
 
     Parameters
     ----------
     node
-        What is narrowed.
+        Perspective to narrow.
     time
-        Which time cells; each range holds at least one cell.
+        Range of time cells; each range contains at least one cell.
     space
-        Which cells along each axis of the space, in their order; all where nothing is given.
+        Ranges along each axis of the space, in order; all cells if empty.
     """
     space = space or (ALL,) * len(axes_of(node.topology.space))
     topology = _cut_topology(node.topology, time, space)
+    # The same object keeps its cached token.
     if topology.shape == node.topology.shape:
         return node
     operator = node.operator
@@ -48,11 +49,12 @@ def restrict(node: Perspective, time: slice, space: tuple[slice, ...] = ()) -> P
     if isinstance(operator, Aggregate):
         sources: tuple[Perspective, ...] = (_restrict_below(node, operator, topology, time, space),)
     elif isinstance(operator, Interpolate):
+        # Any station may affect any cell, so only time is narrowed.
         sources = (restrict(node.source, time),)
     elif isinstance(operator, InterpolateInTime):
         sources = (_restrict_around(node.source, operator, topology.time),)
     elif isinstance(operator, Recur):
-        # What is normal is so because of all times, whichever are asked for.
+        # A climatology needs all times, whichever cells are requested.
         sources = (restrict(node.source, ALL, space),)
     else:
         sources = tuple(restrict(source, time, space) for source in node.sources)
@@ -60,7 +62,7 @@ def restrict(node: Perspective, time: slice, space: tuple[slice, ...] = ()) -> P
 
 
 def narrow_source(node: Perspective) -> Perspective:
-    """Return an aggregate on what its cells need of its source, and no more."""
+    """Narrow the source of an aggregate to what its cells need."""
     if not isinstance(node.operator, Aggregate):
         message = f"{type(node.operator).__name__} is no aggregate"
         raise TypeError(message)
@@ -86,7 +88,7 @@ def _restrict_below(
         start_ns, stop_ns = topology.time.origin - operator.reach_ns, topology.time.stop + operator.reach_ns
         if source.holds_readings:
             return restrict_readings(source, Window(start_ns, stop_ns))
-        # A value whose interval begins in the last cell may be stamped after it.
+        # A value may be stamped after the cell in which its interval begins.
         late_ns = find_latest_stamp_ns(source) if isinstance(topology.space, SeriesAxis) else 0
         time = _find_covered(source.topology.time, topology.time, late_ns)
         if operator.reach_ns:
@@ -95,14 +97,14 @@ def _restrict_below(
             time = slice(min(time.start, first), max(time.stop, stop))
     space, below = topology.space, source.topology.space
     if type(space) is not type(below):
-        # Any cell below may lie in a zone or a band.
+        # Any source cell may lie in a zone or a band.
         return restrict(source, time)
     axes = zip(axes_of(below), axes_of(space), parts, strict=True)
     return restrict(source, time, tuple(_find_covered(b, a) if a.name in operator.dimensions else s for b, a, s in axes))
 
 
 def find_latest_stamp_ns(node: Perspective) -> int:
-    """Return how far after the start of its interval a value of an array may be stamped [ns]; 0 for all others."""
+    """Return the longest delay from interval start to stamp of an array [ns], else 0."""
     time, space = node.topology.time, node.topology.space
     if not isinstance(space, SeriesAxis) or not has_intervals(time, space):
         return 0
@@ -110,7 +112,7 @@ def find_latest_stamp_ns(node: Perspective) -> int:
 
 
 def _restrict_around(source: Perspective, operator: InterpolateInTime, instants: TimeAxis) -> Perspective:
-    """Return what lies near enough to the instants to matter, also where it is of another time than they are."""
+    """Narrow a source to the values within reach of instants."""
     space, time = source.topology.space, source.topology.time
     if not isinstance(space, SeriesAxis):
         message = "an interpolation in time has series"
@@ -118,10 +120,11 @@ def _restrict_around(source: Perspective, operator: InterpolateInTime, instants:
     reach_ns = operator.reach_ns(space)
     start, stop = instants.origin - reach_ns, instants.stop + reach_ns
     if source.holds_readings:
-        # Readings are read by the start of their intervals, and stand within these.
+        # Readings are read by interval start, but their value applies within the interval.
         longest_ns = max((round(series.interval_s * SECOND_NS) for series in space.series), default=0)
         return restrict_readings(source, Window(start - longest_ns, stop))
     if isinstance(time, Regular):
+        # Cell values are stamped at the middle of the cell.
         start, stop = start - time.length // 2, stop - time.length // 2
         first, end = (min(max(-((time.origin - edge) // time.step), 0), time.count) for edge in (start, stop))
     else:
@@ -131,15 +134,15 @@ def _restrict_around(source: Perspective, operator: InterpolateInTime, instants:
 
 
 def _find_covered(source: TimeAxis, target: TimeAxis, late_ns: int = 0) -> slice:
-    """Return the source cells from the first to the last target cell; arithmetic, however many cells there are.
+    """Return the range of source cells from the first to the last target cell.
 
-    Instants so long after the last target cell are taken, too [ns].
-
-    Where there is none (a gap), the nearest one is kept: it lies in no target cell, so the targets stay empty.
+    Instants up to `late_ns` [ns] after the last target cell are included. If the range is empty (a gap), the nearest
+    cell is kept: it lies in no target cell, so the targets stay empty.
     """
     if isinstance(source, Periodic):
         return ALL
     if isinstance(source, Regular):
+        # Arithmetic, not a list of cells: a regular axis may have 10^13 of them.
         first = max(-(-(target.origin - source.origin) // source.step), 0)
         stop = min((target.stop - source.length - source.origin) // source.step + 1, source.count)
     else:
@@ -147,19 +150,20 @@ def _find_covered(source: TimeAxis, target: TimeAxis, late_ns: int = 0) -> slice
         first = int(np.searchsorted(source.corners, edges[0]))
         ends = blocks_of(source)[1] if isinstance(source, Bins) else source.corners + 1
         stop = int(np.searchsorted(ends, edges[1], side="right"))
+    # An axis cannot be empty.
     first = min(first, source.count - 1)
     return slice(first, max(stop, first + 1))
 
 
 def _clip_to_int64(*edges: int) -> tuple[int, ...]:
-    """Return edges as near as 64 bits can hold them."""
+    """Clamp edges to the range of int64."""
     return tuple(min(max(edge, -(2**63)), 2**63 - 1) for edge in edges)
 
 
 def restrict_readings(node: Perspective, window: Window) -> Perspective:
-    """Return readings (a base, or converts of it) whose intervals start in a window.
+    """Narrow readings (a base or its converts) to intervals that start in a window.
 
-    Where the base has none of it, one slice is kept, as in `_find_covered`.
+    If the base has none, one slice is kept, as in `_find_covered`.
     """
     operator = node.operator
     if not isinstance(operator, Base):
@@ -175,7 +179,7 @@ def restrict_readings(node: Perspective, window: Window) -> Perspective:
 
 
 def widen_readings(node: Perspective, reach_ns: int) -> Perspective:
-    """Return readings (a base, or converts of it) with those that begin so long before or after; the same cells."""
+    """Extend the window of readings by `reach_ns` on both sides; cells stay the same."""
     operator = node.operator
     if not isinstance(operator, Base):
         return replace(node, sources=(widen_readings(node.source, reach_ns),))

@@ -1,7 +1,7 @@
-"""How an interpolation places its stations: in which metres, and which of them lie too far outside its grid.
+"""Placement of the stations of an interpolation: projection, and exclusion of distant ones.
 
-What is too far follows from the stations' positions and the whole grid of the step, before anything is clipped; the
-metres, from the stations that are left. So neither depends on values or on the clip.
+Neither depends on values or on the clip: exclusion follows from the station positions and the step's whole grid, the
+projection from the remaining stations.
 """
 
 from collections.abc import Mapping
@@ -22,48 +22,48 @@ from hypergrid.topology import Grid, Metres, Points, SeriesAxis
 Floats = NDArray[np.float64]
 
 SIDE_POINTS = 33
-"""Points on each side of a grid in degrees that its outline is measured by: its sides are no great circles."""
+"""Points per side when outlining a grid in degrees, whose sides are not great circles."""
 
 
 MARGIN = 1.02
-"""Times a radius within which stations are taken to be in reach: more than distances on a plane and a sphere differ."""
+"""Factor on the radius of the reach test; exceeds the difference between plane and sphere distances."""
 
 
 @dataclass(frozen=True, eq=False)
 class GridDistance:
-    """How far stations are from a grid."""
+    """Distances of stations from a grid."""
 
     distance_m: Floats
-    """From the grid, 0 inside, NaN without a position; shape (series,)."""
+    """Distance from the grid [m], 0 inside, NaN without a position; shape (series,)."""
     diagonal_m: float
-    """Of the grid."""
+    """Diagonal of the grid [m]."""
     excluded: tuple[tuple[str, float], ...]
-    """Stations that are too far to be used, with their distances [m]."""
+    """Stations too far away to be used, with their distances [m]."""
 
 
 def measure_grid_distance(axis: SeriesAxis, grid: Grid, given: Mapping[str, Any]) -> GridDistance:
-    """Return how far stations are from the whole grid of a step.
+    """Measure the distances of stations from the whole grid of a step.
 
     Parameters
     ----------
     axis
         Stations, at least one of them with a position.
     grid
-        The grid as the step gives it, before any clip.
+        Grid of the step, before any clip.
     given
-        The step's parameters: `ignore_beyond_m` and `variogram` are read, where they are there.
+        Parameters of the step; `ignore_beyond_m` and `variogram` are used if present.
 
     Raises
     ------
     InvalidQuery
-        No station is as near as is asked.
+        No station is within `ignore_beyond_m`.
     """
     placed = np.isfinite(axis.x) & np.isfinite(axis.y)
     distance = np.full(axis.count, np.nan)
     distance[placed], diagonal = _measure_from_grid(np.stack([axis.x[placed], axis.y[placed]], axis=1), grid)
     model, limit = given.get("variogram"), given.get("ignore_beyond_m")
     if limit is None:
-        # A model that is fitted to the values is not known yet, and its range is of the network's size.
+        # A model fitted to the values is not known yet, and its range is about the size of the network.
         range_m = model.effective_range_m if isinstance(model, Variogram) else 0.0
         limit = far_limit_m(distance[placed], diagonal_m=diagonal, range_m=range_m)
     beyond = np.flatnonzero(distance > limit)
@@ -78,47 +78,47 @@ def measure_grid_distance(axis: SeriesAxis, grid: Grid, given: Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class StationPlacing:
-    """Where the stations of an interpolation are."""
+    """Projection and masks of the stations of an interpolation."""
 
     metres: Metres
     placed: NDArray[np.bool_]
-    """Which series have a position, shape (series,)."""
+    """Mask of series with a position, shape (series,)."""
     near: NDArray[np.bool_]
-    """Which of them are near enough to be used, shape (series,)."""
+    """Mask of series near enough to be used, shape (series,)."""
     notes: tuple[str, ...]
 
 
 def place_stations(axis: SeriesAxis, operator: Interpolate) -> StationPlacing:
-    """Return where the stations of an interpolation are.
+    """Return the placement of the stations of an interpolation.
 
     Raises
     ------
     InvalidQuery, NotFound
-        Great circles between projected coordinates; no such way to measure distance.
+        Great circles between projected coordinates; unknown distance measure.
     """
     placed = np.isfinite(axis.x) & np.isfinite(axis.y)
     excluded = dict(operator.excluded_stations)
     near = placed & ~np.array([series.station in excluded for series in axis.series], dtype=bool)
     named = join_names(f"{name} ({distance / 1000:,.0f} km)" for name, distance in excluded.items())
     notes = (f"stations far outside the grid are not used (ignore_beyond_m): {named}",) if excluded else ()
-    # One zero in place of a position must not move the plane of all others, or turn it into a sphere.
+    # A single position entered as 0, 0 must not shift the plane of all others or force the sphere.
     kept = replace(axis, x=np.where(near, axis.x, np.nan), y=np.where(near, axis.y, np.nan))
     return StationPlacing(Metres(kept, operator.arguments.get("distance") or "auto"), placed, near, notes)
 
 
 def mask_in_reach(axis: SeriesAxis, cells: Grid | Points, operator: Interpolate) -> NDArray[np.bool_]:
-    """Return the stations that may have a say in an estimate at some cell, whichever of them report; shape (series,).
+    """Return the mask of stations that can affect an estimate at some cell, shape (series,).
 
-    Those that have a position, are not too far outside the step's whole grid and, where the step takes only stations
-    within a radius and learns from no others, within that radius of these cells. How many neighbours it takes does not
-    tell: which of those that report are the nearest is known only with their values.
+    These have a position and are not excluded as too far from the step's whole grid. If the step uses only stations
+    within a radius and learns from no others, they are also within that radius of the given cells. The number of
+    neighbours does not narrow the mask.
 
     Parameters
     ----------
     axis, operator
-        What is interpolated, and how.
+        Stations, and their interpolation.
     cells
-        Those that are wanted.
+        Requested cells.
     """
     excluded = dict(operator.excluded_stations)
     near = np.isfinite(axis.x) & np.isfinite(axis.y)
@@ -127,16 +127,20 @@ def mask_in_reach(axis: SeriesAxis, cells: Grid | Points, operator: Interpolate)
     radius_m, merges = given.get("radius_m"), given.get("coincident") == "merge" or "merge_within_m" in given
     fixed = isinstance(given.get("variogram"), Variogram) or not operator.row.has_variance
     learns = not fixed or given.get("trend") is not None or "degree" in given or operator.covariates
+    # Which reporting stations are the nearest neighbours is known only with the values.
     if radius_m is None or merges or learns or not near.any():
         return near
     distance, diagonal = _measure_from_grid(np.stack([axis.x[near], axis.y[near]], axis=1), cells)
-    # Distances on a plane are off from those on the sphere, and an outline has points at intervals: better one more.
+    # Plane and sphere distances differ, and the outline is sampled: err on the side of one station more.
     near[near] = distance <= MARGIN * radius_m + diagonal / SIDE_POINTS
     return near
 
 
 def _measure_from_grid(points: Floats, grid: Grid | Points) -> tuple[Floats, float]:
-    """Return the distance of points from the box of a grid [m], 0 inside, shape (points,), and its diagonal [m]."""
+    """Return the distances of points from the box of a grid, and its diagonal.
+
+    Distances [m] are 0 inside, shape (points,); the diagonal is in [m].
+    """
     left, low, right, high = grid.box
     y = np.clip(points[:, 1], low, high)
     if grid.system == "metres":
@@ -144,6 +148,7 @@ def _measure_from_grid(points: Floats, grid: Grid | Points) -> tuple[Floats, flo
         return np.linalg.norm(points - inside, axis=1), float(np.hypot(right - left, high - low))
     beyond, width = (points[:, 0] - left) % 360.0, right - left
     inside = (beyond <= width) & (y == points[:, 1])
+    # West and east of the grid the nearer side counts, around the earth.
     x = np.where(beyond <= width, points[:, 0], np.where(beyond - width < 360.0 - beyond, right, left))
     places, outline = places_m(points[:, 0], points[:, 1]), _make_outline(left, right, low, high)
     onto = separations(places[:, None], places_m(x, y)[:, None])[:, 0, 0]
@@ -152,7 +157,7 @@ def _measure_from_grid(points: Floats, grid: Grid | Points) -> tuple[Floats, flo
 
 
 def _make_outline(left: float, right: float, low: float, high: float) -> Floats:
-    """Return points around a grid in degrees, on the sphere [m], shape (4 * SIDE_POINTS, 3)."""
+    """Outline a grid in degrees by points on the sphere [m], shape (4 * SIDE_POINTS, 3)."""
     x, y = np.linspace(left, right, SIDE_POINTS), np.linspace(low, high, SIDE_POINTS)
     lon = np.concatenate([x, x, np.full(SIDE_POINTS, left), np.full(SIDE_POINTS, right)])
     lat = np.concatenate([np.full(SIDE_POINTS, low), np.full(SIDE_POINTS, high), y, y])

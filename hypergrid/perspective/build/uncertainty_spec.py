@@ -1,4 +1,4 @@
-"""Which variances are known: of an interpolated estimate, and of means and sums of such estimates."""
+"""Check which variances can be computed: of estimates, and of their means and sums."""
 
 import re
 from typing import Literal
@@ -9,27 +9,27 @@ from hypergrid.perspective.tree.perspective import Perspective
 from hypergrid.core.times import SECOND_NS, parse_duration
 
 Memory = float | Literal["estimate"] | None
-"""E-folding time of errors between slices [s]; to be estimated from the readings; or not known."""
+"""E-folding time of errors between slices [s], "estimate" to infer it from readings, or None if unknown."""
 
 _NOTHING = re.compile(r"\s*\+?0+(\.0+)?\s*[a-z]+\s*")
 _NOT_ALL = ("neighbours", "radius_m", "octants")
-"""Parameters under which a method does not use all stations."""
+"""Parameters that make a method use only some stations."""
 
 
 def parse_memory(value: object) -> Memory:
-    """Return a correlation time as a user writes it: "6h", "0s" (independent slices), "estimate", or None.
+    """Parse a correlation time: "6h", "0s" (independent slices), "estimate", or None.
 
     Raises
     ------
     InvalidTime
-        Nothing of these.
+        Any other value.
     """
     if value is None:
         return None
     if value == "estimate":
         return "estimate"
     if isinstance(value, str) and _NOTHING.fullmatch(value):
-        # Which unit it is nothing of must be a unit all the same.
+        # `parse_duration` refuses zero, but a zero duration still needs a valid unit.
         parse_duration(value.replace("0", "1"))
         return 0.0
     try:
@@ -40,7 +40,7 @@ def parse_memory(value: object) -> Memory:
 
 
 def split_aggregates(perspective: Perspective) -> tuple[Perspective, tuple[Perspective, ...]]:
-    """Return the step below the aggregates that end a query, and these aggregates, lowest first."""
+    """Split off the trailing aggregates over an interpolation, lowest first."""
     steps: list[Perspective] = []
     node = perspective
     while isinstance(node.operator, Aggregate) and node.source.is_interpolated:
@@ -50,13 +50,13 @@ def split_aggregates(perspective: Perspective) -> tuple[Perspective, tuple[Persp
 
 
 def check_variance(perspective: Perspective) -> None:
-    """Refuse a variance that is not known.
+    """Refuse a variance that cannot be computed.
 
     Raises
     ------
     InvalidQuery
-        There is no interpolation, or what follows it is no mean or sum; or a mean of estimates that do not use all
-        stations; or a correlation in time without a mean over time.
+        No interpolation, a later step that is not a mean or sum, a mean of estimates that do not use all stations, or a
+        correlation time without a mean over time.
     """
     node, aggregates = split_aggregates(perspective)
     operator = node.operator
@@ -85,6 +85,7 @@ def check_variance(perspective: Perspective) -> None:
 def _check_method(operator: Interpolate, stations: int, *, is_averaged: bool) -> None:
     given = operator.arguments
     used = [name for name in _NOT_ALL if given.get(name) is not None]
+    # As many neighbours as stations means all stations.
     if used == ["neighbours"] and given["neighbours"] >= stations:
         used = []
     if is_averaged and used:

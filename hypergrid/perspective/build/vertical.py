@@ -1,4 +1,4 @@
-"""Heights of stations and cells: what interpolates onto levels, and what a band of elevation holds."""
+"""Interpolation onto levels, and elevation bands of stations and cells."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,25 +14,26 @@ from hypergrid.topology import PER_UNIT, Bands, Grid, Levels, SeriesAxis, levels
 from hypergrid.layers.layer import Layer
 
 FAR_M: Final = 5_000.0
-"""How far above or below all stations a level may be [m]: a trend in height is of the troposphere at best."""
+"""Largest distance of a level above or below all stations [m]; height trends hold in the troposphere at best."""
 
 
 def list_layers_on_levels(method: str, names: tuple[str, ...], stations: SeriesAxis, source: Source) -> tuple[str, ...]:
-    """Return the layers that an interpolation onto levels needs: that of elevation only for stations that need it.
+    """Return the layers that an interpolation onto levels needs.
 
-    Cells have the height of their level. A station has the elevation that its deployment gives, or that of the ground.
+    The elevation layer is needed only for stations without an elevation in their deployment; cells have the height of
+    their level.
 
     Parameters
     ----------
     method, names
-        The method, and the covariates that it uses.
+        Method, and its covariates.
     stations, source
-        What it interpolates, and where layers are.
+        Interpolated stations, and the source of layers.
 
     Raises
     ------
     InvalidQuery
-        The method does not look at heights, or none of the stations has one.
+        The method ignores heights, or no station has one.
     """
     if ELEVATION not in names:
         message = (
@@ -44,6 +45,7 @@ def list_layers_on_levels(method: str, names: tuple[str, ...], stations: SeriesA
     if not unknown.any():
         return tuple(name for name in names if name != ELEVATION)
     try:
+        # Only checks that the layer exists.
         source.layer(ELEVATION)
     except NotFound:
         if np.isnan(stations.elevation_m).all():
@@ -53,12 +55,12 @@ def list_layers_on_levels(method: str, names: tuple[str, ...], stations: SeriesA
 
 
 def make_bands(along: Mapping[str, Any], node: Perspective) -> Bands:
-    """Return the bands of elevation of an aggregate over z of stations, or of a grid on the ground.
+    """Return the elevation bands of an aggregate over z, for stations or a ground grid.
 
     Raises
     ------
     InvalidQuery, NotFound
-        Other dimensions beside z, readings, no height of anything, no layer of elevation, or cells that are none.
+        Other dimensions besides z, readings, no known height, no elevation layer, or invalid cells.
     """
     space = node.topology.space
     if len(along) > 1:
@@ -88,7 +90,7 @@ def make_bands(along: Mapping[str, Any], node: Perspective) -> Bands:
         message = "an aggregate over z needs stations or a grid"
         raise TypeError(message)
     known = np.rint(heights_m[np.isfinite(heights_m)] * PER_UNIT["mm"])
-    # A band does not hold its upper edge.
+    # Bands are half-open: 1 mm more includes the highest cell.
     bands = Bands(levels(along["z"], (int(known.min()), int(known.max()) + 1)), space, heights_m, terrain)
     if (bands.band < 0).all():
         kind = "stations" if isinstance(space, SeriesAxis) else "cells"
@@ -101,16 +103,16 @@ def make_bands(along: Mapping[str, Any], node: Perspective) -> Bands:
 
 
 def refuse_far_levels(axis: Levels, stations: SeriesAxis, ground: Layer | None) -> None:
-    """Refuse levels farther than `FAR_M` above the highest station, or below the lowest.
+    """Refuse levels more than `FAR_M` above the highest or below the lowest station.
 
     Parameters
     ----------
     axis
-        The levels of a grid.
+        Levels of a grid.
     stations
-        What is interpolated.
+        Interpolated stations.
     ground
-        Where stations without an elevation have theirs from.
+        Layer with the elevation of stations that have none.
     """
     heights_m, unknown = stations.elevation_m, np.isnan(stations.elevation_m)
     if ground is not None and unknown.any():
@@ -138,7 +140,8 @@ def _refuse_no_heights(what: str, stations: SeriesAxis) -> None:
 
 
 def refuse_moved(stations: SeriesAxis) -> None:
-    """Refuse stations that moved in the time that is asked for: their values are not of one place."""
+    """Refuse stations that moved during the requested time."""
+    # Their values belong to several places.
     if stations.moved:
         message = (
             f"stations moved while these readings were taken: {', '.join(stations.moved)}; clip the time so that it "
@@ -148,7 +151,8 @@ def refuse_moved(stations: SeriesAxis) -> None:
 
 
 def refuse_alike(stations: SeriesAxis) -> None:
-    """Refuse several series of one station: heights, statistics or feeds of one place would be blended."""
+    """Refuse several series of one station."""
+    # Otherwise heights, statistics or feeds of one place would be blended.
     by_station: dict[str, list[Series]] = {}
     for series in stations.series:
         by_station.setdefault(series.station, []).append(series)

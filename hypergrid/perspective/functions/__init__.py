@@ -1,1 +1,1 @@
-"""Data functions as rows: converts, aggregates, merges, and those that users add."""
+"""Data functions as rows: converts, aggregates, merges, and user functions."""

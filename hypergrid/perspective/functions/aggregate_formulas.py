@@ -1,6 +1,6 @@
-"""Formulas of aggregates that are no single fold: spread, quantiles, directions, degree days, trends.
+"""Formulas of aggregates that are not a single fold: spread, quantiles, directions, degree days, trends.
 
-All are of arrays and numbers alone. What a cell keeps while it is folded is a tuple of arrays, one number a cell.
+They use plain arrays and numbers. The accumulators of cells are a tuple of arrays, one number per cell each.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,78 +16,84 @@ from hypergrid.core.units import DIMENSIONLESS_TEXT, difference_of
 Floats = NDArray[np.float64]
 
 LISTED_AT_ONCE: Final = 2**19
-"""Values that are listed at once, unless a single cell has more: some ten arrays of them then take 40 MB."""
+"""Maximum number of values listed together, unless one cell has more; ten such arrays take 40 MB."""
 
 
 @dataclass(frozen=True, eq=False)
 class ValueInstants:
-    """Where in time the values along an axis stand, and how long each stands for."""
+    """Timestamps and durations of values along an axis."""
 
     at_days: Floats
-    """Since an instant that all of them share [day], shape (n,)."""
+    """Timestamps relative to a shared instant [day], shape (n,)."""
     for_days: Floats
-    """How long each stands for [day], NaN where that is not known, shape (n,)."""
+    """Durations [day], NaN if unknown, shape (n,)."""
 
     def of(self, places: NDArray[np.intp]) -> "ValueInstants":
-        """Return those of some values."""
         return ValueInstants(self.at_days[places], self.for_days[places])
 
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """How many members each cell has, where the members of all cells are listed cell by cell."""
+    """Numbers of members per cell, for members listed cell by cell."""
 
     sizes: NDArray[np.int64]
-    """Members of each cell, shape (cells,)."""
+    """Members per cell, shape (cells,)."""
 
     def total(self, numbers: Floats) -> Floats:
-        """Return the sum of each cell's numbers, 0 where it has none: shape (members,) to (cells,)."""
+        """Sum numbers per cell, 0 if empty: shape (members,) to (cells,)."""
         sums = np.zeros(len(self.sizes))
+        # For an empty cell `reduceat` would return the next cell's first number.
         has_members = self.sizes > 0
         if has_members.any():
             sums[has_members] = np.add.reduceat(numbers, (np.cumsum(self.sizes) - self.sizes)[has_members])
         return sums
 
     def mean(self, numbers: Floats) -> Floats:
-        """Return the mean of each cell's numbers, 0 where it has none: shape (members,) to (cells,)."""
+        """Average numbers per cell, 0 if empty: shape (members,) to (cells,)."""
         return self.total(numbers) / np.maximum(self.sizes, 1)
 
     def repeat_per_member(self, numbers: Floats) -> Floats:
-        """Return a number of each cell for each of its members: shape (cells,) to (members,)."""
+        """Repeat cell numbers for each member: shape (cells,) to (members,)."""
         return np.repeat(numbers, self.sizes)
 
     def number_members(self) -> NDArray[np.int64]:
-        """Return which member of its cell each is, from 0 on, shape (members,)."""
+        """Return the index of each member within its cell, shape (members,)."""
         return np.arange(int(self.sizes.sum())) - np.repeat(np.cumsum(self.sizes) - self.sizes, self.sizes)
 
 
 @dataclass(frozen=True, eq=False)
 class RaggedCells(Listing):
-    """Values of cells, listed cell by cell, those of a cell in the order of time; none is missing."""
+    """Values listed cell by cell, in time order within a cell, none missing."""
 
     value: Floats
     """Shape (members,)."""
     instants: ValueInstants | None = None
-    """Of the members, for functions that are timed."""
+    """Timestamps of the members, for timed functions."""
 
     def table(self) -> Floats:
-        """Return a row for each cell with its values in ascending order, then as much infinity as fills the row."""
+        """Return a row per cell with its values ascending, padded with infinity."""
         filled = np.full((len(self.sizes), int(self.sizes.max(initial=0))), np.inf)
         filled[np.repeat(np.arange(len(self.sizes)), self.sizes), self.number_members()] = self.value
         filled.sort(axis=1)
         return filled
 
     def columns(self, cells: NDArray[np.intp]) -> Floats:
-        """Return a column for each of some cells with its values in order, then NaN, shape (largest size, cells)."""
+        """Return the values of some cells as columns, padded with NaN.
+
+        Returns
+        -------
+        Shape (largest size, cells).
+        """
         first = (np.cumsum(self.sizes) - self.sizes)[cells]
         rows = np.arange(int(self.sizes[cells].max(initial=0)))[:, None]
         inside = rows < self.sizes[cells]
         return np.where(inside, self.value[np.where(inside, first + rows, 0)], np.nan)
 
     def sort_values(self) -> Floats:
-        """Return the values cell by cell, those of a cell in ascending order, shape (members,)."""
+        """Return the values cell by cell, ascending within each cell, shape (members,)."""
         cells, width = len(self.sizes), int(self.sizes.max(initial=0))
-        # Rows of a table are sorted some five times as fast as two keys, where it is not mostly filling.
+        # Sorting rows of a padded table is about five times as fast as sorting by two keys, unless it is mostly
+        # padding.
         if cells * width <= 2 * len(self.value) + 1:
             table = self.table()
             return table[np.arange(width) < self.sizes[:, None]]
@@ -96,9 +102,9 @@ class RaggedCells(Listing):
 
 
 def split_pieces(sizes: NDArray[np.int64]) -> Iterator[slice]:
-    """Return the cells in parts of at most `LISTED_AT_ONCE` members, or of one cell that has more.
+    """Yield ranges of cells with at most `LISTED_AT_ONCE` members, or one larger cell.
 
-    Where there are no cells, one part is empty.
+    Without cells, one empty range is yielded.
     """
     ends = np.cumsum(sizes)
     if not len(sizes):
@@ -106,6 +112,7 @@ def split_pieces(sizes: NDArray[np.int64]) -> Iterator[slice]:
     begin = 0
     while begin < len(sizes):
         before = int(ends[begin - 1]) if begin else 0
+        # At least one cell, even if it exceeds the limit.
         stop = max(int(np.searchsorted(ends, before + LISTED_AT_ONCE, side="right")), begin + 1)
         yield slice(begin, stop)
         begin = stop
@@ -116,21 +123,21 @@ Given = Mapping[str, Any]
 States = tuple[Floats, ...]
 
 CALM: Final = 1e-9
-"""Length of the mean unit vector below which directions cancel, and have no mean."""
+"""Length of the mean unit vector below which directions cancel."""
 
 DAYS_IN: Final = {"day": 1.0, "year": 365.25, "decade": 3652.5}
-"""Days in what a trend is given for; the year is the Julian one, as pint has it."""
+"""Days per trend period; the year is the Julian one, as in pint."""
 
 _SAME_TIME_DAYS: Final = 1e-9
-"""Spread of times below which values all stand at one time [day]: rounding alone makes some 1e-12."""
+"""Spread below which all values share one timestamp [day]; rounding alone gives about 1e-12."""
 
 
 def find_spread(members: RaggedCells, _given: Given) -> States:
-    """Return the mean of each cell, and the sum of squared deviations from it.
+    """Return the mean of each cell and the sum of squared deviations from it.
 
-    Two passes, with the rounding of the first mean taken out (Chan, Golub and LeVeque, 1983, equation 1.7), so that
-    a small spread far from 0 is not lost.
+    Two passes with a correction for the rounding of the mean (Chan, Golub and LeVeque, 1983, equation 1.7).
     """
+    # One pass would lose a small spread far from 0.
     mean = members.mean(members.value)
     off = members.value - members.repeat_per_member(mean)
     rest = members.mean(off)
@@ -138,7 +145,7 @@ def find_spread(members: RaggedCells, _given: Given) -> States:
 
 
 def merge_spread(states: States, count: Counts, cells: Listing) -> States:
-    """Return mean and squared deviations of cells from those of their parts (Chan and others, 1983, section 3)."""
+    """Merge means and squared deviations of cell parts (Chan and others, 1983, section 3)."""
     means, squares = states
     mean = _pool_means(means, count, cells)
     off = means - cells.repeat_per_member(mean)
@@ -146,7 +153,7 @@ def merge_spread(states: States, count: Counts, cells: Listing) -> States:
 
 
 def _pool_means(means: Floats, count: Counts, cells: Listing) -> Floats:
-    """Return the mean of all values from the means and counts of parts, as exact as the parts are."""
+    """Merge means and counts of cell parts, as exact as the parts are."""
     whole = np.maximum(cells.total(count.astype(np.float64)), 1.0)
     rough = cells.total(count * means) / whole
     return rough + cells.total(count * (means - cells.repeat_per_member(rough))) / whole
@@ -158,12 +165,12 @@ def variance(states: States, count: Counts, _given: Given) -> Floats:
 
 
 def standard_deviation(states: States, count: Counts, given: Given) -> Floats:
-    """Return the square root of the sample variance; missing below two values."""
+    """Return the sample standard deviation; missing below two values."""
     return np.sqrt(variance(states, count, given))
 
 
 def quantile(members: RaggedCells, given: Given) -> Floats:
-    """Return a quantile of each cell by linear interpolation between its ordered values, as numpy; NaN where empty."""
+    """Return a quantile per cell by numpy's linear interpolation of sorted values; NaN if empty."""
     quantiles = np.full(len(members.sizes), np.nan)
     filled_cells = np.flatnonzero(members.sizes)
     ordered = members.sort_values()
@@ -173,13 +180,13 @@ def quantile(members: RaggedCells, given: Given) -> Floats:
     below = ordered[first + low]
     above = ordered[first + np.minimum(low + 1, members.sizes[filled_cells] - 1)]
     share, step = rank - low, above - below
-    # From the nearer end, so that equal values give themselves.
+    # Interpolate from the nearer end, so that equal values yield exactly themselves.
     quantiles[filled_cells] = np.where(share < 0.5, below + share * step, above - (1 - share) * step)
     return quantiles
 
 
 def median(members: RaggedCells, _given: Given) -> Floats:
-    """Return the median of each cell; NaN where empty."""
+    """Return the median per cell; NaN if empty."""
     return quantile(members, {"q": 0.5})
 
 
@@ -196,7 +203,7 @@ def northward(values: Floats, _for_days: Floats | None, _given: Given) -> Floats
 
 
 def direction(states: States, count: Counts, _given: Given) -> Floats:
-    """Return the direction of the sum of unit vectors [degree], 0 <= direction < 360; missing where they cancel."""
+    """Return the direction of summed unit vectors [degree] in [0, 360); missing if they cancel."""
     east, north = states
     degrees = np.mod(np.rad2deg(np.arctan2(east, north)), 360.0)
     # The remainder of a tiny negative angle rounds up to 360.
@@ -205,13 +212,13 @@ def direction(states: States, count: Counts, _given: Given) -> Floats:
 
 
 def exceeds(values: Floats, _for_days: Floats | None, given: Given) -> Floats:
-    """Return 1 for values beyond the threshold, on the side that was asked for, else 0."""
+    """Return 1 for values beyond the threshold on the requested side, else 0."""
     compare = np.greater if given["side"] == "above" else np.less
     return np.asarray(compare(values, given["threshold"]), dtype=np.float64)
 
 
 def degree_days(values: Floats, for_days: Floats | None, given: Given) -> Floats:
-    """Return how far each value lies above the base, up to the upper limit, times the days that it stands for."""
+    """Return the excess above the base, capped at the upper limit, times days."""
     if for_days is None:
         message = "degree days need how long each value stands for"
         raise TypeError(message)
@@ -222,7 +229,7 @@ def degree_days(values: Floats, for_days: Floats | None, given: Given) -> Floats
 
 
 def find_trend(members: RaggedCells, _given: Given) -> States:
-    """Return mean time [day], mean value, squared deviations of the times, and products of the two's deviations."""
+    """Return mean time [day], mean value, squared time deviations, and time-value products."""
     if members.instants is None:
         message = "a trend needs the times of the values"
         raise TypeError(message)
@@ -236,7 +243,7 @@ def find_trend(members: RaggedCells, _given: Given) -> States:
 
 
 def merge_trend(states: States, count: Counts, cells: Listing) -> States:
-    """Return the four numbers of cells from those of their parts."""
+    """Merge the four accumulators of cell parts."""
     times, means, squares, products = states
     mean_time, mean = _pool_means(times, count, cells), _pool_means(means, count, cells)
     late, off = times - cells.repeat_per_member(mean_time), means - cells.repeat_per_member(mean)
@@ -244,29 +251,28 @@ def merge_trend(states: States, count: Counts, cells: Listing) -> States:
 
 
 def slope(states: States, count: Counts, given: Given) -> Floats:
-    """Return the least-squares slope; missing below three values, or where all stand at one time."""
+    """Return the least-squares slope; missing below three values or with a single timestamp."""
     _, _, squares, products = states
     known = (count > 2) & (squares > count * _SAME_TIME_DAYS**2)
     return np.where(known, products / np.where(known, squares, 1.0), np.nan) * DAYS_IN[given["per"]]
 
 
 def difference_unit(unit: str) -> str:
-    """Return the unit of a difference of values: one of temperatures in degC is no temperature."""
+    """Return the unit of a difference of values; for degC it is not degC."""
     return difference_of(unit)
 
 
 def _plain_difference(unit: str) -> str:
-    """Return the unit of a difference, to be multiplied with others: K for degC."""
+    """Return the unit of a difference for use in products: K for degC."""
     try:
         difference = difference_of(unit)
     except InvalidUnit:
-        # A word of a unit need not be one by itself.
+        # A factor of a unit need not be a unit by itself.
         return unit
     return "K" if difference == "delta_degC" else difference
 
 
 def squared_unit(unit: str) -> str:
-    """Return the unit of a squared difference of values."""
     if unit in DIMENSIONLESS_TEXT:
         return unit
     return " ".join(_square_word(_plain_difference(word)) for word in unit.split())
@@ -276,7 +282,7 @@ def _square_word(word: str) -> str:
     name = word.rstrip("0123456789")
     power = word[len(name) :] or "1"
     name, sign = (name[:-1], "-") if name.endswith("-") else (name, "")
-    # A name with more than letters takes no power where units are read.
+    # A name that is not all letters cannot take an exponent in the unit parser.
     return f"{name}{sign}{2 * int(power)}" if name.isalpha() else f"{word} {word}"
 
 

@@ -1,14 +1,14 @@
-"""Aggregates as rows: how the values of a cell become one, and what the engine may assume of it.
+"""Aggregates as rows: reductions of the values of a cell, with properties for executors.
 
-An executor knows no function by name; it looks at which of these a row gives:
+Executors know no function by name; they dispatch on the fields of a row:
 
-* `parts`: numbers kept by ufuncs, each step and merge in one (sum, mean, min, a mean direction);
-* `step` and `merge`: numbers that are made of all values of a cell at once, and merged by a formula (variance, trend);
-* `whole`: one value from all values of a cell, which nothing merges (quantiles);
-* `rank`: which of the readings in time is taken (first, last, sample).
+* `parts`: accumulators folded by ufuncs, which serve as both step and merge (sum, mean, min, a mean direction);
+* `step` and `merge`: accumulators computed from all values of a cell at once and merged by a formula (variance, trend);
+* `whole`: one value from all values of a cell, not mergeable (quantiles);
+* `rank`: position in time of the reading to take (first, last, sample).
 
-All but the last end with `finish`. A row of `parts`, or of `step` and `merge`, is decomposable: parts of a cell can be
-folded on their own, over time and over space, and merged.
+Rows with accumulators end with `finish`. Rows with `parts`, or with `step` and `merge`, are decomposable: parts of a
+cell can be folded separately, over time and over space, and then merged.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,97 +31,108 @@ Hashes = NDArray[np.uint64]
 
 MIN_GAP_NS: Final = DAY_NS // 24
 GAP_INTERVALS: Final = 3
-"""A counter is followed over a gap of so many intervals, and over the least gap in any case: two missing readings."""
+"""Default maximum gap of a counter in intervals, at least `MIN_GAP_NS`: two missing readings."""
 
 
 @dataclass(frozen=True)
 class FoldedNumber:
-    """One number kept while folding the values of a cell."""
+    """One accumulator of a fold over the values of a cell."""
 
     fold: np.ufunc
-    """Step and merge in one: folds two such numbers."""
+    """Ufunc that folds two accumulators; both step and merge."""
     empty: float
-    """What a cell without values holds; the fold's identity."""
+    """Accumulator of an empty cell: the identity of the fold."""
     lift: Callable[[Floats, Floats | None, Given], Floats] | None = None
-    """Values, the days that each stands for (broadcasts; None where not known) and parameters to what is folded; None:
-    the values themselves. Gets NaN where a value is missing."""
+    """Maps values, durations [day] and parameters to accumulators; None: identity.
+
+    Durations broadcast, and are None if unknown; NaN marks missing values.
+    """
 
 
 @dataclass(frozen=True)
 class AggregateRow:
-    """One value for the values of a cell."""
+    """Reduction of the values of a cell to one."""
 
     name: str
     summary: str
     min_coverage: float = 0.0
-    """Share of the possible readings below which the result is missing, unless the query says otherwise."""
+    """Default share of possible readings below which the result is missing."""
     parameters: tuple[Parameter, ...] = ()
     parts: tuple[FoldedNumber, ...] = ()
-    """What is folded by ufuncs."""
+    """Accumulators folded by ufuncs."""
     step: Callable[[RaggedCells, Given], States] | None = None
-    """Values of cells to what is kept of each, finite also for a cell without values."""
+    """Computes accumulators from the values of cells; finite also for empty cells."""
     merge: Callable[[States, Counts, Listing], States] | None = None
-    """What is kept of parts of cells, listed cell by cell, and their counts to what is kept of the cells."""
+    """Merges accumulators of cell parts, listed cell by cell, and their counts."""
     finish: Callable[[States, Counts, Given], Floats] | None = None
-    """What is kept, and counts, to values; counts may be 0."""
+    """Computes values from accumulators and counts; counts may be 0."""
     whole: Callable[[RaggedCells, Given], Floats] | None = None
-    """All values of cells to one value a cell, NaN where there is none."""
+    """Computes one value per cell from all its values, NaN if empty."""
     rank: Callable[[Hashes, Counts], Counts] | None = None
-    """For a row that chooses: hash of the cell and its count (above 0) to the rank of the reading in time."""
+    """For a choosing row: maps the hash and count (above 0) of a cell to the time rank of the reading."""
     prepare: Callable[[Floats, Counts, NDArray[Any], Given], Increments] | None = None
-    """Values that are not missing, their times [ns] and whose they are (series or cells of space), in the order of
-    time within each, to what is aggregated in their place; NaN is missing."""
+    """Computes the values to aggregate from non-missing values, their times [ns] and groups.
+
+    A group is a series or a cell of space; values are in time order within each. NaN results are missing.
+    """
     settle: Callable[[Given, int], Mapping[str, Any]] | None = None
-    """Parameters, and how far values lie apart [ns] (0 where that is not known), to parameters without gaps."""
+    """Fills in defaults from the parameters and the spacing of values [ns] (0 if unknown)."""
     reach_ns: Callable[[Given], int] | None = None
-    """How far before and after a cell values have a say in it [ns]; None: not at all."""
+    """How far before and after a cell values can affect it [ns]; None: not at all."""
     dtype: type[np.generic] = np.float64
-    """Type of what is kept and of the result."""
+    """Type of accumulators and result."""
     linear: bool = False
-    """Whether it is a linear map of the values, so that it commutes with an interpolation."""
+    """Whether it is linear in the values and thus commutes with an interpolation."""
     of_extremes: bool = True
-    """Whether it makes sense over values that are themselves maxima or minima."""
+    """Whether it is meaningful for values that are maxima or minima."""
     of_directions: bool = True
-    """Whether it makes sense over directions, where 350 and 10 degree are near."""
+    """Whether it is meaningful for directions, where 350 and 10 degree are near."""
     of_counters: bool = True
-    """Whether it makes sense over the readings of an ever-growing counter."""
+    """Whether it is meaningful for the readings of an ever-growing counter."""
     of_instants: bool = True
-    """Whether its result may stand for an instant within the cell; an amount or a spread is of the whole cell."""
+    """Whether its result can stand for an instant in the cell, unlike an amount or a spread."""
     timed: bool = False
-    """Whether it takes where in time values stand."""
+    """Whether it uses the timestamps of values."""
     lasting: bool = False
-    """Whether it takes how long each value stands for."""
+    """Whether it uses the duration of each value."""
     idempotent: bool = False
-    """Whether a value that is taken twice changes nothing."""
+    """Whether repeated values leave the result unchanged."""
     weigh: Literal["area", "share"] | None = None
-    """For a row of sums, how it weighs cells over space: by their true area inside the new cell, or by the share of
-    each that is inside; None: each cell that belongs to the new one counts alike."""
+    """Weights of cells over space, for a row of sums.
+
+    The true area inside the new cell, or the share of the cell inside it; None: all member cells count equally.
+    """
     over: Literal["any", "with time", "time"] = "any"
-    """Dimensions that it can be taken over: any, time with others perhaps, or time alone."""
+    """Supported dimensions: any, time and optionally others, or time alone."""
     unit: Callable[[str, Mapping[str, Any]], str] = lambda unit, _: unit
-    """Unit of the result from the source's unit and the parameters; raises InvalidUnit or InvalidQuery where they do
-    not fit."""
+    """Unit of the result from the source unit and the parameters.
+
+    Raises InvalidUnit or InvalidQuery if they do not fit.
+    """
     cell_method: str = ""
-    """What CF calls it among its cell methods; empty where CF has no word for it."""
+    """CF cell method; empty if CF has none."""
     long_name: str = ""
-    """What the result is, for people, where it is no longer what its source is; `{0}` stands for the source's name,
-    a parameter's name in braces for the parameter with its unit."""
+    """Display name if the result is a different quantity.
+
+    `{0}` is the source's name, a parameter name in braces its value with unit.
+    """
     standard_name: str | None = None
-    """CF standard name of what `long_name` says."""
+    """CF standard name of the quantity in `long_name`."""
 
     @property
     def decomposable(self) -> bool:
-        """Whether parts of a cell can be folded on their own and merged."""
+        """Whether parts of a cell can be folded separately and merged."""
         return bool(self.parts) or self.merge is not None
 
     @property
     def tiles(self) -> bool:
-        """Whether it takes of readings whose intervals overlap those that tile a cell; what looks back needs all."""
+        """Whether overlapping readings are reduced to those that tile a cell."""
+        # A function that looks back needs all readings.
         return self.prepare is None
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may take readings whose intervals overlap: a value that is there twice is not added up."""
+        """Whether it accepts overlapping readings because repeated values are not added up."""
         return self.idempotent or self.rank is not None
 
 
@@ -138,11 +149,12 @@ def _mean(states: States, count: Counts, _given: Given) -> Floats:
 
 
 def _share(states: States, count: Counts, given: Given) -> Floats:
-    # Weights that add up to the count do so but for rounding.
+    # Weights add up to the count only up to rounding.
     return np.minimum(_mean(states, count, given), 1.0)
 
 
 def _where_any(states: States, count: Counts, _given: Given) -> Floats:
+    # The identity of a fold is not a value: a sum of nothing is missing, not 0.
     return np.where(count > 0, states[0], np.nan)
 
 
@@ -325,6 +337,7 @@ def _degree_days_unit(unit: str, given: Given) -> str:
         message = f"degree_days needs 'upper' above 'base'; got {upper:g} and {given['base']:g} {unit}"
         raise InvalidQuery(message)
     difference = formulas.difference_unit(unit)
+    # A difference of degC is K.
     return "K day" if float(convert(1.0, difference, "K")) == 1.0 else f"{difference} day"
 
 
@@ -380,7 +393,7 @@ def _gap_ns(given: Given) -> int:
 
 
 def _counter_reach_ns(given: Given) -> int:
-    # Of the window that a reading lies in, and as much around it, an increment may need the other end.
+    # An increment may need the far end of the window around its reading, and as much around that.
     return 2 * span_ns(_gap_ns(given))
 
 
@@ -394,7 +407,6 @@ def _counter_unit(unit: str, given: Given) -> str:
 
 
 def _count_growth(values: Floats, at_ns: Counts, group: NDArray[Any], given: Given) -> Increments:
-    """Return what counters grew by, by the parameters of a rain accumulation."""
     declared = {"resolution": given.get("resolution"), "rollover": given.get("rollover")}
     return increments(values, at_ns, group, _gap_ns(given), **declared)
 

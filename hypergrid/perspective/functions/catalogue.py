@@ -1,6 +1,6 @@
-"""What there is: every function and method that a query may name, as rows for people.
+"""Catalogue of every function and method that a query may name, as displayable rows.
 
-`python -m hypergrid.perspective.functions.catalogue` writes the tables of this folder's README anew.
+`python -m hypergrid.perspective.functions.catalogue` rewrites the tables in this folder's README.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,44 +18,44 @@ from hypergrid.perspective.functions.user_function_identity import FUNCTION_IDEN
 TABLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "convert": CONVERTS, "aggregate": AGGREGATES, "merge": MERGES, "interpolate": METHODS,
 }  # fmt: skip
-"""Rows by the step that names them."""
+"""Tables of rows by step."""
 
 BEGIN: Final = "<!-- functions: python -m hypergrid.perspective.functions.catalogue -->\n"
 END: Final = "<!-- end of functions -->\n"
-"""Between these the README holds what `markdown` gives."""
+"""The README holds the output of `format_tables` between `BEGIN` and `END`."""
 
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """One function or method."""
+    """Description of one function or method."""
 
     step: str
-    """The step that names it: convert, aggregate, merge or interpolate."""
+    """Step that uses it: convert, aggregate, merge or interpolate."""
     name: str
     summary: str
     parameters: tuple[Parameter, ...]
     of: tuple[str, ...] = ()
-    """What the sources of a merge are, in order, with their units."""
+    """Sources of a merge in order, with their units."""
     min_coverage: float | None = None
-    """Share of the possible readings that an aggregate needs, where a query does not say otherwise."""
+    """Default share of possible readings that an aggregate needs."""
     is_added: bool = False
-    """Whether a user, or another package, added it."""
+    """Whether it comes from a user or another package."""
 
     @property
     def signature(self) -> str:
-        """Its parameters in a line: `q`, `side=above`, those that may be left out in brackets."""
+        """Parameters in one line, optional ones in brackets: `q`, `[side=above]`."""
         return ", ".join(called(parameter) for parameter in self.parameters)
 
     @property
     def needs(self) -> str:
-        """What it needs, in words: the sources of a merge, the coverage of an aggregate; else empty."""
+        """Sources of a merge or coverage of an aggregate, in words; else empty."""
         if self.min_coverage is not None:
             return f"{100 * self.min_coverage:g} % of the readings" if self.min_coverage else "any reading"
         return ", ".join(self.of)
 
 
 def called(parameter: Parameter) -> str:
-    """Return a parameter as a query would give it: in brackets, with its default, where it may be left out."""
+    """Format a parameter; an optional one in brackets with its default."""
     if parameter.required:
         return parameter.name
     default = parameter.default
@@ -65,7 +65,7 @@ def called(parameter: Parameter) -> str:
 
 
 def list_catalogue() -> list[CatalogueEntry]:
-    """Return every function and method, those of each step in the order of its table, users' own among them."""
+    """Return every function and method in table order, including user functions."""
     return [_make_entry(step, name, row) for step, table in TABLES.items() for name, row in table.items()]
 
 
@@ -82,7 +82,7 @@ def _make_entry(step: str, name: str, row: Any) -> CatalogueEntry:  # noqa: ANN4
 
 
 def format_tables(entries: Iterable[CatalogueEntry]) -> str:
-    """Return a table a step."""
+    """Format entries as one Markdown table per step."""
     listed, parts = list(entries), []
     for step in TABLES:
         needs = {"aggregate": " needs by default |", "merge": " of |"}.get(step, "")
@@ -96,7 +96,7 @@ def format_tables(entries: Iterable[CatalogueEntry]) -> str:
 
 
 def replace_tables(readme: str) -> str:
-    """Return the README's text with its tables as they are to be: of what HyperGrid itself brings."""
+    """Regenerate the tables in the README text; user functions are left out."""
     before, rest = readme.split(BEGIN)
     own = format_tables(entry for entry in list_catalogue() if not entry.is_added)
     return f"{before}{BEGIN}\n{own}{END}{rest.split(END)[1]}"

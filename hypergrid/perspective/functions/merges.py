@@ -1,4 +1,4 @@
-"""Merges as rows: one value from the values of several sources in the same cell."""
+"""Merges as rows: one value from several sources in the same cell."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,34 +18,34 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MergeRow:
-    """One value from the values of several sources in the same cell."""
+    """Combination of several sources in the same cell into one value."""
 
     name: str
     summary: str
     apply: Callable[..., Floats]
-    """One array a source, and the parameters by name, to values; NaN out means missing."""
+    """Maps one array per source, and parameters by name, to values; NaN results are missing."""
     unit: Callable[..., str]
-    """Unit of the result from the unit of each source; raises InvalidUnit where they do not go together."""
+    """Unit of the result from the units of the sources; raises InvalidUnit if incompatible."""
     alike: bool
-    """Whether the other sources are converted to the first one's unit."""
+    """Whether the other sources are converted to the unit of the first."""
     parameters: tuple[Parameter, ...] = ()
     spreads: tuple[int, ...] = ()
-    """Which sources, counted from 0, are differences of values where all are alike: 1 K and not 1 degC."""
+    """Indices of sources that are differences if units are shared: 1 K, not 1 degC."""
     takes: tuple[str, ...] | None = None
-    """Units that the sources are converted to, for a formula of different variables."""
+    """Units the sources are converted to, for a formula of different variables."""
     matched: bool = False
-    """Whether sources with different stations are merged on the stations that all have."""
+    """Whether sources with different stations are merged on their common stations."""
     counts_first: bool = False
-    """Whether the first source alone says how many values are behind a result; else the least of all."""
+    """Whether the count of a result is that of the first source, not the minimum of all."""
     roles: tuple[str, ...] = ("first", "second")
-    """What each source is, in order, for people."""
+    """Display names of the sources, in order."""
     long_name: str = ""
-    """What the result is, for people; `{0}` and `{1}` stand for the names of the sources."""
+    """Display name of the result; `{0}` and `{1}` are the names of the sources."""
     standard_name: str | None = None
-    """CF standard name of the result; `{0}` stands for that of the first source."""
+    """CF standard name of the result; `{0}` is that of the first source."""
 
     def list_needed_units(self, units: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the units that values [units] are converted to before the function sees them."""
+        """Return the units in which the function needs values of the given units."""
         if self.takes or not self.alike:
             return self.takes or units
         return tuple(difference_unit(units[0]) if at in self.spreads else units[0] for at in range(len(units)))
@@ -55,19 +55,19 @@ MERGES: Registry[MergeRow] = Registry("merge function")
 
 
 def make_formula_unit(name: str, roles: tuple[str, ...], takes: tuple[str, ...], result: str) -> Callable[..., str]:
-    """Return what checks the units of a formula's sources and returns that of its result.
+    """Return a unit function for a formula, which also checks the sources' units.
 
     Raises
     ------
     InvalidUnit
-        By what is returned: a unit that does not convert, or a number alone where a percentage is needed; the message
-        says what the function takes, in order.
+        By the returned function: a unit that does not convert, or a dimensionless number instead of a percentage; the
+        message lists the expected units in order.
     """
 
     def unit(*units: str) -> str:
         for given, needed in zip(units, takes, strict=True):
             if given == "1" and needed == "%":
-                # A number alone is taken as it is, and a share taken for a percentage is wrong by a hundred.
+                # A dimensionless share taken for a percentage would be wrong by a factor of 100.
                 message = f"{name} needs values in '%'; got '1'; say which with scale(factor=100, unit='%')"
                 raise InvalidUnit(message)
             try:
@@ -118,7 +118,7 @@ def _standardised_unit(first: str, normal: str, spread: str) -> str:
 
 
 ANOMALIES: Final = ("air_temperature", "surface_temperature", "air_pressure", "geopotential_height")
-"""CF standard names that have one of an anomaly."""
+"""CF standard names that have an anomaly counterpart."""
 
 MERGES.add(
     "difference",
@@ -152,7 +152,7 @@ MERGES.add(
         np.subtract,
         _difference_unit,
         alike=True,
-        # How many values stand behind an anomaly is what is known of now, not how long the normal was watched.
+        # The count of an anomaly is that of the current values, not of the years behind the normal.
         counts_first=True,
         roles=("values", "normal"),
         long_name="anomaly of {0}",

@@ -1,4 +1,4 @@
-"""Rows of functions that know what they are about: humidity, wind, radiation, rain; for recipes and for users."""
+"""Rows of physical functions: humidity, wind, radiation, rain."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -16,16 +16,17 @@ from hypergrid.physics import moisture, sun, wind
 Floats = NDArray[np.float64]
 
 WET_FROM_MM: Final = 0.1
-"""Rain from which an interval is wet: the resolution of most gauges [mm]."""
+"""Threshold of a wet interval: the resolution of most rain gauges [mm]."""
 
 _TURBIDITY = Parameter("turbidity", "number", "Linke turbidity of the clear sky", required=False, default=sun.TURBIDITY)
 
 
 TURBIDITIES: Final = (1.0, 20.0)
-"""Linke turbidities that occur: 1 is air without water or dust."""
+"""Range of Linke turbidities; 1 is air without water or dust."""
 
 
 def _index_unit(unit: str, given: Mapping[str, Any]) -> str:
+    # Values without a unit are accepted as W m-2.
     if unit != "W m-2" and unit not in DIMENSIONLESS_TEXT:
         message = f"clear_sky_index needs values in 'W m-2'; got {unit!r}; convert them with scale(factor=…, unit=…)"
         raise InvalidUnit(message)
@@ -33,6 +34,7 @@ def _index_unit(unit: str, given: Mapping[str, Any]) -> str:
     return "1"
 
 
+# Units are resolved before execution, so an invalid turbidity is refused early.
 def _radiation_unit(_unit: str, given: Mapping[str, Any]) -> str:
     _refuse_turbidity(given["turbidity"])
     return "W m-2"
@@ -60,6 +62,7 @@ def _from_index(values: Floats, given: Mapping[str, Any], where: CellPlaces) -> 
 
 
 def _wet(values: Floats, given: Mapping[str, Any]) -> Floats:
+    # NaN compares false and would become 0.
     return np.where(np.isnan(values), np.nan, (values >= given["threshold"]).astype(np.float64))
 
 

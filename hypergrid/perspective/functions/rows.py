@@ -1,6 +1,6 @@
-"""Data functions as rows: name, parameters, and what the engine may assume of each.
+"""Data functions as rows: name, parameters, and what executors may assume.
 
-An executor knows no function by name; it loops over what a row gives. Rows of aggregates are in `aggregates.py`.
+Executors know no function by name; they use the fields of a row. Rows of aggregates are in `aggregates.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,45 +21,43 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class CellPlaces:
-    """Where and when the values of a block are: time cells by places."""
+    """Times and places of the values of a block: time cells by places."""
 
     start_ns: NDArray[np.int64]
-    """Starts of the time cells (UTC) [ns since 1970], shape (time cells,)."""
+    """Starts of the time cells [ns since 1970 UTC], shape (time cells,)."""
     length_ns: int | NDArray[np.int64]
-    """Length of the time cells, one of all or shape (time cells,); 0 for instants."""
+    """Length of the time cells [ns], common or shape (time cells,); 0 for instants."""
     lon: Floats
-    """Longitude of the places [degree], shape (places,)."""
+    """Longitude [degree], shape (places,)."""
     lat: Floats
-    """Latitude of the places [degree], shape (places,)."""
+    """Latitude [degree], shape (places,)."""
     elevation_m: Floats
-    """Elevation of the places [m], shape (places,); no NaN."""
+    """Elevation [m], shape (places,); no NaN."""
 
     def select_times(self, times: NDArray[np.intp]) -> "CellPlaces":
-        """Return the same places in some of the time cells."""
         length = self.length_ns if isinstance(self.length_ns, int) else self.length_ns[times]
         return replace(self, start_ns=self.start_ns[times], length_ns=length)
 
 
 @dataclass(frozen=True)
 class ConvertRow:
-    """An element-wise function of values; NaN out means missing."""
+    """Element-wise function of values; NaN results are missing."""
 
     name: str
     summary: str
     parameters: tuple[Parameter, ...]
     apply: Callable[..., Floats]
-    """Values and parameters by name to values; a third argument, a `Where`, for a row that is `placed`."""
+    """Maps values and parameters by name to values; gets `CellPlaces` as third argument if `placed`."""
     unit: Callable[[str, Mapping[str, Any]], str]
-    """Unit of the result from the source's unit and the parameters; raises InvalidUnit where they do not fit."""
+    """Unit of the result from the source unit and the parameters; raises InvalidUnit if they do not fit."""
     placed: bool = False
-    """Whether it depends on where and when the values are."""
+    """Whether it depends on place and time."""
     long_name: str = ""
-    """What the result is, for people; the source's where empty."""
+    """Display name of the result; empty: the source's."""
     standard_name: str | None = None
-    """CF standard name of the result; the source's where there is neither name and the unit stays."""
+    """CF standard name of the result; without either name, that of the source is kept if the unit is unchanged."""
     keeps_quantity: Callable[[Mapping[str, Any]], bool] = lambda _: True
-    """Whether, by its parameters, the result is still what the source's standard name says: half a temperature is not.
-    """
+    """Whether the source's standard name still applies: not for half a temperature."""
 
 
 CONVERTS: Registry[ConvertRow] = Registry("convert function")

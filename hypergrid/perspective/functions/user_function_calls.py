@@ -1,8 +1,4 @@
-"""Calls of functions that users added: what they are given, and a check of what they give back.
-
-Warnings that NaN brings about stay inside, a copy is given so that a function may write into its values, and two calls
-never run at once: a function need not be safe for threads.
-"""
+"""Call user functions and validate their results."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -20,17 +16,18 @@ Floats = NDArray[np.float64]
 Function = Callable[..., Any]
 
 SEARCHED: Final = 1000
-"""How many values are tried alone, to find the first on which a function raises."""
+"""Maximum number of values tried individually to find the first one on which a function raises."""
 PROBES: Final = 3
-"""How many values of a block are given to a function alone as well."""
+"""Number of values of a block that are recomputed individually."""
 LARGEST: Final = 2**20
-"""Values that a vectorised function is given at once, padding included, unless a single cell has more (8 MiB)."""
+"""Maximum table size of a vectorised call, padding included, unless one cell has more (8 MiB)."""
 
+# Serialises all calls, so a user function need not be thread-safe.
 _AT_ONCE: Final = RLock()
 
 
 class Fault(InvalidFunction):
-    """What went wrong in a function, before the cell is named."""
+    """Failure of a user function, before the cell is known."""
 
     def __init__(self, message: str, at: int | None = None) -> None:
         super().__init__(message)
@@ -41,25 +38,27 @@ class Fault(InvalidFunction):
 
 
 def call_elementwise(label: str, function: Function, arrays: tuple[Floats, ...], given: Mapping[str, Any]) -> Floats:
-    """Return what an element-wise function makes of arrays of one shape.
+    """Apply an element-wise function to arrays of one shape.
 
     Raises
     ------
     Fault
-        It raised, gave another shape, no numbers or infinite ones, or a value depends on others or on chance.
+        It raised, returned another shape, no numbers or infinite ones, or a result that depends on other values or on
+        chance.
     """
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     flat = [np.broadcast_to(array, shape).ravel() for array in arrays]
     if not flat[0].size:
         return np.empty(shape)
     try:
-        # A function may write into what it is given: so it gets copies.
+        # Copies, because a function may write into its arguments.
         made = _call_function(label, function, [array.copy() for array in flat], given)
     except Fault as fault:
+        # The exception of a vectorised call names no position, so values are tried one by one.
         fault.at = _find_first_raising(label, function, flat, given)
         raise
     numbers = _check_numbers(label, made, flat[0].shape, "value")
-    # An infinite value is missing like NaN; only what a function makes of numbers is refused.
+    # Infinite inputs count as missing; only infinite results of finite inputs are refused.
     numbers[np.any([np.isinf(array) for array in flat], axis=0)] = np.nan
     _refuse_infinite(label, numbers, lambda at: ", ".join(f"{array[at]:g}" for array in flat))
     present = np.flatnonzero(np.all([np.isfinite(array) for array in flat], axis=0))
@@ -77,12 +76,12 @@ def call_elementwise(label: str, function: Function, arrays: tuple[Floats, ...],
 
 
 def call_by_cell(label: str, function: Function, members: RaggedCells, given: Mapping[str, Any]) -> Floats:
-    """Return a function of the values of one cell for each cell that has some, NaN for the others, shape (cells,).
+    """Apply a function to the values of each cell, NaN for empty cells, shape (cells,).
 
     Raises
     ------
     Fault
-        It raised, or gave no number or an infinite one.
+        It raised, or returned no number or an infinite one.
     """
     cell_values = np.full(len(members.sizes), np.nan)
     ends = np.cumsum(members.sizes)
@@ -97,14 +96,14 @@ def call_by_cell(label: str, function: Function, members: RaggedCells, given: Ma
 
 
 def call_all_cells(label: str, function: Function, members: RaggedCells, given: Mapping[str, Any]) -> Floats:
-    """Return a vectorised function of the values of all cells, as `call_by_cell` does.
+    """Apply a vectorised function to the values of all cells, like `call_by_cell`.
 
-    It is given as many cells at once as a table of at most `LARGEST` numbers holds, each a column.
+    Each call gets a table with one column per cell and at most `LARGEST` numbers.
 
     Raises
     ------
     Fault
-        As for `call_elementwise`, a cell in place of a value.
+        As for `call_elementwise`, per cell instead of per value.
     """
     cell_values = np.full(len(members.sizes), np.nan)
     filled_cells = np.flatnonzero(members.sizes)
@@ -118,7 +117,10 @@ def call_all_cells(label: str, function: Function, members: RaggedCells, given: 
 
 
 def _split_tables(sizes: NDArray[np.int64], cells: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-    """Yield cells in order, as many as fill a table with a row for each member of the largest."""
+    """Yield cells in order, grouped to fill tables of at most `LARGEST` numbers.
+
+    A table has as many rows as its largest cell has members.
+    """
     if len(cells) > 1 and len(cells) * int(sizes[cells].max()) > LARGEST:
         yield from _split_tables(sizes, cells[: len(cells) // 2])
         yield from _split_tables(sizes, cells[len(cells) // 2 :])
@@ -143,12 +145,13 @@ def _call_columns(label: str, function: Function, values: Floats, given: Mapping
 
 
 def _is_same(first: float, other: float) -> bool:
-    # A vectorised logarithm may differ in its last digit from that of one number, one of 32 bits sooner.
+    # Vectorised and scalar logarithms may differ in the last digit, in 32 bits even more.
     return bool(np.isclose(first, other, rtol=1e-6, atol=1e-12, equal_nan=True))
 
 
 @contextmanager
 def _silence_warnings() -> Iterator[None]:
+    # NaN values cause these warnings.
     with _AT_ONCE, np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         yield
@@ -168,7 +171,7 @@ def _call_function(
 
 
 def _find_first_raising(label: str, function: Function, flat: list[Floats], given: Mapping[str, Any]) -> int | None:
-    """Return the first value on which a function raises also alone; None where it is not among the first."""
+    """Return the first value on which a function also raises individually, or None."""
     for at in range(min(flat[0].size, SEARCHED)):
         try:
             _call_function(label, function, [array[at : at + 1].copy() for array in flat], given)
@@ -178,7 +181,7 @@ def _find_first_raising(label: str, function: Function, flat: list[Floats], give
 
 
 def _sample_positions(positions: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the first, the last and what lies between, at most `PROBES` of them."""
+    """Return up to `PROBES` evenly spaced positions, including the first and last."""
     if not len(positions):
         return positions
     return positions[np.unique(np.linspace(0, len(positions) - 1, PROBES).astype(np.intp))]

@@ -1,8 +1,8 @@
-"""Functions that users added: where each comes from, and its content, by which versions of it are told apart.
+"""Identity of user functions: origin and content, which distinguishes their versions.
 
-The content of a function is its source text (its code, where there is no text), what it was declared with, the plain
-values and the functions of the same package that it uses, and the version that its author gave. What it calls in other
-packages is not followed: a version says when that changed.
+The content of a function is its source text (or its code without one), its declaration, the plain values and functions
+of the same package that it uses, and the version given by its author. Calls into other packages are not followed; the
+version must reflect their changes.
 """
 
 import inspect
@@ -20,32 +20,31 @@ Kind = Literal["convert", "aggregate", "merge"]
 
 @dataclass(frozen=True, eq=False)
 class FunctionIdentity:
-    """A function that a user added."""
+    """A function added by a user."""
 
     kind: Kind
     name: str
     function: Callable[..., Any]
     version: str
-    """Given by its author; may be empty."""
+    """Version given by its author; may be empty."""
     declared: tuple[object, ...]
-    """What it was declared with: plain content."""
+    """Plain content of its declaration."""
     text: str
-    """Its source text when it was added; empty where there is none."""
+    """Source text when it was added; empty if unavailable."""
 
     @property
     def module(self) -> str:
-        """Module that it was defined in."""
         return str(getattr(unwrap_function(self.function), "__module__", ""))
 
     @property
     def qualname(self) -> str:
-        """Name in its module."""
         return str(getattr(unwrap_function(self.function), "__qualname__", self.name))
 
     @property
     def digest(self) -> str:
-        """Content token of the function as it is now: what it uses may have changed since it was added."""
+        """Current content token of the function."""
         function = unwrap_function(self.function)
+        # Not cached: what the function uses may have changed since it was added.
         content = (self.kind, self.name, self.version, self.declared, self.text)
         if not isinstance(function, FunctionType):
             return token(*content, self.module, self.qualname)
@@ -53,34 +52,37 @@ class FunctionIdentity:
 
     @property
     def origin(self) -> str:
-        """Where it comes from, its version and the beginning of its content, for provenance."""
+        """Module, name, version and digest prefix, for provenance."""
         version = f" version {self.version}" if self.version else ""
         return f"{self.module}:{self.qualname}{version} content {self.digest[:12]}"
 
 
 FUNCTION_IDENTITIES: Final[dict[tuple[str, str], FunctionIdentity]] = {}
-"""Functions that users added, by kind and name."""
+"""User functions by kind and name."""
 
 
 def add_identities(content: tuple[object, ...], kind: Kind, names: Iterable[str]) -> tuple[object, ...]:
-    """Return the content of a step, with that of the functions in it that users added, where there are any."""
+    """Append the digests of any user functions to the content of a step."""
     digests = tuple(FUNCTION_IDENTITIES[kind, name].digest for name in names if (kind, name) in FUNCTION_IDENTITIES)
     return (*content, "added", digests) if digests else content
 
 
 def unwrap_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of Python behind one that numba compiled or a decorator wrapped; itself elsewhere."""
+    """Return the Python function behind numba compilation or decorators."""
+    # numba keeps the Python function in `py_func`.
     inner: Callable[..., Any] = inspect.unwrap(getattr(function, "py_func", function))
     return inner
 
 
 def read_source_text(kind: Kind, name: str, function: object, version: str) -> str:
-    """Return a function's source text, or nothing where it is known by its code or its version alone.
+    """Return the source text of a function, or empty text.
+
+    Without text, the function is identified by its code or its version.
 
     Raises
     ------
     InvalidFunction
-        It is no function, or nothing tells one version of it from another.
+        Not a function, or its versions cannot be distinguished.
     """
     label = f"{kind} function {name!r}"
     if not callable(function):
@@ -102,7 +104,7 @@ def read_source_text(kind: Kind, name: str, function: object, version: str) -> s
 
 
 def _iterate_used(function: FunctionType, seen: set[FunctionType], *, text: bool) -> Iterator[object]:
-    """Yield content of a function beyond its text: its code where it has none, its defaults, what it refers to."""
+    """Yield content beyond the text: code if there is no text, defaults, referenced values."""
     if not text:
         yield from _iterate_code(function.__code__)
     for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
@@ -111,7 +113,7 @@ def _iterate_used(function: FunctionType, seen: set[FunctionType], *, text: bool
         try:
             yield from _iterate_value(name, cell.cell_contents, function, seen)
         except ValueError:
-            # A name that is not bound yet has no value.
+            # An unbound name has no value.
             continue
     for name in sorted(set(_iterate_names(function.__code__))):
         if name in function.__globals__:
@@ -122,6 +124,7 @@ def _iterate_value(name: str, value: object, user: FunctionType, seen: set[Funct
     inner = unwrap_function(value) if callable(value) else value
     if isinstance(inner, FunctionType):
         if inner not in seen and _find_package(inner) == _find_package(user):
+            # Functions may refer to each other.
             seen.add(inner)
             try:
                 text = inspect.getsource(inner)
@@ -132,7 +135,7 @@ def _iterate_value(name: str, value: object, user: FunctionType, seen: set[Funct
     try:
         yield name, token(value)
     except TypeError:
-        # Modules, classes and objects have no stable content; the version stands for them.
+        # Modules, classes and objects have no stable content; the version represents them.
         return
 
 
@@ -153,5 +156,5 @@ def _iterate_code(code: CodeType) -> Iterator[str]:
         if isinstance(constant, CodeType):
             yield from _iterate_code(constant)
         else:
-            # The order of a set changes from process to process.
+            # The order of a set differs between processes.
             yield repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)

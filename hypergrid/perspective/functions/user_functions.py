@@ -1,4 +1,4 @@
-"""Functions that users add, by decorator or by the entry point group "hypergrid.functions".
+"""User functions, added by decorator or by the entry point group "hypergrid.functions".
 
 ::
 
@@ -9,8 +9,8 @@
 
     archive["air_temperature"].convert("heat_stress", limit=28)
 
-What is added behaves as what HyperGrid brings, in queries, their JSON, `explain()` and provenance. A package offers its
-functions by an entry point that names the module in which they are decorated.
+Added functions behave like built-in ones in queries, their JSON, `explain()` and provenance. The entry point of a
+package names the module in which its functions are decorated.
 """
 
 import inspect
@@ -41,13 +41,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Unit = str | Callable[..., str] | None
 
 GROUP: Final = "hypergrid.functions"
-"""Entry point group of packages that bring functions."""
+"""Entry point group of packages with user functions."""
 
 _TABLES: Final[Mapping[Kind, Registry[Any]]] = {"convert": CONVERTS, "aggregate": AGGREGATES, "merge": MERGES}
 _TAKEN: Final = (
     "function", "others", "self", "time", "lon", "lat", "x", "y", "zones", "min_coverage", "values",
 )  # fmt: skip
-"""Names that a parameter cannot have: a step has them for its own."""
+"""Reserved parameter names: keys of a step."""
 
 
 def convert_function(
@@ -60,35 +60,35 @@ def convert_function(
     standard_name: str | None = None,
     version: str = "",
 ) -> Callable[[Function], Function]:
-    """Add an element-wise function: `function(values, **parameters)` to as many values.
+    """Add an element-wise function: `function(values, **parameters)` returns equally many values.
 
     Parameters
     ----------
     name
         Name in queries: letters, digits and underscores.
     unit
-        Unit of the result: the source's where None; or a function of the source's.
+        Unit of the result; None: that of the source; or a function of the source's unit.
     takes
-        Unit that the source must have; any where None.
+        Required unit of the source; None: any.
     parameters
-        What a query may say. Where None, the function's own arguments: a default that is a number or text says what
-        it takes, one without a default is a number that is needed, and all others keep their defaults.
+        Parameters of queries. None: inferred from the function's arguments. A default that is a number or text defines
+        the type, an argument without a default is a required number, and all others keep their defaults.
     long_name, standard_name
-        What the result is, for people, and the CF standard name of it.
+        Display name and CF standard name of the result.
     version
-        Given by the author; what the function calls in other packages is known by it alone.
+        Given by the author; the only indication of changes in other packages that the function calls.
 
     Returns
     -------
-    A decorator that gives the function back. The function gets a one-dimensional array, NaN where a value is missing,
-    and each result must depend on its own value alone. Its docstring's first line is the summary.
+    A decorator that returns the function unchanged. The function gets a one-dimensional array, NaN where missing, and
+    each result must depend on its own value alone. The first line of its docstring is the summary.
 
     Raises
     ------
     InvalidFunction
-        By the decorator: the name is taken or no name, or parameters do not fit the function.
+        By the decorator: an invalid or used name, or parameters that do not match the function.
     InvalidUnit
-        A unit is unknown.
+        Unknown unit.
     """
 
     def add(function: Function) -> Function:
@@ -129,23 +129,22 @@ def aggregate_function(
     standard_name: str | None = None,
     version: str = "",
 ) -> Callable[[Function], Function]:
-    """Add an aggregate: `function(values, **parameters)`, the values of a cell to a number.
+    """Add an aggregate: `function(values, **parameters)` reduces the values of a cell to a number.
 
     Parameters
     ----------
     name, unit, takes, parameters, version
         As for `convert_function`.
     long_name, standard_name
-        What the result is, for people, and the CF standard name of it; where absent, the function's name "of" what the
-        source is, and none.
+        Display name and CF standard name of the result; by default the function's name "of" the source's, and none.
     vectorised
-        False: the function gets the values of one cell in order of time, shape (members,), none missing, and gives one
-        number; it is called once for each cell that holds a value. True: it gets those of many cells, shape
-        (members, cells), NaN where there is none, and gives shape (cells,); much faster where there are many cells.
+        False: the function is called once per non-empty cell with its values in time order, shape (members,), none
+        missing, and returns a number. True: it gets the values of many cells, shape (members, cells), NaN as padding,
+        and returns shape (cells,); much faster for many cells.
     min_coverage
-        Share of the possible readings below which a cell is missing, unless the query says otherwise.
+        Default share of the possible readings below which a cell is missing.
     of_extremes
-        Whether it makes sense of values that are themselves maxima or minima.
+        Whether it is meaningful for values that are maxima or minima.
 
     Raises
     ------
@@ -156,6 +155,7 @@ def aggregate_function(
     def add(function: Function) -> Function:
         listed = _make_parameters("aggregate", name, function, parameters, arrays=1)
         declared: tuple[object, ...] = (_format_unit(unit), takes, listed, vectorised, min_coverage, of_extremes)
+        # Absent options stay out of the digest.
         declared = (*declared, long_name, standard_name) if long_name or standard_name else declared
         _check_units("aggregate", name, unit, (takes,))
         if not 0 <= min_coverage <= 1:
@@ -189,26 +189,26 @@ def merge_function(
     standard_name: str | None = None,
     version: str = "",
 ) -> Callable[[Function], Function]:
-    """Add a merge: `function(first, second, …, **parameters)`, an array a source, to one value for each cell.
+    """Add a merge: `function(first, second, …, **parameters)` combines one array per source.
 
     Parameters
     ----------
     name, long_name, standard_name, version
         As for `convert_function`.
     unit
-        Unit of the result: the first source's where None; or a function of the units of all sources.
+        Unit of the result; None: that of the first source; or a function of the units of all sources.
     takes
-        Units that the sources are converted to, one each; where None they come as they are.
+        Units the sources are converted to, one each; None: no conversion.
     parameters
-        As for `convert_function`; a number with the unit "variable" is in that of the first source. Where None, the
-        arguments that have a default or are given by name alone (behind `*`).
+        As for `convert_function`; a number with the unit "variable" is in that of the first source. None: the arguments
+        that have a default or are keyword-only (after `*`).
     matched
-        Whether sources with different stations are merged on the stations that all have; else they are refused.
+        Whether sources with different stations are merged on their common stations; otherwise they are refused.
 
     Returns
     -------
-    A decorator that gives the function back. The function's arguments say how many sources there are, and what they are
-    called: all that are no parameters, which come after them. It gets one-dimensional arrays of one length.
+    A decorator that returns the function unchanged. The function's arguments before its parameters define the number
+    and names of the sources. It gets one-dimensional arrays of equal length and returns one value per cell.
 
     Raises
     ------
@@ -230,6 +230,7 @@ def merge_function(
         def unit_of(*sources: str) -> str:
             if units is not None:
                 make_formula_unit(name, roles, units, "")(*sources)
+            # The unit function gets the units after conversion.
             return _describe_unit("merge", name, unit, None, *(units or sources))
 
         def apply(*arrays: Any, **given: Any) -> Any:  # noqa: ANN401 - as the row's
@@ -251,14 +252,14 @@ def merge_function(
 
 
 def forget_function(name: str) -> None:
-    """Remove what users added under a name: a convert, an aggregate and a merge alike.
+    """Remove all user functions of a name: convert, aggregate and merge.
 
     Raises
     ------
     InvalidFunction
-        HyperGrid brings the function.
+        The function is built in.
     NotFound
-        There is no such function; the message says which users added.
+        Unknown function; the message lists the user functions.
     """
     kinds = [kind for kind in _TABLES if (kind, name) in FUNCTION_IDENTITIES]
     if not kinds and any(name in table for table in _TABLES.values()):
@@ -272,10 +273,11 @@ def forget_function(name: str) -> None:
 
 
 def load_entry_points() -> None:
-    """Load the functions of installed packages; one that cannot be loaded is warned of by name, and left out."""
+    """Load the functions of installed packages; failures are skipped with a warning."""
     for point in entry_points(group=GROUP):
         try:
             loaded = point.load()
+            # An entry point may name a module or a decorated function in it.
             if point.attr and not any(added.function is loaded for added in FUNCTION_IDENTITIES.values()):
                 message = f"{point.value} is no function below one of HyperGrid's decorators"
                 raise InvalidFunction(message)
@@ -294,12 +296,13 @@ def _warn(point: EntryPoint, error: Exception) -> None:
 
 def _load_once() -> None:
     for table in _TABLES.values():
+        # One load fills all tables, and a lookup during it must not start another.
         table.fill_later(_do_nothing)
     load_entry_points()
 
 
 def _do_nothing() -> None:
-    """Do nothing: another table has loaded the functions of all."""
+    """Do nothing: another table has already loaded the functions of all."""
 
 
 for _table in _TABLES.values():
@@ -307,10 +310,11 @@ for _table in _TABLES.values():
 
 
 def _add_row(added: FunctionIdentity, row: object) -> None:
-    """Add a row, in place of the one that the same place of a program added before."""
+    """Add a row, replacing one added by the same module and function."""
     key, table = (added.kind, added.name), _TABLES[added.kind]
     before = FUNCTION_IDENTITIES.get(key)
     if before is not None:
+        # Running the same definition again replaces it; another function of that name is an error.
         if (before.module, before.qualname) != (added.module, added.qualname):
             message = (
                 f"{added.kind} function {added.name!r} exists already, as {before.module}:{before.qualname}; choose "
@@ -336,6 +340,7 @@ def _check_units(kind: Kind, name: object, unit: Unit, takes: Sequence[str | Non
 
 
 def _describe_unit(kind: Kind, name: str, unit: Unit, takes: str | None, *sources: str) -> str:
+    # Two values that stay the same under conversion prove that units are equal in scale and offset.
     if takes is not None and convert([0.0, 1.0], sources[0], takes).tolist() != [0.0, 1.0]:
         message = f"{name} needs values in {takes!r}; got {sources[0]!r}; convert them with scale(factor=…, unit=…)"
         raise InvalidUnit(message)
@@ -353,7 +358,7 @@ def _format_unit(unit: Unit) -> str | None:
 
 
 def _refuse_template(text: str) -> str:
-    """Return what a row has for a name for people: what stands in braces stays as it is."""
+    """Escape braces in a display name."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -363,7 +368,7 @@ def _read_summary(function: Callable[..., Any]) -> str:
 
 
 def _read_signature(function: object) -> list[inspect.Parameter] | None:
-    """Return a function's parameters; None where it does not tell them."""
+    """Return the parameters of a function, or None if they are unavailable."""
     try:
         return list(inspect.signature(function).parameters.values())  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -405,14 +410,14 @@ def _make_parameters(
 
 
 def _is_plain(function: object, parameter: inspect.Parameter) -> bool:
-    """Return whether a query can say an argument that was not declared: those of numpy's own loops it cannot."""
+    """Return whether a query can set an undeclared argument; not those of numpy ufuncs."""
     default = parameter.default
     known = default is parameter.empty or (isinstance(default, int | float | str) and not isinstance(default, bool))
     return known and isinstance(unwrap_function(function), FunctionType)  # type: ignore[arg-type]
 
 
 def _guess_parameter(parameter: inspect.Parameter) -> Parameter:
-    """Return what a query may say for an argument: a number, or text where its default is that."""
+    """Infer a parameter from an argument: text if its default is text, else a number."""
     default, text = parameter.default, f"argument {parameter.name}"
     if default is parameter.empty:
         return Parameter(parameter.name, "number", text)
@@ -421,7 +426,7 @@ def _guess_parameter(parameter: inspect.Parameter) -> Parameter:
 
 
 def _list_roles(name: str, function: object, declared: Sequence[Parameter] | None) -> tuple[str, ...]:
-    """Return what the sources of a merge are called: the function's first arguments, up to its parameters."""
+    """Return the source names of a merge: the function's arguments before its parameters."""
     signature, known = _read_signature(function), {parameter.name for parameter in declared or ()}
     sources = [p for p in signature or () if p.kind in _POSITIONAL and p.default is p.empty and p.name not in known]
     first = list(signature or ())[: len(sources)]

@@ -1,4 +1,4 @@
-"""One variable of an archive, at one snapshot, as a base."""
+"""Base of one archive variable at one snapshot."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from hypergrid.topology import Regular, SeriesAxis
 
 @dataclass(frozen=True, eq=False)
 class ArchiveSource:
-    """The selected series of one variable."""
+    """Selected series of one variable."""
 
     archive: Archive
     variable: Variable
@@ -28,33 +28,31 @@ class ArchiveSource:
     carries_intervals: bool = True
 
     def __post_init__(self) -> None:
-        # What is selected is known to be there at once.
+        # Validate the selection immediately.
         _ = self.series_numbers
 
     @property
     def snapshot(self) -> str:
-        """Snapshot that is read."""
         return self.archive.snapshot
 
     @property
     def token(self) -> str:
-        """Content token: archive, snapshot, the instant as of which it is read, variable and selection."""
+        """Content token of archive, snapshot, as-of instant, variable and selection."""
         as_of = () if self.archive.as_of_ns is None else (self.archive.as_of_ns,)
         return token(self.archive.name, self.archive.snapshot, self.variable.name, self.select, *as_of)
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Statistics of all of the variable's series, each once."""
         return tuple(sorted({item.statistic for item in self.archive.series(self.variable.name)}))
 
     @cached_property
     def series_numbers(self) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """Which of the variable's series are selected, shape (selected,)."""
+        """Indices of the selected series of the variable, shape (selected,)."""
         return select_series(self.variable.name, self.archive.series(self.variable.name), self.select)
 
     @cached_property
     def _spans_ns(self) -> tuple[int, ...]:
-        """How far before its stamp a reading's interval begins [ns], for each selected series."""
+        """Time from interval start to stamp [ns] of each selected series."""
         chosen = (self.archive.series(self.variable.name)[i] for i in self.series_numbers)
         return tuple(round(item.interval_s * SECOND_NS) if item.stamp == "end" else 0 for item in chosen)
 
@@ -68,18 +66,18 @@ class ArchiveSource:
 
     @property
     def extent(self) -> Window | None:
-        """From the first to after the last slice in which readings begin; None where there are none."""
+        """Window of the slices in which readings begin; None if there are none."""
         stored = self.archive.extent(self.variable.name)
         return stored and Window(stored.start_ns - self._longest_ns, stored.stop_ns - min(self._spans_ns))
 
     def time_axis(self, window: Window) -> Regular:
-        """Return the slices that a window touches."""
+        """Return the slices that overlap a window."""
         first = window.start_ns // self._slice_ns
         stop = -(-window.stop_ns // self._slice_ns)
         return Regular("time", first * self._slice_ns, self._slice_ns, stop - first, self._slice_ns)
 
     def series_axis(self, window: Window) -> SeriesAxis:
-        """Return the selected series, positioned as their stations stood at the end of the window."""
+        """Return the selected series at their positions at the end of the window."""
         all_series = self.archive.series(self.variable.name)
         series = tuple(all_series[i] for i in self.series_numbers)
         stations = [self.archive.stations.get(item.station) for item in series]
@@ -93,40 +91,48 @@ class ArchiveSource:
         return SeriesAxis(series, columns[:, 0], columns[:, 1], columns[:, 2], moved=tuple(sorted(moved)))
 
     def read(self, window: Window, unread: tuple[int, ...] = ()) -> Readings:
-        """Return the readings whose intervals start in the window; `index` counts the selected series."""
+        """Return the readings whose intervals start in the window.
+
+        `index` counts the selected series.
+        """
         wider = Window(window.start_ns, window.stop_ns + self._longest_ns)
+        # The archive is read by stamp, which may lie up to one interval after the start.
         read = np.delete(self.series_numbers, np.asarray(unread, dtype=np.intp))
         return self._renumber_own(self.archive.read(self.variable.name, window=wider, series=read), window)
 
     @property
     def readings(self) -> int:
-        """How many readings the variable has, selected or not."""
+        """Number of readings of the variable, selected or not."""
         return self.archive.readings(self.variable.name)
 
     @property
     def chunk_readings(self) -> int:
-        """How many readings a chunk of the archive holds at most."""
+        """Maximum number of readings in an archive chunk."""
         return CHUNK_SLICES * CHUNK_SERIES
 
     def count_chunks(self, window: Window) -> int:
-        """Return how many chunks a window of the selected series touches at most."""
+        """Return an upper bound of the chunks of the selected series in a window."""
         return self._count_time_chunks(window) * len(np.unique(self.series_numbers // CHUNK_SERIES))
 
     def _count_time_chunks(self, window: Window) -> int:
+        # One more, because a window may start within a chunk.
         return -(-(window.stop_ns - window.start_ns) // (self._slice_ns * CHUNK_SLICES)) + 1
 
     def columns_at_once(self, chunks: int, window: Window) -> int:
-        """Return how many series make as many chunks as are to be read at once, where time alone has fewer."""
+        """Return the number of series to read together to fill `chunks` chunks.
+
+        If the window alone has as many chunks along time, this is one column of chunks.
+        """
         return CHUNK_SERIES * max(1, chunks // self._count_time_chunks(window))
 
     def split_series(self, columns: int) -> Iterator[np.ndarray[Any, np.dtype[np.intp]]]:
-        """Yield the numbers of selected series that lie in the same so many columns of the archive."""
+        """Yield indices of selected series, grouped by columns of `columns` archive series."""
         places = self.series_numbers // columns
         for chunk_index in np.unique(places):
             yield np.flatnonzero(places == chunk_index)
 
     def spans(self, window: Window, chunks: int) -> Iterator[Window]:
-        """Yield the parts of a window of stamps that hold readings, each of at most so many chunks along time."""
+        """Yield the parts of a stamp window with readings, each up to `chunks` chunks long."""
         for span in self.archive.spans(self.variable.name, chunks):
             start_ns, stop_ns = max(span.start_ns, window.start_ns), min(span.stop_ns, window.stop_ns)
             if start_ns < stop_ns:
@@ -135,11 +141,12 @@ class ArchiveSource:
     def read_pieces(
         self, window: Window, series: np.ndarray[Any, np.dtype[np.intp]], chunks: int
     ) -> Iterator[tuple[Readings, int]]:
-        """Yield what `read` returns of some series, in pieces of at most so many chunks along time.
+        """Yield the readings of some series in pieces of at most `chunks` chunks along time.
 
         Yields
         ------
-        Readings, ordered by series and time, and the instant [ns] before which no reading that is to come begins.
+        Readings, ordered by series and time, and the instant [ns] before which no later piece has a reading's interval
+        start.
         """
         wider = Window(window.start_ns, window.stop_ns + self._longest_ns)
         for span in self.spans(wider, chunks):
@@ -147,7 +154,7 @@ class ArchiveSource:
             yield self._renumber_own(readings, window), span.stop_ns - self._longest_ns
 
     def _renumber_own(self, readings: Readings, window: Window) -> Readings:
-        """Return stored readings that begin in a window, as the selected series count them."""
+        """Return stored readings that begin in a window, indexed by selected series."""
         renumber = np.full(max(len(readings.series), 1), -1, dtype=np.int32)
         renumber[self.series_numbers] = np.arange(len(self.series_numbers), dtype=np.int32)
         own = Readings(
@@ -159,12 +166,12 @@ class ArchiveSource:
         return own.take_rows(window.holds(own.starts_ns()))
 
     def layer(self, name: str) -> Layer:
-        """Return a layer of the snapshot."""
         return self.archive.layers[name]
 
 
 def _find_position(station: Station | None, time_ns: int) -> Position:
     if station is None:
         return Position(None, np.nan, np.nan, np.nan)
+    # Before its first known position a station is placed there.
     past_positions = [p for p in station.positions if p.from_ns is None or p.from_ns <= time_ns]
     return past_positions[-1] if past_positions else station.positions[0]

@@ -1,4 +1,4 @@
-"""An array in memory as a base: what `hg.base` takes."""
+"""Base of an array in memory, the input of `hg.base`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from hypergrid.topology.space import System
 
 @dataclass(frozen=True, eq=False)
 class ArraySource:
-    """Readings that share a clock: shape (instants, series), NaN where missing."""
+    """Readings with a common clock: shape (instants, series), NaN where missing."""
 
     variable: Variable
     token: str
@@ -34,53 +34,55 @@ class ArraySource:
     axis: SeriesAxis
     layers: Mapping[str, Layer] = field(default_factory=dict)
     interval_ns: int = 0
-    """How far apart the instants usually lie [ns]; 0 where they do not agree on it."""
+    """Usual spacing of the instants [ns]; 0 if they disagree."""
     snapshot: None = None
 
     @property
     def carries_intervals(self) -> bool:
-        """Whether it is known of some series how often they report, so that coverage can be asked of them."""
         return any(item.interval_s > 0 for item in self.axis.series)
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Statistics of all series, each once."""
         return tuple(sorted({item.statistic for item in self.axis.series}))
 
     @property
     def extent(self) -> Window | None:
-        """From where the first interval begins to where the last one ends, of samples to just after the last."""
+        """Window from the first interval's start to the last one's end.
+
+        For samples it ends 1 ns after the last one.
+        """
         return find_span(self.times_ns, self.axis) if len(self.times_ns) else None
 
     def time_axis(self, window: Window) -> Instants | None:
-        """Return the stamps of what begins or is stamped in a window; None where there is none."""
+        """Return the stamps of values that begin or are stamped in a window, or None."""
         first, stop = self._find_range(
             Window(window.start_ns, window.stop_ns + int(find_before_ns(self.axis).max(initial=0)))
         )
         return Instants("time", self.times_ns[first:stop], self.interval_ns) if stop > first else None
 
     def series_axis(self, _window: Window) -> SeriesAxis:
-        """Return the series; an array's stations do not move."""
+        """Return the series; stations of an array do not move."""
         return self.axis
 
     def read(self, window: Window, unread: tuple[int, ...] = ()) -> NDArray[np.float64]:
-        """Return the values that are stamped in a window, shape (instants, series)."""
+        """Return the values stamped in a window, shape (instants, series)."""
         first, stop = self._find_range(window)
         values = self.values[first:stop]
         if unread:
+            # The values of the source are shared, so they are not changed in place.
             values = values.copy()
             values[:, list(unread)] = np.nan
         return values
 
     def select_series(self, select: Select) -> "ArraySource":
-        """Return the same with the selected series alone.
+        """Return the source restricted to the selected series.
 
         Raises
         ------
         InvalidQuery
-            No series has what is asked for.
+            No series matches.
         """
-        # Who gives an array has selected: of its statistics all are read.
+        # Unlike an archive, an array is a deliberate choice: by default all its statistics are read.
         every = (("statistic", self.statistics),) if "statistic" not in dict(select) else ()
         chosen = select_series(self.variable.name, self.axis.series, (*select, *every))
         if len(chosen) == self.axis.count:
@@ -92,7 +94,6 @@ class ArraySource:
         return replace(self, token=token(self.token, select), values=self.values[:, chosen], axis=axis)
 
     def layer(self, name: str) -> Layer:
-        """Return one of the layers that came with the array."""
         if name not in self.layers:
             not_found = NotFound.among(kind="layer", given=name, existing=self.layers)
             message = f"{not_found}; give one with hg.base(…, layers={{{name!r}: dataarray}})"
@@ -105,12 +106,12 @@ class ArraySource:
 
 
 def _refuse_off_globe(lon: NDArray[np.float64], lat: NDArray[np.float64], labels: Sequence[str]) -> None:
-    """Refuse positions that no place on earth has; a missing one is a station without a position.
+    """Refuse positions off the globe; NaN is a station without a position.
 
     Raises
     ------
     InvalidQuery
-        Names the first stations of them.
+        The message names the first such stations.
     """
     off = np.flatnonzero((np.abs(lat) > 90.0) | (lon < -180.0) | (lon > 360.0))
     if len(off):
@@ -129,28 +130,28 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
     Parameters
     ----------
     array
-        Dimensions time and station (or series); coordinates lon and lat [degree], or x and y [m], of the stations,
-        perhaps elevation [m]; where these have `attrs["units"]`, they are converted. Each station is there once.
-        Perhaps `statistic`, `interval_s` [s] and `stamp` of each, as of a series of an archive; an interval that is
-        not given, 0, or shorter than the array's steps, is that of the values that are there.
-        `attrs["units"]`, its name is the variable; of a counter perhaps `attrs["resolution"]` and
-        `attrs["rollover"]` [its unit]. Times without a zone are UTC.
+        Dimensions time and station (or series). Coordinates lon and lat [degree], or x and y [m], of the stations, and
+        optionally elevation [m]; values with `attrs["units"]` are converted. Station names are unique. Optional
+        `statistic`, `interval_s` [s] and `stamp` of each series, as in an archive; an interval that is missing, 0, or
+        shorter than the steps of the array is inferred from the values. `attrs["units"]` is the unit, the array's name
+        the variable; for a counter `attrs["resolution"]` and `attrs["rollover"]` are optional [its unit]. Times without
+        a zone are UTC.
     layers
-        Layers by name, as `make_array_layers` takes them; None: none.
+        Layers by name, as for `make_array_layers`, or None.
 
     Raises
     ------
     InvalidQuery
-        Dimensions or coordinates that are missing, times that are missing, unordered or repeated, no station or one
-        twice, a layer in other coordinates.
+        Missing dimensions or coordinates, missing, unordered or repeated times, no station or a repeated one, a layer
+        in other coordinates.
     InvalidLayer, InvalidUnit
-        A layer's cells cannot be one, or a unit not be used.
+        Cells that cannot form a layer, or an unusable unit.
     """
     joint = next((dim for dim in ("station", "series") if dim in array.dims), None)
     if joint is None or set(array.dims) != {"time", joint}:
         message = f"hg.base needs the dimensions (time, station) or (time, series); got {tuple(map(str, array.dims))}"
         raise InvalidQuery(message)
-    # Variables alone: each look-up by name would build an array with all its coordinates.
+    # Use the variables: each lookup by name would build an array with all its coordinates.
     known = array.coords.variables
     if "time" not in known:
         message = f"hg.base needs a coordinate 'time' of datetime64; got {sorted(map(str, array.coords))}"
@@ -172,7 +173,7 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
     series = make_array_series(array, joint, _read_labels(array, joint), variable.name, times, values)
     axis = SeriesAxis(series, x, y, _read_elevation(array, joint), system)
     beside = make_array_layers(layers or {}, axis.system)
-    # One array with other layers is another source: queries that merge the two must not take the one for the other.
+    # The same array with other layers is another source; a merge of both must not confuse them.
     tokens = ({name: layer.token for name, layer in beside.items()},) if beside else ()
     return ArraySource(
         variable,
@@ -186,7 +187,7 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
 
 
 def _read_numbers(values: NDArray[Any], what: str) -> NDArray[np.float64]:
-    """Return values as numbers; neither texts nor instants nor complex numbers are any."""
+    """Return values as floats; refuses text, datetimes and complex numbers."""
     kind = values.dtype.kind
     if kind in "biuf" or kind == "O":
         try:
@@ -211,7 +212,7 @@ def _make_variable(array: xr.DataArray) -> Variable:
 
 
 def _read_declared(array: xr.DataArray, key: str) -> float | None:
-    """Return what an array's attributes declare of a counter [the array's unit]; None where they do not."""
+    """Return a declared property of a counter [the array's unit], or None."""
     given = array.attrs.get(key)
     if given is None:
         return None
@@ -223,8 +224,9 @@ def _read_declared(array: xr.DataArray, key: str) -> float | None:
 
 
 def _read_instants(times: xr.Variable) -> NDArray[np.int64]:
-    """Return instants [ns since 1970 UTC], shape (instants,); times of a zone are turned to UTC."""
+    """Return instants [ns since 1970 UTC], shape (instants,); zoned times are converted to UTC."""
     index = times.to_index()
+    # Datetimes with a zone may arrive as objects.
     if index.dtype.kind == "O" and all(isinstance(instant, datetime) for instant in index):
         index = pd.to_datetime(index, utc=True)
     if not isinstance(index, pd.DatetimeIndex):
@@ -255,7 +257,7 @@ def _read_instants(times: xr.Variable) -> NDArray[np.int64]:
 
 
 def _read_labels(array: xr.DataArray, joint: str) -> list[str]:
-    """Return the names of the stations, at least one, no two alike."""
+    """Return the station names, unique and at least one."""
     names = next((name for name in (joint, "station") if _is_along(array, name, joint)), None)
     labels = [
         str(label)
@@ -286,7 +288,7 @@ def _read_elevation(array: xr.DataArray, joint: str) -> NDArray[np.float64]:
 
 
 UNIT_OF: Final[Mapping[System, str]] = {"lonlat": "degree", "metres": "m"}
-"""Unit of the coordinates of each system."""
+"""Coordinate unit of each system."""
 
 
 def make_array_layers(given: Mapping[str, object], system: System) -> dict[str, Layer]:
@@ -295,17 +297,17 @@ def make_array_layers(given: Mapping[str, object], system: System) -> dict[str, 
     Parameters
     ----------
     given
-        By name a `Layer`, or an `xarray.DataArray` of the dimensions (lat, lon) or (y, x) in any order, with both as
-        evenly spaced coordinates, NaN where nothing is known; `attrs["units"]`.
+        For each name a `Layer`, or an `xarray.DataArray` with dimensions (lat, lon) or (y, x) in any order and both as
+        evenly spaced coordinates, NaN where unknown; `attrs["units"]`.
     system
-        Coordinates of the readings; those of the layers must be the same.
+        Coordinate system of the readings, which the layers must share.
 
     Raises
     ------
     InvalidQuery
-        Something else than a layer or an array, other dimensions, or coordinates of the other kind.
+        Neither a layer nor an array, other dimensions, or the other coordinate system.
     InvalidLayer, InvalidUnit
-        The cells cannot be a layer, or the unit not be used.
+        Cells that cannot form a layer, or an unusable unit.
     """
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         message = f"layers needs a mapping, such as {{'elevation': dataarray}}; got {type(given).__name__}"
@@ -314,21 +316,21 @@ def make_array_layers(given: Mapping[str, object], system: System) -> dict[str, 
 
 
 def read_coordinate(values: xr.Variable, name: str, unit: str) -> NDArray[np.float64]:
-    """Return a coordinate [unit], by the unit in its attributes where there is one; shape (cells,).
+    """Return a coordinate [unit], converted from the unit in its attributes if any; shape (cells,).
 
     Raises
     ------
     InvalidQuery
-        It holds no numbers.
+        Not numeric.
     InvalidUnit
-        Its unit is unknown, or measures something else.
+        Unknown or incompatible unit.
     """
     try:
         numbers, given = values.to_numpy().astype(np.float64), str(values.attrs.get("units", unit))
     except (TypeError, ValueError) as error:
         message = f"coordinate {name!r} needs numbers in {unit!r}; got {values.dtype}: {error}; convert it"
         raise InvalidQuery(message) from error
-    # CF says by the unit which of the two it is: degrees_east, degree_N, ….
+    # CF distinguishes lon and lat by unit: degrees_east, degree_N, ….
     if unit == "degree" and given.startswith("degree"):
         return numbers
     try:
@@ -372,9 +374,9 @@ def _make_layer(name: str, field: object, system: System) -> Layer:
 
 
 MIN_OWN_SPACINGS: Final = 4
-"""A series that leaves instants out has an interval of its own where so many spacings, at least, agree on it."""
+"""Minimum number of agreeing spacings to infer an interval for a series with gaps."""
 _SHORTER: Final = 0.9
-"""A declared interval below this share of the spacing is that of the instrument, not of the array."""
+"""Share of the spacing below which a declared interval belongs to the instrument, not to the array."""
 
 
 def make_array_series(  # noqa: PLR0913 - what an array says of its series
@@ -387,28 +389,28 @@ def make_array_series(  # noqa: PLR0913 - what an array says of its series
 ) -> tuple[Series, ...]:
     """Return the series of an array.
 
-    The interval of a series is the median spacing of the instants at which it has values where 90 % of the spacings
-    agree within 10 %, else that of all instants; 0 where neither agrees. Fewer than three instants tell none. A
-    statistic and a stamp that are given without an interval are those of such values.
+    The interval of a series is the median spacing of the instants at which it has values if 90 % of the spacings agree
+    within 10 %, else that of all instants, else 0. Fewer than three instants give 0. A statistic and stamp without an
+    interval refer to this interval.
 
     Parameters
     ----------
     array, joint
-        The array, and its dimension of stations or series.
+        Array, and its dimension of stations or series.
     labels
-        Names of the stations.
+        Station names.
     variable
         Name of the variable.
     times_ns
-        Its instants, in increasing order [ns since 1970 UTC], shape (instants,).
+        Increasing instants [ns since 1970 UTC], shape (instants,).
     values
         Shape (instants, series), NaN where missing.
 
     Raises
     ------
     InvalidQuery
-        An interval that is negative or no number, or 0 with a statistic of intervals; a statistic or stamp that does
-        not exist.
+        A negative or non-numeric interval, an interval of 0 with an interval statistic, or an unknown statistic or
+        stamp.
     """
     declared_s = _read_intervals_s(array, joint)
     statistics = _read_words(array, joint, "statistic", "sample", get_args(Statistic), len(labels))
@@ -422,7 +424,7 @@ def make_array_series(  # noqa: PLR0913 - what an array says of its series
         statistic_fields = {"statistic": statistics[number], "stamp": stamps[number]}
         if statistics[number] != "sample" and declared_s is None:
             own |= statistic_fields
-        # A result that is taken as an array again has the statistic of its instruments, which is not that of its cells.
+        # An array made from a result still has the statistic of its instruments, which does not apply to its cells.
         elif statistics[number] != "sample" and declared_s is not None and declared_s[number] > _SHORTER * interval_s:
             own = {"interval_s": float(declared_s[number]), **statistic_fields}
         sensor_series.append(Series(variable, label, source="array", **own))
@@ -432,6 +434,7 @@ def make_array_series(  # noqa: PLR0913 - what an array says of its series
 def _find_spacings_ns(times_ns: NDArray[np.int64], values: NDArray[np.float64]) -> list[int]:
     whole = usual_spacing_ns(times_ns)
     present = np.isfinite(values)
+    # Complete series share the spacing of the array, which is computed once.
     complete = np.asarray(present.all(axis=0))
     return [
         whole if complete[number] else usual_spacing_ns(times_ns[present[:, number]], minimum=MIN_OWN_SPACINGS) or whole
@@ -445,7 +448,7 @@ def _read_along(array: xr.DataArray, joint: str, name: str) -> NDArray[Any] | No
 
 
 def _refuse_no_interval(labels: list[str], statistics: list[Any], declared_s: NDArray[np.float64] | None) -> None:
-    """Refuse values that stand for intervals of no length."""
+    """Refuse interval values with an interval of 0."""
     wrong = (
         [] if declared_s is None else np.flatnonzero((declared_s == 0) & (np.array(statistics) != "sample")).tolist()
     )

@@ -1,4 +1,4 @@
-"""Which series a question reads: those that have what it selects by."""
+"""Select the series that a question reads."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,21 +12,21 @@ from hypergrid.core.readings import Series
 from hypergrid.topology import SeriesAxis
 
 SELECTED_BY_DEFAULT: Final[Mapping[str, Any]] = {"statistic": ("sample", "mean")}
-"""Series that a query reads unless it selects."""
+"""Default selection of series."""
 
 MAX_OFFERED: Final = 5
-"""How many values of a property a refusal names in a selection."""
+"""Maximum number of property values suggested in an error message."""
 
 Select = tuple[tuple[str, Any], ...]
 
 
 def select_series(variable: str, series: tuple[Series, ...], select: Select) -> NDArray[np.intp]:
-    """Return the numbers of the series that are selected, shape (selected,), at least one.
+    """Return the indices of the selected series, shape (selected,), at least one.
 
     Raises
     ------
     InvalidQuery
-        None has what is asked for; the message says what there is.
+        No series matches; the message lists the existing values.
     """
     wanted = {**SELECTED_BY_DEFAULT, **dict(select)}
     chosen = np.array([i for i, item in enumerate(series) if _matches(item, wanted)], dtype=np.intp)
@@ -46,7 +46,7 @@ def _matches(series: Series, wanted: Mapping[str, Any]) -> bool:
 
 
 def _remedy(series: tuple[Series, ...], wanted: Mapping[str, Any]) -> str:
-    """Return how to select what there is of the properties that no series has as asked for; empty if there is none."""
+    """Suggest a selection that matches existing series; empty if there is none."""
     calls = []
     for name, choice in wanted.items():
         there = {getattr(sensor_series, name): None for sensor_series in series}
@@ -57,7 +57,7 @@ def _remedy(series: tuple[Series, ...], wanted: Mapping[str, Any]) -> str:
 
 
 def _format_offers(series: tuple[Series, ...], names: tuple[str, ...]) -> str:
-    """Return what the series have of the properties that were asked for."""
+    """List the existing values of the requested properties."""
     values = {
         name: sorted({str(getattr(sensor_series, name)) for sensor_series in series}) for name in dict.fromkeys(names)
     }
@@ -68,14 +68,14 @@ Key = Callable[[Series], object]
 
 
 def find_common_stations(first: SeriesAxis, second: SeriesAxis) -> SeriesAxis:
-    """Return the series of the first axis whose stations the second has as well.
+    """Return the series of the first axis whose stations are also on the second.
 
-    Stations are matched by name where each has one series, else by name, height and replicate.
+    Stations are matched by name if each has one series, else by name, height and replicate.
 
     Raises
     ------
     InvalidQuery
-        There are none, or several series of a station cannot be told apart.
+        No common station, or several indistinguishable series of a station.
     """
     key = _choose_key(first, second)
     others = {key(series) for series in second.series}
@@ -85,6 +85,7 @@ def find_common_stations(first: SeriesAxis, second: SeriesAxis) -> SeriesAxis:
         others_named = ", ".join(dict.fromkeys(series.station for series in second.series[:3]))
         message = f"its sources have no station in common ({names}, …; {others_named}, …); a formula of both needs some"
         raise InvalidQuery(message)
+    # The same object keeps its cached token.
     if kept.all():
         return first
     series = tuple(series for series, keep in zip(first.series, kept, strict=True) if keep)
@@ -92,7 +93,7 @@ def find_common_stations(first: SeriesAxis, second: SeriesAxis) -> SeriesAxis:
 
 
 def find_columns(wanted: SeriesAxis, axis: SeriesAxis) -> NDArray[np.intp]:
-    """Return where the stations of a matched axis are on one of the two that it was matched from, shape (series,)."""
+    """Return the indices of matched stations on one of the original axes, shape (series,)."""
     key = _choose_key(wanted, axis)
     places = {key(series): number for number, series in enumerate(axis.series)}
     return np.array([places[key(series)] for series in wanted.series], dtype=np.intp)

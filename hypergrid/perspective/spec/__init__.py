@@ -1,1 +1,1 @@
-"""Query specifications: what a user writes, parsed and frozen."""
+"""Query specifications: parsed, frozen user input."""

@@ -1,4 +1,4 @@
-"""Cell specifications of aggregates ("10min", {"length": …, "step": …}, "all") to axes."""
+"""Turn cell specifications of aggregates ("10min", {"length": …, "step": …}, "all") into axes."""
 
 import numpy as np
 
@@ -30,27 +30,27 @@ def make_time_cells(  # noqa: PLR0913 - what the cells are of, and what they are
 ) -> TimeCells:
     """Return the time cells of an aggregate.
 
-    Cells lie over the source, those at its edges are partial; cells longer than the source are one partial cell, whose
-    count of what is possible says so. Given edges are kept all, also where the source has nothing. Cells that come
-    again are all there, cut at the edges of `whole`.
+    Cells cover the source; those at its edges are partial. A cell longer than the source is one partial cell, which its
+    count of possible readings shows. Given edges are all kept, even without data. A periodic axis has all its cells,
+    cut at the edges of `whole`.
 
     Parameters
     ----------
     spec
-        "all", or what `time_specs.py` reads: a duration, `{"length": …, "step": …}` (sliding windows), "month", ….
+        "all", or what `time_specs.py` parses: a duration, `{"length": …, "step": …}` (sliding windows), "month", ….
     source
-        The source's time axis.
+        Time axis of the source.
     whole
-        What "all" means, and what cells that come again are cut at.
+        Window of "all" and of periodic cells.
     exact
-        Whether the source is readings with their exact times, which no cell can cut.
+        Whether the source is readings with exact times, which no cell can cut.
     stations
-        Whose mean longitude solar time is of.
+        Stations whose mean longitude defines solar time.
 
     Raises
     ------
     InvalidQuery, InvalidTime, NotFound
-        A specification that makes no cells, or cells that cut the source's.
+        A specification that yields no cells, or cells that cut those of the source.
     """
     if isinstance(source, Periodic):
         message = (
@@ -58,14 +58,17 @@ def make_time_cells(  # noqa: PLR0913 - what the cells are of, and what they are
             "to aggregate; put it before the aggregate that makes these, or leave it out"
         )
         raise InvalidQuery(message)
+    # No cell can cut exact times or instants.
     free = exact or isinstance(source, Instants)
     if spec == "all":
         target = _make_single_cell(whole.start_ns, whole.stop_ns)
+        # Source cells at the edges of the window are included whole instead of being cut.
         whole_cells = free or is_location_consistent(source, target)
         return target if whole_cells else _make_single_cell(*_widen_window(source, whole))
     made = _make_cells(
         parse_cells(spec, stations), source, (whole.start_ns, whole.stop_ns) if free else _widen_window(source, whole)
     )
+    # Readings with exact times are assigned to cells, never cut.
     if not exact:
         _refuse_cut(spec, source, made)
     return made
@@ -79,6 +82,7 @@ def _make_cells(rule: Rule, source: TimeAxis, window: tuple[int, int]) -> TimeCe
     if isinstance(rule, CellEdges):
         edges = np.array(rule.edges, dtype=np.int64)
         if rule.edges[-1] <= source.origin or rule.edges[0] >= source.stop:
+            # The slice selects the first and the last edge.
             first, last, start, stop = map(format_instant, (*rule.edges[:: len(edges) - 1], source.origin, source.stop))
             message = (
                 f"no time cell lies where its source does: edges run from {first} to {last}, the source from "
@@ -96,7 +100,7 @@ def _make_single_cell(start: int, stop: int) -> Regular:
 
 
 def _widen_window(source: TimeAxis, whole: Window) -> tuple[int, int]:
-    """Return the least range around a window that cuts no source cell: those at its edge are partial, and say so."""
+    """Return the smallest range around a window that cuts no source cell."""
     start, stop = whole.start_ns, whole.stop_ns
     if isinstance(source, Bins):
         first = int(np.searchsorted(source.starts, start, side="right")) - 1
@@ -110,7 +114,7 @@ def _widen_window(source: TimeAxis, whole: Window) -> tuple[int, int]:
         return start, stop
     begin, end = ((edge - source.origin) % source.step for edge in (start, stop))
     if source.length <= source.step:
-        # What lies between two cells, or two instants, belongs to none of them.
+        # Gaps between cells or instants belong to none of them.
         start -= begin if begin < source.length else 0
         return start, stop - end + source.length if 0 < end < source.length else stop
     start -= begin
@@ -134,12 +138,14 @@ def _refuse_cut(spec: object, source: TimeAxis, target: TimeCells) -> None:
 
 
 def make_space_cells(name: str, spec: object, source: Levels) -> Levels:
-    """Return the cells of an aggregate along lon, lat, x, y or z: a length, or "all"; along z what `levels` reads.
+    """Return the cells of an aggregate along lon, lat, x, y or z.
+
+    A specification is a length or "all"; along z, whatever `levels` parses.
 
     Raises
     ------
     InvalidQuery, NotFound
-        A specification that makes no cells, or cells that cut the source's.
+        A specification that yields no cells, or cells that cut those of the source.
     """
     target: Levels
     if name == "z":

@@ -1,4 +1,4 @@
-"""Questions put together word by word: what a query in this process and one of a server have in common."""
+"""Fluent query building, shared by local and remote queries."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ from hypergrid.topology.zones import zones as read_zones
 
 
 class Fluent(ABC):
-    """A frozen question, and methods that return another with one word more.
+    """A frozen question with methods that return an extended copy.
 
-    Who inherits holds the question, and says how another is held.
+    Subclasses hold the question and define how a copy holds another one.
     """
 
     question: QuerySpec
 
     @abstractmethod
     def _replace_question(self, question: QuerySpec) -> Self:
-        """Return the same about another question."""
+        """Return a copy with another question."""
 
     def _join_queries(self, query: Self, others: tuple[Self, ...]) -> Self:  # noqa: ARG002 - for those who inherit
-        """Return a query that also reads what others read."""
+        """Return a query that also reads the data of others."""
         return query
 
     def convert(self, function: str, **params: object) -> Self:
@@ -49,7 +49,7 @@ class Fluent(ABC):
         zones: object = None,
         **params: object,
     ) -> Self:
-        """Take one value (`mean`, `max`, `sum`, …) for the cells that each new cell covers.
+        """Reduce the cells that each new cell covers to one value (`mean`, `max`, `sum`, …).
 
         Parameters
         ----------
@@ -57,25 +57,26 @@ class Fluent(ABC):
             Name of an aggregate.
         time
             "10min", {"length": "15min", "step": "5min"}, or "all"; "month", "season", "year", "hydrological_year" (from
-            October on, {"hydrological_year": 9} from September on), {"edges": [instants…]}; a duration or a name with
-            an offset or a zone, {"step": "1day", "offset": "6h"}, {"step": "month", "zone": "Europe/Zurich"}. Cells
-            that come again: "hour_of_day", "day_of_week" (Monday is 1), "day_of_year" (29 February is 60, 1 March 61 in
-            every year), "month_of_year", "season_of_year" (DJF is 1); {"periodic": "hour_of_day", "zone": …} or
-            {…, "solar": True} (mean solar time of the stations' mean longitude); {"periodic": "6h", "within": "1day",
-            "phase": "3h"}. The dimension of the result has their name, and no aggregate over time can follow.
+            October; {"hydrological_year": 9} from September), {"edges": [instants…]}; a duration or name with an offset
+            or zone, {"step": "1day", "offset": "6h"}, {"step": "month", "zone": "Europe/Zurich"}. Periodic cells:
+            "hour_of_day", "day_of_week" (Monday is 1), "day_of_year" (29 February is 60, 1 March 61 in every year),
+            "month_of_year", "season_of_year" (DJF is 1); {"periodic": "hour_of_day", "zone": …} or {…, "solar": True}
+            (mean solar time at the stations' mean longitude); {"periodic": "6h", "within": "1day", "phase": "3h"}. The
+            dimension of a periodic result is named after its cells, and no aggregate over time can follow.
         lon, lat, x, y
             New cells along an axis of a grid: a length, or "all".
         z
-            The same along the levels of a grid; of stations, or a grid on the ground with a layer "elevation", bands of
-            elevation, each of what lies in it: 500 (metres, from whole multiples of it), {"edges": [0, 800, 1500]}, or
-            {"start": 400, "stop": 2400, "step": 500}.
+            The same along the levels of a grid. For stations, or a ground grid with a layer "elevation": elevation
+            bands, given as 500 (metres, at whole multiples), {"edges": [0, 800, 1500]}, or {"start": 400, "stop": 2400,
+            "step": 500}.
         zones
-            Polygons as new cells of a grid, in place of these: `hg.zones(…)`, or what it takes.
+            Polygons as new cells of a grid, instead of the above: `hg.zones(…)`, or its input.
         params
-            The function's own (`hypergrid functions` lists them), and `min_coverage`: share of the possible readings
-            below which a cell is missing. Where absent 1 for sum and degree_days, 0 (any reading is enough) for min,
-            max, count, first, last and sample, 0.8 for all others.
+            Parameters of the function (listed by `hypergrid functions`), and `min_coverage`: share of the possible
+            readings below which a cell is missing. Where absent 1 for sum and degree_days, 0 (any reading is enough)
+            for min, max, count, first, last and sample, 0.8 for all others.
         """
+        # Inlined as JSON, so that the question does not depend on a file.
         polygons = None if zones is None else read_zones(zones).to_json()
         cells = {"time": _format_duration(time), "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
         return self._add_step(Step("aggregate", function, freeze_items(params), freeze_items(_drop_absent(cells))))
@@ -94,21 +95,21 @@ class Fluent(ABC):
         ----------
         method
             Name of a method: over space with a grid, over time ("nearest", "linear", "spline") with `time`. "recipe"
-            stands for what is best for the variable (`perspective/recipes.py`); `explain()` shows it.
+            selects the recommended steps for the variable (`perspective/build/recipes.py`), shown by `explain()`.
         others
-            For a recipe of two variables the query of the other one, aligned alike; the archive's where absent.
+            For a recipe of two variables, the aligned query of the other one; default: from the archive.
         grid
             Cells of a grid, `hg.grid(…)`, or points, `hg.points(…)`.
         time
-            Step between instants, such as "10min"; they are whole multiples of it since midnight UTC.
+            Step between instants, such as "10min"; instants are whole multiples of it since midnight UTC.
         params
-            The method's. Over time `max_gap`: the longest time between two readings that is filled ("1h"), three
-            intervals of the series where absent.
+            Parameters of the method. Over time `max_gap`: the longest bridged time between two readings ("1h"), by
+            default three intervals of the series.
 
         Raises
         ------
         InvalidQuery, NotFound
-            Neither a grid nor a time, or both; no such method over it.
+            Neither a grid nor a time, or both; an unknown method.
         """
         where = choose_interpolation_cells(None if grid is None else _grid_json(grid), _format_duration(time))
         step = Step(
@@ -119,16 +120,19 @@ class Fluent(ABC):
     def merge(self, function: str, *others: Self, **params: object) -> Self:
         """Combine with other queries of the same cells (`difference`, `anomaly`, `vapour_pressure_deficit`, …).
 
-        A function says which sources it takes, and in which order; this query is the first. One over "all", or over
-        cells that come again ("hour_of_day", "month_of_year"), is a climatology where this query has other cells: each
-        of these takes the one that it lies in. It is of all readings, whatever the surface is clipped to, or of those
-        in its own clip: `hourly.merge("anomaly", normal.clip(time=("1991", "2021")))`.
+        The function defines its sources and their order; this query is the first. A query over "all", or over periodic
+        cells ("hour_of_day", "month_of_year"), acts as a climatology if this query has other cells: each of them takes
+        the value of the climatology cell that contains it. A climatology uses all readings, regardless of the surface's
+        clip, or those in its own clip: `hourly.merge("anomaly", normal.clip(time=("1991", "2021")))`.
         """
         step = Step("merge", function, freeze_items(_drop_absent(params)), others=_list_questions(others))
         return self._join_queries(self._add_step(step), others)
 
     def clip(self, **bounds: object) -> Self:
-        """Keep the cells whose corner is in bounds: time, lon, lat, x, y or z = (start, stop), stop not included."""
+        """Keep the cells whose corner is within bounds, stop excluded.
+
+        Bounds are given per dimension: time, lon, lat, x, y or z = (start, stop).
+        """
         listed = []
         for name, pair in bounds.items():
             if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -142,29 +146,35 @@ class Fluent(ABC):
         return self._replace_question(replace(self.question, clip=(*self.question.clip, *listed)))
 
     def select(self, **properties: object) -> Self:
-        """Read only series with these properties: station, height_m, replicate, statistic, interval_s, source."""
+        """Read only series with the given properties.
+
+        Properties are station, height_m, replicate, statistic, interval_s and source.
+        """
         return self._replace_question(
+            # Later calls extend or override earlier ones.
             replace(self.question, select=freeze_items({**dict(self.question.select), **properties}))
         )
 
     def accept_flags(self, *flags: int) -> Self:
-        """Read only readings with these QARTOD flags (default 1 and 2); the values of an array have none."""
+        """Read only readings with these QARTOD flags (default 1 and 2).
+
+        Array values have no flags.
+        """
         return self._replace_question(replace(self.question, accept_flags=flags))
 
     def with_variance(self, *, correlation_time: str | None = None) -> Self:
-        """Ask for the variance of the estimates, or of their means and sums, as well.
+        """Also compute the variance of the estimates, or of their means and sums.
 
         Parameters
         ----------
         correlation_time
-            For a mean over time: the time after which errors have lost all but 1/e of their correlation ("6h"), "0s"
-            where slices are independent, or "estimate" from what each station's neighbours do not know of it. Where
-            absent, `variance` is the greatest and `variance_low` the least over all of them.
+            For a mean over time: the time after which the correlation of errors falls to 1/e ("6h"), "0s" if slices are
+            independent, or "estimate" to fit it to leave-one-out residuals of the stations. If absent, `variance`
+            is the largest and `variance_low` the smallest value over all correlation times.
         """
         return self._replace_question(replace(self.question, variance=True, correlation_time=correlation_time))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the query's JSON form."""
         return self.question.to_json()
 
     def _add_step(self, step: Step) -> Self:
@@ -172,7 +182,7 @@ class Fluent(ABC):
 
 
 def _format_duration(time: object) -> object:
-    """Return a duration as a query writes it; anything else as it is."""
+    """Return a timedelta as a query duration; other values unchanged."""
     if isinstance(time, np.timedelta64):
         return format_timedelta(time)
     return format_timedelta(np.timedelta64(time)) if isinstance(time, timedelta) else time

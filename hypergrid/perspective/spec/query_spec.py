@@ -1,4 +1,4 @@
-"""What a user writes: the steps of a query, frozen, equal by content, and their JSON form (design section 4)."""
+"""Query specifications: frozen steps, equal by content, and their JSON form (design section 4)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,25 +17,25 @@ from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
 Operation = Literal["convert", "aggregate", "interpolate", "merge"]
 
 DIMENSIONS = ("time", "lon", "lat", "x", "y", "z")
-"""Dimensions that an aggregate may change, and a clip may bound."""
+"""Dimensions that an aggregate may change and a clip may bound."""
 
 CELL_KEYS = (*DIMENSIONS, "zones")
-"""What new cells of an aggregate are given by."""
+"""Keys of the new cells of an aggregate."""
 
 GRID_KEYS = ("lon", "lat", "x", "y", "step", "shape", "z", "points")
 """Keys of the grid of an interpolation."""
 
 RECIPE = "recipe"
-"""In place of a method: what is best for the variable, as `recipes.py` says."""
+"""Method name that selects the recipe of the variable in `recipes.py`."""
 
 SELECTABLE = ("station", "height_m", "replicate", "statistic", "interval_s", "source")
-"""What tells series apart."""
+"""Properties that distinguish series."""
 
 MAX_STEPS = 100
-"""Steps that a query may have, those of merged queries included."""
+"""Maximum number of steps, including those of merged queries."""
 
 MAX_MERGE_DEPTH = 8
-"""How deep queries may be merged into queries."""
+"""Maximum nesting depth of merged queries."""
 
 _TABLES: dict[str, Mapping[str, object]] = {
     "convert": CONVERTS, "aggregate": AGGREGATES, "merge": MERGES,
@@ -51,17 +51,20 @@ _QUERY_KEYS = {"variable", "snapshot", "steps", "clip", "accept_flags", "select"
 
 @dataclass(frozen=True)
 class Step:
-    """One operator as the user wrote it: names are known, values are checked when the query meets its data."""
+    """One operator as the user wrote it.
+
+    Names are validated here, values when the query is resolved against its data.
+    """
 
     op: Operation
     name: str
-    """Function or method."""
+    """Function or method name."""
     params: tuple[tuple[str, Any], ...] = ()
-    """Parameters, ordered by name."""
+    """Parameters sorted by name."""
     cells: tuple[tuple[str, Any], ...] = ()
-    """An aggregate's cells by dimension, or an interpolation's grid by key or its step in time, as JSON values."""
+    """JSON values: aggregate cells by dimension, an interpolation's grid by key, or its time step."""
     others: tuple["QuerySpec", ...] = ()
-    """Other queries of a merge, or of a recipe of two variables."""
+    """Other queries of a merge or of a recipe of two variables."""
 
     def __post_init__(self) -> None:
         if self.op == "interpolate" and self.name == RECIPE and not self.is_in_time:
@@ -69,15 +72,14 @@ class Step:
         if self.op == "interpolate":
             method_over("time" if self.is_in_time else "space", self.name)
         else:
+            # Registries raise NotFound for an unknown name.
             _TABLES[self.op][self.name]
 
     @property
     def is_in_time(self) -> bool:
-        """Whether it interpolates in time."""
         return self.op == "interpolate" and [name for name, _ in self.cells] == ["time"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
         key = "method" if self.op == "interpolate" else "function"
         document: dict[str, Any] = {"op": self.op, key: self.name}
         if self.op == "interpolate" and not self.is_in_time:
@@ -93,21 +95,21 @@ class Step:
 
 @dataclass(frozen=True)
 class QuerySpec:
-    """A whole query as the user wrote it."""
+    """A complete query as the user wrote it."""
 
     variable: str
     steps: tuple[Step, ...] = ()
     snapshot: str | None = None
     clip: tuple[tuple[str, tuple[Any, Any]], ...] = ()
-    """Bounds by dimension: start, and stop (not included)."""
+    """Bounds by dimension: start and stop (exclusive)."""
     accept_flags: tuple[int, ...] = ACCEPTED_BY_DEFAULT
     select: tuple[tuple[str, Any], ...] = ()
-    """What series must have; default: statistics sample and mean."""
+    """Required series properties; default: statistics sample and mean."""
     variance: bool = False
     correlation_time: str | None = None
-    """E-folding time of errors ("6h", "0s", "estimate") where the variance of a mean over time is asked for."""
+    """E-folding time of errors ("6h", "0s", "estimate") for the variance of a mean over time."""
     as_of: str | None = None
-    """Instant by which readings must have arrived to be known; None: all are."""
+    """Instant by which readings must have arrived; None: no limit."""
 
     def __post_init__(self) -> None:
         if not self.accept_flags or not set(self.accept_flags) <= set(MEANINGS):
@@ -116,7 +118,7 @@ class QuerySpec:
         if self.length > MAX_STEPS:
             message = f"a query takes up to {MAX_STEPS} steps, those of merged queries included; got {self.length}"
             raise InvalidQuery(message)
-        # Equal questions are equal however they are written, so that they share what is computed.
+        # Normalise, so that equivalent questions compare equal and share computed results.
         object.__setattr__(self, "accept_flags", tuple(sorted(set(self.accept_flags))))
         if self.as_of is not None:
             object.__setattr__(self, "as_of", format_instant(parse_instant(self.as_of)))
@@ -130,22 +132,22 @@ class QuerySpec:
 
     @property
     def summary(self) -> str:
-        """The variable and the names of the steps, in a line."""
+        """Variable and step names in one line."""
         steps = "".join(f" > {step.name}" for step in self.steps)
         return f"{self.variable}{steps}{', with variance' if self.variance else ''}"
 
     @property
     def length(self) -> int:
-        """Steps, those of merged queries included."""
+        """Number of steps, including those of merged queries."""
         return len(self.steps) + sum(other.length for step in self.steps for other in step.others)
 
     def add_step(self, step: Step) -> "QuerySpec":
-        """Return the query with one step more.
+        """Return the query with one more step.
 
         Raises
         ------
         InvalidQuery
-            The query is clipped already: the clip belongs to the surface, so it comes last.
+            The query is already clipped: the clip belongs to the surface and comes last.
         """
         if self.clip:
             message = f"{step.op} {step.name!r} comes after a clip; a clip bounds the surface: put it last"
@@ -153,7 +155,7 @@ class QuerySpec:
         return replace(self, steps=(*self.steps, step))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form; keys at their defaults are left out, except `snapshot`."""
+        """Return the JSON form without defaults, except `snapshot`."""
         document: dict[str, Any] = {"variable": self.variable, "snapshot": self.snapshot}
         document["steps"] = [step.to_json() for step in self.steps]
         if self.clip:
@@ -171,14 +173,15 @@ class QuerySpec:
 
 
 def _normalize_choice(name: str, value: object) -> object:
-    """Return what a property may be in one way of writing: numbers as float, several in order."""
+    """Normalise a selected property: numbers to float, several values to a sorted tuple."""
     if isinstance(value, tuple | list) and value:
         single = (_normalize_choice(name, None if isinstance(item, tuple | list) else item) for item in value)
+        # Choices may mix text, numbers and None, which compare only as text.
         return tuple(sorted(set(single), key=str))
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
-        # Larger than any height, interval or number of a replicate, and safe to turn into a float.
+        # Larger than any height, interval or replicate number, and exactly convertible to float.
         if -1e15 < value < 1e15:
             return float(value)
     message = f"select needs text, a number or a list of them for {name!r}; got {value!r}"
@@ -186,7 +189,7 @@ def _normalize_choice(name: str, value: object) -> object:
 
 
 def _to_plain(value: object) -> object:
-    """Return a value as JSON knows it."""
+    """Convert a value to plain JSON types."""
     if isinstance(value, Variogram):
         return value.to_json()
     if isinstance(value, list | tuple):
@@ -200,11 +203,11 @@ def _to_plain(value: object) -> object:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads JSON forms; `where` names the place for messages."""
+    """Parser of JSON forms; `where` names the location in messages."""
 
     where: str = field(default="query")
     depth: int = 0
-    """How many merges lie around it."""
+    """Nesting depth of merges around it."""
 
     def read_mapping(self, value: object, known: set[str], required: set[str]) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
@@ -228,7 +231,7 @@ class _Reader:
         params = _Reader(f"params of {self.where}").read_any_mapping(document.get("params"))
         cells: Mapping[str, Any] = {name: document[name] for name in CELL_KEYS if name in document}
         if isinstance(cells.get("zones"), str):
-            # Whoever sends a query must not have files of this machine read.
+            # Security: a query sent to a server must not read the server's files.
             message = (
                 f"{self.where} ({op}): zones are given as GeoJSON itself; a file can be named by hg.zones and in a "
                 'query file only, there as {"file": "catchments.geojson"}, beside the query file'
@@ -258,12 +261,12 @@ class _Reader:
 
 
 def freeze_items(mapping: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return a mapping as pairs ordered by name, lists as tuples, so that a step is hashable where its values are."""
+    """Return a mapping as hashable pairs sorted by name, with lists as tuples."""
     return tuple(sorted((key, _freeze(value)) for key, value in mapping.items()))
 
 
 def choose_interpolation_cells(grid: Mapping[str, Any] | None, time: object) -> Mapping[str, Any]:
-    """Return the cells of an interpolation: a grid by key, or a step in time.
+    """Return the cells of an interpolation: a grid by key, or a time step.
 
     Raises
     ------
@@ -293,12 +296,12 @@ def _require_list(value: object, where: str) -> list[Any]:
 
 
 def question_from_json(document: object) -> QuerySpec:
-    """Return the query that a JSON form says.
+    """Parse a query from its JSON form.
 
     Raises
     ------
     InvalidQuery, NotFound
-        A key, operator, function or method that does not exist or is missing; the message names the place.
+        An unknown or missing key, operator, function or method; the message names the location.
     """
     return _read_question(document, "query", 0)
 

@@ -1,4 +1,4 @@
-"""What a user writes for time cells ("month", {"step": "1day", "zone": …}, "hour_of_day") to rules that make cells."""
+"""Parse user specifications of time cells ("month", {"step": "1day", "zone": …}, "hour_of_day") into rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from hypergrid.topology import CYCLES, HOUR_OF_DAY, Calendar, Cycle, LocalClock,
 
 HYDROLOGICAL_YEAR: Final = "hydrological_year"
 FIRST_MONTH: Final = 10
-"""Month with which a hydrological year begins where none is given: October, as in most of Europe and America."""
+"""Default first month of a hydrological year: October, as in most of Europe and America."""
 
 UNITS: Final = {
     "month": Unit(months=1),
@@ -20,7 +20,7 @@ UNITS: Final = {
     "year": Unit(months=12),
     HYDROLOGICAL_YEAR: Unit(months=12, first_month=FIRST_MONTH),
 }
-"""Units of the calendar by name; a December belongs to the winter of the next year."""
+"""Calendar units by name; December belongs to the winter of the next year."""
 
 LONGEST_IN_ZONE_NS: Final = 366 * DAY_NS
 
@@ -32,7 +32,7 @@ EXAMPLES: Final = (
 
 @dataclass(frozen=True)
 class Sliding:
-    """Cells of one length at whole multiples of a step, an offset later [ns each]."""
+    """Cells of one length at multiples of a step plus an offset, each in [ns]."""
 
     step: int
     length: int
@@ -50,21 +50,20 @@ Rule = Sliding | Calendar | CellEdges | Cycle
 
 
 def is_periodic(spec: object) -> bool:
-    """Return whether a specification asks for cells that come again."""
     return spec in CYCLES if isinstance(spec, str) else isinstance(spec, Mapping) and "periodic" in spec
 
 
 def has_same_cells(spec: object, other: object) -> bool:
-    """Return whether two specifications, one of cells that come again, ask for the same cells, however written.
+    """Return whether two periodic specifications denote the same cells, however they are written.
 
-    Solar time is taken for the same clock; whether it is, the longitudes of the stations say.
+    All solar time counts as one clock here; the longitudes of the stations decide later whether it is.
     """
     if not is_periodic(spec) or not is_periodic(other):
         return False
     try:
         first_cells, two = (parse_cells(_without_solar(cells)) for cells in (spec, other))
     except HyperGridError:
-        # What cannot be read is refused with its step, when that is built.
+        # An unreadable specification is refused later, when its step is built.
         return spec == other
     return first_cells == two and _is_solar(spec) == _is_solar(other)
 
@@ -78,20 +77,19 @@ def _without_solar(spec: object) -> object:
 
 
 def parse_cells(spec: object, stations: SeriesAxis | None = None) -> Rule:
-    """Return the rule that a specification of time cells says.
+    """Parse a specification of time cells.
 
     Parameters
     ----------
     spec
-        As written, except "all".
+        User input, except "all".
     stations
-        Whose mean longitude solar time is of.
+        Stations whose mean longitude defines solar time.
 
     Raises
     ------
     InvalidQuery, InvalidTime, NotFound
-        A key, a name or a zone that does not exist, a duration or an instant that cannot be read, edges that do not
-        increase.
+        An unknown key, name or zone, an unreadable duration or instant, or edges that do not increase.
     """
     if isinstance(spec, Mapping):
         return _parse_mapping(spec, stations)
@@ -102,6 +100,7 @@ def parse_cells(spec: object, stations: SeriesAxis | None = None) -> Rule:
         return Calendar(spec, UNITS[spec])
     if spec in CYCLES:
         return CYCLES[spec]
+    # Without a digit it is a misspelt name, not a duration.
     if not any(letter.isdigit() for letter in spec):
         raise NotFound.among(kind="time cells", given=spec, existing=["all", "10min", *UNITS, *CYCLES])
     length = parse_duration(spec)
@@ -135,6 +134,7 @@ def _parse_stepped(spec: Mapping[str, Any]) -> Rule:
         _check_keys(spec, {"step", "zone", "offset"})
         return Calendar(step, UNITS[step], clock)
     step_ns = parse_duration(step)
+    # Without a zone every day has 24 hours, so cells are regular.
     if clock.zone is None:
         return Sliding(step_ns, parse_duration(spec.get("length", step)), clock.offset_ns)
     if step_ns % DAY_NS or step_ns > LONGEST_IN_ZONE_NS or "length" in spec:
@@ -149,7 +149,7 @@ def _parse_stepped(spec: Mapping[str, Any]) -> Rule:
 def _parse_cycle(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Cycle:
     name = spec["periodic"]
     if spec.get("zone") == "UTC":
-        # Cells are equal however they are written.
+        # UTC is the default, and equal cells must compare equal.
         spec = {**spec, "zone": None}
     if isinstance(name, str) and name in CYCLES:
         _check_keys(spec, {"periodic", "zone", "solar"})
@@ -169,6 +169,7 @@ def _parse_cycle(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Cycle:
         )
         raise InvalidQuery(message)
     clock = _parse_clock({**spec, "offset": None}, stations)
+    # Equal cells must compare equal however they are written.
     if (length, period, phase) == (DAY_NS // 24, DAY_NS, 0):
         return HOUR_OF_DAY.with_clock(clock)
     calendar = Calendar(format_duration(length), Unit(length), LocalClock(clock.zone, clock.solar_lon, phase))
@@ -191,7 +192,7 @@ def _parse_clock(spec: Mapping[str, Any], stations: SeriesAxis | None = None) ->
 
 
 def _find_mean_longitude(stations: SeriesAxis | None) -> float:
-    """Return the direction of the stations' mean, so that those on both sides of 180 degrees are neighbours."""
+    """Return the circular mean of station longitudes [degree east]."""
     if stations is None or stations.system != "lonlat":
         message = "solar time needs stations with lon and lat [degree]; give a zone instead"
         raise InvalidQuery(message)
@@ -199,6 +200,7 @@ def _find_mean_longitude(stations: SeriesAxis | None) -> float:
     if not len(known):
         message = "solar time needs the longitude of at least one station; none has a position; give a zone instead"
         raise InvalidQuery(message)
+    # Mean of unit vectors, so that stations on both sides of 180 degrees are neighbours.
     mean = np.exp(1j * np.radians(known)).mean()
     if abs(mean) < 1e-9:
         message = "solar time needs stations with a mean longitude; these lie all around the earth; give a zone instead"

@@ -1,1 +1,1 @@
-"""Operators, perspectives and surfaces: the tree that a query means."""
+"""Operators, perspectives and surfaces: the tree of a resolved query."""

@@ -1,4 +1,4 @@
-"""The memory cost model of the thesis: buffers of one join (3.3), of pipelined joins (3.4), and shares of memory."""
+"""Memory cost model: buffers of single (thesis 3.3) and pipelined joins (3.4), and shares."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from hypergrid.core.errors import TooLarge
 
 @dataclass(frozen=True)
 class StreamParameters:
-    """What the model asks of a stream."""
+    """Parameters of a stream in the cost model."""
 
     scrambling_factor: float
     """[tuples]"""
     rate_hz: float
     multiplicity: float = 1.0
-    """The most tuples with one key."""
+    """Most tuples with one key."""
 
 
 def buffer_bounds(scrambling_factor: ArrayLike, rate_hz: ArrayLike, lag: ArrayLike) -> NDArray[np.float64]:
-    """Return the tuples of each stream that a join may have to hold (equations 3.6 to 3.8), shape (n,).
+    """Return the tuples that a join may hold per stream (equations 3.6 to 3.8), shape (n,).
 
     Parameters
     ----------
     scrambling_factor, rate_hz
-        Of each stream [tuples], [Hz], shape (n,). Where a rate is NaN (unknown), the bound is inf if another stream is
-        out of order, since nobody can tell how long that takes.
+        Of each stream [tuples], [Hz], shape (n,). If a rate is NaN (unknown) and another stream is out of order, the
+        bound is inf, because the duration of that disorder is unknown.
     lag
-        From each stream (row) to each other (column) [tuples], shape (n, n); 0 to 1 where they are synchronised.
+        From each stream (row) to each other (column) [tuples], shape (n, n); 0 to 1 if they are synchronised.
 
     Examples
     --------
@@ -42,15 +42,16 @@ def buffer_bounds(scrambling_factor: ArrayLike, rate_hz: ArrayLike, lag: ArrayLi
         during = np.where(k[None, :] > 0, r[:, None] * k[None, :] / r[None, :], 0.0)
     pairs = k[:, None] + np.where(np.isnan(during), np.inf, during) + lags
     np.fill_diagonal(pairs, -np.inf)
+    # The 1e-9 keeps rounding errors from adding a tuple.
     bounds: NDArray[np.float64] = np.maximum(1.0, np.ceil(pairs.max(axis=1) - 1e-9))
     return bounds
 
 
 def combine_parameters(inputs: Sequence[StreamParameters]) -> StreamParameters:
-    """Return bounds of the parameters of a join's results, on the key that they were joined on (theorem 3.4.1).
+    """Return bounds of the parameters of a join's results on the join key (theorem 3.4.1).
 
-    Rate and scrambling factor are those of equations 3.9 and 3.10; a key has at most as many results as the product of
-    the multiplicities.
+    Rate and scrambling factor follow equations 3.9 and 3.10; a key has at most as many results as the product of the
+    multiplicities.
     """
     multiplicities = np.array([stream.multiplicity for stream in inputs])
     partners = multiplicities.prod() / multiplicities
@@ -69,21 +70,21 @@ def convert_to_key(
     Parameters
     ----------
     dependent
-        The dependent scrambling factor from the first key to the other [tuples].
+        Dependent scrambling factor from the first key to the other [tuples].
     multiplicity
-        On the other key; None: as on the first.
+        On the other key; None: the same as on the first.
     """
     repeated = parameters.multiplicity if multiplicity is None else multiplicity
     return StreamParameters(2.0 * parameters.scrambling_factor + dependent, parameters.rate_hz, repeated)
 
 
 def admit(label: str, needed_bytes: float, allowed_bytes: float) -> None:
-    """Refuse a join that cannot fit.
+    """Refuse a join that does not fit.
 
     Raises
     ------
     TooLarge
-        With both numbers.
+        Names both numbers.
     """
     if needed_bytes > allowed_bytes:
         raise TooLarge(
@@ -92,25 +93,25 @@ def admit(label: str, needed_bytes: float, allowed_bytes: float) -> None:
 
 
 def split_memory(needed_bytes: Sequence[float], least_bytes: Sequence[float], allowed_bytes: float) -> list[int]:
-    """Share memory among joins by their need.
+    """Divide memory among joins in proportion to their need.
 
     Parameters
     ----------
     needed_bytes
-        What each join needs by `buffer_bounds`.
+        Bytes that each join needs by `buffer_bounds`.
     least_bytes
-        What each cannot do without.
+        Minimum bytes of each join.
 
     Returns
     -------
     list of int
-        Bytes for each, together at most what is allowed: what each needs where that fits, else its least and of the
-        rest a part in proportion to what it needs beyond.
+        Bytes for each, together at most `allowed_bytes`: what each needs if that fits, otherwise its minimum plus a
+        part of the rest in proportion to its need beyond the minimum.
 
     Raises
     ------
     TooLarge
-        Not even the least fits.
+        Not even the minimum fits.
 
     Examples
     --------

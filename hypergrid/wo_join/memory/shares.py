@@ -1,4 +1,4 @@
-"""Memory that several joins share: by the cost model it is decided who is admitted, and how much each may hold."""
+"""Shared memory of several joins: admission and division by the cost model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ from hypergrid.wo_join.memory.cost import admit, split_memory
 
 
 class Holder(Protocol):
-    """What holds memory: `WoJoin`, and `Pipeline`."""
+    """An object that holds memory: `WoJoin` or `Pipeline`."""
 
     @property
     def min_bytes(self) -> int:
-        """Bytes that it cannot do without: one tuple of each stream."""
+        """Minimum bytes: one tuple of each stream."""
 
     @property
     def needed_bytes(self) -> float:
-        """Bytes that equation 3.8 asks for; the least as long as nothing is known."""
+        """Bytes that equation 3.8 holds; the minimum while parameters are unknown."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that it holds."""
+        """Bytes held now."""
 
     def allow(self, allowed_bytes: int) -> None:
-        """Change the limit of what it holds."""
+        """Change the memory limit [bytes]."""
 
 
 @dataclass(frozen=True)
 class JoinShare:
-    """One of those that share memory, now [bytes]."""
+    """Share of one join in the memory, now [bytes]."""
 
     minimum: int
     needed: float
@@ -39,26 +39,26 @@ class JoinShare:
 
 @dataclass(frozen=True)
 class MemoryShares:
-    """Memory that is shared, now."""
+    """Shared memory and all its shares, now."""
 
     allowed_bytes: int
     held_bytes: int
     joins: dict[str, JoinShare]
-    """By the names they were admitted under."""
+    """Shares by the names of the joins."""
 
 
 class SharedMemory:
-    """Memory that several joins share.
+    """A memory limit shared by several joins.
 
     Parameters
     ----------
     allowed_bytes
-        What all of them may hold together.
+        Limit of all joins together.
 
     Notes
     -----
-    Parts follow the need, so `share` is to be called from time to time, and before what raised `BufferFull` is pushed
-    on: then what others have to spare is there for it.
+    Shares follow the need. Call `share` from time to time, and before pushing on after a `BufferFull`, so that the join
+    gets what others can spare.
 
     Examples
     --------
@@ -76,12 +76,12 @@ class SharedMemory:
         self._parts: dict[str, int] = {}
 
     def admit(self, name: str, join: Holder) -> None:
-        """Let a join have its share.
+        """Add a join and divide the memory again.
 
         Raises
         ------
         TooLarge
-            It does not fit beside the others, by what equation 3.8 asks for, or by what they hold: both numbers.
+            It does not fit beside the others, by equation 3.8 or by what they hold; both numbers are given.
         InvalidQuery
             The name is taken.
         """
@@ -96,17 +96,17 @@ class SharedMemory:
         self.share()
 
     def hold(self, joins: Mapping[str, Holder]) -> None:
-        """Let joins that run already share what there is; `share` or `allow` gives them their parts."""
+        """Add running joins without admission; `share` or `allow` then sets their limits."""
         self._joins |= joins
         self._parts |= dict.fromkeys(joins, 0)
 
     def release(self, name: str) -> None:
-        """Let a join go; its share is the others'.
+        """Remove a join, whose share goes to the others.
 
         Raises
         ------
         NotFound
-            There is none of this name.
+            No join has this name.
         """
         if name not in self._joins:
             kind = "join"
@@ -115,12 +115,12 @@ class SharedMemory:
         self.share()
 
     def allow(self, allowed_bytes: int) -> None:
-        """Change what all may hold together, and share it anew.
+        """Change the common limit and divide it again.
 
         Raises
         ------
         TooLarge
-            They hold more already.
+            The joins already hold more.
         """
         before, self._allowed_bytes = self._allowed_bytes, allowed_bytes
         try:
@@ -130,17 +130,17 @@ class SharedMemory:
             raise
 
     def share(self) -> None:
-        """Give each its part: what it holds and, of the rest, by its need; what nobody needs in equal parts.
+        """Divide the memory: held bytes first, then by need, any surplus equally.
 
         Raises
         ------
         TooLarge
-            They hold more already than is allowed.
+            The joins already hold more than is allowed.
         """
         if not self._joins:
             return
         joins = list(self._joins.values())
-        # What is held already cannot be taken back.
+        # Memory already in use cannot be taken back.
         min_bytes = [float(max(join.min_bytes, join.held_bytes)) for join in joins]
         needed = [
             max(lower_bound, min(join.needed_bytes, self._allowed_bytes))
@@ -153,7 +153,7 @@ class SharedMemory:
             self._joins[name].allow(part)
 
     def statistics(self) -> MemoryShares:
-        """Return who holds, needs and may hold how much."""
+        """Return the memory held, needed and allowed of each join."""
         each = {
             name: JoinShare(join.min_bytes, join.needed_bytes, join.held_bytes, self._parts[name])
             for name, join in self._joins.items()

@@ -1,1 +1,1 @@
-"""Joins that make do with less memory: gates, sorted runs and segments on disk (thesis 3.5)."""
+"""Joins with less memory: release gate, sorted runs and segments on disk (thesis 3.5)."""

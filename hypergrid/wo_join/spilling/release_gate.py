@@ -1,4 +1,4 @@
-"""What each arrival allows to be released, for strategies that let tuples wait: compiled."""
+"""Compiled release gate: which tuples each arrival releases from the reorder buffer."""
 
 from hypergrid.wo_join.compiled import jit
 from hypergrid.wo_join.observe import observe_tuple
@@ -30,22 +30,22 @@ from hypergrid.wo_join.state_layout import (
 from hypergrid.wo_join.watermarks import find_lowest_lines, is_clock_jump, line_of, mark_idle, note_greatest
 
 NOT_YET = 2**61
-"""A disorder below which nothing is dropped, far from overflowing."""
+"""Disorder that drops nothing, yet far from overflow."""
 
 
 @jit
 def observe_arrivals(
     monitors: MonitorState, join_state: Ints, steps: Floats, batch: Batch, ordered: int, passed: Ints, start: int
 ) -> int:
-    """Take note of the tuples of a batch from `start` on; return the first that needs room for more running maxima.
+    """Monitor a batch from `start` on; return the first tuple without room for records.
 
     Parameters
     ----------
     ordered
-        Whether streams are sorted: a stream has come to its line then, else to its greatest key.
+        Whether streams are sorted: a stream's progress is then its watermark, otherwise its greatest key.
     passed
-        Written: after each tuple the key that all streams have come to, that all but the last have, the last stream,
-        the key that the tuple's own stream has come to, and 1 where its clock must have jumped; shape (5, m).
+        Output, shape (5, m). After each tuple: the least progress of all streams, the second least, the stream of the
+        least, the progress of the tuple's own stream, and 1 if the tuple's clock must have jumped.
     """
     stream_state, records, rates, spread = monitors[:4]
     batch_stream, batch_row, batch_key, _, batch_arrival = batch
@@ -96,7 +96,7 @@ def observe_arrivals(
 
 @jit
 def write_disorder(monitors: MonitorState, join_state: Ints, stream_state: Ints) -> None:
-    """Write into the fields of a join how far arrivals of each stream lie behind; a bound while that is not known."""
+    """Write the disorder of each stream's arrivals into a join's state, `NOT_YET` while unknown."""
     stream_rows, records = monitors.per, monitors.records
     for stream in range(len(stream_rows)):
         line = line_of(stream_rows, join_state, records, stream, join_state[CLOCK])

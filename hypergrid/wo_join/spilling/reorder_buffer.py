@@ -1,16 +1,16 @@
-"""Strategies that make do with less memory (thesis 3.5): tuples wait before they are joined, some of them on disk.
+"""Reorder buffer: delay tuples before the join, partly on disk, to save memory (thesis 3.5).
 
-A tuple waits until the arrivals pass its key:
+A tuple waits until the arrivals have passed its key:
 
-- MSF (Memory-Sort First): until its own stream brings nothing below it any more. So the join gets sorted streams.
-- DBF (Disk-Buffer First): until each other stream has come to it. No result needs it before: no result comes later.
-- Hybrid: until all streams bring nothing below it any more. So the join gets sorted streams without lag.
+- MSF (Memory-Sort First): until its own stream brings nothing below it any more. The join receives sorted streams.
+- DBF (Disk-Buffer First): until every other stream has reached it. No result needs it before, so no result is delayed.
+- Hybrid: until no stream brings anything below it any more. The join receives sorted streams without lag.
 
-What waits is in sorted runs. DBF and the hybrid write runs to disk where the lag in time is at least three times what
-it takes to write and read a segment, and wherever memory is short; the next segment is read `AHEAD` tuples ahead.
+Waiting tuples are in sorted runs. DBF and the hybrid spill runs to disk if the lag in time is at least three times what
+it takes to write and read a segment, and whenever memory is short. Segments are read `AHEAD` tuples ahead.
 
-A tuple that waited comes with the arrival that let it go, so that the order within a stream only improves: neither its
-scrambling factor nor its disorder grows, and what is known of them stays true.
+Delayed tuples reach the join with the arrival that releases them. This only improves the order within a stream: neither
+its scrambling factor nor its disorder grows, so known values remain valid.
 """
 
 import math
@@ -54,26 +54,26 @@ if TYPE_CHECKING:
     from hypergrid.wo_join.spilling.segments import Segments
 
 PIECE = 4096
-"""Tuples of a push that are taken at once."""
+"""Tuples of a push that are processed together."""
 AHEAD = 1024
-"""C of thesis 3.5.2: where fewer tuples of a stream wait in memory, the next segment is read."""
+"""C of thesis 3.5.2: if fewer tuples of a stream wait in memory, the next segment is read."""
 TRIGGER = 3.0
-"""Lags of at least as many times the disk time of a segment are written to disk (thesis 3.5.2)."""
+"""Spill a stream if its lag is at least this multiple of the disk time of a segment (thesis 3.5.2)."""
 AT_ONCE = 1
-"""Segments of a stream that are read at once; where more are due they come in turns, by key."""
+"""Segments of a stream that are read at a time; if more are due, they are read in turns by key."""
 NEVER = np.int64(CEILING)
 NONE = np.empty(0, np.int64)
 
 
 class ReorderBuffer:
-    """Tuples that wait, and the monitors of the arrivals.
+    """Queues of waiting tuples, and the monitors of the arrivals.
 
     Parameters
     ----------
     about
-        The join, which has a strategy.
+        Configuration of the join, which has a strategy.
     segments
-        Where runs are written; None for MSF.
+        Storage of spilled runs; None for MSF.
     """
 
     def __init__(self, about: JoinConfig, segments: "Segments | None") -> None:
@@ -88,7 +88,7 @@ class ReorderBuffer:
         self.allow(about)
 
     def allow(self, about: JoinConfig) -> None:
-        """Change the limit to that of `about`, and cut segments from now on so that several of each stream fit."""
+        """Change the limit to that of `about`, and let several segments per stream fit."""
         self._about = about
         allowed = math.inf if about.allowed_bytes is None else about.allowed_bytes
         self._rows = int(min(ROWS_ON_DISK, max(16, allowed // (16 * about.streams * ROW_BYTES))))
@@ -96,66 +96,65 @@ class ReorderBuffer:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of what waits in memory, and of running maxima beyond those that every join has room for."""
+        """Bytes of tuples waiting in memory, and of running maxima beyond the initial capacity."""
         grown = self.arrival_state.monitors.records.nbytes - self._first_bytes
         return grown + sum(queue.memory_bytes for queue in self.queues)
 
     @property
     def room_bytes(self) -> int:
-        """Bytes that are left for the join."""
+        """Bytes left for the join."""
         return CEILING if self._about.allowed_bytes is None else self._about.allowed_bytes - self.memory_bytes
 
     @property
     def gone_streams(self) -> Ints:
-        """The streams that are asleep and of which nothing waits."""
+        """Streams that are asleep and have no waiting tuples."""
         asleep = np.flatnonzero(self.arrival_state.monitors.per[:, ASLEEP])
         return np.array([stream for stream in asleep if not self.queues[stream].runs], np.int64)
 
     @property
     def min_key(self) -> int:
-        """The least key that waits."""
+        """Least waiting key."""
         return min((run.low for queue in self.queues for run in queue.runs), default=CEILING)
 
     def write_disorder(self, stream_state: Ints) -> None:
-        """Tell a join that gets its tuples as they come how far arrivals lie behind, where it is monitored.
-
-        What was let go in order of keys is in better order than what is still to come: from it, too little is learned.
-        """
+        """Write the arrivals' disorder into the state of a join that receives unsorted tuples."""
+        # Released tuples are in better order than future ones, so the join's own monitors would underestimate the
+        # disorder.
         known = self._about.known
         if self._is_sorting or self._about.policy != "progress" or (known is not None and known.disorder is not None):
             return
         release_gate.write_disorder(self.arrival_state.monitors, self.arrival_state.join_state, stream_state)
 
     def start_idle_clock(self, arrival: int) -> None:
-        """Streams that have brought nothing yet are waited for from the first arrival on."""
+        """Start the idle time of streams that have brought nothing yet at the first arrival [ns]."""
         join_state = self.arrival_state.join_state
         if join_state[DEADLINE] == CEILING and join_state[IDLE] < CEILING:
             self.arrival_state.monitors.per[:, LAST] = arrival
             join_state[DEADLINE] = arrival + join_state[IDLE]
 
     def advance(self, clock: int) -> None:
-        """Let the clock go on without an arrival [ns]."""
+        """Advance the clock [ns] without an arrival."""
         join_state = self.arrival_state.join_state
         join_state[CLOCK] = max(join_state[CLOCK], clock)
         if join_state[CLOCK] > join_state[DEADLINE]:
             mark_idle(self.arrival_state.monitors.per, join_state, join_state[IDLE], join_state[CLOCK])
 
     def release_tuples(self, piece: Batch, *, last: bool = False) -> Generator[tuple[Batch, Ints]]:
-        """Take tuples; yield what may be joined, and the number of the arrival that let each go.
+        """Take tuples; yield released batches, and the number of each tuple's releasing arrival.
 
-        Whoever stops in the middle loses nothing: all else waits on.
+        If the caller stops early, all other tuples stay in the queues.
 
         Parameters
         ----------
         last
-            Whether nothing waits any longer.
+            Whether to release everything.
         """
         first = int(self.arrival_state.join_state[TAKEN])
         passed = self._observe_arrivals(piece)
         if len(piece.stream):
             arrivals = np.maximum.accumulate(piece.arrival)
         else:
-            # Without an arrival, what the clock let go of comes as with the last one.
+            # Without an arrival, tuples released by the clock count with the last one.
             arrivals, first = self.arrival_state.join_state[[CLOCK]].copy(), max(first - 1, 0)
         keep = passed[4] == 0
         self._away = self._make_late(piece, ~keep)
@@ -176,7 +175,7 @@ class ReorderBuffer:
                 self._store(piece, rest)
 
     def make_quarantined(self) -> Matches:
-        """Return the tuples of the last piece whose clocks must have jumped."""
+        """Return the quarantined tuples of the last piece, whose clocks must have jumped."""
         return Matches(
             np.empty((0, self._about.streams), np.int64), np.empty((0, self._about.streams)), NONE, NONE, self._away
         )
@@ -189,7 +188,7 @@ class ReorderBuffer:
         return LateTuples(stream, row, piece.key[away], piece.payload[away], np.full(len(row), QUARANTINED, np.int64))
 
     def put_back(self, rest: Batch) -> None:
-        """Let tuples wait that the join could not take."""
+        """Return tuples that did not fit into the join to the queues."""
         self._store(rest, np.arange(len(rest.stream)))
 
     def _store(self, batch: Batch, places: "np.ndarray[Any, np.dtype[np.intp]]") -> None:
@@ -198,7 +197,7 @@ class ReorderBuffer:
             self.queues[stream].add(sort_columns(batch.key[own], batch.row[own], batch.payload[own]))
 
     def _observe_arrivals(self, piece: Batch) -> Ints:
-        """Return what each arrival says (`gate.watch`), or the state as it is where there is none."""
+        """Monitor arrivals; return the rows of `release_gate.observe_arrivals`, or of the current state if none."""
         arrival_state = self.arrival_state
         if not len(piece.stream):
             return np.array(
@@ -227,10 +226,10 @@ class ReorderBuffer:
             state.grow_records(arrival_state, 2 * arrival_state.monitors.records.shape[1])
 
     def _find_limits(self, piece: Batch, passed: Ints, stream: int, *, last: bool) -> Ints:
-        """Return the key up to which a stream's tuples may go after each arrival, never falling."""
+        """Return the greatest key that a stream may release after each arrival, nondecreasing."""
         size = passed.shape[1]
         if last:
-            # Results need all streams: beyond the greatest key of any there are none.
+            # Results need all streams: beyond the least of the streams' greatest keys there are none.
             inner = self._about.form == "inner"
             return np.full(size, self.arrival_state.monitors.per[:, GREATEST].min() if inner else NEVER)
         if self._is_hybrid:
@@ -240,14 +239,18 @@ class ReorderBuffer:
         else:
             own = np.maximum.accumulate(np.where(piece.stream == stream, np.arange(len(piece.stream)), -1))
             now = self.arrival_state.monitors.per[stream, LINE]
-            # Before its first tuple here, all that its last line allows has gone.
+            # Before the stream's first tuple in this piece, everything up to its last watermark is already released.
             limits = np.where(own >= 0, passed[3][own], np.int64(-CEILING)) if len(own) else np.array([now])
+            # Everything of an idle stream may go.
             if self.arrival_state.monitors.per[stream, ASLEEP]:
                 limits[-1] = NEVER
         return np.asarray(np.maximum.accumulate(limits))
 
     def _find_span(self, limits: list[Ints], start: int) -> int:
-        """Return up to which arrival all segments that are due can be read at once; one arrival at least."""
+        """Return the end of a span of arrivals whose due segments can be read together.
+
+        It has at least one arrival.
+        """
         stop = len(limits[0])
         for queue, limit in zip(self.queues, limits, strict=True):
             absent = queue.find_absent(int(limit[stop - 1]))
@@ -258,7 +261,7 @@ class ReorderBuffer:
     def _release_in_turns(
         self, piece: Batch, limits: list[Ints], new: "list[np.ndarray[Any, np.dtype[np.intp]]]", span: slice
     ) -> Iterator[tuple[tuple[Any, Any, Any, Any], Ints]]:
-        """Yield the tuples that go within a span of arrivals, in order, with the arrivals that let them go."""
+        """Yield the tuples released within a span of arrivals, with their releasing arrivals."""
         upto = [int(limit[span.stop - 1]) for limit in limits]
         parts: list[tuple[int, TupleColumns, Ints]] = []
         for stream, places in enumerate(new):
@@ -283,7 +286,7 @@ class ReorderBuffer:
             parts = []
 
     def _read_due(self, upto: list[int]) -> int:
-        """Read the segments that are due, in turns; return the key up to which all tuples are now in memory."""
+        """Read due segments, in turns; return the key up to which all tuples are in memory."""
         until = CEILING
         if self.segments is None:
             return until
@@ -298,15 +301,13 @@ class ReorderBuffer:
     def _order_parts(
         self, parts: list[tuple[int, TupleColumns, Ints]], piece: Batch
     ) -> tuple[tuple[Any, Any, Any, Any], Ints]:
-        """Return tuples in the order in which they go: by arrival that let them go, then by key.
-
-        Streams keep step so. With DBF the arrival itself comes first: the lines that it moves let the others pass
-        through the join without staying.
-        """
+        """Order tuples by their releasing arrival, then by key, which keeps streams in step."""
         key, row, payload = (np.concatenate(column) for column in zip(*(part[1] for part in parts), strict=True))
         stream = np.concatenate([np.full(len(part[2]), part[0], np.int32) for part in parts])
         at = np.concatenate([part[2] for part in parts])
         number = np.where(row < 0, ~row, row)
+        # With DBF the arrival itself goes first: it moves the watermarks, so the others pass through without being
+        # held.
         itself = np.zeros(len(at), bool)
         if not self._is_sorting and len(piece.stream):
             itself = (piece.stream[at] == stream) & (np.where(piece.row < 0, ~piece.row, piece.row)[at] == number)
@@ -314,24 +315,24 @@ class ReorderBuffer:
         return (stream[order], row[order], key[order], payload[order]), at[order]
 
     def settle(self, held_bytes: int) -> bool:
-        """Write what shall be on disk, read ahead; return whether all is within the limit.
+        """Spill what the trigger selects, read ahead; return whether the limit is kept.
 
         Raises
         ------
         OSError
-            Something could not be written; it waits in memory.
+            A segment could not be written; its tuples stay in memory.
         """
         if self.segments is not None:
             for stream, queue in enumerate(self.queues):
                 if queue.unwritten >= self._rows and self.lag_s(stream) >= TRIGGER * self.segments.segment_s:
                     line = int(self.arrival_state.monitors.per[stream, LINE]) if self._is_sorting else CEILING
+                    # Full segments only.
                     queue.write(self.segments, self._rows, line, minimum=self._rows - 1)
             if self.is_within_limit(held_bytes):
                 self._read_ahead(held_bytes)
         return self.is_within_limit(held_bytes) or self.relieve(held_bytes)
 
     def is_within_limit(self, held_bytes: int) -> bool:
-        """Tell whether what the join holds and what waits is within the limit."""
         return held_bytes <= self.room_bytes
 
     def _read_ahead(self, held_bytes: int) -> None:
@@ -343,12 +344,12 @@ class ReorderBuffer:
                 queue.load(absent[0], self.segments)
 
     def relieve(self, held_bytes: int) -> bool:
-        """Give back memory and move to disk what waits, until the limit is kept; return whether it is.
+        """Free memory by spilling waiting tuples until the limit is kept; return whether it is.
 
         Raises
         ------
         OSError
-            Something could not be written; it waits in memory.
+            A segment could not be written; its tuples stay in memory.
         """
         for queue in self.queues:
             for run in queue.runs:
@@ -357,6 +358,7 @@ class ReorderBuffer:
                     run.columns = None
         if self.segments is None:
             return self.is_within_limit(held_bytes)
+        # Largest queue first, so that few streams are spilled.
         for queue in sorted(self.queues, key=lambda queue: -queue.memory_bytes):
             if self.is_within_limit(held_bytes):
                 return True
@@ -364,7 +366,7 @@ class ReorderBuffer:
         return self.is_within_limit(held_bytes)
 
     def lag_s(self, stream: int) -> float:
-        """Return for how long a stream has been ahead of the last one [s]; 0 where it is not."""
+        """Return the time that a stream has been ahead of the last one [s], else 0."""
         stream_state, records, join_state = (
             self.arrival_state.monitors.per,
             self.arrival_state.monitors.records,
@@ -377,7 +379,7 @@ class ReorderBuffer:
         return float(join_state[CLOCK] - ring[np.searchsorted(ring[:, 1], passed, side="right"), 2]) / 1e9
 
     def columns(self) -> dict[str, "np.ndarray[Any, Any]"]:
-        """Return monitors and what waits in memory alone, as columns of a snapshot."""
+        """Return the monitors and the tuples that wait in memory only, as columns of a snapshot."""
         arrival_state = self.arrival_state
         runs = [
             (i, run.select_upto(CEILING))
@@ -402,7 +404,7 @@ class ReorderBuffer:
         }
 
     def name_segments(self) -> dict[str, object] | None:
-        """Return the folder and the segments of each stream, for a snapshot; None where nothing is on disk."""
+        """Return the folder and the segments of each stream, for a snapshot; None without spilling."""
         if self.segments is None:
             return None
         runs = [
@@ -413,7 +415,7 @@ class ReorderBuffer:
         return {"folder": str(self.segments.folder), "runs": runs}
 
     def restore(self, columns: "dict[str, np.ndarray[Any, Any]]", named: "dict[str, Any] | None") -> None:
-        """Be as `columns` and `named` were told."""
+        """Restore the state from `columns` and `name_segments`."""
         arrival_state = self.arrival_state
         arrival_state.join_state, arrival_state.steps = columns["waiting.join_state"], columns["waiting.steps"]
         names = ("per", "records", "rates", "spread")
@@ -428,7 +430,7 @@ class ReorderBuffer:
 
 
 def write_join_settings(about: JoinConfig, join_state: Ints, stream_state: Ints) -> None:
-    """Tell a join before which tuples wait: clocks are judged before, and streams may be sorted."""
+    """Write the settings of a join that gets its tuples from a reorder buffer."""
     about.write_settings(join_state, stream_state)
     join_state[IDLE], join_state[JUMP], join_state[ALLOWED] = CEILING, CEILING // 2, CEILING
     if about.strategy == "dbf":

@@ -1,4 +1,4 @@
-"""Sorted runs of tuples that wait, in memory or on disk: what one stream is behind its gate."""
+"""Sorted runs of waiting tuples, in memory or on disk, and the queue of a stream."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,48 +11,46 @@ if TYPE_CHECKING:
     from hypergrid.wo_join.spilling.segments import Segments
 
 ROWS_ON_DISK = 32_768
-"""Tuples of a segment, at most."""
+"""Maximum number of tuples of a segment."""
 
 
 class TupleColumns(NamedTuple):
-    """Tuples of one stream that wait, ordered by key and then by row, each column of shape (m,)."""
+    """Waiting tuples of one stream, ordered by key, then row; columns of shape (m,)."""
 
     key: Ints
     row: Ints
-    """Number in the stream, or its complement where it is a further key of the same reading."""
+    """Number in the stream, or its complement for the further keys of a reading of uncertain key."""
     payload: Floats
 
     def part(self, rows: slice) -> "TupleColumns":
-        """Return some of the tuples."""
         return TupleColumns(self.key[rows], self.row[rows], self.payload[rows])
 
     @property
     def oldest(self) -> int:
-        """Least number of a tuple in the stream."""
+        """Least row number."""
         return int(np.where(self.row < 0, ~self.row, self.row).min())
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all columns."""
         return self.key.nbytes + self.row.nbytes + self.payload.nbytes
 
 
 def sort_columns(key: Ints, row: Ints, payload: Floats) -> TupleColumns:
-    """Return tuples by key; those of one key stay in their order, which is that of arrival."""
+    """Sort tuples by key; tuples of one key keep their order, which is that of arrival."""
     order = np.argsort(key, kind="stable")
     return TupleColumns(key[order], row[order], payload[order])
 
 
 @dataclass(eq=False)
 class SortedRun:
-    """Tuples ordered by key, of which the first `taken` have gone; in memory, on disk or both."""
+    """Tuples ordered by key, partly released; in memory, on disk or both."""
 
     columns: TupleColumns | None
     low: int
-    """Key of the first tuple that has not gone."""
+    """Key of the first tuple that is not released."""
     size: int
     oldest: int
-    """Least number of a tuple in the stream, of all that the run was made of."""
+    """Least row number of the original run, including released tuples."""
     taken: int = 0
     segment: str | None = None
 
@@ -61,25 +59,25 @@ class SortedRun:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes in memory."""
         return 0 if self.columns is None else self.columns.size_bytes
 
     def select_upto(self, key: int) -> TupleColumns:
-        """Return the tuples that have not gone, with keys up to one; they must be in memory."""
+        """Return the unreleased tuples with keys up to `key`; they must be in memory."""
         assert self.columns is not None
         stop = int(np.searchsorted(self.columns.key, key, side="right"))
         return self.columns.part(slice(self.taken, max(stop, self.taken)))
 
     def advance(self, count: int) -> None:
-        """Let the next tuples go."""
+        """Release the next `count` tuples."""
         assert self.columns is not None
         self.taken += count
         self.low = int(self.columns.key[self.taken]) if self.taken < self.size else CEILING
+        # Copying the rest only after half is released costs a constant time per tuple.
         if 2 * self.taken >= self.size:
             self.shrink()
 
     def shrink(self) -> None:
-        """Give back the memory of what has gone, of a run in memory alone."""
+        """Free the memory of released tuples, if the run is in memory only."""
         if self.columns is not None and self.segment is None and self.taken:
             rest = self.columns.part(slice(self.taken, None))
             self.columns = TupleColumns(rest.key.copy(), rest.row.copy(), rest.payload.copy())
@@ -87,59 +85,57 @@ class SortedRun:
 
 
 def make_run(columns: TupleColumns) -> SortedRun:
-    """Return a run in memory."""
     return SortedRun(columns, int(columns.key[0]), len(columns.key), columns.oldest)
 
 
 @dataclass(eq=False)
 class TupleQueue:
-    """All tuples of one stream that wait."""
+    """All waiting tuples of one stream."""
 
     runs: list[SortedRun] = field(default_factory=list)
 
     @property
     def waiting(self) -> int:
-        """Tuples, in memory or on disk."""
+        """Number of tuples in memory and on disk."""
         return sum(map(len, self.runs))
 
     @property
     def spilled(self) -> int:
-        """Tuples on disk."""
+        """Number of tuples on disk."""
         return sum(len(run) for run in self.runs if run.segment is not None)
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes in memory."""
         return sum(run.memory_bytes for run in self.runs)
 
     @property
     def unwritten(self) -> int:
-        """Tuples that are not on disk."""
+        """Number of tuples that are not on disk."""
         return sum(len(run) for run in self.runs if run.segment is None)
 
     def add(self, columns: TupleColumns) -> None:
-        """Put sorted tuples in, later than all before; small runs are merged, so that there are few."""
+        """Append sorted tuples that arrived after all others, merging small runs so that there are few."""
         if not len(columns.key):
             return
         new = make_run(columns)
         while self.runs and self.runs[-1].segment is None:
             last = self.runs[-1]
+            # Only runs of similar size are merged, so that each tuple is copied few times.
             if len(last) > 2 * len(new) or len(last) + len(new) > ROWS_ON_DISK:
                 break
             new = merge_runs([self.runs.pop(), new])
         self.runs.append(new)
 
     def find_absent(self, upto: int) -> list[SortedRun]:
-        """Return the runs whose next tuples are due by a key but on disk alone, by their next keys."""
+        """Return runs that are due up to a key but only on disk, by next key."""
         return sorted((run for run in self.runs if run.columns is None and run.low <= upto), key=lambda run: run.low)
 
     def load(self, run: SortedRun, segments: "Segments") -> None:
-        """Bring a run into memory."""
         assert run.segment is not None
         run.columns = segments.read(run.segment)
 
     def release(self, upto: int, segments: "Segments | None") -> TupleColumns:
-        """Take out the tuples in memory with keys up to one, ordered."""
+        """Remove and return the tuples in memory with keys up to `upto`, ordered."""
         parts = []
         for run in self.runs:
             if run.low <= upto and run.columns is not None:
@@ -152,12 +148,12 @@ class TupleQueue:
         return join_columns(parts)
 
     def write(self, segments: "Segments", rows: int, upto: int, *, minimum: int) -> None:
-        """Write what is in memory alone and has keys up to one, in segments of so many rows; `least` or fewer stay.
+        """Spill tuples with keys up to `upto` to segments of `rows`; at most `minimum` stay.
 
         Raises
         ------
         OSError
-            Not all could be written; nothing is lost.
+            A segment could not be written; no tuple is lost.
         """
         inside = [run for run in self.runs if run.segment is None]
         if not inside:
@@ -177,7 +173,7 @@ class TupleQueue:
 
 
 def join_columns(parts: list[TupleColumns]) -> TupleColumns:
-    """Return tuples of several runs in one order; of equal keys, those of earlier rows first."""
+    """Merge tuples of several runs; equal keys are ordered by row."""
     if not parts:
         integers = np.empty(0, np.int64)
         return TupleColumns(integers, integers, np.empty(0))
@@ -189,5 +185,5 @@ def join_columns(parts: list[TupleColumns]) -> TupleColumns:
 
 
 def merge_runs(runs: list[SortedRun]) -> SortedRun:
-    """Return one run of several that are in memory."""
+    """Merge runs that are in memory."""
     return make_run(join_columns([run.select_upto(CEILING) for run in runs]))

@@ -1,8 +1,8 @@
-"""Segments of sorted tuples on disk: Arrow files in a folder that is removed at the end.
+"""Segments of sorted tuples: Arrow files in a folder that is removed at the end.
 
-A snapshot of a join names its segments and holds none of them. So a segment that the last snapshot names stays until
-the next one, and the folder stays where a join ends without `finish`. A join that is resumed has a folder of its own
-with links to these segments; so joins never disturb one another, and the old folder goes once nobody needs it.
+A snapshot of a join references its segments without copying them. Segments named by the last snapshot therefore stay
+until the next one, and the folder stays if a join ends without `finish`. A resumed join has a folder of its own with
+hard links to these segments, so the two joins cannot disturb each other; the old folder is removed once it is unused.
 """
 
 import fcntl
@@ -22,20 +22,20 @@ from hypergrid.wo_join.spilling.runs import TupleColumns
 
 PREFIX = "hypergrid-join-"
 OWNER, NAMED = "owner", "named"
-"""Files of a folder: locked as long as its join lives; there once a snapshot names segments of it."""
+"""Files in a folder: a lock held while its join lives, and a mark that a snapshot names segments of it."""
 IO_WEIGHT = 0.2
-"""Of the newest segment in the mean time of writing and reading one."""
+"""Weight of the newest segment in the moving averages of write and read time."""
 
 
 class Segments:
-    """A folder of segments, and what they cost.
+    """A folder of segments, and its disk statistics.
 
     Parameters
     ----------
     parent
-        Where the folder is made; None: where the system keeps temporary files.
+        Parent of the folder; None: the system's folder for temporary files.
     seconds
-        A clock [s], by which disk time is measured.
+        Clock for measuring disk time [s].
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None, seconds: Callable[[], float] = time.perf_counter) -> None:
@@ -47,6 +47,7 @@ class Segments:
                 f"a join that spills needs a folder to write to; {parent or tempfile.gettempdir()}: {error.strerror}"
             )
             raise InvalidQuery(message) from error
+        # Locked before it gets its name, so that no other join finds an unlocked owner and removes the folder.
         owner = os.open(self.folder / f"{OWNER}.new", os.O_CREAT | os.O_RDWR)
         fcntl.flock(owner, fcntl.LOCK_EX)
         (self.folder / f"{OWNER}.new").rename(self.folder / OWNER)
@@ -57,32 +58,33 @@ class Segments:
         self._count = 0
         self._write_s = self._read_s = 0.0
         self.io_s = 0.0
-        """Time spent with the disk so far [s]."""
+        """Total disk time [s]."""
         self.written = 0
-        """Segments written so far."""
+        """Number of segments written so far."""
+        # Also runs for a join that is dropped without `finish`.
         self._end = weakref.finalize(self, _leave_folder, self.folder, owner, self._is_named)
         _sweep_orphans(self.folder.parent)
 
     @property
     def segment_s(self) -> float:
-        """What it takes to write a segment and read it again [s], mean of the last ones; 0 before the first."""
+        """Moving average of the time to write and read a segment [s]; 0 before the first."""
         return self._write_s + self._read_s
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of all segments that are still needed."""
+        """Bytes of all live segments."""
         return sum(self._sizes.values())
 
     def __len__(self) -> int:
         return len(self._sizes)
 
     def write(self, columns: TupleColumns) -> str:
-        """Keep tuples on disk; return the segment's name.
+        """Write tuples to a new segment; return its name.
 
         Raises
         ------
         OSError
-            It could not be written, and there is nothing of it.
+            The segment could not be written; no partial file stays.
         """
         start = self._seconds()
         name = f"{self._count:08d}.arrow"
@@ -107,7 +109,7 @@ class Segments:
         return name
 
     def read(self, name: str) -> TupleColumns:
-        """Return the tuples of a segment, which stays."""
+        """Read a segment without removing it."""
         start = self._seconds()
         with pa.OSFile(str(self.folder / name)) as source:
             table = pa.ipc.open_file(source).get_batch(0)
@@ -118,14 +120,15 @@ class Segments:
         return columns
 
     def drop(self, name: str) -> None:
-        """Let go of a segment; its file stays where the last snapshot names it."""
+        """Drop a segment; its file stays if the last snapshot names it."""
         del self._sizes[name]
         self._unsynced.discard(name)
         if name not in self._is_named:
             (self.folder / name).unlink()
 
     def name_segments(self) -> None:
-        """Make sure that a snapshot's segments, which are all that there are now, outlive this process."""
+        """Sync live segments to disk for a snapshot; remove those that only the previous one names."""
+        # A power cut must not lose segments that a snapshot names.
         for name in self._unsynced:
             descriptor = os.open(self.folder / name, os.O_RDONLY)
             os.fsync(descriptor)
@@ -139,12 +142,12 @@ class Segments:
         self._forget_old_folder()
 
     def adopt(self, folder: Path, names: Iterable[str]) -> None:
-        """Take over the segments of a snapshot from the folder of the join that made it.
+        """Take over a snapshot's segments from the folder of the join that made it.
 
         Raises
         ------
         InvalidQuery
-            One is not there.
+            A segment is missing.
         """
         for name in names:
             try:
@@ -156,13 +159,14 @@ class Segments:
                 )
                 raise InvalidQuery(message) from error
             except OSError:
+                # The file system has no hard links, or the folders are on different ones.
                 shutil.copyfile(folder / name, self.folder / name)
             self._sizes[name] = (self.folder / name).stat().st_size
             self._count = max(self._count, int(name.split(".")[0]) + 1)
         self._old_folder = folder
 
     def close(self) -> None:
-        """Remove the folder, and that of the join before it."""
+        """Remove the folder, and that of the join it was resumed from."""
         self._is_named.clear()
         self._sizes.clear()
         self._forget_old_folder()
@@ -181,7 +185,7 @@ def _leave_folder(folder: Path, owner: int, named: set[str]) -> None:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Tell whether the join of a folder lives no more."""
+    """Tell whether no process holds the lock of a folder."""
     try:
         descriptor = os.open(folder / OWNER, os.O_RDWR)
     except OSError:
@@ -196,7 +200,7 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def _sweep_orphans(parent: Path) -> None:
-    """Remove the folders of joins that were killed before a snapshot named them."""
+    """Remove the folders of joins that were killed before a snapshot named their segments."""
     for folder in parent.glob(f"{PREFIX}*"):
         if not (folder / NAMED).exists() and _is_abandoned(folder):
             shutil.rmtree(folder, ignore_errors=True)

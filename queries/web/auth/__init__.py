@@ -1,1 +1,1 @@
-"""Who may ask what: keys, scopes, audit."""
+"""Authentication and authorisation: keys, sessions, scopes, audit log."""

@@ -1,4 +1,4 @@
-"""Who asks: keys, sessions of browsers, and those without either."""
+"""Identification of callers: access keys, browser sessions, and anonymous requests."""
 
 import base64
 import hashlib
@@ -16,21 +16,22 @@ from queries.web.auth.keys import BadKey, Key, KeyStore, Scope
 
 COOKIE: Final = "hypergrid_session"
 MOST_SESSIONS: Final = 1000
-"""Sessions that are remembered; the oldest ends first,"""
+"""Sessions remembered in total; the oldest is dropped first."""
+# Repeated logins with one key must not end the sessions of others.
 MOST_OF_A_KEY: Final = 100
-"""and of one key: nobody ends the sessions of others by logging in again and again."""
+"""Sessions remembered per key."""
 
 
 class Unauthorized(HyperGridError, PermissionError):
-    """Nobody is known by what the request shows, and it needs somebody."""
+    """The request needs credentials and has none that are valid."""
 
 
 class Forbidden(HyperGridError, PermissionError):
-    """Somebody is known, but may not do this."""
+    """The caller is identified but not permitted to do this."""
 
 
 class TooManyRequests(HyperGridError, RuntimeError):
-    """Somebody asks more often than is allowed."""
+    """The caller exceeded its request rate or its open requests."""
 
     def __init__(self, message: str, retry_s: float) -> None:
         super().__init__(message)
@@ -40,15 +41,15 @@ class TooManyRequests(HyperGridError, RuntimeError):
 
 @dataclass(frozen=True)
 class CallerLimits:
-    """What a caller may have; None: no limit."""
+    """Limits of a caller; None: no limit."""
 
     requests_per_s: float | None = None
     streams: int | None = None
-    """Requests that are open at a time."""
+    """Requests open at a time."""
     queries: Limits = Limits()
 
     def override(self, given: Mapping[str, float]) -> "CallerLimits":
-        """Return these limits with those that a key has of its own."""
+        """Apply the key's own limits to these defaults."""
         whole = {name: int(given[name]) for name in ("cells", "bytes", "queries") if name in given}
         limits = Limits(**{**vars(self.queries), **whole, "seconds": given.get("seconds", self.queries.seconds)})
         streams = int(given["streams"]) if "streams" in given else self.streams
@@ -57,46 +58,46 @@ class CallerLimits:
 
 @dataclass(frozen=True)
 class Rules:
-    """How a server treats those who ask."""
+    """Access rules of a server."""
 
     keyed: CallerLimits = CallerLimits(100.0, 100, Limits(queries=8))
-    """Those with a key, where the key says nothing else."""
+    """Default limits of callers with a key."""
     anonymous: CallerLimits = CallerLimits(10.0, 10, Limits(cells=1_000_000, bytes=1 << 28, seconds=10.0, queries=2))
-    """Those without, by address."""
+    """Limits of callers without a key, per address."""
     anonymous_read: bool = False
-    """Whether those without a key may read."""
+    """Whether callers without a key may read."""
     session_s: int = 12 * 3600
-    """How long a browser stays logged in [s]."""
+    """Lifetime of a browser session [s]."""
     names: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
-    """Host names that are answered."""
+    """Host names that the server answers to."""
     origins: tuple[str, ...] = ()
-    """Origins of other sites whose pages may ask, with a key."""
+    """Origins of other sites whose pages may send requests, with a key."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses whose X-Forwarded-For and X-Forwarded-Proto are believed."""
+    """Addresses whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
     root_path: str = ""
-    """Path that a proxy puts before all others, "/stations"."""
+    """Path prefix added by a proxy, "/stations"."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody who asks."""
+    """An identified caller."""
 
     id: str
-    """Of the key; "local" where there is no access control, "anonymous" without a key."""
+    """Id of the key; "local" without access control, "anonymous" without a key."""
     name: str
     scope: Scope | None
-    """None: may do nothing that is not open to all."""
+    """None: only routes open to all."""
     allowed: CallerLimits = CallerLimits()
     credential: Literal["nothing", "key", "session"] = "nothing"
 
     @property
     def asker(self) -> Asker:
-        """On whose behalf the scheduler works."""
+        """Identity and limits for the scheduler."""
         return Asker(self.id, self.allowed.queries)
 
 
 LOCAL: Final = Caller("local", "this machine", "admin")
-"""Everybody, where access control is off: the server listens on loopback, and no key was ever made."""
+"""Every caller, if access control is off: the server listens on loopback and no key was ever made."""
 
 
 @dataclass
@@ -107,38 +108,38 @@ class _Session:
 
 @dataclass
 class Access:
-    """Says who asks.
+    """Identifies callers and manages browser sessions.
 
-    Access control is on as soon as a key was made, and stays on when all are revoked; always where it is `required`.
+    Access control is on as soon as a key has been made, and stays on if all are revoked; if `required` it is always on.
     """
 
     store: KeyStore | None
-    """Keys; None: there are none, and never will be."""
+    """The keys; None: there are none, and never will be."""
     clock: Callable[[], int]
     """Returns the time [ns since 1970 UTC]."""
     rules: Rules = field(default_factory=Rules)
     required: bool = False
-    """Whether a key is needed even if none was ever made: others than this machine can ask."""
+    """Whether a key is needed even if none was ever made, because other machines can connect."""
     _sessions: "OrderedDict[bytes, _Session]" = field(default_factory=OrderedDict)
 
     @property
     def is_on(self) -> bool:
-        """Whether keys are asked for.
+        """Whether access control is on.
 
         Raises
         ------
         KeysDamaged
-            They are, and cannot be read.
+            It is on, and the keys cannot be read.
         """
         return (self.store is not None and self.store.exist) or self.required
 
     def identify_caller(self, *, key: str | None, session: str | None) -> Caller:
-        """Return who shows a key, or the cookie of a session, or neither.
+        """Identify the caller by key, by session cookie, or as anonymous.
 
         Raises
         ------
         BadKey
-            The key opens nothing. A session that ended is as none.
+            The key is not valid. An expired session counts as none.
         """
         if not self.is_on:
             return LOCAL
@@ -150,17 +151,21 @@ class Access:
         return Caller("anonymous", "anonymous", "read" if self.rules.anonymous_read else None, self.rules.anonymous)
 
     def log_in(self, key: str) -> tuple[Caller, str, int]:
-        """Begin a session for who shows a key; return who it is, the value of the cookie, and its end [ns].
+        """Start a browser session for a key.
+
+        Returns the caller, the cookie value, and its expiry [ns since 1970 UTC].
 
         Raises
         ------
         BadKey
-            The key opens nothing.
+            The key is not valid.
         """
         known = self._check(key)
         ends_ns = self.clock() + self.rules.session_s * SECOND_NS
+        # A session must not outlive its key.
         ends_ns = ends_ns if known.expires_ns is None else min(ends_ns, known.expires_ns)
         value = secrets.token_urlsafe(32)
+        # Only the digest is kept, as of keys.
         self._sessions[_digest(value)] = _Session(known.id, ends_ns)
         own = [digest for digest, session in list(self._sessions.items()) if session.key_id == known.id]
         for digest in own[:-MOST_OF_A_KEY]:
@@ -170,7 +175,6 @@ class Access:
         return self._make_caller(known, "session"), value, ends_ns
 
     def log_out(self, session: str) -> None:
-        """End a session."""
         self._sessions.pop(_digest(session), None)
 
     def _check(self, key: str) -> Key:
@@ -186,6 +190,7 @@ class Access:
         digest, now_ns = _digest(session), self.clock()
         record = self._sessions.get(digest)
         key = None if record is None or self.store is None else self.store.get(record.key_id)
+        # The key is checked at each request, so a revocation ends its sessions.
         if record is None or key is None or now_ns >= record.ends_ns or key.state(now_ns) != "valid":
             self._sessions.pop(digest, None)
             return None
@@ -193,13 +198,13 @@ class Access:
 
 
 def read_key(authorization: str | None, api_key: str | None) -> str | None:
-    """Return the key that headers show; None where they show none.
+    """Read the key from the headers; None if they have none.
 
     Raises
     ------
     BadKey
-        The header Authorization has neither the scheme Bearer nor, for programs that know no other, Basic with the key
-        as password; or the two headers differ.
+        The Authorization header has neither the scheme Bearer nor Basic with the key as password, for programs that
+        know no other; or the two headers differ.
     """
     bearer = None
     if authorization is not None:
@@ -212,6 +217,7 @@ def read_key(authorization: str | None, api_key: str | None) -> str | None:
         if not bearer:
             message = "the header Authorization needs 'Bearer' and an access key, or 'Basic' with the key as password"
             raise BadKey(message)
+    # Constant-time comparison, against timing attacks.
     if bearer is not None and api_key is not None and not hmac.compare_digest(bearer.encode(), api_key.encode()):
         message = "the headers Authorization and X-API-Key show two different access keys; send one"
         raise BadKey(message)
@@ -219,7 +225,7 @@ def read_key(authorization: str | None, api_key: str | None) -> str | None:
 
 
 def _password(encoded: str) -> str:
-    """Return the password of Basic authentication (RFC 7617), whoever the user is; empty where it cannot be read."""
+    """Decode the password of Basic authentication (RFC 7617); empty if it is malformed."""
     try:
         return base64.b64decode(encoded, validate=True).decode().partition(":")[2]
     except ValueError:
@@ -227,4 +233,5 @@ def _password(encoded: str) -> str:
 
 
 def _digest(value: str) -> bytes:
+    # Header values may contain bytes that are not UTF-8.
     return hashlib.sha256(value.encode("utf-8", "surrogateescape")).digest()

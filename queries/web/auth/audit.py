@@ -1,6 +1,6 @@
-"""The audit log: who changed what and when, a line of JSON each, in a file that is only ever appended to.
+"""Audit log: append-only JSON lines with time, caller and action.
 
-Each line begins with the checksum of its rest; lines of older programs have none.
+Each line begins with a checksum of the rest; lines of older versions have none.
 """
 
 import errno
@@ -15,7 +15,7 @@ FILE: Final = "audit.jsonl"
 
 
 class Audit:
-    """Appends to one file, made for its owner alone to read.
+    """Appends to one file, created readable only by its owner.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Audit:
         self.path = path
 
     def note(self, *, now_ns: int, label: str, what: str, **more: str | int) -> None:
-        """Append what somebody did, in one write: lines of several processes never mix.
+        """Append an action as one line.
 
         Raises
         ------
@@ -39,13 +39,14 @@ class Audit:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
+            # A single write in append mode, so that lines of several processes never mix.
             written = os.write(handle, data)
             if written < len(data):
-                # A disk that is full took a part, and the next line must not begin within it.
+                # A full disk took only a part: truncate it, as the next line must start on its own.
                 os.ftruncate(handle, os.lseek(handle, 0, os.SEEK_CUR) - written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         except OSError:
-            # A first line that did not fit leaves no empty file, which would count as an emptied one.
+            # If the first line did not fit, remove the file: an empty one would count as a log that was emptied.
             if not os.fstat(handle).st_size:
                 self.path.unlink(missing_ok=True)
             raise

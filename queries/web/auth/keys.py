@@ -1,7 +1,8 @@
-"""Access keys: made, listed and revoked in one SQLite file; only the SHA-256 of a key is kept.
+"""Access keys in one SQLite file, which stores only the SHA-256 of each key.
 
-A key whose row does not match its checksum opens nothing, but counts as a key that was made: access stays closed. So
-it does where the file is missing, empty or damaged as a whole, for a marker beside it says that access needs keys.
+A key whose row does not match its checksum is invalid, but counts as a key that was made: access control stays on. It
+also stays on if the file is missing, empty or damaged as a whole, because a marker file beside it records that keys are
+required.
 """
 
 import base64
@@ -35,10 +36,10 @@ from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
 
 Scope = Literal["read", "operate", "query", "write", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
-"""What a key may, each with all before it: look; watch over the server; ask queries; change standing queries; all."""
+"""Scopes, each including all before it: view; monitor the server; run queries; change standing queries; everything."""
 
 FOLDER: Final = "server"
-"""Folder of an archive where its server keeps keys, jobs and the audit log."""
+"""Folder of an archive in which its server stores keys, jobs and the audit log."""
 FILE: Final = KEYS
 
 LIMITS: Final[Mapping[str, str]] = {
@@ -49,7 +50,7 @@ LIMITS: Final[Mapping[str, str]] = {
     "bytes": "memory of one query, in bytes",
     "seconds": "projected time of one query, in seconds",
 }
-"""Limits that a key may have of its own, in words."""
+"""Limits that a key may override, with descriptions."""
 
 _SECRET_BYTES: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
@@ -76,11 +77,11 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class KeysDamaged(DamagedState):
-    """The file of keys cannot be read, or is missing where access needs keys; the message names it."""
+    """The key file is unreadable, or missing although required; the message names it."""
 
 
 class BadKey(HyperGridError, PermissionError):
-    """A key that opens nothing: unknown, expired or revoked. The message never holds the key."""
+    """An unknown, expired or revoked key. The message never includes the key."""
 
 
 @dataclass(frozen=True)
@@ -93,33 +94,33 @@ class Key:
     created_ns: int
     """[ns since 1970 UTC]"""
     expires_ns: int | None = None
-    """From when on it opens nothing [ns since 1970 UTC]; None: never."""
+    """Expiry [ns since 1970 UTC]; None: never."""
     revoked_ns: int | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Of `LIMITS`, in place of what the server's settings say."""
+    """Values for `LIMITS` that override the server's settings."""
     reason: str = ""
-    """Why it was revoked, where that is known."""
+    """Reason for the revocation, if known."""
 
     def state(self, now_ns: int) -> Literal["valid", "expired", "revoked"]:
-        """Return how it stands."""
         if self.revoked_ns is not None:
             return "revoked"
         return "expired" if self.expires_ns is not None and now_ns >= self.expires_ns else "valid"
 
 
 class KeyStore:
-    """The keys in a file; all methods may be called from any thread, and several processes may share the file.
+    """Access keys in a file; thread-safe, and several processes may share the file.
 
     Parameters
     ----------
     path
-        The file. Where neither it nor its marker is there, there are no keys; `create` makes both, the file for its
-        owner alone to read.
+        The file. If neither it nor its marker exists, there are no keys; `create` makes both, the file readable only by
+        its owner.
 
     Raises
     ------
     KeysDamaged
-        The file cannot be read, or is missing while the marker is there; so may all methods but `create` and `remove`.
+        The file cannot be read, or is missing although the marker exists; all methods but `create` and `remove` may
+        raise this.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,17 +132,16 @@ class KeyStore:
 
     @property
     def marker(self) -> Path:
-        """The file that says that access needs keys."""
+        """Marker file: keys are required."""
         return self.path.with_name(ACCESS_MARKER)
 
     def close(self) -> None:
-        """Let go of the file."""
         with self._lock:
             self._close()
 
     @property
     def exist(self) -> bool:
-        """Whether access needs keys: one was ever made, be it revoked or damaged since; once true, for good."""
+        """Whether keys are required: one was ever made, even if revoked or damaged since."""
         with self._open() as db:
             if not self._existed:
                 has_row = db is not None and db.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
@@ -149,7 +149,7 @@ class KeyStore:
             return self._existed
 
     def require(self) -> None:
-        """Write the marker where it is missing.
+        """Write the marker if it is missing.
 
         Raises
         ------
@@ -160,43 +160,43 @@ class KeyStore:
             keep_access_control(self.path.parent)
 
     def remove(self) -> bool:
-        """Remove all keys, and the marker: access control is off; return whether it was on."""
+        """Turn off access control by removing keys and marker; return whether it was on."""
         self.close()
         self._existed = False
         files = [self.path.with_name(f"{self.path.name}{ending}") for ending in ("", "-wal", "-shm")]
-        # The marker goes last: a process that dies meanwhile leaves access closed.
+        # The marker goes last: if the process dies meanwhile, access stays closed.
         present = [file for file in (*files, self.marker) if file.exists()]
         for file in present:
             file.unlink()
         return bool(present)
 
     def keys(self) -> list[Key]:
-        """Return all keys, oldest first, revoked ones too; damaged ones are left out."""
+        """List all undamaged keys, oldest first, including revoked ones."""
         with self._open() as db:
             rows = [] if db is None else db.execute(f"SELECT {_COLUMNS} FROM valid_keys ORDER BY row_id").fetchall()
         return [_key(row) for row in rows]
 
     def list_damaged(self) -> list[str]:
-        """Return the rows of damaged keys, as "row 3 of keys"."""
+        """List the rows of damaged keys, as "row 3 of keys"."""
         with self._open() as db:
             return [] if db is None else [f"row {row} of keys" for row in find_damaged_rows(db, "keys")]
 
     def get(self, key_id: str) -> Key | None:
-        """Return the key of an id; None where there is none."""
+        """Return the key with an id; None if there is none."""
         row = self._row(key_id)
         return None if row is None else row[0]
 
     def check(self, text: str, now_ns: int) -> Key:
-        """Return the key of which somebody shows the text.
+        """Verify the text of a key and return the key.
 
         Raises
         ------
         BadKey
-            It is none, or it expired or was revoked.
+            The key is unknown, expired or revoked.
         """
         form = _FORM.fullmatch(text)
         row = None if form is None else self._row(form[1])
-        # The comparison takes the same time wherever the two differ.
+        # Constant-time comparison, against timing attacks.
         if row is None or not hmac.compare_digest(row[1], _digest(text)):
             message = "the access key is not known here; check that it is complete, or ask for a new one"
             raise BadKey(message)
@@ -217,13 +217,12 @@ class KeyStore:
         expires_ns: int | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> tuple[Key, str]:
-        """Make a key; return it with its text, which is kept nowhere.
+        """Create a key; return it with its text, which is not stored.
 
         Raises
         ------
         InvalidQuery, NotFound
-            The name or a limit does not fit, the name is taken by a key that opens something, it would have expired
-            already; no such scope.
+            The name or a limit is invalid, a valid key has the name, or the expiry is past; unknown scope.
         """
         if not _NAME.fullmatch(name):
             message = f"the name of a key needs 1 to 63 letters, digits, '.', '_', '@' or '-'; got {name!r}"
@@ -246,6 +245,7 @@ class KeyStore:
         key = Key(secrets.token_hex(6), name, scope, now_ns, expires_ns, None, dict(limits or {}), "")
         secret = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode("ascii").rstrip("=")
         text = f"hg_{key.id}_{secret}"
+        # The marker comes first: if the process dies in between, access stays closed.
         self.require()
         with self._open() as db:
             assert db is not None
@@ -258,14 +258,15 @@ class KeyStore:
         return key, text
 
     def revoke(self, name_or_id: str, *, now_ns: int) -> Key:
-        """Have a key, by id or name, open nothing from now on; return it.
+        """Revoke a key by id or name; return it.
 
         Raises
         ------
         NotFound
-            No key that opens something has this id or name.
+            No unrevoked key has this id or name.
         """
         valid = [key for key in self.keys() if key.revoked_ns is None]
+        # The newest first, as an expired key may have the same name.
         revoked_key = next((key for key in reversed(valid) if name_or_id in (key.id, key.name)), None)
         if revoked_key is None:
             raise NotFound.among(kind="key", given=name_or_id, existing=[key.name for key in valid])
@@ -276,7 +277,7 @@ class KeyStore:
         return revoked_key
 
     def revoke_all(self, reason: str, *, now_ns: int) -> int:
-        """Revoke every key that was not revoked yet, and say why; return how many."""
+        """Revoke every unrevoked key with a reason; return how many."""
         with self._open() as db:
             if db is None:
                 return 0
@@ -305,7 +306,7 @@ class KeyStore:
                 raise _damage_error(self.path, str(error)) from error
 
     def _follow_file(self) -> None:
-        """Open the file that is there now, and refuse where it is empty, or gone though access needs keys."""
+        """Open or reopen the current file; raise if it is empty, or missing although required."""
         try:
             status = self.path.stat()
         except FileNotFoundError:
@@ -315,7 +316,8 @@ class KeyStore:
         require_content(self.path)
         version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if version != self._version:
-            # Another process wrote a key, or the file was restored, made anew or damaged: SQLite would not look.
+            # Another process wrote a key, or the file was restored, recreated or damaged; an open connection would miss
+            # that.
             self._close()
         if self._db is None:
             self._db, self._version = _connect(self.path), version
@@ -333,11 +335,13 @@ def _damage_error(path: Path, why: str) -> KeysDamaged:
 def _connect(path: Path) -> sqlite3.Connection:
     is_ours = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     options: dict[str, Any] = {"timeout": 30.0, "isolation_level": None, "check_same_thread": False}
+    # A file that cannot be written is read into memory, as SQLite needs to write its log beside it.
     db = sqlite3.connect(path, **options) if is_ours else sqlite3.connect(":memory:", **options)
     try:
         if not is_ours:
             db.deserialize(_content(path))
         version = open_checked(db, _SCHEMA)
+        # A revocation must survive a power cut.
         db.execute("PRAGMA synchronous = FULL" if is_ours else "PRAGMA query_only = ON")
     except BaseException:
         db.close()
@@ -350,12 +354,13 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _content(path: Path) -> bytes:
-    """Return what a file holds that cannot be written, in the form that can be read into memory.
+    """Read a file that cannot be written, in a form that SQLite can deserialise.
 
     Raises
     ------
     Malformed
-        Changes lie beside it, such as a key that was revoked; only who can write the file can put them in.
+        A write-ahead log with changes, such as a revocation, lies beside it; only a process that can write the file can
+        apply them.
     """
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size:
@@ -365,13 +370,14 @@ def _content(path: Path) -> bytes:
         )
         raise Malformed(message)
     content = bytearray(path.read_bytes())
-    # Versions of format, in the file's header: those without a log.
+    # Format versions in the file header: set to those without a write-ahead log.
     content[18:20] = b"\x01\x01"
     return bytes(content)
 
 
 def _checkpoint(db: sqlite3.Connection) -> None:
-    """Move what was committed from SQLite's log into the file: a revocation must not be lost with a damaged log."""
+    """Move committed changes from the write-ahead log into the file."""
+    # A revocation must not be lost with a damaged log.
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -381,5 +387,5 @@ def _key(row: tuple[Any, ...]) -> Key:
 
 
 def _digest(text: str) -> bytes:
-    # 256 random bits need no slow hash: nobody can try them out.
+    # Keys are 256 random bits, which cannot be guessed, so a slow hash is unnecessary.
     return hashlib.sha256(text.encode()).digest()

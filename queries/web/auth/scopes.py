@@ -1,7 +1,7 @@
-"""Which scope each route needs: one table, looked up before a request reaches its route.
+"""Scope required by each route: one table, checked before a request reaches its route.
 
-A path or a method that is not here is answered 404 or 405 whatever the routes say; `find_undeclared` names the routes
-that were forgotten, and an application with one is not made.
+Paths and methods not in the table are answered with 404 or 405, whatever the routes define. `find_undeclared` lists the
+routes missing from it; an application with one is not created.
 """
 
 import re
@@ -11,13 +11,14 @@ from typing import Final, Literal
 
 from queries.web.auth.keys import SCOPES, Scope
 
+# Open routes reveal nothing of the archive.
 Need = Scope | Literal["open"]
-"""A scope, or "open": answered to everybody, for it tells nothing of the archive."""
+"""A scope, or "open": answered for every caller."""
 
 API: Final = "/api/v1"
 
 ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
-    # The page without its data, how to log in, what there is, and whether the server lives.
+    # The page without its data, login, capabilities, and liveness.
     ("GET", "/", "open"),
     ("GET", "/static/**", "open"),
     ("GET", "/bokeh/**", "open"),
@@ -27,7 +28,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/session", "open"),
     ("POST", f"{API}/session", "open"),
     ("DELETE", f"{API}/session", "open"),
-    # The archive, and surfaces that its keeper saved.
+    # The archive, and surfaces saved by its operator.
     ("GET", "/openapi.json", "read"),
     ("GET", "/health", "read"),
     ("GET", f"{API}/variables", "read"),
@@ -43,7 +44,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/stations/quality", "read"),
     ("GET", "/edr", "read"),
     ("GET", "/edr/**", "read"),
-    # For those who watch over the server and its network: what it does, what stands, and alerts.
+    # For operators of the server and its network: metrics, standing queries, and alerts.
     ("GET", "/metrics", "operate"),
     ("GET", f"{API}/engine", "operate"),
     ("GET", f"{API}/engine/stream", "operate"),
@@ -54,7 +55,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/standing/statistics", "operate"),
     ("GET", f"{API}/standing/*", "operate"),
     ("GET", f"{API}/standing/*/result", "operate"),
-    # Queries of one's own, which cost memory and time.
+    # The caller's own queries, which cost memory and time.
     ("POST", f"{API}/engine/plan", "query"),
     ("POST", f"{API}/queries/explain", "query"),
     ("POST", f"{API}/queries/variogram", "query"),
@@ -63,38 +64,40 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/queries/*", "query"),
     ("DELETE", f"{API}/queries/*", "query"),
     ("GET", f"{API}/queries/*/**", "query"),
-    # What stays.
+    # Persistent changes.
     ("POST", f"{API}/standing", "write"),
     ("POST", f"{API}/standing/*/*", "write"),
     ("DELETE", f"{API}/standing/*", "write"),
 )
-"""Method, path and need; "*" is one part of a path, "**" any number. The first row that fits counts."""
+"""Method, path and need; "*" matches one path segment, "**" any number. The first matching row counts."""
 
+# Equal for all callers, and a page loads some thirty of them together.
 FILES: Final = ("/", "/static/**", "/bokeh/**")
-"""Rows of files that are the same for everybody: they count for no rate and no number of open requests, for a page is
-some thirty at once."""
+"""Routes of static files, exempt from rates and open-request limits."""
+# Event streams must not block the monitoring.
 PROBES: Final = ("/health", "/health/live", "/health/ready", "/metrics")
-"""Rows for those who watch over the server: they have bounds of their own, so that streams of events hold up none."""
+"""Routes for monitoring, with limits of their own."""
 
 
 class Undeclared(RuntimeError):
-    """A route was added without a row in `ROWS`; nobody could reach it."""
+    """A route has no row in `ROWS`, so no caller could reach it."""
 
 
 @dataclass(frozen=True)
 class RouteRule:
-    """What the table says of a request."""
+    """Table entry of a request."""
 
     need: Need | None
-    """None: no row has this path and method."""
+    """None: no row matches path and method."""
     methods: tuple[str, ...] = ()
-    """Methods that rows have for this path."""
+    """Methods of all rows with this path."""
     template: str = ""
-    """Path of the row; of the first with this path, where none has the method."""
+    """Path of the matching row; of the first row with this path if none has the method."""
 
 
 def _compile_template(template: str) -> re.Pattern[str]:
     parts = (".*" if part == "**" else "[^/]*" if part == "*" else re.escape(part) for part in template.split("/"))
+    # DOTALL, as an encoded path may contain line breaks.
     return re.compile("/".join(parts), re.DOTALL)
 
 
@@ -102,7 +105,7 @@ _TABLE: Final = tuple((_compile_template(template), template, method, need) for 
 
 
 def find_rule(method: str, path: str) -> RouteRule:
-    """Return what a request needs; HEAD needs what GET does."""
+    """Look up what a request needs; HEAD needs what GET does."""
     asked = "GET" if method == "HEAD" else method
     rows = [row for row in _TABLE if row[0].fullmatch(path)]
     if not rows:
@@ -113,12 +116,12 @@ def find_rule(method: str, path: str) -> RouteRule:
 
 
 def is_allowed(scope: Scope | None, need: Need) -> bool:
-    """Return whether somebody of a scope (None: of none) may have what needs another."""
+    """Return whether a scope (or None) satisfies a need."""
     return need == "open" or (scope is not None and SCOPES.index(scope) >= SCOPES.index(need))
 
 
 def find_undeclared(routes: Iterable[tuple[str, str]]) -> list[str]:
-    """Return, of methods and path templates such as "/queries/{id}", those without a row."""
+    """List the methods and path templates, such as "/queries/{id}", without a row."""
     sample_requests = ((method, re.sub(r"\{[^}]*\}", "x", path)) for method, path in routes)
     return [
         f"{method} {path}"

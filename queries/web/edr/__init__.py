@@ -1,4 +1,4 @@
-"""OGC API - Environmental Data Retrieval 1.1 (OGC 19-086r6): stations and saved surfaces for clients that speak it."""
+"""OGC API - Environmental Data Retrieval 1.1 (OGC 19-086r6): stations and saved surfaces."""
 
 from queries.web.edr.collections import Collections
 from queries.web.edr.routes import router

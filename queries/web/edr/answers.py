@@ -1,4 +1,4 @@
-"""Answers in the form that was asked for: CoverageJSON, GeoJSON, NetCDF, CSV; or 204 where there is no data."""
+"""EDR answers in the requested format: CoverageJSON, GeoJSON, NetCDF, CSV; 204 without data."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,14 +24,13 @@ from queries.web.responses.files import attachment, file_response
 
 Json = dict[str, Any]
 _FILES: Final[Mapping[str, str]] = {"NetCDF": "netcdf", "CSV": "csv"}
-"""Formats that are files, by what EDR calls them."""
+"""File formats by their EDR names."""
 GEOJSON: Final = "application/geo+json"
 MOST_FEATURES: Final = 100_000
-"""Values that an answer in GeoJSON holds at most."""
+"""Limit of values in a GeoJSON answer."""
 
 
 def no_data_response() -> Response:
-    """Return what says that there is no data."""
     return Response(status_code=204)
 
 
@@ -42,7 +41,7 @@ def readings_response(
     collection_of: StationsCollection,
     details: Mapping[str, Json] | None = None,
 ) -> Response:
-    """Return readings; `told` is what else is known of a station, such as its distance from what was asked for.
+    """Answer with readings; `details` are extra members by station, such as the distance.
 
     Raises
     ------
@@ -69,12 +68,12 @@ def readings_response(
 
 
 def check_features(form: str, values: int) -> None:
-    """Refuse more values than an answer in GeoJSON holds; to be asked before they are computed.
+    """Reject too many values for GeoJSON, before they are computed.
 
     Raises
     ------
     TooLarge
-        With both numbers.
+        The message has both numbers.
     """
     if form == "GeoJSON" and values > MOST_FEATURES:
         label, remedy = "the answer in GeoJSON", "ask for f=CoverageJSON, f=CSV or f=NetCDF"
@@ -84,7 +83,7 @@ def check_features(form: str, values: int) -> None:
 def map_response(
     dataset: xr.Dataset, form: str, keys: Sequence[str], collection_of: SurfaceCollection, base: str
 ) -> Response:
-    """Return cells of a surface."""
+    """Answer with cells of a surface."""
     held = _select_variables(dataset, keys, collection_of)
     if form in _FILES:
         return _file(held, form)
@@ -99,13 +98,13 @@ def map_response(
 def points_response(
     dataset: xr.Dataset, form: str, keys: Sequence[str], collection_of: SurfaceCollection, base: str
 ) -> Response:
-    """Return a surface at positions: a dataset whose last dimension is that of points."""
+    """Answer with a surface at positions; the last dimension of the dataset is the point."""
     held = _select_variables(dataset, keys, collection_of)
     if form in _FILES:
         return _file(held, form)
     times = _time_axis(held)
     heights: list[float | None] = [None] if "z" not in held.dims else held["z"].to_numpy().tolist()
-    # By xarray each point and level would take a millisecond.
+    # NumPy, as xarray would take a millisecond per point and level.
     arrays = {key: held[collection_of.parameters[key][0]].to_numpy() for key in keys}
     columns = {key: array.reshape(len(array), len(heights), -1) for key, array in arrays.items()}
     made = [
@@ -123,7 +122,7 @@ def points_response(
 def features_response(
     entries: Sequence[Json], links: Sequence[Json], matched: int, collection_of: StationsCollection
 ) -> Response:
-    """Return a page of features, of `matched` that there are."""
+    """Answer with a page of features out of `matched`."""
     paging = {"numberMatched": matched, "numberReturned": len(entries), "links": list(links)}
     return _features(entries, parameters_of(collection_of), paging)
 
@@ -136,13 +135,14 @@ def _surface_features(
 
 
 def _features(entries: Sequence[Json], parameters: Json, more: Mapping[str, Any] = MappingProxyType({})) -> Response:
-    """Return features after EDR's own profile of GeoJSON, with what their parameters are."""
+    """Make a feature collection in EDR's GeoJSON profile, with its parameters."""
     document = {"type": "FeatureCollection", **more, "parameters": list(parameters.values())}
     return _json({**document, "features": list(entries)}, GEOJSON)
 
 
 def _select_variables(dataset: xr.Dataset, keys: Sequence[str], collection_of: SurfaceCollection) -> xr.Dataset:
-    """Return the variables of some parameters; the value stays in a file, for the others are of it."""
+    """Select the variables of some parameters, and always the value."""
+    # Variance and count refer to the value.
     names = {collection_of.parameters[key][0] for key in keys} | {"value"}
     return dataset.drop_vars([name for name in dataset.data_vars if name not in names])
 
@@ -164,7 +164,7 @@ def _time_axis(dataset: xr.Dataset) -> Json:
 
 
 def _feature(coverage: Json, url: str, parameters: Json, label: str | None = None) -> Json:
-    """Return a series of points as a feature after EDR's own profile of GeoJSON."""
+    """Convert a series of points to a feature in EDR's GeoJSON profile."""
     axes = coverage["domain"]["axes"]
     times = axes["t"]["values"]
     coordinates = [axes[name]["values"][0] for name in ("x", "y", "z") if name in axes]

@@ -1,4 +1,4 @@
-"""What a request of EDR asks for: parsed at the door, so that nobody inside reads text."""
+"""Parsing of EDR request parameters."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -14,56 +14,58 @@ from queries.web.edr.ranges import Ranges, read_heights, read_times
 from queries.web.responses.negotiation import form_of
 
 FORMATS: Final = ("CoverageJSON", "GeoJSON", "NetCDF", "CSV")
-"""Output formats, the first where none is asked for."""
+"""Output formats; the first is the default."""
 MEDIA_TYPES: Final = {
     "CoverageJSON": MEDIA_TYPE, "GeoJSON": "application/geo+json", "NetCDF": "application/x-netcdf", "CSV": "text/csv",
 }  # fmt: skip
 ITEM_FORMATS: Final = ("GeoJSON", *(form for form in FORMATS if form != "GeoJSON"))
-"""Those of an item, likewise."""
+"""Output formats of an item, likewise."""
+# Many clients request it for every page.
 JSON: Final = "json"
-"""What many clients ask every page for: of data the first format, of all else what there is."""
+"""Format name that means the default for data, and the only format elsewhere."""
 CRS: Final = "CRS84"
 CRS_NAMES: Final = frozenset(
     {"CRS84", "CRS:84", "OGC:CRS84", "http://www.opengis.net/def/crs/OGC/1.3/CRS84", "urn:ogc:def:crs:OGC:1.3:CRS84"}
 )
 _TURNED: Final = frozenset({"EPSG:4326", "http://www.opengis.net/def/crs/EPSG/0/4326", "urn:ogc:def:crs:EPSG::4326"})
-"""Names of WGS 84 whose positions are latitude, longitude."""
+"""Names of WGS 84 with latitude before longitude."""
+# One popular client uses underscores.
 _ALIASES: Final = ("parameter_names", "parameter_name")
-"""How clients write parameter-name besides: one popular one with an underscore."""
+"""Other accepted spellings of parameter-name."""
 _OF_STANDARD: Final = frozenset(
     {
         "within", "within-units", "width", "width-units", "height", "height-units", "corridor-width", "corridor-height",
         "resolution-x", "resolution-y", "resolution-z", "cube-z", "limit",
     }
 )  # fmt: skip
-"""Parameters of the standard's queries that most queries here do not take."""
+"""Parameters of the standard's queries that most queries here do not support."""
 MOST_POINTS: Final = 100
-"""Points of a MULTIPOINT."""
+"""Limit of points in a MULTIPOINT."""
 
 
 @dataclass(frozen=True, eq=False)
 class EdrParams:
-    """The parameters of a request."""
+    """Parsed parameters common to all queries."""
 
     times: Ranges | None
     """[ns since 1970 UTC]; None: all."""
     heights: Ranges | None
     """[m above sea level]; None: all."""
     names: tuple[str, ...] | None
-    """Parameters, each of which the collection has; None: all."""
+    """Parameters, all of which the collection has; None: all."""
     form: str
     """One of `FORMATS`."""
 
 
 def refuse_unknown(request: Request, parameters: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse what a request has besides the query parameters of its description, or another form than is described.
+    """Reject query parameters that the description lacks, and undeclared formats.
 
     Raises
     ------
     InvalidQuery
-        It names the parameter and the nearest one that there is: one that is misspelt must not be answered as if it
-        were absent (OGC API - Common 1.0, 7.10, recommends it).
+        The message names the parameter and the most similar known one.
     """
+    # Recommended by OGC API - Common 1.0, 7.10: a misspelt parameter must not be answered as if it were absent.
     known = {parameter["name"]: parameter["schema"] for parameter in parameters if parameter["in"] == "query"}
     taken = [*known, *(_ALIASES if "parameter-name" in known else ())]
     for name in request.query_params:
@@ -80,13 +82,13 @@ def refuse_unknown(request: Request, parameters: Sequence[Mapping[str, Any]]) ->
 
 
 def _hyphenate(name: str) -> str:
-    """Return a name as the standard would write it: "parameterName" is "parameter-name"."""
+    """Convert a name to the standard's spelling: "parameterName" becomes "parameter-name"."""
     return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name[:80]).replace("_", "-")
 
 
 @dataclass(frozen=True, eq=False)
 class ExtentFilter:
-    """What the extents of a collection have something in common with; None: anything."""
+    """Filter on the extents of collections; None: no restriction."""
 
     region: Region | None
     heights: Ranges | None
@@ -96,19 +98,19 @@ class ExtentFilter:
 
 
 def read_filter(request: Request) -> ExtentFilter:
-    """Return the `bbox` and the `datetime` of a request for collections; raises as `read_box` and `read_times` do."""
+    """Parse `bbox` and `datetime` of a request for collections; raises as `read_box` and `read_times`."""
     region, heights = read_box(request) or (None, None)
     times = request.query_params.get("datetime")
     return ExtentFilter(region, heights, None if times is None else read_times(times))
 
 
 def read_params(request: Request, known: Mapping[str, object], forms: Sequence[str] = FORMATS) -> EdrParams:
-    """Return the parameters that all queries have; `forms` are those of the answer, the first where none is asked for.
+    """Parse the parameters common to all queries; the first of `forms` is the default.
 
     Raises
     ------
     InvalidQuery, InvalidTime
-        A parameter cannot be read, or names what there is not.
+        A parameter is malformed or unknown.
     """
     given = request.query_params
     crs = given.get("crs")
@@ -140,12 +142,12 @@ def read_params(request: Request, known: Mapping[str, object], forms: Sequence[s
 
 
 def read_position(request: Request) -> list[tuple[float, float, float | None]]:
-    """Return the points of `coords`.
+    """Parse the points of `coords`.
 
     Raises
     ------
     InvalidQuery
-        They are missing, no points, or too many.
+        They are missing, malformed, or too many.
     """
     points = read_points(_coords(request))
     if len(points) > MOST_POINTS:
@@ -155,12 +157,12 @@ def read_position(request: Request) -> list[tuple[float, float, float | None]]:
 
 
 def read_area(request: Request) -> Region:
-    """Return the polygon of `coords`; raises `InvalidQuery` where it is missing, or none."""
+    """Parse the polygon of `coords`; raises `InvalidQuery` if missing or malformed."""
     return read_region(_coords(request))
 
 
 def read_cube(request: Request) -> tuple[Region, Ranges | None]:
-    """Return what `bbox` holds; raises `InvalidQuery` where it is missing, or no box."""
+    """Parse the required `bbox`; raises `InvalidQuery` if missing or malformed."""
     bounds = read_box(request)
     if bounds is None:
         message = "a cube needs bbox=west,south,east,north in degrees; it is missing"
@@ -169,12 +171,12 @@ def read_cube(request: Request) -> tuple[Region, Ranges | None]:
 
 
 def read_box(request: Request) -> tuple[Region, Ranges | None] | None:
-    """Return what `bbox` holds, with the heights where it has six numbers; None where it is absent.
+    """Parse `bbox`, with heights if it has six numbers; None if absent.
 
     Raises
     ------
     InvalidQuery
-        It is no box.
+        It is malformed.
     """
     text = request.query_params.get("bbox")
     if text is None:
@@ -193,15 +195,14 @@ def read_box(request: Request) -> tuple[Region, Ranges | None] | None:
 
 
 def read_page(request: Request) -> tuple[int | None, int]:
-    """Return how many entries a page has, all where no limit is given, and which comes first.
-
-    A client of EDR 1.1 does not know limits: without one a list is whole, for none would ask for the next page.
+    """Parse the page size, None without a limit, and the offset of the first entry.
 
     Raises
     ------
     InvalidQuery
-        `limit` or `offset` is no number.
+        `limit` or `offset` is not a number.
     """
+    # Without a limit the list is complete: clients of EDR 1.1 do not know limits and would not request a next page.
     limit, offset = (_read_whole(request, name, minimum) for name, minimum in (("limit", 1), ("offset", 0)))
     return limit, offset or 0
 

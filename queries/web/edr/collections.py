@@ -1,4 +1,4 @@
-"""The collections at each snapshot: the stations, and saved surfaces, with why where one cannot be computed."""
+"""EDR collections at each snapshot: the stations, and saved surfaces or why they are unavailable."""
 
 import re
 import threading
@@ -19,9 +19,9 @@ from queries.web.edr.surfaces import collection_of
 
 PREFIX: Final = "/edr"
 _KEPT: Final = 64
-"""Collections, of all snapshots that were asked for last, that are kept as they were understood."""
+"""Cached collections over the most recently requested snapshots."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-"""Names of saved queries that can stand in an address."""
+"""Names of saved queries that are valid in a URL."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class UnavailableCollection:
     id: str
     why: str
     is_foreign: bool
-    """Whether it is of a variable, or of a layer, that the archive does not have: it was written for another one."""
+    """Whether it needs a variable or layer that the archive lacks: it was written for another archive."""
 
 
 class Collections:
-    """The collections at each snapshot, as they were understood; saved queries are looked for anew each time.
+    """Cached collections of each snapshot; saved queries are reread on each request.
 
     Parameters
     ----------
     catalogue
-        Knows the archive and the saved queries.
+        Provides the archive and the saved queries.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -50,11 +50,11 @@ class Collections:
         self._extents = SeriesExtents()
 
     def list_available(self) -> list[Collection]:
-        """Return the collections at the newest snapshot."""
+        """List the available collections at the newest snapshot."""
         return [collection for collection in self._list_all() if not isinstance(collection, UnavailableCollection)]
 
     def surfaces(self) -> list[dict[str, Any]]:
-        """Return the saved surfaces by name, each with its collection, or with why it cannot be computed now."""
+        """List the saved surfaces, each with its collection or the reason why it is unavailable."""
         return [
             {"id": collection.id, "collection": None, "why": collection.why}
             if isinstance(collection, UnavailableCollection)
@@ -64,7 +64,7 @@ class Collections:
         ]
 
     def trouble(self) -> str:
-        """Return which saved surfaces cannot be computed, and why; empty: all can, but those of other archives."""
+        """Describe the unavailable saved surfaces of this archive; empty if there are none."""
         every = self._list_all()
         lost = [
             collection
@@ -80,7 +80,7 @@ class Collections:
         return f"{len(lost)} of {count} cannot be computed: {names}; {lost[0].id}: {lost[0].why}"
 
     def find_collection(self, name: str, snapshot: str | None) -> Collection | None:
-        """Return a collection, None where there is none of the name, or none at the snapshot."""
+        """Return a collection; None if it is unknown or unavailable at the snapshot."""
         collection = self._load_collection(name, self._open_snapshot(snapshot))
         return None if isinstance(collection, UnavailableCollection) else collection
 
@@ -90,7 +90,7 @@ class Collections:
         Raises
         ------
         NotFound
-            There is no such collection or snapshot, or it cannot be computed there; the message says why.
+            The collection or snapshot is unknown, or it cannot be computed there; the message says why.
         """
         archive = self._open_snapshot(snapshot)
         collection = self._load_collection(name, archive)
@@ -112,11 +112,11 @@ class Collections:
         return collection
 
     def get_requested(self, request: Request) -> Collection:
-        """Return the collection that a path names, at the instance where it names one; raises as `one` does."""
+        """Return the collection and instance that a path names; raises as `get_collection`."""
         return self.get_collection(request.path_params["collection_id"], request.path_params.get("instance_id"))
 
     def check_name(self, name: str) -> None:
-        """Refuse a name that no collection has, whether it can be computed now or not; raises `NotFound`."""
+        """Raise `NotFound` for a name without a collection, whether available or not."""
         if not isinstance(self._load_collection(name, self._open_snapshot(None)), UnavailableCollection):
             self.get_collection(name)
 
@@ -136,7 +136,7 @@ class Collections:
         key = token(archive.snapshot, name, document)
         known = self._kept.peek(key)
         if known is None:
-            # One thread at a time works out what everybody asks for at once.
+            # One thread at a time, so that concurrent requests do not all build the same collection.
             with self._lock:
                 made: Collection | UnavailableCollection | None
                 try:

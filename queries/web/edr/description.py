@@ -1,4 +1,4 @@
-"""What each request of EDR takes and gives, for the API's description: of the whole (OpenAPI 3.1) and of EDR (3.0)."""
+"""OpenAPI description of EDR, for the whole API (3.1) and alone (3.0)."""
 
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ _FEATURES: Final = _form("GeoJSON", JSON)
 _HEIGHT: Final = _parameter("z", "heights above sea level [m]: 2400, 400/2400, a list, or R5/400/500", _TEXT)
 _BOX: Final = "west,south,east,north [degree], with heights west,south,low,east,north,high"
 MOST_INSTANCES: Final = 10
-"""Versions that a page of instances tells, each of which is read."""
+"""Snapshots on a page of instances, each of which is read."""
 
 
 def _page(text: str) -> tuple[Json, ...]:
@@ -48,7 +48,7 @@ def _page(text: str) -> tuple[Json, ...]:
 _PAGE: Final = _page("all where absent")
 _LISTED: Final = (_parameter("bbox", _BOX, _TEXT), *_COMMON[:3], _FEATURES, *_PAGE)
 METADATA: Final[tuple[Json, ...]] = (_form(JSON),)
-"""Parameters of what EDR tells of itself."""
+"""Parameters of the metadata routes."""
 COLLECTIONS: Final[tuple[Json, ...]] = (_parameter("bbox", _BOX, _TEXT), _COMMON[0], *METADATA, *_PAGE)
 """Parameters of the list of collections."""
 INSTANCES: Final[tuple[Json, ...]] = (*METADATA, *_page(f"{MOST_INSTANCES} at most"))
@@ -76,7 +76,7 @@ QUERIES: Final[dict[str, tuple[str, tuple[Json, ...]]]] = {
         (*_COMMON[:3], _form(*ITEM_FORMATS, JSON), _HEIGHT),
     ),
 }
-"""By path below a collection what a query gives, and its parameters."""
+"""Summary and parameters of each query, by path below a collection."""
 _MEDIA: Final = {
     "data": (MEDIA_TYPE, "application/geo+json", "application/x-netcdf", "text/csv"),
     "features": ("application/geo+json",),
@@ -93,12 +93,12 @@ _METADATA: Final = {
 
 
 def media_of(query: str) -> tuple[str, ...]:
-    """Return the media types that a query may be answered in."""
+    """List the media types of a query's answers."""
     return _MEDIA["features" if query in ("locations", "items") else "data"]
 
 
 def document(base: str, network: str) -> Json:
-    """Return the description of EDR alone after OpenAPI 3.0, which its clients read."""
+    """Describe EDR alone in OpenAPI 3.0, as its clients expect."""
     paths: Json = {}
     for path, text in _METADATA.items():
         paths[path or "/"] = {"get": operation(path, text, _LISTS.get(path, METADATA), _MEDIA["metadata"])}
@@ -115,12 +115,13 @@ def document(base: str, network: str) -> Json:
 
 
 def operation(path: str, text: str, parameters: tuple[Json, ...], media: tuple[str, ...]) -> Json:
-    """Return one operation: what its path and its query take, and what it answers."""
+    """Describe one operation: path and query parameters, and answers."""
     inside = [part[1:-1] for part in path.split("/") if part.startswith("{")]
     named = [{"name": name, "in": "path", "required": True, "schema": _TEXT} for name in inside]
     problem = {"content": {"application/problem+json": {"schema": {"type": "object"}}}}
     responses = {
         "200": {"description": "the answer", "content": {kind: {"schema": {}} for kind in media}},
+        # Only data queries can be empty.
         **({"204": {"description": "there is no data"}} if parameters and len(media) > 1 else {}),
         "400": {"description": "a parameter cannot be used", **problem},
         "404": {"description": "it does not exist", **problem},

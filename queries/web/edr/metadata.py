@@ -1,4 +1,4 @@
-"""What EDR tells of itself: landing page, conformance, collections with nested extents, queries and parameters."""
+"""EDR metadata: landing page, conformance, collections with extents, queries and parameters."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -38,7 +38,7 @@ QUERIES: Final = {
     "stations": ("position", "area", "cube", "locations", "items", "instances"),
     "surface": ("position", "area", "cube", "instances"),
 }
-"""Queries that each kind of collection answers."""
+"""Queries supported by each kind of collection."""
 _TITLES: Final = {
     "position": "the nearest station, or the estimate at any position",
     "area": "what lies in a polygon",
@@ -50,12 +50,12 @@ _TITLES: Final = {
 
 
 def queries_of(collection: Collection) -> tuple[str, ...]:
-    """Return the queries that a collection answers."""
+    """List the queries that a collection supports."""
     return QUERIES["stations" if isinstance(collection, StationsCollection) else "surface"]
 
 
 def landing(base: str, network: str) -> Json:
-    """Return the landing page; `base` is its address, without a slash at its end."""
+    """Make the landing page; `base` is its address, without a trailing slash."""
     return {
         "title": f"{network}: environmental data retrieval",
         "description": f"Readings of the stations of {network}, and surfaces that are interpolated when asked for",
@@ -70,7 +70,7 @@ def landing(base: str, network: str) -> Json:
 
 
 def listing(base: str, page: Sequence[Collection], more: Sequence[Json]) -> Json:
-    """Return a page of collections; `more` are links besides that to itself."""
+    """Make a page of collections; `more` are links besides the one to itself."""
     return {
         "links": [_link(f"{base}/collections", "self", "application/json", "collections"), *more],
         "collections": [describe(base, collection) for collection in page],
@@ -78,7 +78,7 @@ def listing(base: str, page: Sequence[Collection], more: Sequence[Json]) -> Json
 
 
 def meets(collection: Collection, meeting: ExtentFilter) -> bool:
-    """Return whether the extents of a collection have something in common with a box, heights and times."""
+    """Return whether a collection's extents overlap a box, heights and times."""
     return (
         (meeting.region is None or (collection.box is not None and meeting.region.touches(*collection.box)))
         and (meeting.times is None or _has_time(collection, meeting.times))
@@ -94,13 +94,13 @@ def _has_time(collection: Collection, times: Ranges) -> bool:
 
 
 def _has_height(collection: Collection, heights: Ranges) -> bool:
-    """Return whether a collection has levels at some heights; one without levels has no heights to be outside of."""
+    """Return whether a collection has levels at some heights; one without levels always matches."""
     levels = collection.levels_of(heights) if isinstance(collection, SurfaceCollection) else None
     return levels is None or bool(len(levels))
 
 
 def describe(base: str, collection: Collection, instance: str | None = None) -> Json:
-    """Return one collection, or one instance of it."""
+    """Describe a collection, or one instance of it."""
     url = f"{base}/collections/{collection.id}" + ("" if instance is None else f"/instances/{instance}")
     asked = [name for name in queries_of(collection) if instance is None or name != "instances"]
     summary = _about_stations(collection) if isinstance(collection, StationsCollection) else _about_surface(collection)
@@ -130,7 +130,7 @@ _LISTS: Final = ("locations", "items", "instances")
 
 
 def extent(collection: Collection) -> Json:
-    """Return where and when there are data, each extent a list of lists."""
+    """Describe the spatial, temporal and vertical extents, each as a list of lists."""
     if isinstance(collection, StationsCollection):
         west, south, east, north = collection.box or (-180.0, -90.0, 180.0, 90.0)
         document: Json = {"spatial": {"bbox": [[west, south, east, north]], "crs": WKT}}
@@ -138,6 +138,7 @@ def extent(collection: Collection) -> Json:
         return document if window is None else document | {"temporal": _temporal(window, "/".join(_ends(window)))}
     document = {"spatial": {"bbox": [list(collection.box)], "crs": WKT}}
     starts, ends = cell_bounds(collection.time)
+    # A window must not be empty, even for a single instant.
     window = Window(int(starts.min()), max(int(ends.max()), int(starts.min()) + 1))
     document["temporal"] = _temporal(window, _values(collection))
     if collection.grid.z is not None:
@@ -159,7 +160,7 @@ def _ends(window: Window) -> list[str]:
 
 
 def _values(collection: SurfaceCollection) -> str:
-    """Return the time cells: so many from the first by a step where they are regular."""
+    """Describe the time cells, as a repeating interval if they are regular."""
     time = collection.time
     starts, ends = cell_bounds(time)
     if isinstance(time, Regular) and time.step % 1_000_000_000 == 0:
@@ -191,7 +192,7 @@ def _about_surface(collection: SurfaceCollection) -> Json:
 
 
 def parameters_of(collection: Collection, keys: Iterable[str] | None = None) -> Json:
-    """Return the parameters of a collection as EDR describes them, by their keys; None: all."""
+    """Describe the parameters of a collection, by key; None: all."""
     wanted = collection.parameters if keys is None else keys
     if isinstance(collection, StationsCollection):
         return {key: _kind_parameter(key, collection.parameters[key]) for key in wanted}
@@ -207,7 +208,7 @@ def _kind_parameter(key: str, kind: SeriesKind) -> Json:
 
 
 def _measurement_type(collection: SurfaceCollection) -> Json:
-    """Return the last function over time and the length of the cells, as a member of a parameter."""
+    """Describe the last aggregation over time and the cell length, for a parameter."""
     steps = [step for step in collection.query.question.steps if step.op == "aggregate" and "time" in dict(step.cells)]
     time = collection.time
     seconds = time.length / 1e9 if isinstance(time, Regular) else 0.0
@@ -227,7 +228,7 @@ def _parameter(key: str, attributes: Mapping[str, Any], how: Json) -> Json:
         "data-type": "integer" if is_count else "float",
         "unit": {"symbol": {"value": to_ucum(str(attributes.get("units", "1"))), "type": UCUM}},
         "observedProperty": observed,
-        # A count is no measurement of the method that made the value.
+        # A count does not result from the method that produced the value.
         **({} if is_count else how),
     }
 

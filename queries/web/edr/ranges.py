@@ -1,4 +1,4 @@
-"""`datetime` and `z`: instants and heights, intervals, open ones, lists of them, and those that repeat."""
+"""Parsing of `datetime` and `z`: single values, intervals, open intervals, lists and repetitions."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from hypergrid.core.errors import InvalidQuery, InvalidTime
 from hypergrid.core.times import DAY_NS, SECOND_NS, parse_instant
 
 MOST_PARTS: Final = 1000
-"""Parts that a list, or a repetition, may have."""
+"""Limit of parts in a list or a repetition."""
 _REPEATED: Final = re.compile(r"R([0-9]{1,9})/([^/]+)/([^/]+)")
 _PERIOD: Final = re.compile(
     r"P(?:([0-9]{1,9})W)?(?:([0-9]{1,9})D)?(?:T(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})(?:\.([0-9]{1,9}))?S)?)?"
@@ -24,30 +24,28 @@ _REDUCED: Final[tuple[tuple[re.Pattern[str], str, Literal["Y", "M", "D"]], ...]]
     (re.compile(r"[0-9]{4}-[0-9]{2}"), "-01", "M"),
     (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), "", "D"),
 )
-"""Times of reduced precision (ISO 8601-1:2019, 4.3), what makes them that of their start, and what they are of."""
+"""Times of reduced precision (ISO 8601-1:2019, 4.3): pattern, completion to their start, and unit."""
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Closed ranges of numbers, of which a part that is a single number has no length."""
+    """Closed ranges of numbers; a single number is a range of zero length."""
 
     parts: tuple[tuple[float, float], ...]
-    """First and last of each; -inf and inf where it is open."""
+    """First and last of each; -inf and inf if open."""
 
     @property
     def first(self) -> float:
-        """The least of all."""
         return min(low for low, _ in self.parts)
 
     @property
     def last(self) -> float:
-        """The greatest of all."""
         return max(high for _, high in self.parts)
 
     def meet(
         self, starts: NDArray[np.int64] | NDArray[np.float64], ends: NDArray[np.int64] | NDArray[np.float64]
     ) -> NDArray[np.bool_]:
-        """Return which half-open cells have something in common with them; a cell without length is its start."""
+        """Mask the half-open cells that overlap the ranges; cells may have zero length."""
         mask = np.zeros(len(starts), np.bool_)
         for low, high in self.parts:
             mask |= (starts <= high) & ((ends > low) | ((ends == starts) & (starts >= low)))
@@ -55,23 +53,23 @@ class Ranges:
 
 
 def read_times(text: str) -> Ranges:
-    """Return what `datetime` says [ns since 1970 UTC]; a day, a month or a year alone is all of it.
+    """Parse `datetime` [ns since 1970 UTC]; a day, a month or a year covers all of it.
 
     Raises
     ------
     InvalidTime, InvalidQuery
-        An instant that cannot be read, an interval that ends before it starts, or too many parts.
+        An instant is malformed, an interval ends before it starts, or there are too many parts.
     """
     return _read("datetime", text, _stretch, _period_ns)
 
 
 def read_heights(text: str) -> Ranges:
-    """Return what `z` says [m]; an interval may name its upper end first, as QGIS writes it.
+    """Parse `z` [m]; an interval may begin with its upper end, as QGIS writes it.
 
     Raises
     ------
     InvalidQuery
-        A number that cannot be read, or too many parts.
+        A number is malformed, or there are too many parts.
     """
     return _read("z", text, lambda part: (_height(part), _height(part)), _height, turns=True)
 
@@ -99,7 +97,7 @@ def _read(
 
 
 def _part(name: str, text: str, number: Callable[[str], tuple[float, float]], *, turns: bool) -> tuple[float, float]:
-    """Return the ends of an interval, or an instant twice; where it turns, either end may come first."""
+    """Parse an interval, or an instant as both ends; `turns` allows swapped ends."""
     start, slash, stop = text.partition("/")
     if not slash:
         return number(text)
@@ -114,13 +112,14 @@ def _part(name: str, text: str, number: Callable[[str], tuple[float, float]], *,
 
 
 def _stretch(text: str) -> tuple[int, int]:
-    """Return the first and the last nanosecond of a day, a month or a year; an instant twice."""
+    """Return the first and last nanosecond of a day, month or year; an instant twice."""
     for form, rest, unit in _REDUCED:
         if form.fullmatch(text):
             start = parse_instant(f"{text}{rest}")
             following = np.datetime64(text, unit) + 1
+            # Ranges are closed, so the end is the last nanosecond.
             return start, int(following.astype("datetime64[ns]").astype(np.int64)) - 1
-    # A plus in an address that was not encoded arrives as a blank.
+    # An unencoded plus in a URL arrives as a blank.
     instant = parse_instant(_PLUS.sub(r"+\1", text))
     return instant, instant
 

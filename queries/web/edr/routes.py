@@ -1,4 +1,4 @@
-"""Routes of EDR below `/edr`; each query of a collection also at its instances, the snapshots of the archive."""
+"""EDR routes below `/edr`; each query also at a collection's instances, the snapshots."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -39,7 +39,7 @@ from queries.web.responses.problems import problem_of, response_of
 from queries.web.responses.waiting import compute_dataset
 
 READERS: Final = 2
-"""Threads that read readings at a time."""
+"""Threads that read readings concurrently."""
 _COLLECTION: Final = "/collections/{collection_id}"
 _OF_COLLECTIONS: Final = {"parameters": list(description.COLLECTIONS)}
 _OF_METADATA: Final = {"parameters": list(description.METADATA)}
@@ -50,10 +50,10 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class EdrRoute(APIRoute):
-    """Refuses parameters that its description lacks; errors carry what EDR names: `code` and `description`."""
+    """Rejects undeclared parameters; errors include EDR's `code` and `description`."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """Return the handler; its errors are EDR's documents."""
+        """Wrap the handler, converting errors to EDR problem documents."""
         handle = super().get_route_handler()
 
         async def answer(request: Request) -> Response:
@@ -69,7 +69,7 @@ class EdrRoute(APIRoute):
 
 
 def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter:
-    """Return the routes of this file."""
+    """Create the routes of this module."""
     routes = APIRouter(prefix=PREFIX, tags=["EDR"], route_class=EdrRoute)
     reading = anyio.CapacityLimiter(READERS)
 
@@ -161,6 +161,7 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         places = [(lon, lat) for lon, lat, _ in points if there.cell_of(lon, lat) is not None]
         if not places:
             return answers.no_data_response()
+        # Before the query is submitted, so that refusals cost nothing.
         there.check(len(times), 1 if levels is None else len(levels), there.places_at(places))
         dataset = await compute_dataset(runner, await off(lambda: there.document_at(places, times)), request)
 
@@ -186,6 +187,7 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
             mask = xr.DataArray(inside, dims=("lat", "lon"))
             kept = select_cells(dataset, there, times, levels)
             masked = kept if inside.all() else kept.assign(
+                # Integers have no NaN: masked counts become 0.
                 {name: (item.where(mask) if item.dtype.kind == "f" else item.where(mask, 0)).assign_attrs(item.attrs)
                  for name, item in kept.data_vars.items()}
             )  # fmt: skip
@@ -243,10 +245,11 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
         return await off(made)
 
     def tagged_by_content(endpoint: Endpoint) -> Endpoint:
-        """Return an endpoint whose answers have a tag, and that computes nothing for who has the answer already."""
+        """Wrap an endpoint with an entity tag, so that unchanged answers are not computed."""
 
         async def answered(request: Request) -> Response:
             there = await off(lambda: held.get_requested(request))
+            # With an explicit format the answer does not depend on Accept.
             accepted = () if "f" in request.query_params else request.headers.getlist("accept")
             tag = entity_tag(there.token, str(request.url), tuple(accepted))
             same = not_modified_response(request, tag)
@@ -284,12 +287,12 @@ def _keys(there: SurfaceCollection, asked: EdrParams) -> list[str]:
 
 
 def _height_of(points: list[tuple[float, float, float | None]]) -> Ranges | None:
-    """Return the height that points have in common [m]; None where they have none.
+    """Return the common height of points [m]; None if they have none.
 
     Raises
     ------
     InvalidQuery
-        They have several, and an answer is of the same levels at all points.
+        The heights differ, but an answer has the same levels at all points.
     """
     heights = list(dict.fromkeys(z for *_, z in points))
     if len(heights) > 1:
@@ -346,13 +349,13 @@ def _list_features(request: Request, there: StationsCollection) -> Response:
 
 
 def _has_readings(there: StationsCollection, name: str, times: Ranges, wanted: tuple[str, ...] | None) -> bool:
-    """Return whether a time has something in common with that of a station's readings of some parameters, or all."""
+    """Return whether a station's readings, of some or all parameters, overlap a time."""
     held = there.extents.get(name, {})
     return any(extent.meets(times) for key, extent in held.items() if wanted is None or key in wanted)
 
 
 def _station_feature(there: StationsCollection, name: str, url: str) -> dict[str, Any]:
-    """Return a station as a feature after EDR's own profile of GeoJSON."""
+    """Describe a station as a feature in EDR's GeoJSON profile."""
     position, held = there.places.get(name), there.extents.get(name, {}).values()
     when = "../.."
     if held:
@@ -374,7 +377,7 @@ def _station_feature(there: StationsCollection, name: str, url: str) -> dict[str
 def _next_link(
     request: Request, url: str, first: int, matched: int, limit: int | None, media_type: str = "application/json"
 ) -> list[dict[str, str]]:
-    """Return the link to the page that follows, none after the last."""
+    """Link to the next page; empty after the last."""
     if first >= matched or not limit:
         return []
     query = request.url.include_query_params(limit=limit, offset=first).query

@@ -1,4 +1,4 @@
-"""The stations as a collection: readings as they are stored, good or not evaluated, at the places where they stand."""
+"""The stations as a collection: stored readings, good or not evaluated, at the station positions."""
 
 import math
 from dataclasses import dataclass, replace
@@ -22,9 +22,10 @@ from queries.web.edr.asked import EdrParams
 from queries.web.edr.ranges import Ranges
 
 ID: Final = "stations"
-"""Name of the collection; a saved query of this name is not served."""
+"""Id of the collection; a saved query of this name is not served."""
+# Stations further away are not representative of the position.
 NEAREST_M: Final = 50_000.0
-"""How far the nearest station may be from a position [m]: what is further away tells nothing of it."""
+"""Largest distance of the nearest station from a position [m]."""
 _EVER: Final = (parse_instant("1900-01-01"), parse_instant("2261-12-31"))
 
 
@@ -37,22 +38,21 @@ class ReadingsAnswer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is none."""
         return not any(len(piece.readings) for piece in self.pieces)
 
 
 @dataclass(frozen=True)
 class ReadingsExtent:
-    """From when to when a station has readings of a parameter."""
+    """Time span of a station's readings of a parameter."""
 
     start_ns: int
-    """Where what the first reading is of begins [ns since 1970 UTC]."""
+    """Start of the interval of the first reading [ns since 1970 UTC]."""
     end_ns: int
-    """Where what the last one is of ends; where readings are of instants the last of these [ns since 1970 UTC]."""
+    """End of the interval of the last reading; for instantaneous readings the last instant [ns since 1970 UTC]."""
     is_of_instants: bool
 
     def meets(self, times: Ranges) -> bool:
-        """Return whether it has something in common with times [ns since 1970 UTC]."""
+        """Return whether it overlaps times [ns since 1970 UTC]."""
         end_ns = self.end_ns + (1 if self.is_of_instants else 0)
         return bool(times.meet(np.array([self.start_ns]), np.array([end_ns]))[0])
 
@@ -63,26 +63,26 @@ class StationsCollection:
 
     archive: Archive
     extent_cache: SeriesExtents
-    """Those of the snapshot before, so that little is read for this one."""
+    """Shared between snapshots, so that only changes are read."""
     id: str = ID
 
     @property
     def token(self) -> str:
-        """Content token: equal ones give equal answers."""
+        """Content token: equal tokens give equal answers."""
         return token(self.archive.name, self.archive.snapshot, self.id)
 
     @cached_property
     def parameters(self) -> dict[str, SeriesKind]:
-        """Kinds of series by their keys: a variable, and the height or the statistic where it has several."""
+        """Kinds of series by key: the variable, with height or statistic if it has several."""
         try:
             return {kind.key: kind for kind in SelectedReadings(self.archive, Selection()).kinds}
         except NotFound:
-            # Nothing was ever ingested.
+            # The archive is empty.
             return {}
 
     @cached_property
     def keys(self) -> dict[str, tuple[str, ...]]:
-        """The parameters of each station that has any."""
+        """Parameter keys of each station that has any."""
         keys_by_station: dict[str, list[str]] = {}
         for key, kind in self.parameters.items():
             for name in kind.stations:
@@ -91,7 +91,7 @@ class StationsCollection:
 
     @cached_property
     def places(self) -> dict[str, tuple[float, float]]:
-        """Longitude and latitude [degree] of the stations that have parameters and a position."""
+        """Longitude and latitude [degree] of the stations with parameters and a position."""
         positions = {}
         for name in self.keys:
             station = self.archive.stations.get(name)
@@ -101,7 +101,7 @@ class StationsCollection:
 
     @cached_property
     def box(self) -> tuple[float, float, float, float] | None:
-        """West, south, east and north [degree]; None where no station has a position."""
+        """West, south, east and north [degree]; None if no station has a position."""
         if not self.places:
             return None
         at = np.array(list(self.places.values()))
@@ -110,7 +110,7 @@ class StationsCollection:
 
     @cached_property
     def window(self) -> Window | None:
-        """The time of the slices that hold readings; None where there are none."""
+        """Time span of the slices with readings; None without any."""
         names = {kind.variable.name for kind in self.parameters.values()}
         held = [window for name in names if (window := self.archive.extent(name)) is not None]
         if not held:
@@ -119,7 +119,7 @@ class StationsCollection:
 
     @cached_property
     def extents(self) -> dict[str, dict[str, ReadingsExtent]]:
-        """From when to when each station has readings that are served, by station and parameter."""
+        """Time span of the served readings, by station and parameter."""
         held, extents_by_station = self.extent_cache.read_extents(self.archive), dict[str, dict[str, ReadingsExtent]]()
         for key, kind in self.parameters.items():
             of, sample = held[kind.variable.name], kind.sample
@@ -133,35 +133,36 @@ class StationsCollection:
         return extents_by_station
 
     def label(self, name: str) -> str:
-        """Return what a station is called, its id where that is not known."""
+        """Return the name of a station, or its id if it has none."""
         station = self.archive.stations.get(name)
         return name if station is None or not station.name else station.name
 
     def find_nearest(self, lon: float, lat: float, names: tuple[str, ...] | None) -> tuple[str, float] | None:
-        """Return the nearest station that has one of some parameters, and how far it is [m]; None: none is near."""
+        """Find the nearest station with a wanted parameter, and its distance [m]; None beyond `NEAREST_M`."""
         able = [name for name in self.places if names is None or set(names) & set(self.keys[name])]
         if not able:
             return None
         at = np.array([self.places[name] for name in able])
+        # Chord lengths have the same order as distances on the sphere.
         straight = np.linalg.norm(places_m(at[:, 0], at[:, 1]) - places_m(np.array(lon), np.array(lat)), axis=1)
         best = int(np.argmin(straight))
         distance_m = float(arc_m(straight[best : best + 1])[0])
         return (able[best], distance_m) if distance_m <= NEAREST_M else None
 
     def find_inside(self, region: Region) -> tuple[str, ...]:
-        """Return the stations that lie in a region or on its edge."""
+        """Find the stations in a region or on its edge."""
         if not self.places:
             return ()
         names, at = list(self.places), np.array(list(self.places.values()))
         return tuple(names[index] for index in np.flatnonzero(region.holds(at[:, 0], at[:, 1])).tolist())
 
     def read(self, names: tuple[str, ...], asked: EdrParams) -> ReadingsAnswer | None:
-        """Return the readings of some stations that a request asks for; None where they cannot have any.
+        """Read the requested readings of some stations; None if these have none of the parameters.
 
         Raises
         ------
         TooLarge
-            They are too many for an answer.
+            There are too many for one answer.
         """
         wanted = asked.names or tuple(self.parameters)
         able = tuple(name for name in names if set(wanted) & set(self.keys[name]))
@@ -172,10 +173,11 @@ class StationsCollection:
         return ReadingsAnswer(chosen, tuple(_clip_piece(piece, asked.times) for piece in pieces_of(chosen)))
 
     def _window(self, times: Ranges) -> Window:
-        """Return the stamps that readings may have which have something in common with times."""
+        """Bound the timestamps of readings whose interval overlaps the times."""
         longest_ns = max(round(kind.sample.interval_s * SECOND_NS) for kind in self.parameters.values())
         first = _EVER[0] if math.isinf(times.first) else max(int(times.first) - longest_ns, _EVER[0])
         last = _EVER[1] if math.isinf(times.last) else min(int(times.last) + longest_ns, _EVER[1])
+        # Clamped, as requests may lie outside the representable times.
         return Window(min(first, _EVER[1] - 1), max(last, _EVER[0]) + 1)
 
 

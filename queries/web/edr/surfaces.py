@@ -1,9 +1,9 @@
-"""A saved surface as a collection: which cells a request means, and the queries that compute them, live.
+"""A saved surface as a collection: cell selection, and the queries that compute the cells.
 
-A position is no cell of the surface's grid: the surface is interpolated at points of the grid instead, however many
-are asked for in one query. So the estimate and its variance are those of kriging there, from the stations of the
-surface and with its parameters. Where the surface's cells are not those of an interpolation (means over larger cells),
-a position gets the cell that it lies in.
+Positions are not mapped to the cells of the surface's grid: the surface is interpolated at the points instead, all of a
+request in one query. The estimate and its variance are therefore those of kriging at the position, with the stations
+and parameters of the surface. If the surface's cells are not those of an interpolation (but means over larger cells), a
+position gets the cell that contains it.
 """
 
 import math
@@ -29,37 +29,36 @@ from hypergrid.topology.wkt import Region
 from queries.web.edr.ranges import Ranges
 
 MOST_CELLS: Final = 1_000_000
-"""Cells of an answer, over all times and levels."""
+"""Limit of cells in an answer, over all times and levels."""
 _PER_DEGREE: Final = PER_UNIT["uas"]
 _PARAMETERS: Final = ("value", "variance", "count")
-"""What of a result is a parameter of the collection."""
+"""Variables of a result that are parameters of the collection."""
 
 
 @dataclass(frozen=True, eq=False)
 class SurfaceCollection:
-    """One saved query whose answer is a map in longitude and latitude."""
+    """A saved query whose answer is a map in longitude and latitude."""
 
     id: str
     query: Query
-    """At the snapshot that is read, with variance where its method has one."""
+    """At one snapshot, with variance if its method has one."""
     surface: Perspective
-    """What is computed, clipped as the query says."""
+    """The computed surface, clipped by the query."""
     refusal: str = ""
-    """Why it has no variance, in the engine's words; empty where it has one."""
+    """The engine's reason why it has no variance; empty if it has one."""
 
     @cached_property
     def token(self) -> str:
-        """Content token: equal ones give equal answers."""
+        """Content token: equal tokens give equal answers."""
         return token(self.id, self.query.token, self.query.to_json()["snapshot"])
 
     @property
     def variable(self) -> str:
-        """Name of the variable."""
         return self.query.question.variable
 
     @cached_property
     def parameters(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
-        """By parameter the variable of a result that holds it, and its attributes."""
+        """Variable of the result and its attributes, by parameter."""
         attributes = make_attributes(self.surface, "")
         names = [name for name in _PARAMETERS if name != "variance" or self.query.question.variance]
         return {
@@ -68,7 +67,7 @@ class SurfaceCollection:
 
     @property
     def grid(self) -> Grid:
-        """The cells in space."""
+        """Cells in space."""
         space = self.surface.topology.space
         if not isinstance(space, Grid):
             message = "a collection's surface is a map"
@@ -77,7 +76,7 @@ class SurfaceCollection:
 
     @property
     def time(self) -> TimeAxis:
-        """The cells in time."""
+        """Cells in time."""
         return self.surface.topology.time
 
     @property
@@ -85,17 +84,15 @@ class SurfaceCollection:
         """West, south, east and north [degree]."""
         return self.grid.box
 
-    # Which cells a request means
-
     def times_of(self, wanted: Ranges | None) -> NDArray[np.intp]:
-        """Return which time cells have something in common with times [ns since 1970 UTC]."""
+        """Return the indices of the time cells that overlap times [ns since 1970 UTC]."""
         starts, ends = cell_bounds(self.time)
         if wanted is None:
             return np.arange(len(starts))
         return np.flatnonzero(wanted.meet(starts, ends))
 
     def levels_of(self, wanted: Ranges | None) -> NDArray[np.intp] | None:
-        """Return which levels have something in common with heights [m]; None where the surface has none."""
+        """Return the indices of the levels that overlap heights [m]; None without levels."""
         if self.grid.z is None:
             return None
         bounds = self.grid.z.bounds
@@ -104,7 +101,7 @@ class SurfaceCollection:
         return np.flatnonzero(wanted.meet(bounds[:, 0], bounds[:, 1]))
 
     def cell_of(self, lon: float, lat: float) -> tuple[int, int] | None:
-        """Return row and column of the cell that a position lies in, None where it lies outside."""
+        """Return the row and column of the cell at a position; None outside the surface."""
         west, south, east, north = self.box
         turned = self._turn_longitude(lon)
         if not (west <= turned <= east and south <= lat <= north):
@@ -116,17 +113,18 @@ class SurfaceCollection:
         return int(max(row, 0)), int(max(column, 0))
 
     def _turn_longitude(self, lon: float) -> float:
-        """Return a longitude as the surface counts it, where it reaches there."""
+        """Shift a longitude by 360 degrees into the surface's range, if possible."""
         west, _, east, _ = self.box
         return next((lon + turn for turn in (0.0, 360.0, -360.0) if west <= lon + turn <= east), lon)
 
     def block_of(self, region: Region) -> tuple[slice, slice, NDArray[np.bool_]] | None:
-        """Return the rows and columns that a region needs, and which cells of these it means; None: none.
+        """Return the rows, columns and mask of the cells that a region selects, or None.
 
-        Those whose centre lies in it; where there is no such cell, those that it touches.
+        The cells whose centre lies in the region; if there are none, those that it touches.
         """
         x, y = self.grid.x.centres, self.grid.y.centres
         inside = region.holds(*np.meshgrid(x, y)) if self._may_hold(region) else np.zeros((len(y), len(x)), np.bool_)
+        # A region smaller than a cell would otherwise have no data.
         if not inside.any():
             inside = self._find_touched(region)
         rows, columns = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
@@ -139,10 +137,12 @@ class SurfaceCollection:
         return region.touches(*self.box)
 
     def _find_touched(self, region: Region) -> NDArray[np.bool_]:
-        """Return the cells that a region without any cell's centre touches: few, for it is smaller than a cell."""
+        """Mask the cells touched by a region that contains no cell centre."""
+        # Such a region is smaller than a cell, so it touches few.
         mask = np.zeros((self.grid.y.count, self.grid.x.count), np.bool_)
         x, y = self.grid.x.bounds, self.grid.y.bounds
         for west, south, east, north in region.boxes:
+            # Longitudes of the region and of the grid may differ by a full turn.
             for turn in (-360.0, 0.0, 360.0):
                 columns = np.flatnonzero((x[:, 0] <= east + turn) & (x[:, 1] >= west + turn))
                 rows = np.flatnonzero((y[:, 0] <= north) & (y[:, 1] >= south))
@@ -151,38 +151,37 @@ class SurfaceCollection:
                         mask[row, column] |= region.touches(x[column, 0], y[row, 0], x[column, 1], y[row, 1])
         return mask
 
-    # Which queries compute them
-
     def check(self, times: int, levels: int, places: int) -> None:
-        """Refuse more cells than an answer may have.
+        """Reject answers with too many cells.
 
         Raises
         ------
         TooLarge
-            With both numbers.
+            The message has both numbers.
         """
         if times * levels * places > MOST_CELLS:
             label, remedy = f"the answer of collection {self.id!r}", "ask for less time (datetime) or a smaller region"
             raise TooLarge(label, "cells", times * levels * places, MOST_CELLS, remedy)
 
     def document(self, times: NDArray[np.intp], rows: slice, columns: slice) -> dict[str, Any]:
-        """Return the query of a block of cells, over the time from the first to the last of some cells at least."""
+        """Make the query of a block of cells, covering at least the given time cells."""
         document = self.query.to_json()
         clip = dict(document.get("clip", {}))
         for axis, part in ((self.grid.y, rows), (self.grid.x, columns)):
             edges = (axis.origin + index * axis.step for index in (part.start, part.stop))
+            # Axis units are micro-arc-seconds, so the edges are exact.
             clip[axis.name] = [f"{edge / 1e6:.6f}arcsec" for edge in edges]
         return {**document, "clip": clip | self._clip_in_time(times)}
 
     def _clip_in_time(self, times: NDArray[np.intp]) -> dict[str, list[str]]:
-        """Return the clip of some time cells, where a query may be of these alone; else none."""
+        """Clip to the given time cells, if that leaves their values unchanged."""
         if len(times) == self.time.count or not self._may_be_shorter:
             return {}
         starts = cell_bounds(self.time)[0][times]
         return {"time": [format_instant(int(starts.min())), format_instant(int(starts.max()) + 1)]}
 
     def document_at(self, places: Sequence[tuple[float, float]], times: NDArray[np.intp]) -> dict[str, Any]:
-        """Return the one query of positions that lie in the surface (lon, lat): of points, or of the cells around."""
+        """Make one query for positions in the surface (lon, lat): points, or surrounding cells."""
         if not self._is_interpolated:
             return self.document(times, *self._block_at(places))
         document = _points_document(self.query.to_json(), [(self._turn_longitude(lon), lat) for lon, lat in places])
@@ -190,14 +189,14 @@ class SurfaceCollection:
         return {**document, "clip": clip | self._clip_in_time(times)}
 
     def places_at(self, places: Sequence[tuple[float, float]]) -> int:
-        """Return how many places the query of positions computes."""
+        """Count the places that the query of positions computes."""
         if self._is_interpolated:
             return len(places)
         rows, columns = self._block_at(places)
         return (rows.stop - rows.start) * (columns.stop - columns.start)
 
     def select_points(self, dataset: xr.Dataset, places: Sequence[tuple[float, float]]) -> xr.Dataset:
-        """Return the answer of the query of positions with one dimension, point, for longitude and latitude."""
+        """Convert the answer for positions to a single point dimension instead of longitude and latitude."""
         about = {name: dataset[name].attrs for name in ("lon", "lat")}
         if not self._is_interpolated:
             rows, columns = self._block_at(places)
@@ -216,19 +215,22 @@ class SurfaceCollection:
 
     @cached_property
     def _is_interpolated(self) -> bool:
-        """Whether the cells in space are those of an interpolation, and not means over larger ones."""
+        """Whether the cells in space are those of an interpolation, not means over larger ones."""
         aggregates = [item.operator for item in self.surface.list_chain() if isinstance(item.operator, Aggregate)]
         return all(operator.dimensions == ("time",) for operator in aggregates)
 
     def _block_at(self, places: Sequence[tuple[float, float]]) -> tuple[slice, slice]:
-        """Return the rows and columns from the first to the last cell that positions lie in."""
+        """Return the rows and columns spanned by the cells of positions."""
         cells = [cell for position in places if (cell := self.cell_of(*position)) is not None]
         rows, columns = (slice(min(numbers), max(numbers) + 1) for numbers in zip(*cells, strict=True))
         return rows, columns
 
     @cached_property
     def _may_be_shorter(self) -> bool:
-        """Whether a clip in time selects cells and changes none: not where the last is of all time, or learnt of it."""
+        """Whether a clip in time selects cells without changing their values.
+
+        False if the last step spans all time, or is fitted to the data.
+        """
         if any(
             isinstance(item.operator, Interpolate) and is_fitted_to_data(item.operator)
             for item in self.surface.list_chain()
@@ -242,14 +244,14 @@ class SurfaceCollection:
 
 
 def cell_bounds(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where time cells begin and end [ns since 1970 UTC]; instants end where they begin."""
+    """Return the start and end of time cells [ns since 1970 UTC]; instants have zero length."""
     return (time.corners, time.corners) if isinstance(time, Instants) else blocks_of(time)
 
 
 def select_cells(
     dataset: xr.Dataset, collection: SurfaceCollection, times: NDArray[np.intp], levels: NDArray[np.intp] | None
 ) -> xr.Dataset:
-    """Return the wanted time cells and levels of a result, which may hold more of both."""
+    """Select time cells and levels from a result, which may have more of both."""
     along = str(dataset["time"].dims[0])
     starts = cell_bounds(collection.time)[0][times]
     held = dataset["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
@@ -258,12 +260,12 @@ def select_cells(
 
 
 def collection_of(name: str, document: Mapping[str, Any], archive: OpenArchive) -> SurfaceCollection | None:
-    """Return a saved query as a collection; None where its answer is no map on the earth.
+    """Make the collection of a saved query; None unless it is a longitude-latitude map.
 
     Raises
     ------
     HyperGridError
-        It cannot be computed of this archive: `NotFound` where it is of a variable or a layer that is not there.
+        It cannot be computed for this archive: `NotFound` if it needs a missing variable or layer.
     """
     query = archive.query({**document, "snapshot": archive.snapshot})
     surface = make_plan(query.surface()).surface
@@ -275,13 +277,13 @@ def collection_of(name: str, document: Mapping[str, Any], archive: OpenArchive) 
         uncertain = query if query.question.variance else query.with_variance()
         surface = make_plan(uncertain.surface()).surface
     except HyperGridError as error:
-        # What to do about it, after the first semicolon, is for who writes the query.
+        # The remedy after the first semicolon addresses the author of the query, so it is cut off.
         uncertain, refusal = query, str(error).partition(";")[0]
     return SurfaceCollection(name, uncertain, surface, refusal)
 
 
 def period(axis: TimeAxis) -> str | None:
-    """Return the length of the cells of a regular axis as ISO 8601 writes it."""
+    """Format the cell length of a regular axis as an ISO 8601 duration."""
     if not isinstance(axis, Regular) or axis.length <= 0:
         return None
     seconds = axis.length / 1e9
@@ -289,7 +291,7 @@ def period(axis: TimeAxis) -> str | None:
 
 
 def _points_document(document: Mapping[str, Any], places: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Return a query whose interpolations over space are at positions (lon, lat) in their grids."""
+    """Move a query's spatial interpolations, including nested ones, to positions (lon, lat)."""
     lon, lat = (list(column) for column in zip(*places, strict=True))
     steps = []
     for step in document.get("steps", []):

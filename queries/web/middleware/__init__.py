@@ -1,1 +1,1 @@
-"""What holds for every request: limits, authentication, headers, compression, logs."""
+"""Middleware for every request: limits, authentication, headers, compression, logs."""

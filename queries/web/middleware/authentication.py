@@ -1,4 +1,4 @@
-"""The door: who asks, whether they may, and how often; what a route raises leaves it as a problem document."""
+"""Authentication, authorisation and rate limiting; errors of routes become problem documents."""
 
 import logging
 import time
@@ -34,18 +34,18 @@ _PROXY_HEADERS: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-
 
 
 class AuthenticationMiddleware:
-    """Lets requests through to the routes.
+    """Authenticates and authorises requests before they reach the routes.
 
     Parameters
     ----------
     app
         The routes.
     access
-        Who asks.
+        Identifies callers.
     audit
-        Where changes are noted; None: nowhere.
+        Log of changes; None: no log.
     clock
-        Returns seconds that never go back.
+        Monotonic clock [s].
     """
 
     def __init__(
@@ -56,7 +56,6 @@ class AuthenticationMiddleware:
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -73,7 +72,7 @@ class AuthenticationMiddleware:
                 return
             await send({"type": "http.response.body"})
             if message.get("more_body"):
-                # Nobody reads on: a stream of events would have no end.
+                # The body is not sent for HEAD: end it here, as an event stream would never finish.
                 raise ClientDisconnect
 
         try:
@@ -84,7 +83,7 @@ class AuthenticationMiddleware:
             pass
         except Exception as error:
             if started:
-                # The server logs it, and closes the connection.
+                # The server logs it and closes the connection.
                 error.add_note(f"while the answer to request {scope['state']['request_id']} was being sent")
                 raise
             response = response_of(problem_of(error, posted=scope["method"] == "POST"))
@@ -93,7 +92,7 @@ class AuthenticationMiddleware:
                 self._write_audit(scope)
 
     def _authorize(self, scope: Scope) -> Caller:
-        """Return who asks, where they may."""
+        """Authenticate and authorise the caller."""
         headers, state, method = Headers(scope=scope), scope["state"], scope["method"]
         rule = state["found"] = find_rule(method, route_path(scope))
         requester = f"address {state['client']}"
@@ -103,14 +102,17 @@ class AuthenticationMiddleware:
                 session=cookie_parser(headers.get("cookie", "")).get(COOKIE),
             )
         except BadKey:
+            # Guessing keys is rate-limited like anonymous requests.
             self._check_rate(requester, self._access.rules.anonymous.requests_per_s)
             if rule.need != "open":
                 raise
+            # Open routes are answered even with a bad key, for example to log in again.
             caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
         except KeysDamaged:
             if rule.need != "open":
                 raise
             caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
+        # A forwarded request has the proxy's loopback address, but may be from any machine.
         if caller is LOCAL and any(name in headers for name in _PROXY_HEADERS):
             message = (
                 "a proxy hands this request on, and there are no access keys: others than this machine could do "
@@ -162,22 +164,20 @@ class AuthenticationMiddleware:
             yield
         finally:
             self._open[requester] -= 1
+            # Entries are removed, so that the counter does not grow with the number of callers seen.
             if not self._open[requester]:
                 del self._open[requester]
 
     @contextmanager
     def _audit_change(self, scope: Scope) -> Iterator[None]:
-        """Note a change, however it ends."""
+        """Record a change in the audit log, whatever its outcome."""
         try:
             yield
         finally:
             self._write_audit(scope)
 
     def _write_audit(self, scope: Scope) -> None:
-        """Note a change that somebody known made, or wanted to make and may not.
-
-        One that a full disk keeps from being noted was made, and is logged.
-        """
+        """Record a change by an identified caller, including refused ones."""
         state, audit = scope["state"], self._audit
         caller: Caller | None = state.get("caller")
         is_change = state["found"].need in ("write", "admin") and scope["method"] not in _SAFE
@@ -190,6 +190,7 @@ class AuthenticationMiddleware:
                 status=state.get("status", 0), client=state["client"], request=state["request_id"],
             )  # fmt: skip
         except OSError as error:
+            # The change itself has been made, so the answer must not report a failure.
             _LOG.error("a change could not be noted in %s: %s", audit.path, error)
 
 
@@ -199,21 +200,15 @@ def route_path(scope: Scope) -> str:
 
 
 def _as_get(scope: Scope) -> Scope:
-    """Return the request; HEAD as the GET that it asks about (RFC 9110, 9.3.2), for no route knows it.
-
-    It tells of the whole: a range is for GET alone (14.2).
-    """
+    """Turn HEAD into GET (RFC 9110, 9.3.2), without Range, which applies only to GET (14.2)."""
+    # Routes do not implement HEAD.
     if scope["method"] != "HEAD":
         return scope
     return {**scope, "method": "GET", "headers": [header for header in scope["headers"] if header[0] != b"range"]}
 
 
 def _check_origin(headers: Headers, caller: Caller, origins: tuple[str, ...]) -> None:
-    """Refuse what a page of another site had a browser send.
-
-    Browsers say where a request comes from; a program that is none says nothing, and then the cookie of a session is
-    refused: it was made for browsers.
-    """
+    """Reject cross-site requests made by a browser."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin is not None:
         is_own = origin.partition("://")[2] == headers.get("host", "") != ""
@@ -221,6 +216,7 @@ def _check_origin(headers: Headers, caller: Caller, origins: tuple[str, ...]) ->
     elif site is not None:
         is_fine = site in ("same-origin", "none")
     else:
+        # Browsers send their origin, so this is another program; session cookies are meant for browsers only.
         is_fine = caller.credential != "session"
     if not is_fine:
         message = (
@@ -231,7 +227,7 @@ def _check_origin(headers: Headers, caller: Caller, origins: tuple[str, ...]) ->
 
 
 def _keep_private(message: Message, caller: Caller | None) -> None:
-    """Have no shared cache keep what was answered to one caller."""
+    """Keep shared caches from storing an answer to an identified caller."""
     if caller is None or caller.credential == "nothing":
         return
     headers = MutableHeaders(scope=message)
@@ -241,33 +237,34 @@ def _keep_private(message: Message, caller: Caller | None) -> None:
 
 
 MAX_ASKERS: Final = 10_000
-"""Askers that are remembered; the longest silent one is forgotten first."""
+"""Callers remembered; the one silent for longest is forgotten first."""
 
 
 class RateLimiter:
-    """Token buckets by asker; time is an argument. Each holds two seconds' worth, and at least five."""
+    """Token buckets by caller; each holds two seconds' worth, at least five tokens."""
 
     def __init__(self, maximum: int = MAX_ASKERS) -> None:
         self._max_askers = maximum
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, asker: str, per_s: float, now_s: float) -> float:
-        """Take a token; return 0, or where there is none how long to wait for one [s].
+        """Take a token; return 0, or the wait for the next one [s].
 
         Parameters
         ----------
         asker
-            Whose bucket.
+            The caller.
         per_s
-            Tokens that it gets a second.
+            Tokens per second.
         now_s
-            The time [s], of a clock that never goes back.
+            Current time of a monotonic clock [s].
         """
         full = max(2 * per_s, 5.0)
         left, since_s = self._left.pop(asker, (full, now_s))
         left = min(full, left + (now_s - since_s) * per_s)
         wait_s = 0.0 if left >= 1 else (1 - left) / per_s
         self._left[asker] = (left if wait_s else left - 1, now_s)
+        # pop() and reinsertion above keep the order by last use.
         while len(self._left) > self._max_askers:
             self._left.popitem(last=False)
         return wait_s

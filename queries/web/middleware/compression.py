@@ -1,7 +1,7 @@
-"""Text in fewer bytes, for clients that take gzip; streams of events and files that are compressed stay as they are.
+"""Gzip compression of text answers, except event streams and formats that are compressed already.
 
-A compressed answer is another representation with an entity tag of its own (RFC 9110, 8.8.3.3): that of the plain one
-with an ending, which is taken away again before the application compares it.
+A compressed answer is a representation with its own entity tag (RFC 9110, 8.8.3.3): the plain tag with a suffix, which
+is removed before the application compares it.
 """
 
 import zlib
@@ -12,12 +12,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+# Smaller answers fit into a few packets.
 SMALLEST_BYTES: Final = 4096
-"""What is smaller goes as it is: it fits into few packets."""
+"""Size from which answers are compressed [bytes]."""
+# For CSV and JSON a tenth more bytes than at the highest level, in a third of the time.
 LEVEL: Final = 5
-"""Of zlib: of CSV and JSON a tenth more bytes than the highest, in a third of the time."""
+"""zlib level."""
 CODED: Final = {"Content-Encoding": "gzip", "Vary": "Accept, Accept-Encoding"}
-"""Headers of an answer that comes compressed from its route."""
+"""Headers of an answer that its route has compressed."""
 _WHOLE: Final = (
     *DEFAULT_EXCLUDED_CONTENT_TYPES,
     "application/octet-stream", "application/vnd.apache.parquet", "application/x-netcdf", "image/tiff",
@@ -26,19 +28,18 @@ _ENDING: Final = '-gzip"'
 
 
 class Compression:
-    """Compresses answers on their way out; stands next to the routes, so that HEAD tells what GET would.
+    """Compresses answers; sits next to the routes, so that HEAD reports the headers of GET.
 
     Parameters
     ----------
     app
-        What answers.
+        The inner application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = GZipMiddleware(app, minimum_size=SMALLEST_BYTES, compresslevel=LEVEL, exclude_content_types=_WHOLE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -48,7 +49,7 @@ class Compression:
             if message["type"] == "http.response.start":
                 headers, is_same = MutableHeaders(scope=message), message["status"] == 304
                 coded = f"{headers['etag'][:-1]}{_ENDING}" if headers.get("etag", "").startswith('"') else ""
-                # These tell of what could come compressed, too.
+                # 304 and 206 answers also vary by encoding, as their resource can be compressed.
                 if is_same or message["status"] == 206:
                     headers.add_vary_header("Accept-Encoding")
                 if coded and (coded in known if is_same else headers.get("content-encoding") == "gzip"):
@@ -59,22 +60,23 @@ class Compression:
 
 
 def takes_gzip(headers: Headers) -> bool:
-    """Return whether a client takes gzip: it names it, and not with a quality of zero."""
+    """Return whether a client accepts gzip: named, with a quality above zero."""
     for part in headers.get("accept-encoding", "").lower().split(","):
         coding, _, weight = part.replace(" ", "").partition(";q=")
         if coding in ("gzip", "x-gzip"):
+            # q=0 in any spelling ("0", "0.0") means not acceptable.
             return weight.strip("0.") != "" or not weight
     return False
 
 
 def compress(content: bytes) -> bytes:
-    """Return content as gzip, the same bytes each time."""
+    """Compress content with gzip, deterministically."""
     made = zlib.compressobj(LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     return made.compress(content) + made.flush()
 
 
 def _plain(raw: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
-    """Yield headers with the tags of plain representations, and gzip as the one coding where the client takes it."""
+    """Yield request headers with plain entity tags, and gzip as the only coding if accepted."""
     ending = _ENDING.encode()
     takes = takes_gzip(Headers(raw=list(raw)))
     for name, value in raw:

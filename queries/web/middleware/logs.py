@@ -1,4 +1,4 @@
-"""A line of JSON for each request; and where the records of a server go."""
+"""Request log as JSON lines, and log formatting of the server."""
 
 import json
 import logging
@@ -16,36 +16,35 @@ from queries.web.middleware.request_limits import AccessLogEntry
 
 
 class _Utc(logging.Formatter):
-    """Begins each record with its time, in UTC, and its level; what a terminal would obey is shown, not sent."""
+    """Prefixes records with UTC time and level, and escapes control characters for terminals."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the lines of a record."""
         return escape_invisible(super().format(record))
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """Return the time of a record; a format is not taken."""
+        """Format the time of a record, ignoring `datefmt`."""
         _ = datefmt
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
 def log_to_stderr() -> None:
-    """Have records of level WARNING and above written to standard error, each with its time (UTC) and level."""
+    """Log records of level WARNING and above to standard error, with time (UTC) and level."""
     logging.basicConfig(level=logging.WARNING, handlers=[stderr_handler()])
 
 
 def stderr_handler() -> logging.Handler:
-    """Return what writes the records of a server to standard error."""
+    """Make the handler that logs to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Utc("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     return handler
 
 
 class RequestLog:
-    """Writes a line for each request that is over; what it holds is what `Served` holds, so no secret.
+    """Writes a line per finished request: the fields of `AccessLogEntry`, so no secrets.
 
     Parameters
     ----------
-    place
+    target
         A file, appended to, or "-": standard error.
     clock
         Returns the time [ns since 1970 UTC].
@@ -56,16 +55,16 @@ class RequestLog:
         self._lock = threading.Lock()
 
     def write_entry(self, entry: AccessLogEntry) -> None:
-        """Write a line; a disk that is full ends no request."""
+        """Write a line; errors such as a full disk are ignored."""
         fields = {**asdict(entry), "seconds": round(entry.seconds, 6)}
-        # Text that a client chose is escaped, so that it is one line whatever it holds.
+        # Text chosen by the client is escaped, so that each entry is one line.
         line = json.dumps({"time": format_instant(self._clock()), **fields}, ensure_ascii=True)
         with self._lock:
             try:
                 if self._path is None:
                     print(line, file=sys.stderr, flush=True)
                 else:
-                    # Opened anew each time, so that it can be moved away.
+                    # Reopened each time, so that the file can be rotated.
                     with self._path.open("a", encoding="ascii") as file:
                         file.write(f"{line}\n")
             except OSError:

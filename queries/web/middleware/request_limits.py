@@ -1,4 +1,4 @@
-"""What holds for every request before anything looks at it: an id, whence it came, how long and how large it may be."""
+"""Limits and metadata of every request: id, client address, body size and timeouts."""
 
 import asyncio
 import ipaddress
@@ -29,52 +29,52 @@ from queries.web.responses.problems import (
 )
 
 MOST_OPEN: Final = 400
-"""Requests that are open at a time, of all callers, but for those of `PROBES`;"""
+"""Limit of open requests of all callers, except for `PROBES`."""
 MOST_PROBES: Final = 20
-"""and of each of these."""
+"""Limit of open requests for each of `PROBES`."""
 RESERVED: Final = "reserved"
-"""Key of a request's state: whether its connection is above the bound of those, and takes `PROBES` alone."""
+"""Key in a request's state: whether its connection exceeds the limit, so that only `PROBES` are served."""
 BODY_S: Final = 20.0
-"""How long the body of a request may take to come [s]."""
+"""Timeout for receiving a request body [s]."""
 SEND_S: Final = 60.0
-"""How long a client may leave a part of an answer lying [s]."""
+"""Timeout for a client to accept a part of an answer [s]."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True)
 class AccessLogEntry:
-    """A request that was answered, or whose client went away; without query string, headers and body."""
+    """A finished or disconnected request; without query string, headers and body."""
 
     request_id: str
     method: str
     path: str
     route: str
-    """The row of the table of scopes that it fits; empty: none."""
+    """Matching row of the scope table; empty if none."""
     status: int
     """0: it was never answered."""
     seconds: float
     bytes: int
-    """Of the answer's body."""
+    """Size of the answer's body."""
     caller: str
     """Id of a key, "local" or "anonymous"."""
     client: str
-    """Address."""
+    """Client address."""
 
 
 class RequestLimitsMiddleware:
-    """Gives each request an id, and tells of it when it is over.
+    """Assigns request ids, enforces the limits, and reports finished requests.
 
     Parameters
     ----------
     app
-        What answers.
+        The inner application.
     rules
         Path prefix and trusted proxies.
-    tell
-        Called with each request that is over; must be quick, and raise nothing.
+    notify
+        Called with each finished request; must be quick, and not raise.
     folders
-        Folders of the server, which no answer tells.
+        Folders of the server, which answers must not reveal.
     most_open, body_s
         As `MOST_OPEN` and `BODY_S`.
     """
@@ -91,13 +91,12 @@ class RequestLimitsMiddleware:
     ) -> None:
         self._app, self._rules, self._listeners = app, rules, notify
         self._most_open, self._body_s = most_open, body_s
-        # The longest first: what lies in a folder within another is named by its path below the inner one.
+        # Longest first, so that paths in a nested folder are shortened relative to the inner one.
         known = {str(path) for folder in folders for path in (folder, folder.absolute(), folder.resolve())}
         self._folders = tuple(sorted(known - {"/", "."}, key=len, reverse=True))
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -105,6 +104,7 @@ class RequestLimitsMiddleware:
         scope = self._apply_prefix(scope)
         state = scope["state"]
         given = Headers(scope=scope).get("x-request-id", "")
+        # Ids are logged, so only harmless characters are accepted from clients.
         request_id = state["request_id"] = given if _ID.fullmatch(given) else uuid4().hex
         token, folders = REQUEST_ID.set(request_id), FOLDERS.set(self._folders)
         status = sent = 0
@@ -118,6 +118,7 @@ class RequestLimitsMiddleware:
                 if state.get(RESERVED):
                     headers["Connection"] = "close"
             sent += len(message.get("body", b""))
+            # A client that does not read must not occupy the connection.
             async with asyncio.timeout(SEND_S):
                 await send(message)
 
@@ -145,8 +146,9 @@ class RequestLimitsMiddleware:
                 listener(served)
 
     def _apply_prefix(self, scope: Scope) -> Scope:
-        """Return the request with the proxy's prefix before its path, whether the proxy left it there or not."""
+        """Prepend the proxy's prefix to the path if missing, and resolve the client."""
         root, path = self._rules.root_path, scope["path"]
+        # Proxies may remove the prefix or leave it.
         if root and not path.startswith(f"{root}/"):
             path = root + path
         client, scheme = client_address(scope, self._rules.trusted_proxies)
@@ -155,10 +157,10 @@ class RequestLimitsMiddleware:
 
 
 def client_address(scope: Scope, trusted: Sequence[str]) -> tuple[str, str]:
-    """Return the address of who asks, and "http" or "https" as they wrote it.
+    """Resolve the client's address, and the scheme ("http" or "https") it used.
 
-    A proxy is believed only where its address is trusted; of several the last that is not trusted is who asks. What
-    stands before an address that cannot be read may be anybody's words, and so may all but the last of several headers.
+    A proxy is believed only if its address is trusted; in a chain, the client is the last untrusted address. Addresses
+    before an unparsable one, and all but the last of repeated headers, may be forged.
     """
     peer, scheme = (scope.get("client") or ("unknown", 0))[0], str(scope["scheme"])
     address = _parse_address(peer) or peer
@@ -166,6 +168,7 @@ def client_address(scope: Scope, trusted: Sequence[str]) -> tuple[str, str]:
         return address_of(peer), scheme
     headers = Headers(scope=scope)
     forwarded_scheme = "".join(headers.getlist("x-forwarded-proto")[-1:]).strip().lower()
+    # Proxies append: the last entries are the trustworthy ones.
     for hop in reversed(",".join(headers.getlist("x-forwarded-for")).split(",")):
         before = _parse_address(hop.strip())
         if before is None or address not in trusted:
@@ -175,12 +178,13 @@ def client_address(scope: Scope, trusted: Sequence[str]) -> tuple[str, str]:
 
 
 def address_of(peer: str) -> str:
-    """Return what one who asks is known by: the address, of IPv6 its network."""
+    """Normalise a peer's address; IPv6 addresses to their network."""
     return _network(_parse_address(peer) or peer)
 
 
 def _parse_address(text: str) -> str | None:
-    """Return an address, of IPv4 within IPv6 (as a socket for both tells it) that of IPv4; None: it is none."""
+    """Parse an address, unwrapping IPv4 mapped into IPv6; None if invalid."""
+    # Dual-stack sockets report IPv4 peers as mapped addresses.
     try:
         ip = ipaddress.ip_address(text)
     except ValueError:
@@ -189,14 +193,15 @@ def _parse_address(text: str) -> str | None:
 
 
 def _network(address: str) -> str:
-    """Return an address, of IPv6 its network of 64 bits: who has one of these has all."""
+    """Return an address, or the 64-bit network of an IPv6 address."""
+    # The owner of one address in such a network has all of them.
     if ":" not in address or _parse_address(address) is None:
         return address
     return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
 
 
 def _limit_receive(scope: Scope, receive: Receive, body_s: float, has_answer: Callable[[], bool]) -> Receive:
-    """Return `receive` with bounds: the body of a request is neither larger nor slower than is allowed."""
+    """Wrap `receive` with limits on the size and the duration of the request body."""
     declared = Headers(scope=scope).get("content-length", "")
     ends = asyncio.get_running_loop().time() + body_s
     got, complete = 0, False
@@ -205,6 +210,7 @@ def _limit_receive(scope: Scope, receive: Receive, body_s: float, has_answer: Ca
         nonlocal got, complete
         if complete:
             return await receive()
+        # Refuse before reading; the length bound keeps int() cheap.
         if declared.isdecimal() and len(declared) < 20 and int(declared) > MOST_BYTES:
             raise BodyTooLarge(_too_large_message())
         try:
@@ -212,6 +218,7 @@ def _limit_receive(scope: Scope, receive: Receive, body_s: float, has_answer: Ca
                 message = await receive()
         except TimeoutError:
             if has_answer():
+                # After the answer has begun, the body is not needed any more.
                 return {"type": "http.disconnect"}
             text = f"the body of a request must come within {body_s:g} s; send it at once"
             raise SlowRequest(text) from None

@@ -1,4 +1,4 @@
-"""What every answer carries, and who may ask: security headers, and the names that the server answers to."""
+"""Security headers of every answer, and the host names that the server answers to."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -12,7 +12,7 @@ from queries.web.responses.problems import response_of
 LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 
 HEADERS: Final = {
-    # Seen with Chromium: BokehJS without custom code needs no eval; its figures have style elements and data icons.
+    # Tested with Chromium: BokehJS without custom code needs no eval; its figures use style elements and data icons.
     "Content-Security-Policy": "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -25,10 +25,9 @@ HEADERS: Final = {
 
 
 class SecurityHeadersMiddleware:
-    """Adds the security headers, and answers only to its own names.
+    """Adds the security headers, and rejects unknown host names.
 
-    Without access keys, loopback is the access control. A page of another site can point its own host name at loopback
-    (DNS rebinding) and would then be the same origin; it cannot hide that name in the Host header.
+    Without access keys, loopback and this check are the access control.
     """
 
     def __init__(self, app: ASGIApp, names: Iterable[str] = LOOPBACK_NAMES) -> None:
@@ -36,7 +35,6 @@ class SecurityHeadersMiddleware:
         self._names = frozenset(names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -51,6 +49,8 @@ class SecurityHeadersMiddleware:
 
         headers = Headers(scope=scope)
         problem: dict[str, Any] | None = None
+        # A page of another site can point its own host name at loopback (DNS rebinding) and become the same origin, but
+        # it cannot hide that name in the Host header.
         if _host(headers.get("host", "")) not in self._names:
             problem = {
                 "type": "urn:hypergrid:problem:unknown-host",
@@ -59,7 +59,7 @@ class SecurityHeadersMiddleware:
                 "detail": f"it answers to {', '.join(sorted(self._names))}; use one of them in the address",
             }
         elif "content-length" in headers and "transfer-encoding" in headers:
-            # A proxy could take the other length, and the rest of the body for the request of somebody else.
+            # A proxy could use the other length and take the rest of the body for another client's request (smuggling).
             problem = {
                 "type": "urn:hypergrid:problem:two-lengths",
                 "title": "The request cannot be read",
@@ -73,5 +73,5 @@ class SecurityHeadersMiddleware:
 
 
 def _host(header: str) -> str:
-    """Return the name in a Host header, without its port."""
+    """Return the host name of a Host header, without its port."""
     return header[: header.index("]") + 1] if header.startswith("[") and "]" in header else header.partition(":")[0]

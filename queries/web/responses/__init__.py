@@ -1,1 +1,1 @@
-"""Responses: problem documents, negotiation, files, entity tags, waiting."""
+"""Responses: problem documents, content negotiation, files, entity tags, waiting."""

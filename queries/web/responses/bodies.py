@@ -1,4 +1,4 @@
-"""Reading the JSON body of a request within limits of size and depth."""
+"""Parsing of JSON request bodies within limits of size and depth."""
 
 import json
 from typing import Any, Final
@@ -9,21 +9,21 @@ from hypergrid.core.errors import InvalidQuery
 from queries.web.responses.problems import BodyTooLarge, InvalidBody, NotJson
 
 MOST_BYTES: Final = 1_000_000
-"""Largest body that is read [bytes]."""
+"""Largest accepted body [bytes]."""
 MOST_LEVELS: Final = 32
-"""Deepest nesting that is read."""
+"""Deepest accepted nesting."""
 
 
 async def read_document(request: Request) -> dict[str, Any]:
-    """Return the JSON object that a request carries.
-
-    The media type must be JSON: a page of another site cannot send that without asking first, and is never told yes.
+    """Read the JSON object in a request body.
 
     Raises
     ------
     NotJson, BodyTooLarge, InvalidBody, InvalidQuery
-        Another media type; above 1 MB; no JSON, or nested too deeply; JSON, but no object.
+        Another media type; above 1 MB; not JSON, or nested too deeply; JSON, but not an object.
     """
+    # Requiring a JSON media type prevents cross-site posts: browsers send those only after a preflight, which is
+    # refused to unknown origins.
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
         message = f"a query comes as application/json; got {media_type or 'no media type'}; set Content-Type"
@@ -42,12 +42,12 @@ async def read_document(request: Request) -> dict[str, Any]:
 
 
 def parse(body: bytes) -> object:
-    """Return what JSON text says; refuse NaN, Infinity and deep nesting.
+    """Parse JSON, rejecting NaN, Infinity and deep nesting.
 
     Raises
     ------
     InvalidBody
-        With line and column where the text is no JSON.
+        With line and column if the text is not JSON.
     """
     try:
         value = json.loads(body, parse_constant=_refuse_constant)

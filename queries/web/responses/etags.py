@@ -1,4 +1,4 @@
-"""Entity tags: what has the same tag is the same, byte for byte, and need not be sent again (RFC 9110, section 13)."""
+"""Entity tags: equal tags mean equal bytes, not sent again (RFC 9110, section 13)."""
 
 import hashlib
 from typing import Final
@@ -11,23 +11,22 @@ from hypergrid.core.tokens import token
 from hypergrid.core.version import VERSION
 
 _KEPT: Final = ("etag", "cache-control", "vary")
-"""What 304 tells of the answer that it stands for (RFC 9110, 15.4.5)."""
+"""Headers of the original answer that 304 repeats (RFC 9110, 15.4.5)."""
 
 
 class Tags:
-    """Gives JSON that bears no tag the one of its bytes: lists are made anew each time, but sent where they changed.
+    """Tags untagged JSON with a content hash, so that unchanged lists are not resent.
 
     Parameters
     ----------
     app
-        What answers.
+        The inner application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
@@ -40,10 +39,11 @@ class Tags:
                 return
             if pending_start is not None:
                 start, pending_start = pending_start, None
+                # Streamed answers are passed on without a tag: they are not held back to be hashed.
                 if not message.get("more_body", False):
                     tag = f'"{hashlib.sha256(message["body"]).hexdigest()[:32]}"'
                     headers = MutableHeaders(scope=start)
-                    # Whether it varies with what the client accepts, its route has said.
+                    # The route decides whether the answer varies with Accept.
                     headers.update({name: text for name, text in etag_headers(tag).items() if name != "Vary"})
                     if not_modified_response(Request(scope), tag) is not None:
                         kept = {name: headers[name] for name in _KEPT if name in headers}
@@ -56,24 +56,20 @@ class Tags:
 
 
 def entity_tag(*content: object) -> str:
-    """Return the tag of what is made from some content tokens by this version."""
+    """Make the tag of an answer from content tokens and this program's version."""
     return f'"{token(VERSION, *content)[:32]}"'
 
 
 def not_modified_response(request: Request, tag: str) -> Response | None:
-    """Return 304 (Not Modified) where the client says that it has what bears this tag; None: it is to be sent.
-
-    "*", any at all, is not taken: whether there is something to be sent is known only once it is made.
-    """
+    """Return 304 (Not Modified) if the client has the answer with this tag, else None."""
+    # "*" is not supported, because whether there is an answer is known only once it is made.
     known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
     return Response(status_code=304, headers=etag_headers(tag)) if tag in known else None
 
 
 def etag_headers(tag: str) -> dict[str, str]:
-    """Return the headers of what bears a tag: to be kept by the client, and asked for again with the tag.
-
-    Its form may hang on what the client accepts.
-    """
+    """Make the headers of a tagged answer: cached by the client, but revalidated."""
+    # The format may depend on Accept.
     return {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept"}
 
 

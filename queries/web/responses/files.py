@@ -1,7 +1,6 @@
-"""Results on their way: few are written at once, and large ones wait on the disk for clients that read slowly.
+"""File answers: few are encoded concurrently, large ones spooled to disk for slow readers.
 
-Were they held in memory until they are read, clients that read slowly, or not at all, would fill it: forty of them with
-one result of half a million cells took 2.5 GiB. There they stay while they fit, for clients that read a file in parts.
+Spooled files are cached while they fit, for clients that read a file in parts.
 """
 
 import os
@@ -25,26 +24,28 @@ from hypergrid.formats.results import FORMATS, to_bytes
 from queries.snapshots.file_names import surface_name
 
 AT_ONCE: Final = 2
-"""Results that are written as a file format at one time; others wait their turn."""
+"""Results encoded concurrently; others wait."""
+# In memory, large answers would pile up for slow or stalled clients: forty of them with one result of half a million
+# cells took 2.5 GiB.
 SMALL_BYTES: Final = 1 << 20
-"""Up to this size an answer is held in memory [bytes]."""
+"""Largest answer held in memory [bytes]; larger ones are spooled to disk."""
 CHUNK_BYTES: Final = 1 << 18
-"""Of a larger one so much is in memory at a time [bytes]."""
+"""Part of a spooled answer in memory at a time [bytes]."""
 KEPT_BYTES: Final = 1 << 30
-"""What the files that wait on the disk for the next part may take together [bytes]."""
+"""Size limit of the cached spooled files [bytes]."""
 KEPT_FILES: Final = 64
-"""So many may wait: each is an open file."""
+"""Limit of cached spooled files, each of which is an open file."""
 
 RESULT_MEDIA: Final = {name: row.media_type for name, row in FORMATS.items()}
-"""Media types of results, by the names of their formats."""
+"""Media types of result formats, by name."""
 PARTS: Final[dict[int | str, dict[str, Any]]] = {206: {"description": "The part of the file that Range asks for"}}
-"""What the description says of routes whose files are sent in parts."""
+"""OpenAPI description of routes that support Range."""
 _RANGE: Final = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
 _WRITING: Final = threading.BoundedSemaphore(AT_ONCE)
 
 
 class RangeNotSatisfiable(HyperGridError, ValueError):
-    """A part of a file is asked for that begins behind its end."""
+    """The requested range begins beyond the end of the file."""
 
     def __init__(self, asked: str, size: int) -> None:
         super().__init__(f"the file has {size} bytes; {asked[:80]!r} has none of them")
@@ -52,11 +53,11 @@ class RangeNotSatisfiable(HyperGridError, ValueError):
 
 
 class _SpooledContent:
-    """Content on the disk, in a file without a name: gone with the last that reads it, or with the process."""
+    """Content in an unnamed temporary file, deleted with its last reader or the process."""
 
     def __init__(self, content: bytes) -> None:
         self.size = len(content)
-        # Without a buffer: what a full disk does not take would be written again, and fail again, when it is closed.
+        # Unbuffered: a failed write on a full disk would be repeated, and fail again, on closing.
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed below
         weakref.finalize(self, self._file.close)
         left = memoryview(content)
@@ -65,19 +66,18 @@ class _SpooledContent:
 
     def chunks(self, first: int, stop: int) -> Generator[bytes]:
         for at in range(first, stop, CHUNK_BYTES):
+            # pread, as several readers share the file.
             yield os.pread(self._file.fileno(), min(CHUNK_BYTES, stop - at), at)
 
 
 class _StreamedResponse(StreamingResponse):
-    """An answer that lets go of its content when it is over, or its client has gone.
-
-    Else what is left of a request that broke off keeps the file until garbage is collected, which may take long.
-    """
+    """Streamed answer that releases its content when it ends or the client disconnects."""
 
     def __init__(self, chunks: Generator[bytes], status: int, headers: dict[str, str], media_type: str) -> None:
         super().__init__(chunks, status, headers, media_type)
         self._chunks = chunks
 
+    # Otherwise an aborted request keeps the file open until garbage collection, which may take long.
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
@@ -86,11 +86,11 @@ class _StreamedResponse(StreamingResponse):
 
 
 _KEPT: Final[LruCache[str, _SpooledContent]] = LruCache(KEPT_BYTES)
-"""By entity tag, which stands for every byte of a file."""
+"""Spooled files by entity tag, which identifies their bytes."""
 
 
 def attachment(name: str, suffix: str) -> dict[str, str]:
-    """Return the header of an answer that is a file to keep."""
+    """Make the header of a download."""
     return {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
 
 
@@ -103,7 +103,7 @@ def surface_response(
     time: int = 0,
     level: int = 0,
 ) -> Response:
-    """Return the answer with a surface as a file to keep. Not for the event loop: it may wait.
+    """Answer with a surface as a download. Blocking: not for the event loop.
 
     Parameters
     ----------
@@ -112,18 +112,18 @@ def surface_response(
     form
         A name of `hypergrid.formats.results.FORMATS`.
     headers
-        More of the answer.
+        Additional headers.
     asked
-        Who asks, perhaps for a part; given where the headers have an entity tag.
+        The request, for Range; requires an entity tag in the headers.
     time, level
-        Which a picture is of.
+        Indices for a picture.
 
     Raises
     ------
     NotFound
-        There is no such format.
+        Unknown format.
     RangeNotSatisfiable
-        The part is not in the file.
+        The range is not in the file.
     """
     if form == "png":
         from hypergrid.plots import picture_bytes  # noqa: PLC0415 - matplotlib takes a second to load
@@ -143,7 +143,7 @@ def file_response(
     headers: Mapping[str, str] = MappingProxyType({}),
     asked: Request | None = None,
 ) -> Response:
-    """Return the answer with what `write` returns. Not for the event loop: it may wait.
+    """Answer with the content that `write` returns. Blocking: not for the event loop.
 
     Parameters
     ----------
@@ -152,12 +152,12 @@ def file_response(
     media_type, headers
         Of the answer.
     asked
-        Who asks, perhaps for a part; given where the headers have an entity tag.
+        The request, for Range; requires an entity tag in the headers.
 
     Raises
     ------
     RangeNotSatisfiable
-        The part is not in the content.
+        The range is not in the content.
     """
     if asked is None:
         content, waiting = _write_content(write)
@@ -167,25 +167,27 @@ def file_response(
         if waiting is None:
             content, waiting = _write_content(write)
             if waiting is not None:
+                # The minimum weight bounds the number of open files.
                 _KEPT.put(headers["ETag"], waiting, max(waiting.size, KEPT_BYTES // KEPT_FILES))
     return _answer(waiting or content, media_type, dict(headers), asked)
 
 
 def part_response(content: bytes, *, media_type: str, headers: Mapping[str, str], asked: Request) -> Response:
-    """Return the answer with content that is in memory, or the part of it that is asked for; `headers` have its tag.
+    """Answer with content in memory, or its requested range; `headers` include its tag.
 
     Raises
     ------
     RangeNotSatisfiable
-        The part is not in the content.
+        The range is not in the content.
     """
     return _answer(content, media_type, dict(headers), asked)
 
 
 def _write_content(write: Callable[[], bytes]) -> tuple[bytes, _SpooledContent | None]:
-    """Return content, or where it waits."""
+    """Encode content; spool it if it is large."""
     with _WRITING:
         content = write()
+        # Spooled within the semaphore, so that few large contents are in memory together.
         return (content, None) if len(content) <= SMALL_BYTES else (b"", _SpooledContent(content))
 
 
@@ -208,9 +210,9 @@ def _answer(
 
 
 def _part(request: Request, size: int, tag: str) -> tuple[int, int] | None:
-    """Return the first byte that is asked for, and the one behind the last (RFC 9110, section 14); None: the whole.
+    """Parse the requested range as first byte and end (RFC 9110, section 14); None: everything.
 
-    That answers several ranges at once, ranges that cannot be read, and those of another version (`If-Range`).
+    Multiple ranges, malformed ones, and those for another version (`If-Range`) also return None.
     """
     text = request.headers.get("range", "").strip()
     match = _RANGE.fullmatch(text)

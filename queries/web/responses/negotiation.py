@@ -1,7 +1,7 @@
-"""Which of its forms an answer has: what `f` names, else what `Accept` prefers (RFC 9110, 12.5.1), else the first.
+"""Content negotiation: by `f`, else by `Accept` (RFC 9110, 12.5.1), else the default format.
 
-A client that accepts none of the forms gets the first one all the same, as RFC 9110 allows, and as routes with a single
-form do: many clients send an `Accept` that they do not mean.
+A client that accepts none of the formats gets the default, as RFC 9110 allows and as routes with a single format do:
+many clients send an `Accept` header that does not reflect their needs.
 """
 
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from fastapi import Request
 
 _JSON: Final = "application/json"
 _COVERAGES: Final = ("application/vnd.cov+json", "application/prs.coverage+json")
-"""Names of CoverageJSON: as it is registered, and as it was before."""
+"""Media types of CoverageJSON: registered, and before registration."""
 
 
 def form_of(request: Request, forms: Mapping[str, str], f: str | None = None) -> str:
-    """Return the name of the form that a request is answered in.
+    """Choose the format of an answer.
 
     Parameters
     ----------
     request
         The request.
     forms
-        Media types by the names of the forms, that of the default first.
+        Media types by format name, the default first.
     f
-        What the request names; None: nothing. It wins, whether there is such a form or not.
+        Format named in the request, which wins even if it is unknown; None: not given.
     """
     if f is not None:
         return f
@@ -34,7 +34,7 @@ def form_of(request: Request, forms: Mapping[str, str], f: str | None = None) ->
 
 
 def _ranges(accept: str) -> dict[str, float]:
-    """Return the quality of each range of media types that can be read; parameters besides it are passed over."""
+    """Parse the quality of each valid media range; other parameters are ignored."""
     qualities = {}
     for entry in accept.lower().split(","):
         media_range, *parameters = (part.strip() for part in entry.split(";"))
@@ -49,7 +49,7 @@ def _ranges(accept: str) -> dict[str, float]:
 
 
 def _quality(media_type: str, ranges: Mapping[str, float]) -> float:
-    """Return the quality of a media type: that of the most specific range which it lies in, 0 where there is none."""
+    """Return a media type's quality: that of the most specific matching range, else 0."""
     whole = media_type.partition(";")[0].strip().lower()
     names = [*_COVERAGES] if whole in _COVERAGES else [whole]
     general = [_JSON] if whole.endswith("json") else []

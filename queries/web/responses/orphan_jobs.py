@@ -1,4 +1,4 @@
-"""Jobs that are tied to who follows them: when the last follower has gone, nobody wants them any more."""
+"""Tied jobs, which are cancelled when their last follower disconnects."""
 
 import asyncio
 from collections import Counter
@@ -13,16 +13,16 @@ from queries.jobs.runner import Runner
 FIRST_S: Final = 30.0
 """How long a tied job waits for its first follower [s]."""
 GRACE_S: Final = 5.0
-"""How long one may be away, as a browser that connects anew [s]."""
+"""Grace period for a follower to reconnect, such as a browser [s]."""
 
 
 class OrphanJobCanceller:
-    """Stops tied jobs; to be used in the thread of the server's loop.
+    """Cancels tied jobs without followers; used only on the event loop's thread.
 
     Parameters
     ----------
     runner
-        What runs the jobs.
+        The job runner.
     first_s, grace_s
         As `FIRST_S` and `GRACE_S`.
     """
@@ -33,13 +33,13 @@ class OrphanJobCanceller:
         self._followers: Counter[str] = Counter()
 
     def tie(self, job_id: str) -> None:
-        """Have a job stopped when nobody follows it."""
+        """Cancel a job once it has no followers."""
         self._tied.add(job_id)
         self._schedule_check(job_id, self._first_s)
 
     @contextmanager
     def count_follower(self, job_id: str) -> Iterator[None]:
-        """Count as a follower of a job."""
+        """Count a follower of a job within the context."""
         self._followers[job_id] += 1
         try:
             yield
@@ -51,7 +51,7 @@ class OrphanJobCanceller:
                     self._schedule_check(job_id, self._grace_s)
 
     def _schedule_check(self, job_id: str, seconds: float) -> None:
-        # The server's loop may be closing.
+        # The event loop may be closing.
         with suppress(RuntimeError):
             asyncio.get_running_loop().call_later(seconds, self._cancel_orphan, job_id)
 

@@ -1,4 +1,4 @@
-"""Parameters that nobody knows are refused: passed over, a mistyped one would change what is asked for."""
+"""Validation of query parameters."""
 
 from collections.abc import Container
 from typing import Annotated
@@ -16,13 +16,14 @@ StandardNames = Annotated[list[str] | None, Query(description="CF standard names
 
 
 def refuse_unknown(request: Request) -> None:
-    """Refuse a request with a parameter that its route does not have. A dependency of routes.
+    """Reject a request with a parameter unknown to its route. A FastAPI dependency.
 
     Raises
     ------
     InvalidQuery
-        The message names it, and the one that may have been meant.
+        The message names it, and a similar known one.
     """
+    # Ignoring a mistyped parameter would change the meaning of the request.
     route = request.scope["route"]
     assert isinstance(route, APIRoute)
     known = [parameter.alias for parameter in route.dependant.query_params]
@@ -32,18 +33,18 @@ def refuse_unknown(request: Request) -> None:
 
 
 def names_in(given: list[str] | None, existing: Container[str]) -> tuple[str, ...]:
-    """Return the names in lists with commas; a name that exists may have a comma in it."""
+    """Split comma-separated names; an existing name may itself contain a comma."""
     names = [name for text in given or [] for name in ([text] if text in existing else text.split(","))]
     return tuple(dict.fromkeys(names))
 
 
 def region_of(bbox: str | None) -> Region | None:
-    """Return the region of a box; None where it is absent.
+    """Parse the region of a box; None if absent.
 
     Raises
     ------
     InvalidQuery
-        It is no box.
+        It is malformed.
     """
     if bbox is None:
         return None

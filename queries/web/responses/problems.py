@@ -1,7 +1,7 @@
-"""The one place where what went wrong becomes an HTTP answer: problem documents (RFC 9457).
+"""Conversion of errors to HTTP answers: problem documents (RFC 9457).
 
-A name that does not exist is 404 where it is in the address and 422 where it is in a query that was posted: the address
-was right, its content was not. Likewise an unreadable unit or time is 422 in a posted query and 400 in an address.
+An unknown name is 404 in a URL and 422 in a posted query, whose URL is valid but whose content is not. Likewise an
+unreadable unit or time is 422 in a posted query and 400 in a URL.
 """
 
 import errno
@@ -40,11 +40,11 @@ from queries.web.responses.waiting import TookTooLong
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_S: Final = 2
-"""When a client may try again where the error does not say [s]."""
+"""Default of Retry-After [s]."""
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
-"""Id of the request that is being answered; its errors are logged under it."""
+"""Id of the current request, under which its errors are logged."""
 FOLDERS: Final[ContextVar[tuple[str, ...]]] = ContextVar("folders", default=())
-"""Folders of the server, the longest path first. An answer names a file by its path below them."""
+"""Folders of the server, longest path first; answers name files relative to them."""
 
 _NOBODY: Final = "nobody is let in until they can be read"
 _FULL: Final = (
@@ -54,27 +54,27 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class InvalidBody(HyperGridError, ValueError):
-    """The body of a request cannot be read as JSON, or is nested too deeply."""
+    """A request body is not valid JSON, or nested too deeply."""
 
 
 class BodyTooLarge(HyperGridError, ValueError):
-    """The body of a request is above the limit; the message has the limit."""
+    """A request body exceeds the limit; the message has the limit."""
 
 
 class NotJson(HyperGridError, TypeError):
-    """A body came with another media type than JSON."""
+    """A body has another media type than JSON."""
 
 
 class SlowRequest(HyperGridError, TimeoutError):
-    """A body did not come in time."""
+    """A body was not received in time."""
 
 
 class Busy(HyperGridError, RuntimeError):
-    """As many requests are open as may be."""
+    """The limit of open requests is reached."""
 
 
 class NotReadyYet(HyperGridError, RuntimeError):
-    """The server cannot answer queries now; the message says what is wrong."""
+    """The server cannot answer queries now; the message says why."""
 
 
 class NoSuchPage(HyperGridError, LookupError):
@@ -82,15 +82,14 @@ class NoSuchPage(HyperGridError, LookupError):
 
 
 class MethodNotAllowed(HyperGridError, RuntimeError):
-    """A path that takes other methods."""
+    """The path does not support the method."""
 
     def __init__(self, method: str, methods: tuple[str, ...]) -> None:
         super().__init__(f"{method} is not for this path, which takes {', '.join(methods)}")
         self.methods = methods
 
 
-# Class, status of one in an address, status of one in a posted query, title. The first match counts, so that a class
-# stands above its bases.
+# Class, status for a URL, status for a posted query, title. The first match counts, so subclasses precede their bases.
 _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (BadKey, 401, 401, "The access key opens nothing"),
     (Unauthorized, 401, 401, "An access key is needed"),
@@ -122,28 +121,28 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (StoreUnavailable, 503, 503, "The archive cannot be reached"),
 )
 _RETRY: Final = (TooManyRequests, Busy, NotReadyYet, KeysDamaged, NotReady, QueueFull, TooManyQueries, StoreUnavailable)
-"""What may work later."""
+"""Errors that may not occur again later."""
 _UNLOGGED: Final = (NotReadyYet, Busy, TookTooLong)
-"""Errors of status 503 that say how busy the server is, or repeat what `health` logs."""
+"""Errors of status 503 that indicate load, or repeat what `health` logs."""
 _RECORD: Final = "log_record"
-"""Attribute of an error that was logged: the id that its record carries."""
+"""Attribute of a logged error: the id of its log record."""
 _PATH: Final = re.compile(r"(?<![\w.:/])/\w")
-"""Begin of an absolute path."""
+"""Start of an absolute path."""
 UNEXPECTED: Final = "something unexpected happened"
 
 
 def problem_of(error: Exception, *, posted: bool, is_answer: bool = True) -> dict[str, Any]:
-    """Return the problem document of an error; one of status 500, or 503 because of damage, is logged.
+    """Make the problem document of an error, logging errors of status 500 and damage (503).
 
     Parameters
     ----------
     error
-        What was raised. What is not of HyperGrid's tree is told as 500, without its text: it may name paths.
+        What was raised. Errors outside HyperGrid's hierarchy become 500 without their text, which may contain paths.
     posted
-        Whether it came from a posted query rather than from an address.
+        Whether it concerns a posted query rather than a URL.
     is_answer
-        Whether the document is an answer, which has a record of its own in the log; part of another answer, it has
-        one only where the error was not logged before.
+        Whether the document is the whole answer, which gets its own log record; as part of another answer, the error is
+        logged only if it was not before.
     """
     problem = _describe_error(error, posted=posted)
     if problem["status"] < 500 or isinstance(error, _UNLOGGED):
@@ -153,7 +152,7 @@ def problem_of(error: Exception, *, posted: bool, is_answer: bool = True) -> dic
 
 
 def strip_paths(text: str) -> str:
-    """Return what went wrong in a text that names files by their paths below the server's folders, or not at all."""
+    """Make paths in a text relative to the server's folders; hide other paths."""
     text = _strip_folders(text)
     return UNEXPECTED if _PATH.search(text) else text
 
@@ -165,12 +164,13 @@ def _strip_folders(text: str) -> str:
 
 
 def _log_error(error: Exception, *, is_answer: bool) -> str:
-    """Log an error, and return the id that its record carries."""
+    """Log an error and return the id of its log record."""
     known = str(vars(error).get(_RECORD, ""))
+    # Logged before: refer to that record.
     if known and not is_answer:
         return known
     reference = vars(error)[_RECORD] = REQUEST_ID.get() or uuid4().hex[:8]
-    # The message of an error of HyperGrid's tree says what to do; a traceback for each request would bury it.
+    # Messages of HyperGrid errors are actionable; tracebacks for each request would bury them.
     trace = None if isinstance(error, HyperGridError) or _is_full_disk(error) or known else error
     _LOG.error("request %s: %s: %s", reference, type(error).__name__, " ".join(str(error).split()), exc_info=trace)
     return reference
@@ -192,10 +192,11 @@ def _describe_error(error: Exception, *, posted: bool) -> dict[str, Any]:
             if isinstance(error, RangeNotSatisfiable):
                 body |= {"size": error.size}
             if isinstance(error, _RETRY):
+                # Retry-After has whole seconds.
                 body |= {"retry_after_s": max(1, math.ceil(getattr(error, "retry_s", RETRY_S)))}
             return body
     if isinstance(error, MemoryError):
-        # What no plan foresaw; the process goes on, for nothing was allocated.
+        # Not foreseen by any plan. The process survives, as nothing was allocated.
         detail = (
             "it needs more memory than there is; ask for fewer cells (a coarser step, a smaller grid, a shorter time)"
         )
@@ -208,7 +209,6 @@ def _describe_error(error: Exception, *, posted: bool) -> dict[str, Any]:
 
 
 def response_of(problem: Mapping[str, Any]) -> JSONResponse:
-    """Return a problem document as a response."""
     headers = {}
     if "retry_after_s" in problem:
         headers["Retry-After"] = str(problem["retry_after_s"])
@@ -222,7 +222,7 @@ def response_of(problem: Mapping[str, Any]) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Have every error of an application answered by a problem document."""
+    """Answer all errors of an application with problem documents."""
     app.add_exception_handler(HyperGridError, _answer)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(RequestValidationError, _answer_validation)

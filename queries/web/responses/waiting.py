@@ -1,4 +1,4 @@
-"""Waiting for a query within one request: as long as the client waits, and no longer than is said."""
+"""Waiting for a query within a request, limited by a timeout and the client's connection."""
 
 import asyncio
 import math
@@ -22,21 +22,21 @@ from queries.web.responses.files import surface_response
 LONGEST_S: Final = 60.0
 """Longest that a request waits for a query [s]."""
 _LOOKED_S: Final = 0.5
-"""How often it is looked whether the client still waits [s]."""
+"""Interval at which the client's connection is checked [s]."""
 _PREFERENCE: Final = re.compile(r"\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*", re.IGNORECASE)
 
 
 class TookTooLong(HyperGridError, TimeoutError):
-    """A query did not end within the request that asked for it; asked again it would take as long."""
+    """A query did not finish within the request; a retry would take as long."""
 
 
 def patience_s(request: Request, wait: str | None) -> float:
-    """Return how long a client wants to wait for an answer [s]: by `wait=5s`, or by `Prefer: wait=5` (RFC 7240).
+    """Parse how long a client wants to wait [s]: `wait=5s`, or `Prefer: wait=5` (RFC 7240).
 
     Raises
     ------
     InvalidQuery
-        `wait` is no duration.
+        `wait` is not a duration.
     """
     if wait is not None:
         try:
@@ -51,46 +51,48 @@ def patience_s(request: Request, wait: str | None) -> float:
 
 
 async def wait_for_end(runner: Runner, job_id: str, request: Request, *, seconds: float) -> Job:
-    """Return a job once it has ended, or as it stands when time is up or the client has gone away.
+    """Wait until a job ends, the time is up or the client disconnects; return it.
 
     Raises
     ------
     NotFound
-        No such job is remembered.
+        The job is unknown.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     with threadsafe_event(partial(runner.listen, job_id)) as changed:
         while True:
+            # Cleared before the state is read, so that no change is missed.
             changed.clear()
             job = runner.job(job_id)
             left = until - loop.time()
             if job.has_ended or left <= 0 or await request.is_disconnected():
                 return job
             with suppress(TimeoutError):
+                # Returns without a change as well, to notice a client that disconnected.
                 await asyncio.wait_for(changed.wait(), min(left, _LOOKED_S))
 
 
 async def wait_for_response(
     runner: Runner, job: Job, request: Request, *, seconds: float, form: str
 ) -> Response | None:
-    """Return the result of a job that ends while its client waits; None where it does not.
+    """Answer with a job's result if it ends while its client waits; else None.
 
     Parameters
     ----------
     runner, job
-        What was asked for.
+        The runner and its job.
     request
-        Who waits.
+        The waiting request.
     seconds
-        How long, 0 not at all.
+        Timeout [s]; 0: do not wait.
     form
-        Name of a format of results.
+        Name of a result format.
 
     Raises
     ------
     HyperGridError
-        Why the job failed.
+        The error of a failed job.
     """
     if seconds <= 0:
         return None
@@ -99,7 +101,7 @@ async def wait_for_response(
         raise job.error
     if job.state != "done":
         if not job.has_ended and await request.is_disconnected():
-            # Nobody was told where to look for it.
+            # The client was not sent the job's address, so no request can use the result.
             runner.cancel(job.id)
         return None
     headers = {"X-Query-Id": job.id, "Preference-Applied": f"wait={math.ceil(seconds)}"}
@@ -109,14 +111,14 @@ async def wait_for_response(
 
 
 async def compute_dataset(runner: Runner, document: Mapping[str, Any], request: Request) -> xr.Dataset:
-    """Return the answer of a query that is asked for and forgotten in one request; whoever goes away stops it.
+    """Compute a query within one request, without keeping the job; disconnecting cancels it.
 
     Raises
     ------
     HyperGridError
-        What `Runner.submit` raises, or why it failed.
+        An error of `Runner.submit`, or of the failed job.
     TookTooLong
-        It took too long.
+        The timeout expired.
     """
     job = await run_in_threadpool(partial(runner.submit, document, passing=True))
     try:
@@ -134,18 +136,18 @@ async def compute_dataset(runner: Runner, document: Mapping[str, Any], request: 
 
 @contextmanager
 def threadsafe_event(listen: Callable[[Callable[..., None]], Callable[[], None]]) -> Iterator[asyncio.Event]:
-    """Give an event that is set at each change; who waits for it clears it before each look.
+    """Bridge change callbacks from any thread to an asyncio event, cleared before each check.
 
     Parameters
     ----------
     listen
-        Has what it is given called at each change, from any thread, with whatever; returns what ends that.
+        Registers a callback and returns its unsubscribe function.
     """
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
 
     def wake(*_: object) -> None:
-        # A change may come while the server's loop is closing.
+        # A change may arrive while the event loop is closing.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(changed.set)
 

@@ -1,1 +1,1 @@
-"""Routes of the native API, one module a kind."""
+"""Routes of the native API, one module per topic."""

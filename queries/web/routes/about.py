@@ -1,4 +1,4 @@
-"""`variables`, `stations`, `layers`, `snapshots`, `functions`, `saved`, `surfaces`: what there is to ask about."""
+"""`variables`, `stations`, `layers`, `snapshots`, `functions`, `saved`, `surfaces`: the catalogue."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from queries.web.responses.parameters import Box, Limit, StandardNames, Stations
 
 
 def router(catalogue: Catalogue, collections: Collections) -> APIRouter:
-    """Return the routes of this file."""
+    """Create the routes of this module."""
     routes = APIRouter(tags=["catalogue"])
 
     @routes.get("/variables")

@@ -1,4 +1,4 @@
-"""`engine…` and `stations/health`: what the pages tell of the engine and the stream, and how the stations are."""
+"""`engine…` and `stations/health`: state of the engine, the stream and the stations."""
 
 import math
 import os
@@ -24,11 +24,11 @@ from queries.web.schemas.openapi import body_of
 
 _STARTED_S: Final = time.monotonic()
 _SILENT_S: Final = 60
-"""A stream that runs tells something several times within it [s]."""
+"""A running stream writes several records within this time [s]."""
 
 
 def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRouter:
-    """Return the routes of this file."""
+    """Create the routes of this module."""
     routes = APIRouter(tags=["engine"])
     health = StationHealthCache(archive, newest)
 
@@ -106,9 +106,10 @@ def router(runner: Runner, archive: OpenArchive, newest: LatestValues) -> APIRou
 
 
 def _state(last: stream_log.Record, now_ns: int) -> Literal["running", "ended", "lost"]:
-    """Return how a stream is: one that told nothing for long, and not that it ended, was killed."""
+    """Classify a stream: without recent records or an end record, it was killed."""
     if last.get("ended"):
         return "ended"
+    # A killed stream leaves no end record, only old ones.
     return "running" if now_ns - last["at_ns"] < _SILENT_S * SECOND_NS else "lost"
 
 

@@ -1,4 +1,4 @@
-"""`GET queries/{id}/events`: what happens to a query, as server-sent events."""
+"""`GET queries/{id}/events`: progress of a query as server-sent events."""
 
 import asyncio
 import json
@@ -17,19 +17,20 @@ from queries.web.routes.jobs import root_of
 from queries.web.schemas.records import event_body, record_body
 
 SHORTEST_PAUSE_S: Final = 0.1
-"""At most ten progress events a second, besides the one that says that a run begins."""
+"""Minimum time between progress events [s]: at most ten a second, except for the one at the start."""
 PING_S: Final = 15
-"""A comment this often keeps the connection of a long block open [s]."""
+"""Interval of the comments that keep a connection open during a long block [s]."""
 FAREWELL_S: Final = 2.0
-"""How long a stream may take to tell its end when the server stops [s]."""
+"""How long a stream may take to send its end on shutdown [s]."""
 _LAST: Final = ("done", "error", "cancelled")
+# Above all other ids, and equal whichever process sends it.
 END_ID: Final = 999_999_999_999_999
-"""Number of the event that ends a stream: above all others, and the same whichever process sends it."""
+"""Id of the event that ends a stream."""
 _NO_MORE: Final[dict[int | str, dict[str, Any]]] = {204: {"description": "The end was seen: nothing follows"}}
 
 
 def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
-    """Return the routes of this file."""
+    """Create the routes of this module."""
     routes = APIRouter(tags=["queries"])
 
     @routes.get("/queries/{job_id}/events", response_class=EventSourceResponse, responses=_NO_MORE)
@@ -55,7 +56,7 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
 
 
 async def _yield_end(past: Past, root: str) -> AsyncIterator[ServerSentEvent]:
-    """Yield how a job of an earlier process ended."""
+    """Yield the end event of a job of an earlier process."""
     name = {"failed": "error"}.get(past.record.state, past.record.state)
     body = record_body(past.record, root)
     yield ServerSentEvent(json.dumps(body["error"] if name == "error" else body), event=name, id=str(END_ID))
@@ -64,7 +65,7 @@ async def _yield_end(past: Past, root: str) -> AsyncIterator[ServerSentEvent]:
 async def _tie_events(
     ties: OrphanJobCanceller, job_id: str, events: AsyncIterator[ServerSentEvent]
 ) -> AsyncIterator[ServerSentEvent]:
-    """Yield events while its reader counts as a follower."""
+    """Yield events while counting their reader as a follower."""
     with ties.count_follower(job_id):
         async for event in events:
             yield event
@@ -78,7 +79,7 @@ async def follow_job(runner: Runner, job_id: str, *, after: int, root: str = "")
         while True:
             changed.clear()
             has_ended = runner.job(job_id).has_ended
-            # A number of another stream may be above all of this one: the end is told all the same.
+            # An id from another stream may exceed all ids here; the end is sent even so.
             for event in runner.events(job_id, after=after) or runner.events(job_id)[-1:] * has_ended:
                 after = event.id
                 if event.job.progress.cells:
@@ -89,5 +90,5 @@ async def follow_job(runner: Runner, job_id: str, *, after: int, root: str = "")
                 if is_last:
                     return
             await changed.wait()
-            # What a run computes first need not wait, only what comes after it.
+            # Only events after the first progress are throttled.
             await asyncio.sleep(told_at + SHORTEST_PAUSE_S - loop.time())

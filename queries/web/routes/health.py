@@ -1,4 +1,4 @@
-"""`health`, `health/live`, `health/ready` and `metrics`: for those who watch over the server."""
+"""`health`, `health/live`, `health/ready` and `metrics`: monitoring of the server."""
 
 import logging
 import threading
@@ -25,28 +25,28 @@ from queries.web.responses.problems import NotReadyYet, strip_paths
 from queries.web.routes.metrics import MEDIA_TYPE, Metrics, free_bytes
 
 KEPT_S: Final = 5.0
-"""How long an examination counts [s]."""
+"""How long a check result is cached [s]."""
 LIMIT_S: Final = 2.0
-"""How long an examination may take; longer, and the disk counts as one that does not answer [s]."""
+"""Timeout of a check, after which the disk counts as unresponsive [s]."""
 BUDGET_S: Final = 0.05
-"""How long one examination reads chunks; the next one continues where it stopped [s]."""
+"""Time for reading chunks in one check [s]; the next check continues where it stopped."""
 
 
 Troubles = Mapping[str, str]
-"""What is wrong, in words, by what was examined."""
+"""Problems in words, by component."""
 
 
 class SharedExamination:
-    """Examines something in a thread of its own, once for all that ask, and keeps what it gave for a moment.
+    """Runs a check on its own thread, shared by concurrent callers, and caches the result.
 
-    A disk that hangs holds that one thread, and nobody else.
+    A disk that hangs blocks only that thread.
 
     Parameters
     ----------
     examine
-        Returns what is wrong.
+        Returns the problems.
     clock
-        Returns seconds that only grow.
+        Monotonic clock [s].
     """
 
     def __init__(self, examine: Callable[[], Troubles], *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,10 +58,11 @@ class SharedExamination:
         self._troubles: Troubles = {}
 
     def troubles(self) -> Troubles:
-        """Return what is wrong, by an examination of the last `KEPT_S`; waits for at most `LIMIT_S`."""
+        """Return the problems found within the last `KEPT_S`; wait at most `LIMIT_S`."""
         with self._changed:
             if self._started_s is None and self._clock() - self._ended_s >= KEPT_S:
                 self._started_s = self._clock()
+                # Daemon, as a disk that hangs must not keep the process alive.
                 threading.Thread(target=self._run, name="readiness", daemon=True).start()
             if self._started_s is not None:
                 left_s = self._started_s + LIMIT_S - self._clock()
@@ -87,14 +88,14 @@ class SharedExamination:
 
 
 class NewestData:
-    """Reads what answers with the newest values need, from the disk and not from what the server has in memory.
+    """Checks that the newest values are readable from disk, bypassing the server's caches.
 
     Parameters
     ----------
     archive
-        The archive that is served.
+        The served archive.
     clock
-        Returns seconds that only grow.
+        Monotonic clock [s].
     """
 
     def __init__(self, archive: OpenArchive, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -102,25 +103,26 @@ class NewestData:
         self._next_column = 0
 
     def trouble(self) -> str:
-        """Return why the head, its snapshot or the newest chunks cannot be read; empty: they can."""
+        """Return why the head, its snapshot or the newest chunks are unreadable; else empty."""
         try:
             try:
                 self._read()
             except NotFound:
-                # The snapshot expired while it was read.
+                # The snapshot expired during the read.
                 self._read()
-        except Exception as error:  # noqa: BLE001 - whatever a damaged file makes the libraries raise
+        except Exception as error:  # noqa: BLE001 - libraries raise any error on a damaged file
             return f"it cannot be read: {' '.join(str(error).split())[:500] or type(error).__name__}"
         return ""
 
     def _read(self) -> None:
         self._archive.latest()
+        # Opened again, to bypass the caches of the served archive.
         archive = Archive.open(self._archive.path)
         # The first chunks of all variables, then the second ones.
         columns = sorted((first, name) for name in archive.variables for first in _firsts(archive, name))
         ends_s = self._clock() + BUDGET_S
         for _ in columns:
-            # It moves on only behind what was read: what is damaged is read again by the next examination.
+            # Advances only after a successful read, so that the next check reads a damaged chunk again.
             first, name = columns[self._next_column % len(columns)]
             _read_newest(archive, name, first)
             self._next_column += 1
@@ -134,7 +136,7 @@ def _firsts(archive: Archive, name: str) -> range:
 
 
 def _read_newest(archive: Archive, name: str, first: int) -> None:
-    """Read the newest slice of as many series of a variable as one chunk holds."""
+    """Read the newest slice of one chunk of series."""
     extent = archive.extent(name)
     if extent is not None:
         newest = Window(extent.stop_ns - round(archive.slice_s * SECOND_NS), extent.stop_ns)
@@ -143,33 +145,33 @@ def _read_newest(archive: Archive, name: str, first: int) -> None:
 
 
 LEAST_FREE_BYTES: Final = 64 * 2**20
-"""Free space below which nothing more can be kept [bytes]."""
+"""Free space below which nothing more can be stored [bytes]."""
 NEEDED: Final = frozenset({"archive", "queries", "keys"})
-"""What data cannot be served without; the server is degraded where something else is wrong."""
+"""Components without which no data can be served; other problems only degrade the server."""
 EXAMINERS: Final = 8
-"""Threads that wait for an examination of the server's health,"""
+"""Threads that wait for health checks."""
 GATHERERS: Final = 2
-"""and that gather metrics."""
+"""Threads that collect metrics."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class ServerHealth:
-    """Examines whether everything that answers need is there, and logs what changes.
+    """Checks all components that answers need, and logs changes.
 
     Parameters
     ----------
     runner, archive, standing
-        What is examined.
+        The checked components.
     folders
-        Folders that need space.
+        Folders that need free space.
     keys
-        Access keys, without which nobody is let in.
+        Access keys, without which no caller can be authenticated.
     damage
-        State that was damaged at the start and that the server does without, by file.
+        State found damaged at startup and ignored since, by file.
     surfaces
-        Returns which saved surfaces cannot be computed, and why; empty: none.
+        Describes the unavailable saved surfaces; empty: none.
     """
 
     runner: Runner
@@ -182,12 +184,12 @@ class ServerHealth:
     _known: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Begin to share what is found among all that ask."""
+        """Set up the shared check."""
         self._newest = NewestData(self.archive)
         self._examination = SharedExamination(self._examine)
 
     def troubles(self) -> Troubles:
-        """Return what is wrong, in words, by what is examined; empty: nothing is. Files are named by their paths."""
+        """Return the problems by component, empty if there are none; messages may contain paths."""
         return self._examination.troubles()
 
     def _examine(self) -> Troubles:
@@ -197,6 +199,7 @@ class ServerHealth:
         }  # fmt: skip
         for name, examine in parts.items():
             known, trouble = self._known.get(name, ""), examine()
+            # Only changes are logged, not every check.
             if trouble != known:
                 _LOG.log(logging.ERROR if trouble else logging.WARNING, "%s: %s", name, trouble or "well again")
             self._known[name] = trouble
@@ -225,16 +228,16 @@ class ServerHealth:
 
 
 def router(health: ServerHealth, metrics: Metrics) -> APIRouter:
-    """Return the routes of this file."""
+    """Create the routes of this module."""
     routes = APIRouter(tags=["server"])
-    # Threads of their own: those of other requests may all wait for a disk.
+    # Separate limiters: the threads of other requests may all be waiting for a disk.
     examining, gathering = anyio.CapacityLimiter(EXAMINERS), anyio.CapacityLimiter(GATHERERS)
 
     @routes.get("/health")
     async def state() -> dict[str, Any]:
         """Say that the server answers, what it holds, and what is wrong: "ok", "degraded" or "failing"."""
         troubles = {**health.damage, **await to_thread.run_sync(health.troubles, limiter=examining)}
-        # Planning them all may take longer than readiness waits.
+        # Planning all of them may take longer than the readiness timeout.
         if "archive" not in troubles and (lost := await to_thread.run_sync(health.surfaces, limiter=examining)):
             troubles["saved surfaces"] = lost
         status = "failing" if NEEDED.intersection(troubles) else "degraded" if troubles else "ok"

@@ -1,4 +1,4 @@
-"""`queries`: ask, list, look, stop."""
+"""`queries`: submit, list, inspect and cancel queries."""
 
 from typing import Annotated, Any, Final
 
@@ -37,7 +37,7 @@ _IN_TIME: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
-    """Return the routes of this file."""
+    """Create the routes of this module."""
     routes = APIRouter(tags=["queries"])
 
     @routes.post("/queries/explain", openapi_extra=body_of("Query"), responses=answer_of("Plan"))
@@ -107,6 +107,7 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
             job = runner.job(job_id)
         except Past as past:
             return record_body(past.record, root_of(request))
+        # One caller must not cancel the query of another.
         if not _may_see(request, job):
             message = f"query {job_id} was asked with another key, and stops with that one, or one of scope 'admin'"
             raise Forbidden(message)
@@ -116,7 +117,7 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
 
 
 def root_of(request: Request) -> str:
-    """Return the path that a proxy puts before all others."""
+    """Return the path prefix added by a proxy."""
     return str(request.scope.get("root_path", ""))
 
 

@@ -1,4 +1,7 @@
-"""`session`: browsers log in with a key and get a cookie, for pages cannot send headers with streams of events."""
+"""`session`: browsers exchange an access key for a session cookie.
+
+Pages cannot send a header with event streams, so they need a cookie.
+"""
 
 from typing import Annotated, Any
 
@@ -12,7 +15,7 @@ from queries.web.schemas.openapi import body_of
 
 
 def router(access: Access) -> APIRouter:
-    """Return the routes of this file."""
+    """Create the routes of this module."""
     routes = APIRouter(tags=["access"])
 
     @routes.get("/session")

@@ -1,4 +1,4 @@
-"""`/metrics`: what the server, its archive and its standing queries tell a Prometheus, read when it asks."""
+"""`/metrics`: figures of the server, its archive and its standing queries for Prometheus."""
 
 import logging
 import re
@@ -26,22 +26,22 @@ MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 _LOG: Final = logging.getLogger(__name__)
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 _FEED: Final = re.compile(r"[:/]")
-"""What parts the name of a feed from its column in the source of a series."""
+"""Separators between feed and column in the source of a series."""
 _STREAM: Final = ("came", "stored", "superseded", "duplicates", "rejected", "held", "late", "slices")
-"""What a stream tells of itself, as `hypergrid stream` commits it."""
+"""Counters of a stream, as `hypergrid stream` commits them."""
 
 
 class Metrics:
-    """Counts requests, and gathers the figures of everything else; a registry of its own.
+    """Counts requests and collects all other figures, in a registry of its own.
 
     Parameters
     ----------
     runner, archive, standing
-        What figures are of.
+        Sources of the figures.
     clock
         Returns the time [ns since 1970 UTC].
     folders
-        Folders whose disks are watched, by name.
+        Monitored folders, by name.
     """
 
     def __init__(
@@ -65,22 +65,24 @@ class Metrics:
         self._registry.register(_FigureCollector(runner, archive, standing, clock, dict(folders)))
 
     def count_request(self, entry: AccessLogEntry) -> None:
-        """Count a request. Its route is a row of the table of scopes: callers cannot make up new ones."""
+        """Count a request by its route."""
+        # The row of the scope table bounds the number of label values, which callers could otherwise inflate.
         route = entry.route or "none"
+        # Clients can send any method name, and each would be a new time series.
         method = entry.method if entry.method in ("GET", "HEAD", "POST", "DELETE", "OPTIONS") else "other"
         self._requests.labels(method, route, str(entry.status)).inc()
-        # A stream of events lasts as long as its reader does.
+        # Event streams are excluded: they last as long as their reader.
         if not entry.path.endswith("/events"):
             self._seconds.labels(route).observe(entry.seconds)
 
     def text(self) -> bytes:
-        """Return everything in Prometheus' text form."""
+        """Return all figures in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
 @dataclass(eq=False)
 class _FigureCollector(Collector):
-    """Reads the figures of others when they are asked for."""
+    """Collects figures from their sources on each scrape."""
 
     runner: Runner
     archive: OpenArchive
@@ -92,11 +94,10 @@ class _FigureCollector(Collector):
     _snapshot_figures: tuple[str, dict[str, Any]] = ("", {})
 
     def describe(self) -> list[Metric]:
-        """Return nothing: what there is is known when it is gathered."""
+        """Return nothing: the metrics are known only when collected."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
         yield from self._queries()
         yield from self._disks()
         if self.standing is not None:
@@ -104,7 +105,7 @@ class _FigureCollector(Collector):
         yield from self._archive_figures()
 
     def _archive_figures(self) -> Iterator[Metric]:
-        """Yield the figures of the archive; those of the server must be there where it cannot be read, too."""
+        """Yield the archive's figures; if it cannot be read, those of the server remain available."""
         figures: list[Metric] = []
         try:
             with self._lock:
@@ -168,6 +169,7 @@ class _FigureCollector(Collector):
             self._latest = LatestValues(self.archive)
         self._latest.look()
         archive = self._latest.archive
+        # These figures need the archive read; the ages below are computed at each scrape.
         if archive.snapshot != self._snapshot_figures[0]:
             self._snapshot_figures = (archive.snapshot, self._read(archive, self._latest))
         figures, now_ns = self._snapshot_figures[1], self.clock()
@@ -196,11 +198,11 @@ class _FigureCollector(Collector):
 
     @staticmethod
     def _read(archive: OpenArchive, latest: LatestValues) -> dict[str, Any]:
-        """Return what stays the same as long as the snapshot does."""
+        """Read the figures that depend only on the snapshot."""
         feeds: dict[str, int] = {}
         for variable in archive.variables:
             newest = latest.read_newest(variable)
-            # Rows without values do not make a feed young.
+            # Rows without values do not count as new data of a feed.
             for series, time_ns in zip(newest.series, newest.valued_ns.tolist(), strict=True):
                 if time_ns != NEVER:
                     feed = _FEED.split(series.source, maxsplit=1)[0]
@@ -213,7 +215,7 @@ class _FigureCollector(Collector):
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how much space is free where a folder lies, or will lie [bytes]."""
+    """Return the free space of the disk that holds, or will hold, a folder [bytes]."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return shutil.disk_usage(folder).free

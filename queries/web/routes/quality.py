@@ -1,4 +1,4 @@
-"""`stations/quality` and `rejects`: which tests flagged what, and what could not be read."""
+"""`stations/quality` and `rejects`: flags by test, and rejected rows."""
 
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -12,7 +12,7 @@ from queries.web.responses.negotiation import form_of
 
 
 def router(archive: OpenArchive) -> APIRouter:
-    """Return the routes of this file."""
+    """Create the routes of this module."""
     routes = APIRouter(tags=["quality"])
     qualities = SnapshotCache(archive, lambda opened, days: assess_quality(opened.store, days))
     rejected = SnapshotCache(archive, lambda opened, _asked: opened.store.rejects())

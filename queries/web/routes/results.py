@@ -1,4 +1,4 @@
-"""`queries/{id}/frame`, `/series` and `/result`: the surface as it stands, and when it is done."""
+"""`queries/{id}/frame`, `/series` and `/result`: the surface in its current and final state."""
 
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from queries.web.schemas.records import cell_body, encode, picture_body, surface
 
 
 def router(runner: Runner) -> APIRouter:
-    """Return the routes of this file."""
+    """Create the routes of this module."""
     routes = APIRouter(tags=["results"])
 
     @routes.get("/queries/{job_id}/frame")

@@ -1,4 +1,4 @@
-"""`standing`: the standing queries, how they stand, and their alerts."""
+"""`standing`: the standing queries, their state, and their alerts."""
 
 import asyncio
 import json
@@ -30,19 +30,19 @@ from queries.web.schemas.openapi import answer_of, body_of
 from queries.web.schemas.records import PREFIX
 
 LOOKED_S: Final = 2.0
-"""How often a stream looks for alerts that another process kept, such as `hypergrid standing test` [s]."""
+"""Interval at which a stream checks for alerts of other processes, such as `hypergrid standing test` [s]."""
 LAST_NS: Final = 2**63 - 1
-"""Last instant that there is [ns since 1970 UTC]."""
+"""Largest representable instant [ns since 1970 UTC]."""
 AT_ONCE: Final = 100
-"""Alerts that a stream reads at once."""
+"""Alerts read at once by a stream."""
 
 
 def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -> APIRouter:
-    """Return the routes of this file; `clock` returns the time [ns since 1970 UTC]."""
+    """Create the routes of this module; `clock` returns the time [ns since 1970 UTC]."""
     routes = APIRouter(tags=["standing"])
 
     def known(request: Request, name: str) -> str:
-        """Return a name that is in the address, noted for the audit log."""
+        """Check a name in the URL, recording it for the audit log."""
         request.state.about = name
         try:
             standing.store.entry(name)
@@ -51,12 +51,12 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         return name
 
     def shown(request: Request, document: dict[str, Any]) -> dict[str, Any]:
-        """Return a standing query; mail addresses and webhooks are told to those who may change it."""
+        """Hide mail addresses and webhooks from callers without scope "write"."""
         if is_allowed(request.state.caller.scope, "write"):
             return document
         hidden = {**document, "to": sorted({_channel(to) for to in document["to"]})}
         if "undelivered" in document:
-            # What went wrong names the address too.
+            # Errors contain the address too.
             hidden["undelivered"] = [
                 {**letter, "to": _channel(letter["to"]), "error": ""} for letter in document["undelivered"]
             ]
@@ -196,7 +196,7 @@ def _parse_mute_end(document: Mapping[str, Any], now_ns: int) -> int | None:
 
 
 async def stream_alerts(standing: StandingQueries, after: int) -> AsyncIterator[ServerSentEvent]:
-    """Yield alerts with numbers above `after`, for ever."""
+    """Yield alerts with numbers above `after`, indefinitely."""
     with threadsafe_event(standing.runner.listen) as changed:
         while True:
             changed.clear()
@@ -204,6 +204,8 @@ async def stream_alerts(standing: StandingQueries, after: int) -> AsyncIterator[
             for alert in alerts:
                 after = alert["number"]
                 yield ServerSentEvent(json.dumps(alert), event=alert["happening"], id=str(after))
+            # After a full page there may be more alerts, so it reads on without waiting.
             if len(alerts) < AT_ONCE:
                 with suppress(TimeoutError):
+                    # Alerts of other processes cause no callback, hence the timeout.
                     await asyncio.wait_for(changed.wait(), LOOKED_S)

@@ -1,4 +1,4 @@
-"""`queries/variogram`: how unlike a query's values at its stations are, by distance, and a model fitted to that."""
+"""`queries/variogram`: empirical variogram of a query's station values, and a fitted model."""
 
 import json
 import math
@@ -21,19 +21,19 @@ from queries.web.schemas.openapi import body_of
 
 DEFAULT_MODEL: Final = "exponential"
 LINE: Final = 101
-"""Distances at which models are told, for a line."""
+"""Number of distances at which model curves are evaluated."""
 AT_ONCE: Final = 4
-"""Variograms that are fitted at a time."""
+"""Variograms fitted concurrently."""
 KEPT_BYTES: Final = 4 << 20
-"""What answers that are kept may take together [bytes]."""
+"""Size limit of the cached answers [bytes]."""
 
 VariogramBody = dict[str, Any]
 
 
 def router(runner: Runner) -> APIRouter:
-    """Return the routes of this file."""
+    """Create the routes of this module."""
     routes = APIRouter(tags=["queries"])
-    # Values at stations are computed within the request, in turns; so many are held in memory at a time.
+    # Values at stations are computed within the request, in turns of the block queue; this bounds those held in memory.
     few = anyio.CapacityLimiter(AT_ONCE)
     kept: LruCache[tuple[str, ...], VariogramBody] = LruCache(KEPT_BYTES)
 
@@ -93,14 +93,14 @@ def router(runner: Runner) -> APIRouter:
 
 
 def find_given_variogram(document: Mapping[str, Any]) -> Variogram | None:
-    """Return the variogram that a query names in its first interpolation over space; None where it is fitted."""
+    """Return the variogram given in a query's first spatial interpolation; None if it is fitted."""
     steps = [step for step in document.get("steps") or [] if step.get("op") == "interpolate" and "time" not in step]
     named = (steps[0].get("params") or {}).get("variogram") if steps else None
     return parse_variogram(named) if isinstance(named, Mapping) else None
 
 
 def _variogram_body(variogram: Variogram, bins_m: NDArray[np.float64], line_m: NDArray[np.float64]) -> VariogramBody:
-    """Return a variogram and its semivariances; what is infinite is null."""
+    """Convert a variogram and its semivariances to JSON; infinite values become null."""
     sill, reach_m = variogram.sill, variogram.effective_range_m
     return {
         **variogram.to_json(),

@@ -1,4 +1,4 @@
-"""`queries/{id}/zarr/…`: a finished result as a Zarr v3 store, file by file, as xarray opens one over HTTP."""
+"""`queries/{id}/zarr/…`: a finished result as a Zarr v3 store that xarray can open over HTTP."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,11 +14,11 @@ from queries.web.responses.etags import entity_tag, etag_headers, not_modified_r
 from queries.web.responses.files import PARTS, part_response
 
 KEPT_BYTES: Final = 256 << 20
-"""What the files of the stores that were asked for last may take together [bytes]."""
+"""Size limit of the cached stores [bytes]."""
 
 
 def router(runner: Runner) -> APIRouter:
-    """Return the routes of this file."""
+    """Create the routes of this module."""
     routes = APIRouter(tags=["results"])
     kept: LruCache[tuple[str, str], Mapping[str, bytes]] = LruCache(KEPT_BYTES)
 

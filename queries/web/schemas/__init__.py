@@ -1,1 +1,1 @@
-"""Records and descriptions of the API's JSON."""
+"""JSON records and OpenAPI schemas."""

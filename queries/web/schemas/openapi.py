@@ -1,4 +1,4 @@
-"""What the OpenAPI description says of bodies and answers beyond what routes say themselves."""
+"""OpenAPI schemas of bodies and answers, beyond what the routes declare."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -54,7 +54,7 @@ _PLAN: Final[Schema] = {
 
 
 def _condition(kind: type[Any]) -> Schema:
-    """Return the schema of one kind of condition: its fields, of which those in nanoseconds are durations."""
+    """Make the schema of a condition from its fields; those in nanoseconds are durations."""
     own = {
         field.name.removesuffix("_ns"): _DURATION if field.name.endswith("_ns") else _LEVEL for field in fields(kind)
     }
@@ -135,7 +135,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
     "Alert": {"type": "object", "required": ["id", "number", "query", "happening", "at", "muted", "text"]},
 }  # fmt: skip
 
-# Of everything that can go wrong with any route; the document says which.
+# Common to all routes; the problem document has the details.
 _PROBLEMS: Final = {
     "4XX": "What was asked cannot be answered, or not to this caller; the problem document says why",
     "5XX": "The server cannot answer now, or there is an error in it",
@@ -143,27 +143,27 @@ _PROBLEMS: Final = {
 
 
 def body_of(name: str) -> Schema:
-    """Return, for `openapi_extra`, that a request carries a JSON object of a component."""
+    """Declare a JSON request body of a component, for `openapi_extra`."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": _ref(name)}}}}
 
 
 def answer_of(
     name: str, *, status: int = 200, listed: bool = False, links: Schema | None = None
 ) -> dict[int | str, Schema]:
-    """Return, for `responses`, that the answer is of a component, or a list of such."""
+    """Declare an answer of a component, or a list of it, for `responses`."""
     schema = {"type": "array", "items": _ref(name)} if listed else _ref(name)
     return {status: {"content": {"application/json": {"schema": schema}}, **({"links": links} if links else {})}}
 
 
 def describe(app: FastAPI, variables: Callable[[], Iterable[str]]) -> None:
-    """Complete the description of an application: components, problems, and how callers show who they are.
+    """Complete an application's description: components, problems, and security schemes.
 
     Parameters
     ----------
     app
         The application, with all its routes.
     variables
-        Returns the names of the variables that there are, of which a query names one.
+        Returns the current variable names, as the values of `variable` in a query.
     """
     make_document = app.openapi
     known: tuple[str, ...] = ()
@@ -171,11 +171,13 @@ def describe(app: FastAPI, variables: Callable[[], Iterable[str]]) -> None:
     def complete() -> Schema:
         nonlocal known
         names = tuple(sorted(variables()))
+        # Regenerated when the archive gets a new variable.
         if app.openapi_schema is not None and names == known:
             return app.openapi_schema
         app.openapi_schema, known = None, names
         document = make_document()
         components = document.setdefault("components", {})
+        # Copied, as the variable names are filled in below.
         components.setdefault("schemas", {}).update(copy.deepcopy(COMPONENTS))
         components["schemas"]["Query"]["properties"]["variable"] = {"type": "string", "enum": list(names)}
         for unused in ("HTTPValidationError", "ValidationError"):
@@ -190,7 +192,7 @@ def describe(app: FastAPI, variables: Callable[[], Iterable[str]]) -> None:
                 answers = operation["responses"]
                 if find_rule(method.upper(), path).need != "open":
                     operation["security"] = [{"bearer": []}, {"header": []}, {"session": []}]
-                # FastAPI writes its own form of 422, which problem documents replace.
+                # FastAPI adds its own form of 422, which problem documents replace.
                 answers.pop("422", None)
                 for status, what in _PROBLEMS.items():
                     content = {PROBLEM_TYPE: {"schema": _ref("Problem")}}

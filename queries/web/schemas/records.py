@@ -1,4 +1,4 @@
-"""The JSON that the API answers with, from the records of the scheduler."""
+"""JSON bodies of the API, from the records of the job runner."""
 
 import base64
 from typing import Any, Final
@@ -19,7 +19,7 @@ PREFIX: Final = "/api/v1"
 
 
 def job_body(job: Job, root: str = "") -> dict[str, Any]:
-    """Return a job as JSON: state, progress, the query as understood, and where to go next below a proxy's path."""
+    """Convert a job to JSON: state, progress, interpreted query, and links below `root`."""
     url = f"{root}{PREFIX}/queries/{job.id}"
     return {
         "id": job.id,
@@ -45,7 +45,7 @@ def job_body(job: Job, root: str = "") -> dict[str, Any]:
 
 
 def record_body(noted: JobRecord, root: str = "") -> dict[str, Any]:
-    """Return a job of an earlier process in the form of `job_body`."""
+    """Convert a job of an earlier process to the form of `job_body`."""
     url = f"{root}{PREFIX}/queries/{noted.id}"
     problem = {
         "type": "urn:hypergrid:problem:ended", "title": f"The query {noted.state}" if noted.state == "failed" else
@@ -73,7 +73,7 @@ def record_body(noted: JobRecord, root: str = "") -> dict[str, Any]:
 
 
 def plan_body(job: Job) -> dict[str, Any]:
-    """Return what a run will do, and where the cells of its surface lie."""
+    """Convert a plan to JSON, with the layout of its surface."""
     return {
         "cells": job.outline.cells,
         "projected_bytes": job.outline.projected_bytes,
@@ -84,7 +84,7 @@ def plan_body(job: Job) -> dict[str, Any]:
 
 
 def surface_body(layout: SurfaceLayout) -> dict[str, Any]:
-    """Return where the cells of a surface lie: cell centres (z: of levels [m]) and, of time cells, starts."""
+    """Convert a layout to JSON: cell centres (z: levels [m]) and starts of time cells."""
     body: dict[str, Any] = {
         "kind": layout.kind,
         "variable": layout.variable,
@@ -101,7 +101,7 @@ def surface_body(layout: SurfaceLayout) -> dict[str, Any]:
 
 
 def event_body(event: Event, root: str = "") -> dict[str, Any]:
-    """Return the data of an event, with addresses below a proxy's path."""
+    """Convert an event to JSON, with links below a proxy's prefix."""
     job = event.job
     match event.name:
         case "plan":
@@ -115,7 +115,10 @@ def event_body(event: Event, root: str = "") -> dict[str, Any]:
 
 
 def picture_body(picture: SurfacePicture) -> dict[str, Any]:
-    """Return one time cell of a map; arrays are base64 of little-endian values, rows from the first lat (or y)."""
+    """Convert one time cell of a map to JSON.
+
+    Arrays are base64 of little-endian values, rows from the first lat (or y).
+    """
     body = surface_body(picture.layout)
     if picture.layout.levels_m is not None:
         body |= {"level": picture.level, "level_m": float(picture.layout.levels_m[picture.level])}
@@ -124,6 +127,7 @@ def picture_body(picture: SurfacePicture) -> dict[str, Any]:
         "time_index": picture.time_index,
         "time": format_timestamp(int(picture.layout.times_ns[picture.time_index])),
         "fraction": picture.fraction,
+        # JSON has no NaN.
         "error": picture.error if np.isfinite(picture.error) else None,
         "values": encode(picture.values, "<f8"),
         "computed": encode(picture.computed, "u1"),
@@ -132,7 +136,9 @@ def picture_body(picture: SurfacePicture) -> dict[str, Any]:
 
 
 def cell_body(layout: SurfaceLayout, dataset: xr.Dataset, row: int, column: int, level: int) -> dict[str, Any]:
-    """Return one cell of a finished map over time; arrays are base64 of little-endian float64, shape (times,).
+    """Convert one cell of a finished map over time to JSON.
+
+    Arrays are base64 of little-endian float64, shape (times,).
 
     Raises
     ------
@@ -160,7 +166,7 @@ def cell_body(layout: SurfaceLayout, dataset: xr.Dataset, row: int, column: int,
 
 
 def encode(array: NDArray[np.generic], dtype: str) -> str:
-    """Return the values of an array in row order, as base64 of `dtype`."""
+    """Encode an array in row-major order, as base64 of `dtype`."""
     return base64.b64encode(np.ascontiguousarray(array, dtype).tobytes()).decode("ascii")
 
 
