@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from hypergrid.core.blas import one_thread
+from hypergrid.core.blas import count_cores, one_thread
 from hypergrid.core.machine_code import Compiled, compile_into, find_cache_folder
 from hypergrid.core.pacing import Helpers, give_way, is_paced
 
@@ -54,15 +54,6 @@ def jit_kernel(*, fused: bool = True, reordered: bool = False) -> Callable[[Comp
     return compile_into(
         _find_cache_folder(), {name for name, wanted in (("contract", fused), ("reassoc", reordered)) if wanted}
     )
-
-
-def count_cores() -> int:
-    """Return how many threads are worth having: the processors this process may use, or `NUMBA_NUM_THREADS`."""
-    given = os.environ.get("NUMBA_NUM_THREADS", "")
-    if given.isdecimal() and int(given):
-        return int(given)
-    # Not every system tells what a process is bound to.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _ThreadTeam:

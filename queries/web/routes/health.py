@@ -224,7 +224,7 @@ class ServerHealth:
         return "" if is_well else "they cannot be kept up to date; /api/v1/standing/statistics says why"
 
 
-def router(health: ServerHealth, metrics: Metrics) -> APIRouter:
+def router(health: ServerHealth, metrics: Metrics, is_warm: Callable[[], bool]) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["server"])
     # Threads of their own: those of other requests may all wait for a disk.
@@ -249,6 +249,9 @@ def router(health: ServerHealth, metrics: Metrics) -> APIRouter:
     @routes.get("/health/ready")
     async def ready() -> dict[str, str]:
         """Say that data can be served, as some of them were read just now; 503 where they cannot."""
+        if not is_warm():
+            message = "the server answers, and loads what queries compute with; ask again in a second"
+            raise NotReadyYet(message)
         troubles = await to_thread.run_sync(health.troubles, limiter=examining)
         if failing := [name for name in troubles if name in NEEDED]:
             message = f"the server is not ready: {', '.join(failing)}; /health says more to those who may read"
