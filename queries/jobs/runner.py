@@ -48,8 +48,8 @@ DOCUMENT_BYTES: Final = 64 << 20
 """What the documents of remembered jobs may take together, as text [bytes]: polygons can make them large."""
 _STOP_S: Final = 3.0
 """How long a stopping runner waits for a query to finish its block [s]; it holds nothing that must be kept."""
-LARGE_NICE: Final = 10
-"""By how much large queries are nicer than others: beside these they have a tenth of a processor's time."""
+LARGE_NICE: Final = 15
+"""By how much large queries are nicer than others: beside these they have a thirtieth of a processor's time."""
 _LARGE_SHARE: Final = 0.75
 """Of the memory that queries may take together, what large ones may: for small ones there is always some."""
 _SMALL_BYTES_SHARE: Final = 1 / 16
