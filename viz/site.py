@@ -1,9 +1,10 @@
 """Static files of the page, BokehJS from the installed package, and empty figures."""
 
+import importlib
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-import bokeh
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,23 +13,12 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from viz.figures import (
-    LOOKS,
-    PALETTES,
-    MapExtent,
-    Scale,
-    Theme,
-    Words,
-    day_by_hour_figure,
-    histogram_figure,
-    lines_figure,
-    map_figure,
-    region_figure,
-    variogram_figure,
-)
+from hypergrid.core.errors import NotFound
+
+if TYPE_CHECKING:
+    from viz.figures import Scale, Theme
 
 PAGES: Final = Path(__file__).parent / "pages"
-BOKEH_JS: Final = Path(bokeh.__file__).parent / "server" / "static" / "js"
 _LONGEST_TEXT: Final = 200
 # An empty figure depends only on its URL.
 _KEPT: Final = "private, max-age=600"
@@ -43,10 +33,24 @@ def site() -> Starlette:
             Route("/", _page),
             Route("/figures/{kind}", _figure),
             Mount("/static", StaticFiles(directory=PAGES)),
-            Mount("/bokeh", StaticFiles(directory=BOKEH_JS)),
+            Mount("/bokeh", StaticFiles(directory=find_bokeh_js())),
         ],
         exception_handlers={HTTPException: _problem},
     )
+
+
+def find_bokeh_js() -> Path:
+    """Return the folder of BokehJS in the installed package, without loading the package."""
+    spec = find_spec("bokeh")
+    if spec is None or spec.origin is None:
+        message = "pages need Bokeh; install hypergrid-stations[serve]"
+        raise NotFound(message)
+    return Path(spec.origin).parent / "server" / "static" / "js"
+
+
+def load_figures() -> None:
+    """Load what draws figures, so that the first one does not wait for it."""
+    importlib.import_module("viz.figures")
 
 
 async def _page(_request: Request) -> Response:
@@ -62,6 +66,20 @@ async def _figure(request: Request) -> Response:
 
 def _draw_figure(request: Request) -> Response:
     """Draw `?title=&variable=&units=&theme=&width=&scale=`, and `&west=&east=&south=&north=&geographic=` for maps."""
+    # Bokeh takes a second to import; the server answers before that.
+    from viz.figures import (  # noqa: PLC0415
+        LOOKS,
+        PALETTES,
+        MapExtent,
+        Words,
+        day_by_hour_figure,
+        histogram_figure,
+        lines_figure,
+        map_figure,
+        region_figure,
+        variogram_figure,
+    )
+
     asked = request.query_params
     words = Words(*(asked.get(name, "")[:_LONGEST_TEXT] for name in ("title", "variable", "units")))
     theme = cast("Theme", asked["theme"]) if asked.get("theme") in LOOKS else "light"

@@ -493,11 +493,11 @@ def _check_serving(archive: Path, given: Settings, saved: Path, *, as_json: bool
 def _serve(archive: Path, given: Settings, saved: Path) -> None:
     from queries.web.middleware.logs import log_to_stderr  # noqa: PLC0415 - only a server needs the web libraries
     from queries.web.serving import serve_archive  # noqa: PLC0415
-    from viz.site import site  # noqa: PLC0415
+    from viz.site import load_figures, site  # noqa: PLC0415
 
     log_to_stderr()
     on_ready = partial(_show_address, archive)
-    serve_archive(archive, given, pages=site(), saved=saved, on_ready=on_ready)
+    serve_archive(archive, given, pages=site(), saved=saved, load=load_figures, on_ready=on_ready)
 
 
 def _show_address(archive: Path, address: str) -> None:

@@ -16,6 +16,15 @@ SMALL_PRODUCT = 1e8
 """Multiplications up to which one thread is as fast as two (a few milliseconds)."""
 
 
+def count_cores() -> int:
+    """Return how many threads are worth having: the processors this process may use, or `NUMBA_NUM_THREADS`."""
+    given = os.environ.get("NUMBA_NUM_THREADS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    # Not every system tells what a process is bound to.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @cache
 def _load_libraries() -> ThreadpoolController:
     return ThreadpoolController()

@@ -66,6 +66,7 @@ def create_app(
     notify: Sequence[Callable[[AccessLogEntry], None]] = (),
     folders: Mapping[str, Path] = MappingProxyType({}),
     damage: Mapping[str, str] = MappingProxyType({}),
+    is_warm: Callable[[], bool] = lambda: True,
 ) -> FastAPI:
     """Create the application for one archive.
 
@@ -87,6 +88,8 @@ def create_app(
         Folders whose free space is monitored, by name.
     damage
         Damaged state that the server ignores, by file; `health` reports it.
+    is_warm
+        Returns whether what queries compute with is loaded; until then the server is not ready.
 
     Raises
     ------
@@ -151,7 +154,7 @@ def create_app(
     looked = ServerHealth(
         runner, catalogue.archive, standing, tuple(folders.values()), known.store, damage, collections.trouble
     )
-    app.include_router(health.router(looked, metrics))
+    app.include_router(health.router(looked, metrics, is_warm))
     describe(app, lambda: catalogue.archive.latest().variables)
     forgotten = find_undeclared(
         (method, str(route.path)) for route in iter_route_contexts(app.routes) for method in route.methods or ()

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from hypergrid.interpolation.kernels.threads import count_cores
+from hypergrid.core.blas import count_cores
 
 _M_ARENA_MAX: Final = -8
 """Parameter of glibc's `mallopt`: the number of heaps that threads share."""

@@ -1,20 +1,21 @@
 """Assembly of a server for one archive, from its settings."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from hypergrid.core.blas import count_cores
 from hypergrid.core.settings import Settings
 from hypergrid.execution.planning.cost_trials import operations_a_second, touching_s_a_byte
-from hypergrid.interpolation.kernels.threads import count_cores
-from hypergrid.interpolation.warm import warm
 from hypergrid.query import open_archive
 from queries.jobs.job_history import FILE as JOURNAL
 from queries.jobs.job_history import Journal, JournalDamaged
@@ -29,8 +30,8 @@ from queries.web.middleware.logs import RequestLog
 from queries.web.server import is_loopback, serve
 
 WARMED_S: Final = 5.0
-"""How long a server waits for compiled code before it starts to answer [s]: loading it from disk takes a second,
-compiling it up to a minute.
+"""Longest warm-up, after which a server counts as ready [s]: loading compiled code from disk takes a second, compiling it
+up to a minute.
 """
 _LOG: Final = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def serve_archive(
     *,
     pages: ASGIApp,
     saved: Path | None = None,
+    load: Callable[[], None] = lambda: None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve an archive's API and pages and run its standing queries, until Ctrl-C (or SIGTERM).
@@ -55,6 +57,8 @@ def serve_archive(
         Application at "/".
     saved
         Folder of saved queries.
+    load
+        Loads what the pages need, while the server answers already.
     on_ready
         Called with the address of the page once it can be opened.
 
@@ -66,26 +70,52 @@ def serve_archive(
         The archive, settings or keys cannot be read, or the server's state cannot be written.
     """
     share_heaps()
-    # The first request should neither wait for compiled code to load nor share a processor with that.
-    warming = threading.Thread(target=warm, name="warm", daemon=True)
-    warming.start()
-    with application(archive, settings, saved=saved) as web:
+    warm_up = WarmUp(load)
+    with application(archive, settings, saved=saved, is_warm=warm_up.is_over) as web:
         web.mount("/", pages)
-        warming.join(WARMED_S)
-        _try_speed()
         with return_freed_memory():
-            serve(web, settings.host, settings.port, on_ready=on_ready)
+            serve(web, settings.host, settings.port, on_ready=partial(warm_up.start, on_ready))
 
 
-def _try_speed() -> None:
-    """Measure the speed of this machine while nothing else computes, for the first kriging plan."""
-    # 0.5 s together; each result is cached for ten minutes.
-    operations_a_second()
-    touching_s_a_byte()
+class WarmUp:
+    """Load compiled code and libraries in a thread once the server listens; until then it is live but not ready.
+
+    Parameters
+    ----------
+    load
+        Loads what the pages need.
+    """
+
+    def __init__(self, load: Callable[[], None]) -> None:
+        self._load = load
+        self._thread = threading.Thread(target=self._run, name="warm", daemon=True)
+        self._ends_s = math.inf
+
+    def start(self, on_ready: Callable[[str], None] | None, address: str) -> None:
+        """Start loading, and pass the server's address on."""
+        self._ends_s = time.monotonic() + WARMED_S
+        self._thread.start()
+        if on_ready is not None:
+            on_ready(address)
+
+    def is_over(self) -> bool:
+        """Return whether everything is loaded, or `WARMED_S` has passed."""
+        has_ended = self._thread.ident is not None and not self._thread.is_alive()
+        return has_ended or time.monotonic() >= self._ends_s
+
+    def _run(self) -> None:
+        # The compiler takes a second to load. Measuring the machine's speed, for the first kriging plan, takes half a
+        # second, and is cached for ten minutes.
+        from hypergrid.interpolation.warm import warm  # noqa: PLC0415
+
+        for step in (warm, operations_a_second, touching_s_a_byte, self._load):
+            step()
 
 
 @contextmanager
-def application(archive: Path, settings: Settings, *, saved: Path | None = None) -> Iterator[FastAPI]:
+def application(
+    archive: Path, settings: Settings, *, saved: Path | None = None, is_warm: Callable[[], bool] = lambda: True
+) -> Iterator[FastAPI]:
     """Run an archive's standing queries and yield its web API; arguments as in `serve_archive`."""
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
@@ -112,7 +142,7 @@ def application(archive: Path, settings: Settings, *, saved: Path | None = None)
         yield create_app(
             runner, catalogue, standing=standing, access=access,
             audit=None if settings.read_only else audit_of(opened.path, settings),
-            folders=folders, damage=damage,
+            folders=folders, damage=damage, is_warm=is_warm,
             notify=[RequestLog(settings.requests_log).write_entry] if settings.requests_log else (),
         )  # fmt: skip
 

@@ -207,6 +207,8 @@ def serving(archive: Path, state: Path, *, keys: int = 0) -> Iterator[Served]:
         headers = {"X-API-Key": made[0]} if made else {}
         with httpx.Client(base_url=address, timeout=60, headers=headers) as client:
             port = int(httpx.URL(address).port or 0)
+            while client.get("/health/ready").status_code != 200:
+                time.sleep(0.01)
             yield Served("127.0.0.1", port, psutil.Process(process.pid), client, tuple(made[1:]))
     finally:
         process.terminate()

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from hypergrid.core.blas import one_thread
+from hypergrid.core.blas import count_cores, one_thread
 from hypergrid.core.machine_code import Compiled, compile_into, find_cache_folder
 from hypergrid.core.pacing import Helpers, give_way, is_paced
 
@@ -53,15 +53,6 @@ def jit_kernel(*, fused: bool = True, reordered: bool = False) -> Callable[[Comp
     return compile_into(
         _find_cache_folder(), {name for name, wanted in (("contract", fused), ("reassoc", reordered)) if wanted}
     )
-
-
-def count_cores() -> int:
-    """Count the usable processors: those this process may run on, or `NUMBA_NUM_THREADS`."""
-    given = os.environ.get("NUMBA_NUM_THREADS", "")
-    if given.isdecimal() and int(given):
-        return int(given)
-    # Not every platform has `sched_getaffinity`.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _ThreadTeam:

@@ -227,7 +227,7 @@ class ServerHealth:
         return "" if is_well else "they cannot be kept up to date; /api/v1/standing/statistics says why"
 
 
-def router(health: ServerHealth, metrics: Metrics) -> APIRouter:
+def router(health: ServerHealth, metrics: Metrics, is_warm: Callable[[], bool]) -> APIRouter:
     """Create the routes of this module."""
     routes = APIRouter(tags=["server"])
     # Separate limiters: the threads of other requests may all be waiting for a disk.
@@ -252,6 +252,9 @@ def router(health: ServerHealth, metrics: Metrics) -> APIRouter:
     @routes.get("/health/ready")
     async def ready() -> dict[str, str]:
         """Say that data can be served, as some of them were read just now; 503 where they cannot."""
+        if not is_warm():
+            message = "the server answers, and loads what queries compute with; ask again in a second"
+            raise NotReadyYet(message)
         troubles = await to_thread.run_sync(health.troubles, limiter=examining)
         if failing := [name for name in troubles if name in NEEDED]:
             message = f"the server is not ready: {', '.join(failing)}; /health says more to those who may read"

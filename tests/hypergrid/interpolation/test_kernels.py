@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hypergrid.core.blas import count_cores
 from hypergrid.core.geodesy import places_m
 from hypergrid.interpolation import variogram, warm
 from hypergrid.interpolation.kernels import covariance, covariance_loops
 from hypergrid.interpolation.kernels.covariance import carried, negative_semivariance
 from hypergrid.interpolation.kernels.covariance_loops import arcsine, exponential
-from hypergrid.interpolation.kernels.threads import SOURCES, count_cores, jit_kernel, share
+from hypergrid.interpolation.kernels.threads import SOURCES, jit_kernel, share
 from hypergrid.interpolation.local import field as local
 from hypergrid.interpolation.local import numba_backend
 from hypergrid.interpolation.local.field import LocalField

@@ -14,9 +14,11 @@ from starlette.testclient import TestClient
 import hypergrid as hg
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
+from queries.web import serving
 from queries.web.app import create_app
 from queries.web.routes import health
 from queries.web.routes.health import LIMIT_S, NewestData, SharedExamination, Troubles
+from queries.web.serving import WarmUp
 
 
 class Examined:
@@ -129,3 +131,31 @@ def test_asking_often_is_cheap(archive: hg.OpenArchive, make_runner: Callable[..
         assert client.get("/health/ready").status_code == 200
         taken.append(time.perf_counter() - begun)
     assert np.median(taken) < 0.05
+
+
+def test_a_server_that_still_loads_answers_and_is_not_ready(
+    archive: hg.OpenArchive, make_runner: Callable[..., Runner], wait_until: Callable[..., None]
+) -> None:
+    loaded, addresses = threading.Event(), list[str]()
+    warm_up = WarmUp(loaded.wait)
+    app = create_app(make_runner(archive), Catalogue(archive), is_warm=warm_up.is_over)
+    client = TestClient(app, base_url="http://127.0.0.1")
+    warm_up.start(addresses.append, "http://127.0.0.1/")
+    assert addresses == ["http://127.0.0.1/"]
+    answer = client.get("/health/ready")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert "loads what queries compute with" in answer.json()["detail"]
+    assert client.get("/health/live").status_code == client.get("/api/v1/variables").status_code == 200
+    loaded.set()
+    wait_until(warm_up.is_over)
+    assert client.get("/health/ready").json() == {"status": "ready"}
+
+
+def test_what_takes_too_long_to_load_keeps_no_server_from_being_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "WARMED_S", 0.0)
+    never = threading.Event()
+    warm_up = WarmUp(never.wait)
+    assert not warm_up.is_over()
+    warm_up.start(None, "")
+    assert warm_up.is_over()
+    never.set()

@@ -1,0 +1,113 @@
+"""Docstrings, comments and READMEs are in plain English: no phrase of the reject list, and no function without a word."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.test_names import ROOMS, ROOT, product_files
+
+REJECTED: Final[Mapping[str, str]] = {
+    r"\btold\b": "given, reported, known",
+    r"\btells? of\b": "reports, holds",
+    r"\bcame\b": "arrived, was read",
+    r"\bso many\b": "name the number",
+    r"\banew\b": "again",
+    r"\balike\b": "equal, the same",
+    r"\bparted\b": "separated",
+    r"\bmend(?:s|ed|ing)?\b": "fix, repair",
+    r"\breckon\w*": "compute",
+    r"\b(?:leave|left) away\b": "omit",
+    r"\bof what\b": "name it",
+    r"\bis no [A-Z]": "is not",
+    r"\bwhere there (?:is|are) none\b": "if absent",
+    r"\bwho(?:ever)?\b": "the caller, the user",
+    r"\b(?:no|some|any|every)body\b": "the caller, another process",
+}
+"""Phrases that a native engineer would not write of code, and what to write."""
+ALLOWED: Final[Mapping[str, tuple[str, str]]] = {
+    "queries/web/routes/": (r"\bwho|body\b|\banew\b|\btold\b", "docstrings of routes are the API's description"),
+    "queries/web/edr/": (r"\bwho|body\b", "docstrings of routes are the API's description"),
+    "queries/standing/commands.py": (r"body\b|\bwho", "docstrings of commands are the help of the command line"),
+    "queries/web/commands.py": (r"body\b|\bwho", "docstrings of commands are the help of the command line"),
+    "ingest/sources/receiver.py": (r"\btold\b", "the module's docstring is the help of its command line"),
+    "viz/FIRST_PATH.md": (r"\bwho|body\b", "about people"),
+}
+"""Phrases that stay, by where, with the reason."""
+LONGEST: Final = 5
+"""Statements of a public function without a docstring, at most."""
+
+
+def iterate_prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield texts for people, without what is quoted as code, each with the line at which it starts."""
+    source = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        bare = re.sub(r"```.*?```", lambda code: "\n" * code[0].count("\n"), source, flags=re.DOTALL)
+        yield from ((number, re.sub(r"`[^`]*`", "", line)) for number, line in enumerate(bare.split("\n"), 1))
+        return
+    for node in ast.walk(ast.parse(source)):
+        for statement in getattr(node, "body", None) or () if not isinstance(node, ast.Lambda | ast.IfExp) else ():
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                yield statement.lineno, re.sub(r"`[^`]*`", "", str(statement.value.value))
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], re.sub(r"`[^`]*`", "", token.string)
+
+
+def find_rejected(path: Path, name: str) -> list[str]:
+    allowed = [pattern for place, (pattern, _) in ALLOWED.items() if name.startswith(place)]
+    return [
+        f"{name}:{line + text[: match.start()].count(chr(10))}: {match[0]!r}; write {better}"
+        for line, text in iterate_prose(path)
+        for pattern, better in REJECTED.items()
+        for match in re.finditer(pattern, text)
+        if not any(re.search(one, match[0]) for one in allowed)
+    ]
+
+
+def test_no_phrase_of_the_reject_list_is_written() -> None:
+    readmes = [ROOT / "README.md", *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.md")))]
+    found = [
+        line for path in (*product_files(), *readmes) for line in find_rejected(path, path.relative_to(ROOT).as_posix())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""What nobody told."""',
+        "x = 1  # computed anew",
+        'def f() -> None:\n    """Return what of what."""',
+        "A = 1\n'''alike'''",
+    ],
+)
+def test_a_rejected_phrase_is_met(source: str, tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text(source + "\n")
+    assert find_rejected(tmp_path / "x.py", "x.py")
+
+
+def test_a_name_or_an_error_is_no_prose(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("def f(told: int) -> int:\n    '''Return `told`.'''\n    raise ValueError('anew')\n")
+    assert find_rejected(tmp_path / "x.py", "x.py") == []
+
+
+def test_public_functions_that_do_more_than_their_name_says_have_a_docstring() -> None:
+    bare = []
+    for path in product_files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef):
+                bare += [
+                    f"{path.relative_to(ROOT)}:{function.lineno} {function.name}"
+                    for function in node.body
+                    if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+                    and not function.name.startswith("_")
+                    and ast.get_docstring(function) is None
+                    and sum(isinstance(one, ast.stmt) for one in ast.walk(function)) - 1 > LONGEST
+                ]
+    assert bare == []
