@@ -15,7 +15,7 @@ from tests.test_names import ROOMS, ROOT, product_files
 REJECTED: Final[Mapping[str, str]] = {
     r"\btold\b": "given, reported, known",
     r"\btells? of\b": "reports, holds",
-    r"\bcame\b": "arrived, was read",
+    r"\bcame\b(?! back| ==)": "arrived, was read",
     r"\bso many\b": "name the number",
     r"\banew\b": "again",
     r"\balike\b": "equal, the same",
@@ -23,23 +23,24 @@ REJECTED: Final[Mapping[str, str]] = {
     r"\bmend(?:s|ed|ing)?\b": "fix, repair",
     r"\breckon\w*": "compute",
     r"\b(?:leave|left) away\b": "omit",
-    r"\bof what\b": "name it",
-    r"\bis no [A-Z]": "is not",
+    r"\bof what (?:it|they) (?:is|are)\b|\bwhat (?:it|they) (?:is|are) of\b": "name it",
+    r"(?<![Tt]here )\bis no [A-Z]": "is not",
     r"\bwhere there (?:is|are) none\b": "if absent",
     r"\bwho(?:ever)?\b": "the caller, the user",
     r"\b(?:no|some|any|every)body\b": "the caller, another process",
 }
 """Phrases that a native engineer would not write of code, and what to write."""
 ALLOWED: Final[Mapping[str, tuple[str, str]]] = {
-    "queries/web/routes/": (r"\bwho|body\b|\banew\b|\btold\b", "docstrings of routes are the API's description"),
+    "queries/web/routes/": (r"\bwho|body\b|\banew\b|\btold\b|\bof what\b", "docstrings of routes are the API's description"),
     "queries/web/edr/": (r"\bwho|body\b", "docstrings of routes are the API's description"),
     "queries/standing/commands.py": (r"body\b|\bwho", "docstrings of commands are the help of the command line"),
     "queries/web/commands.py": (r"body\b|\bwho", "docstrings of commands are the help of the command line"),
+    "ingest/repair/verified_upgrade.py": (r"\bmend\b", "names a parameter"),
     "ingest/sources/receiver.py": (r"\btold\b", "the module's docstring is the help of its command line"),
     "viz/FIRST_PATH.md": (r"\bwho|body\b", "about people"),
 }
 """Phrases that stay, by where, with the reason."""
-LONGEST: Final = 5
+LONGEST: Final = 9
 """Statements of a public function without a docstring, at most."""
 
 
@@ -83,7 +84,7 @@ def test_no_phrase_of_the_reject_list_is_written() -> None:
     [
         '"""What nobody told."""',
         "x = 1  # computed anew",
-        'def f() -> None:\n    """Return what of what."""',
+        'def f() -> None:\n    """Return what it is of."""',
         "A = 1\n'''alike'''",
     ],
 )
@@ -101,7 +102,7 @@ def test_public_functions_that_do_more_than_their_name_says_have_a_docstring() -
     bare = []
     for path in product_files():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Module | ast.ClassDef):
+            if isinstance(node, ast.Module) or (isinstance(node, ast.ClassDef) and not node.name.startswith("_")):
                 bare += [
                     f"{path.relative_to(ROOT)}:{function.lineno} {function.name}"
                     for function in node.body

@@ -145,6 +145,7 @@ def drop_chain(heads: Narrow, links: Narrow, join_state: Ints, stream_state: Int
 
 @jit_inline
 def drop_chains(heads: Narrow, links: Narrow, join_state: Ints, stream_state: Ints, entry: int) -> None:
+    """Free the chains of all streams at an entry."""
     free_slot = join_state[FREE_SLOT]
     for stream in range(heads.shape[1] - TAILS):
         tail = heads[entry, TAILS + stream]

@@ -30,8 +30,9 @@ from queries.web.middleware.logs import RequestLog
 from queries.web.server import is_loopback, serve
 
 WARMED_S: Final = 5.0
-"""Longest warm-up, after which a server counts as ready [s]: loading compiled code from disk takes a second, compiling it
-up to a minute.
+"""Longest warm-up, after which a server counts as ready [s].
+
+Loading compiled code from disk takes a second, compiling it up to a minute.
 """
 _LOG: Final = logging.getLogger(__name__)
 

@@ -7,7 +7,9 @@ import pytest
 
 import hypergrid as hg
 
-LATE = ("bokeh", "matplotlib", "numba", "rasterio", "scipy.interpolate", "scipy.optimize", "scipy.signal", "scipy.stats")
+LATE = (
+    "bokeh", "matplotlib", "numba", "rasterio", "scipy.interpolate", "scipy.optimize", "scipy.signal", "scipy.stats",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

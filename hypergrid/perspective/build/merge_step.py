@@ -198,6 +198,7 @@ def describe_time(node: Perspective) -> str:
 
 
 def describe_space(node: Perspective) -> str:
+    """Describe a perspective's places for messages: a grid with its shape, steps and corner, or their number."""
     space = node.topology.space
     if isinstance(space, Grid):
         levels = f" on {describe_levels(space.z)}" if space.z else ""

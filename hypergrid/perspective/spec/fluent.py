@@ -28,7 +28,7 @@ class Fluent(ABC):
     def _replace_question(self, question: QuerySpec) -> Self:
         """Return a copy with another question."""
 
-    def _join_queries(self, query: Self, others: tuple[Self, ...]) -> Self:  # noqa: ARG002 - for those who inherit
+    def _join_queries(self, query: Self, others: tuple[Self, ...]) -> Self:  # noqa: ARG002 - for subclasses
         """Return a query that also reads the data of others."""
         return query
 

@@ -80,6 +80,7 @@ class Step:
         return self.op == "interpolate" and [name for name, _ in self.cells] == ["time"]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the step as it stands in a query document."""
         key = "method" if self.op == "interpolate" else "function"
         document: dict[str, Any] = {"op": self.op, key: self.name}
         if self.op == "interpolate" and not self.is_in_time:

@@ -209,6 +209,7 @@ def _describe_error(error: Exception, *, posted: bool) -> dict[str, Any]:
 
 
 def response_of(problem: Mapping[str, Any]) -> JSONResponse:
+    """Build the response of a problem document, with Retry-After and Allow where it has them."""
     headers = {}
     if "retry_after_s" in problem:
         headers["Retry-After"] = str(problem["retry_after_s"])
