@@ -84,8 +84,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any attribute of a module
     # When the package imported its modules eagerly, `hypergrid.topology` was an attribute; it still is.
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
         return importlib.import_module(f"{__name__}.{name}")
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -153,8 +153,7 @@ class Query(Fluent):
             if progress is not None:
                 progress(last.fraction)
         if last is None:
-            message = "a surface has at least one cell"
-            raise InvalidQuery(message)
+            raise InvalidQuery("a surface has at least one cell")
         return to_dataset(self.question, plan.surface, last.outcome, token=plan.original.token)
 
     def to_zarr(
@@ -273,8 +272,9 @@ def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
         A layer's cells are not evenly spaced, or it has no value.
     """
     if not isinstance(array, xr.DataArray):
-        message = f"hg.base needs an xarray.DataArray with dimensions (time, station); got {type(array).__name__}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"hg.base needs an xarray.DataArray with dimensions (time, station); got {type(array).__name__}"
+        )
     source = array_source(array, layers=layers)
     snapshot = ARRAY + source.token
     return Query(QuerySpec(source.variable.name, snapshot=snapshot), SourceLookup(arrays={snapshot: source}))
@@ -428,8 +428,7 @@ def as_path(path: object, *, label: str, what: str) -> Path:
         It is neither.
     """
     if not isinstance(path, str | Path):
-        message = f"{label} needs {what}, a text or a pathlib.Path; got {path!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{label} needs {what}, a text or a pathlib.Path; got {path!r}")
     return Path(path)
 
 
@@ -448,9 +447,7 @@ def read_document(file: Path) -> object:
     try:
         document = json.loads(file.read_text())
     except OSError as error:
-        message = f"the query file {file} cannot be read: {error.strerror}"
-        raise NotFound(message) from error
+        raise NotFound(f"the query file {file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        message = f"the query file {file} is no JSON that can be read: {error}"
-        raise InvalidQuery(message) from error
+        raise InvalidQuery(f"the query file {file} is no JSON that can be read: {error}") from error
     return inline_zone_files(document, file.parent)

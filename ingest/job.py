@@ -185,8 +185,7 @@ def _refuse_nothing(discovery: Discovery, deployment: Deployment, sources: Seque
         hint = "describe them in a deployment file"
     if discovery.companions:
         hint = f"to read {discovery.companions[0]} as data, give its own path"
-    message = f"nothing to ingest: no file named {patterns} in {where} ({seen} others were seen); {hint}"
-    raise NotFound(message)
+    raise NotFound(f"nothing to ingest: no file named {patterns} in {where} ({seen} others were seen); {hint}")
 
 
 def _deployment_above(sources: Sequence[Path]) -> Path | None:
@@ -249,8 +248,7 @@ def _keep_raw(files: Sequence[SourceFile], raw: Path) -> None:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for file, is_same in zip(files, pool.map(copied, files), strict=True):
             if not is_same:
-                message = f"{file.path} changed while it was read; nothing was committed; ingest it again"
-                raise HyperGridError(message)
+                raise HyperGridError(f"{file.path} changed while it was read; nothing was committed; ingest it again")
 
 
 def _keep_aside(path: Path, folder: Path) -> str:
@@ -335,11 +333,10 @@ def _second_series(before: Archive, after: Archive) -> str:
 def _refuse(rejects: Sequence[Reject]) -> None:
     first = rejects[0]
     counted = ", ".join(f"{count} x {kind}" for kind, count in count_by_reason(rejects).items())
-    message = (
+    raise Rejected(
         f"{len(rejects)} rejects ({counted}), the first in {first.file}, line {first.line}: {first.reason}; "
         "nothing was committed; mend the files, or ingest without strict to keep the rest"
     )
-    raise Rejected(message)
 
 
 def _sweep(folder: Path) -> None:

@@ -124,8 +124,7 @@ class _StreamProgress:
         """Commit a batch; return the disk or store error that prevented it."""
         with self.busy:
             if self.leaving.is_set():
-                message = f"the stream is being stopped; batch {number} comes again"
-                raise _Leaving(message)
+                raise _Leaving(f"the stream is being stopped; batch {number} comes again")
             try:
                 deployment = version_at(read_versions(self.folder / STREAM / DEPLOYMENTS), groups[0].upto)
                 archive = Archive.open(self.folder)
@@ -259,8 +258,7 @@ def _make(folder: Path, how: StreamOptions, now_ns: int) -> None:
     """Create the archive if it is missing, else check the deployment against it."""
     versions = read_versions(folder / STREAM / DEPLOYMENTS)
     if how.deployment is None and not versions:
-        message = f"a stream into {folder} needs --deployment FILE, which says what comes and what it is"
-        raise NotFound(message)
+        raise NotFound(f"a stream into {folder} needs --deployment FILE, which says what comes and what it is")
     described = versions[-1].deployment if how.deployment is None else load(how.deployment)
     archive = open_if_exists(folder)
     if archive is None:
@@ -281,8 +279,7 @@ def _exclusive_stream(folder: Path) -> Iterator[None]:
     lock.parent.mkdir(exist_ok=True)
 
     def refuse() -> None:
-        message = f"another stream writes into {folder}; end it first, or use another archive"
-        raise ArchiveConflict(message)
+        raise ArchiveConflict(f"another stream writes into {folder}; end it first, or use another archive")
 
     with wait_for_lock(lock, on_wait=refuse):
         # Spark's own process may outlive a killed parent for a moment, and must not touch the checkpoint any more.
@@ -307,8 +304,9 @@ def _end_jvm(note: Path) -> None:
         while _start_time(int(pid)) == started:
             os.kill(int(pid), signal.SIGKILL)
             if time.monotonic() > until:
-                message = f"process {pid}, Spark of a run before, was killed and does not end; start again when it has"
-                raise HyperGridError(message)
+                raise HyperGridError(
+                    f"process {pid}, Spark of a run before, was killed and does not end; start again when it has"
+                )
             time.sleep(0.05)
 
 
@@ -427,8 +425,7 @@ class _StreamRun:
         if code == 0 and self.how.until_idle:
             return True
         if code == receiver.USED_WRONGLY:
-            message = "the receiver cannot work as it was told; see its message above"
-            raise HyperGridError(message)
+            raise HyperGridError("the receiver cannot work as it was told; see its message above")
         now = time.monotonic()
         if self._receive_at is None:
             # A receiver that ran for a while starts again with short pauses.
@@ -504,11 +501,10 @@ class _StreamRun:
             self._job.end()
         self.progress.failure = None
         if len([restart_s for restart_s in self.restarts if now - restart_s < RESTARTS_S]) > RESTARTS:
-            message = (
+            raise HyperGridError(
                 f"{lost}, {RESTARTS + 1} times within {RESTARTS_S:g} s; nothing is lost: start the stream again; if "
                 f"that does not help, remove {self.folder / STREAM / CHECKPOINT} before: it begins anew then"
-            )
-            raise HyperGridError(message) from lost
+            ) from lost
         if is_unusable:
             _begin_anew(self.folder, str(lost), self.on_warning)
             self.progress.ledger, self.progress.replayed = Ledger(), replayed(self.folder)

@@ -77,8 +77,9 @@ def generate(
     network = pass_network.stations(stations)
     out = Path(out)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        message = f"generate needs a folder that does not exist or is empty; got {out}; name another or remove it"
-        raise FileExistsError(message)
+        raise FileExistsError(
+            f"generate needs a folder that does not exist or is empty; got {out}; name another or remove it"
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     # Renamed into place at the end, so that the folder appears complete or not at all.
     partial = out.parent / f".{out.name}.partial-{os.urandom(4).hex()}"
@@ -94,15 +95,13 @@ def _checked_start(start: str | np.datetime64, *, days: int, seed: int, formats:
     """Validate the arguments and return the start of the period [s since 1970]."""
     unknown = [form for form in formats if form not in files.FORMATS]
     if days < 1 or seed < 0 or unknown or not formats:
-        message = (
+        raise ValueError(
             f"generate needs days of at least 1, a seed of at least 0 and formats of {', '.join(files.FORMATS)}; "
             f"got days={days}, seed={seed}, formats={','.join(formats) or 'none'}"
         )
-        raise ValueError(message)
     instant = np.asarray(start, dtype="datetime64[s]")[()]
     if instant != instant.astype("datetime64[D]"):
-        message = f"generate needs a start at midnight UTC; got {start}; give a day such as {DEFAULT_START}"
-        raise ValueError(message)
+        raise ValueError(f"generate needs a start at midnight UTC; got {start}; give a day such as {DEFAULT_START}")
     return int(instant.astype(np.int64))
 
 

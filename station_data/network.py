@@ -72,8 +72,7 @@ def stations(count: int = 24) -> tuple[Station, ...]:
         If `count` is below 1.
     """
     if count < 1:
-        message = f"stations needs a count of at least 1; got {count}"
-        raise ValueError(message)
+        raise ValueError(f"stations needs a count of at least 1; got {count}")
     sites = list(_SITES[:count])
     for number in range(len(_SITES) + 1, count + 1):
         east, north = np.mod(0.5 + number * _R2, 1.0) * 39.0 - 8.0

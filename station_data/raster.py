@@ -35,8 +35,7 @@ def write_terrain(path: Path, *, step_arcsec: float = 0.5) -> Path:
     import rasterio  # noqa: PLC0415 - GDAL is slow to load, and stations are drawn without it
 
     if not 0.0 < step_arcsec <= REACH_ARCSEC:
-        message = f"write_terrain needs a step above 0, at most {REACH_ARCSEC:g} arc-seconds; got {step_arcsec}"
-        raise ValueError(message)
+        raise ValueError(f"write_terrain needs a step above 0, at most {REACH_ARCSEC:g} arc-seconds; got {step_arcsec}")
     count, step = int(2.0 * REACH_ARCSEC / step_arcsec), step_arcsec / 3600.0
     west, north = CENTRE_LON - count / 2 * step, CENTRE_LAT + count / 2 * step
     lon = west + (np.arange(count) + 0.5) * step

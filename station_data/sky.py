@@ -60,8 +60,9 @@ def days_since_anchor(time: ArrayLike) -> Floats:
     elif array.dtype.kind in "iu":
         nanoseconds = array.astype(np.int64)
     else:
-        message = f"truth needs time as datetime64 or int nanoseconds (UTC); got dtype {array.dtype}; convert it first"
-        raise TypeError(message)
+        raise TypeError(
+            f"truth needs time as datetime64 or int nanoseconds (UTC); got dtype {array.dtype}; convert it first"
+        )
     return np.asarray((nanoseconds - ANCHOR.astype(np.int64)) / 86_400e9, dtype=np.float64)
 
 

@@ -169,8 +169,7 @@ def truth(variable: str, time: ArrayLike, lon: ArrayLike, lat: ArrayLike) -> Flo
     0.0
     """
     if variable not in _FIELDS:
-        message = f"truth needs a variable of the network; got {variable!r}; there are {', '.join(_FIELDS)}"
-        raise KeyError(message)
+        raise KeyError(f"truth needs a variable of the network; got {variable!r}; there are {', '.join(_FIELDS)}")
     days, east, north = sky.days_since_anchor(time), np.asarray(lon, np.float64), np.asarray(lat, np.float64)
     shape = np.broadcast_shapes(days.shape, east.shape, north.shape)
     # A field may not depend on all arguments, and broadcast_to returns a read-only view.
@@ -212,8 +211,9 @@ def truth_mean(
     first, last = (int(edge.astype("datetime64[ns]").astype(np.int64)) for edge in (start, stop))
     step = round(step_s * 1e9)
     if last <= first or step <= 0:
-        message = f"truth_mean needs start before stop and a positive step; got {start}, {stop}, step_s={step_s}"
-        raise ValueError(message)
+        raise ValueError(
+            f"truth_mean needs start before stop and a positive step; got {start}, {stop}, step_s={step_s}"
+        )
     edges = np.append(np.arange(first, last, step, dtype=np.int64), last)
     middles, weights = edges[:-1] + np.diff(edges) // 2, np.diff(edges).astype(np.float64)
     east, north = np.broadcast_arrays(np.asarray(lon, np.float64), np.asarray(lat, np.float64))

@@ -1,4 +1,4 @@
-"""Docstrings, comments and READMEs are in plain English: no phrase of the reject list, and no function without a word."""
+"""Docstrings, comments and READMEs are in plain English, and functions that need a docstring have one."""
 
 import ast
 import io
@@ -31,7 +31,10 @@ REJECTED: Final[Mapping[str, str]] = {
 }
 """Phrases that a native engineer would not write of code, and what to write."""
 ALLOWED: Final[Mapping[str, tuple[str, str]]] = {
-    "queries/web/routes/": (r"\bwho|body\b|\banew\b|\btold\b|\bof what\b", "docstrings of routes are the API's description"),
+    "queries/web/routes/": (
+        r"\bwho|body\b|\banew\b|\btold\b|\bof what\b",
+        "docstrings of routes are the API's description",
+    ),
     "queries/web/edr/": (r"\bwho|body\b", "docstrings of routes are the API's description"),
     "queries/standing/commands.py": (r"body\b|\bwho", "docstrings of commands are the help of the command line"),
     "queries/web/commands.py": (r"body\b|\bwho", "docstrings of commands are the help of the command line"),

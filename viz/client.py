@@ -177,11 +177,12 @@ class Client:
                 if left and method == "GET":
                     time.sleep(_PAUSE_S)
                     continue
-                message = {
-                    "title": "The server does not answer",
-                    "detail": f"{self._http.base_url}: {error or 'no reason'}",
-                }
-                raise ServerProblem(message) from error
+                raise ServerProblem(
+                    {
+                        "title": "The server does not answer",
+                        "detail": f"{self._http.base_url}: {error or 'no reason'}",
+                    }
+                ) from error
             if answer.is_success:
                 return answer
             if not left or "retry-after" not in answer.headers:
@@ -233,8 +234,7 @@ class RemoteQuery(Fluent):
         if job["state"] == "failed":
             raise _error_of(job["error"])
         if job["state"] == "cancelled":
-            message = f"query {job['id']} was stopped on the server; ask again"
-            raise Cancelled(message)
+            raise Cancelled(f"query {job['id']} was stopped on the server; ask again")
         content = self.client.get(f"queries/{job['id']}/result", params={"f": "netcdf"}).content
         with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as opened:
             return opened.load()
@@ -250,8 +250,9 @@ class RemoteQuery(Fluent):
             if job["state"] in _ENDED:
                 return job
             if timeout_s is not None and time.monotonic() - started_s > timeout_s:
-                message = f"query {job['id']} took longer than {timeout_s:g} s; give it more time, or ask for less"
-                raise Cancelled(message)
+                raise Cancelled(
+                    f"query {job['id']} took longer than {timeout_s:g} s; give it more time, or ask for less"
+                )
             time.sleep(pause_s)
             # Short queries are noticed early, long ones polled rarely.
             pause_s = min(1.5 * pause_s, _LONGEST_S)

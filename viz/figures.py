@@ -93,8 +93,7 @@ class MapExtent:
         """Reject edges that are not finite, or out of order."""
         edges = (self.west, self.east, self.south, self.north)
         if not all(map(math.isfinite, edges)) or self.east <= self.west or self.north <= self.south:
-            message = f"a map needs finite edges, west < east and south < north; got {edges}"
-            raise ValueError(message)
+            raise ValueError(f"a map needs finite edges, west < east and south < north; got {edges}")
 
     def widen(self, ratio: float) -> "MapExtent":
         """Extend the map on two sides to another ratio of height to width."""

@@ -43,8 +43,7 @@ def find_bokeh_js() -> Path:
     """Return the folder of BokehJS in the installed package, without loading the package."""
     spec = find_spec("bokeh")
     if spec is None or spec.origin is None:
-        message = "pages need Bokeh; install hypergrid-stations[serve]"
-        raise NotFound(message)
+        raise NotFound("pages need Bokeh; install hypergrid-stations[serve]")
     return Path(spec.origin).parent / "server" / "static" / "js"
 
 

@@ -63,20 +63,19 @@ def _read_samples(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datet
     perspective = query.surface().perspective
     axis = perspective.topology.space
     if not isinstance(axis, SeriesAxis):
-        message = "a study needs values at stations; this query gives bands of elevation: leave that aggregate out"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            "a study needs values at stations; this query gives bands of elevation: leave that aggregate out"
+        )
     if perspective.unit == "degree":
-        message = (
+        raise InvalidQuery(
             "a study of directions has no meaning: 350 and 10 degree would give 180; study the components that "
             "interpolate('recipe', …) takes: speed.merge('eastward_wind', direction), and 'northward_wind'"
         )
-        raise InvalidQuery(message)
     result = query.compute()["value"]
     places = np.stack([axis.x, axis.y], axis=1)
     known = np.isfinite(places).all(axis=1)
     if not known.any():
-        message = f"none of the {axis.count} stations has a position; a study of space needs them"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"none of the {axis.count} stations has a position; a study of space needs them")
     placed = Metres(axis).project(places[known])
     positions = np.full((axis.count, placed.shape[1]), np.nan)
     positions[known] = placed
@@ -172,22 +171,19 @@ def _fit_options(given: Mapping[str, object]) -> dict[str, Any]:
     }
     if "binning" in chosen:
         if of_bins:
-            message = f"fit_variogram takes binning, or {' and '.join(of_bins)}; got both; give one of them"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"fit_variogram takes binning, or {' and '.join(of_bins)}; got both; give one of them")
         return chosen
     given_cutoff = of_bins.get("cutoff_m")
     cutoff = None if given_cutoff is None else parse_number(given_cutoff, "m", label="cutoff_m of fit_variogram")
     bins = of_bins.get("bins", Binning.bins)
     if not isinstance(bins, int) or isinstance(bins, bool):
-        message = f"bins of fit_variogram needs a whole number, of one or more; got {bins!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"bins of fit_variogram needs a whole number, of one or more; got {bins!r}")
     ellipse = of_bins.get("anisotropy")
     if ellipse is not None and not isinstance(ellipse, Anisotropy):
-        message = (
+        raise InvalidQuery(
             f"anisotropy of fit_variogram needs a hypergrid.interpolation.variograms.variogram.Anisotropy; got "
             f"{ellipse!r}"
         )
-        raise InvalidQuery(message)
     return {**chosen, "binning": Binning(cutoff, bins, ellipse)}
 
 
@@ -228,8 +224,9 @@ def cross_validate(
     if by != "time_block":
         return validate(samples, method, parameters=parameters, by=by)  # type: ignore[arg-type]
     if all(item.name != "variogram" for item in METHODS[method].parameters):
-        message = f"{method} fits nothing, so leaving times out would change nothing; leave out by station or by region"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"{method} fits nothing, so leaving times out would change nothing; leave out by station or by region"
+        )
     placed = np.isfinite(samples.positions_m).all(axis=1)
 
     def fitted(values: Floats) -> dict[str, object]:
@@ -358,13 +355,13 @@ def simulate(
     ({'realisation': 2, 'time': 1, 'y': 1, 'x': 10}, [[1.0, 3.0], [1.0, 3.0]])
     """
     if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
-        message = f"simulate needs count, a whole number above zero; got {count!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"simulate needs count, a whole number above zero; got {count!r}")
     if not isinstance(seed, np.random.Generator) and (
         not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0
     ):
-        message = f"simulate needs seed, a whole number of zero or more, or a numpy.random.Generator; got {seed!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"simulate needs seed, a whole number of zero or more, or a numpy.random.Generator; got {seed!r}"
+        )
     plan = query.plan()
     made = simulated(
         plan, count=int(count), generator=np.random.default_rng(seed), memory=parse_memory(correlation_time)

@@ -70,11 +70,13 @@ class Growing:
         """
         given: object = query
         if not isinstance(given, Query):
-            message = f"hg.Growing follows a query, such as archive['air_temperature'].aggregate(…); got {query!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"hg.Growing follows a query, such as archive['air_temperature'].aggregate(…); got {query!r}"
+            )
         if query.lookup.archive is None or query.lookup.arrays:
-            message = "only a query of an archive can be followed; an array in memory does not grow: compute it"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                "only a query of an archive can be followed; an array in memory does not grow: compute it"
+            )
         self._allowed_bytes = allowed_bytes
         self._query = query
         self._node = clip_query(query)
@@ -135,8 +137,7 @@ class Growing:
     @property
     def _archive(self) -> Archive:
         if self._query.lookup.archive is None:
-            message = "a query that is followed has an archive"
-            raise TypeError(message)
+            raise TypeError("a query that is followed has an archive")
         return self._query.lookup.archive
 
     def _recompute(self) -> None:

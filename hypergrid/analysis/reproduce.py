@@ -148,8 +148,9 @@ def again(
     """
     given: object = archive
     if not isinstance(given, OpenArchive):
-        message = f"hg.again needs the archive that the result was computed from, hg.open(folder); got {archive!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"hg.again needs the archive that the result was computed from, hg.open(folder); got {archive!r}"
+        )
     with _open_result(result) as (name, old):
         document = _read_document(name, old, archive)
         expired = _find_expired(document, archive)
@@ -184,11 +185,9 @@ def _open_result(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Data
         return
     path = as_path(result, label="hg.again", what="a result, or the file or store of one")
     if not path.exists():
-        message = f"the result {path} does not exist; give a file or a store that 'hypergrid query' wrote"
-        raise NotFound(message)
+        raise NotFound(f"the result {path} does not exist; give a file or a store that 'hypergrid query' wrote")
     if path.suffix not in (".nc", ".zarr"):
-        message = f"the result {path} cannot be computed again: only .nc and .zarr say how they were computed"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the result {path} cannot be computed again: only .nc and .zarr say how they were computed")
     try:
         dataset = (
             xr.open_zarr(path, consolidated=False, chunks=None)
@@ -196,8 +195,7 @@ def _open_result(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Data
             else xr.open_dataset(path, engine="h5netcdf")
         )
     except (OSError, ValueError, KeyError) as error:
-        message = f"the result {path} cannot be read: {error}"
-        raise InvalidQuery(message) from error
+        raise InvalidQuery(f"the result {path} cannot be read: {error}") from error
     with dataset:
         yield path.name, dataset
 
@@ -205,26 +203,27 @@ def _open_result(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Data
 def _read_document(name: str, old: xr.Dataset, archive: OpenArchive) -> dict[str, Any]:
     """Return the query of a result, after checking that this archive can answer it."""
     if INCOMPLETE in old.attrs:
-        message = f"{name} is an incomplete result: its run did not end; compute it anew with 'hypergrid query'"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"{name} is an incomplete result: its run did not end; compute it anew with 'hypergrid query'"
+        )
     try:
         document = json.loads(old.attrs["hypergrid_query"])
     except (KeyError, TypeError, ValueError) as error:
-        message = f"{name} is no result of HyperGrid: it has no attribute 'hypergrid_query' that can be read"
-        raise InvalidQuery(message) from error
+        raise InvalidQuery(
+            f"{name} is no result of HyperGrid: it has no attribute 'hypergrid_query' that can be read"
+        ) from error
     if any(snapshot.startswith(ARRAY) for snapshot in _list_snapshots(document)):
-        message = (
+        raise InvalidQuery(
             f"{name} is a result of an array in memory, which cannot be found again; give the array to hg.base once "
             "more, and compute the query that the attribute 'hypergrid_query' holds"
         )
-        raise InvalidQuery(message)
     source = old.attrs.get("hypergrid_archive", archive.name)
     if source != archive.name:
-        message = f"{name} was computed from the archive {source!r}; got the archive {archive.name!r}; give the other"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"{name} was computed from the archive {source!r}; got the archive {archive.name!r}; give the other"
+        )
     if not isinstance(document, dict):
-        message = f"{name} is no result of HyperGrid: its attribute 'hypergrid_query' is no query"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{name} is no result of HyperGrid: its attribute 'hypergrid_query' is no query")
     return document
 
 
@@ -255,13 +254,12 @@ def _rewrite_as_of(
     except (InvalidTime, ValueError):
         known = {}
     if unknown := sorted(expired - known.keys()):
-        message = (
+        raise NotFound(
             f"{name} cannot be computed again from the archive {archive.name!r}: unknown snapshot "
             f"{', '.join(map(repr, unknown))}, which expired unless it was never there (only cited ones stay), and the "
             "result does not say when it was committed (attribute hypergrid_snapshot_time), so that it cannot be "
             "computed as of then either; compute its query anew"
         )
-        raise NotFound(message)
     instants: set[int] = set()
     return _rewrite_document(
         document, {snapshot: known[snapshot] for snapshot in expired}, archive.snapshot, instants
@@ -305,8 +303,7 @@ def _make_query(name: str, document: Mapping[str, Any], archive: OpenArchive) ->
     except HyperGridError as error:
         # The error keeps its kind, so that its remedy still applies.
         kind = NotFound if isinstance(error, NotFound) else InvalidQuery
-        message = f"{name} cannot be computed again from the archive {archive.name!r}: {error}"
-        raise kind(message) from error
+        raise kind(f"{name} cannot be computed again from the archive {archive.name!r}: {error}") from error
     return query
 
 

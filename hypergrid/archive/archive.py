@@ -169,8 +169,7 @@ class Archive:
         """
         if not slice_s >= _SHORTEST_SLICE_S:
             length_rule = f"at least {_SHORTEST_SLICE_S} s"
-            message = f"an archive needs slices of {length_rule}; got {slice_s!r}; give the sampling interval"
-            raise ValueError(message)
+            raise ValueError(f"an archive needs slices of {length_rule}; got {slice_s!r}; give the sampling interval")
         # A random prefix, so that archives in one bucket never share objects.
         s3_store = None if store is None else store.with_prefix(uuid4().hex[:12])
         identity = Identity(name, round(slice_s * 1e9), s3_store, id=uuid4().hex)
@@ -226,8 +225,9 @@ class Archive:
                 head = repository.lookup_branch(BRANCH)
         except icechunk.IcechunkError as error:
             remedy = f"'hypergrid check {folder}' names the files"
-            message = f"{folder} is a damaged archive: {storage.where} cannot be opened; {remedy}"
-            raise DamagedArchive(message) from error
+            raise DamagedArchive(
+                f"{folder} is a damaged archive: {storage.where} cannot be opened; {remedy}"
+            ) from error
         archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns, care=care)
         if snapshot in (None, head):
             return archive
@@ -236,8 +236,9 @@ class Archive:
         is_there = any(info.id == snapshot and read_snapshot(info) is not None for info in infos)
         if not is_there and snapshot not in archive.cited:
             existing = [info.id for info in archive.snapshots]
-            message = f"{NotFound.among('snapshot', snapshot, existing)}; older ones expired unless they were cited"
-            raise NotFound(message)
+            raise NotFound(
+                f"{NotFound.among('snapshot', snapshot, existing)}; older ones expired unless they were cited"
+            )
         return archive.at_snapshot(str(snapshot))
 
     def as_of(self, time_ns: int | None) -> "Archive":
@@ -268,8 +269,9 @@ class Archive:
                 head = self._repository.lookup_branch(BRANCH)
         except icechunk.IcechunkError as error:
             lacks = f"{self.storage.where} does not name its newest snapshot"
-            message = f"{self.path} is a damaged archive: {lacks}; 'hypergrid check {self.path}' names what is lost"
-            raise DamagedArchive(message) from error
+            raise DamagedArchive(
+                f"{self.path} is a damaged archive: {lacks}; 'hypergrid check {self.path}' names what is lost"
+            ) from error
         return self if head == self.snapshot else self.at_snapshot(head)
 
     @cached_property
@@ -337,11 +339,11 @@ class Archive:
             with self.storage.translate_errors():
                 snapshot = read_snapshot(self._repository.lookup_snapshot(self.snapshot))
         except icechunk.IcechunkError as error:
-            message = f"snapshot {self.snapshot} expired, and does not tell when it was committed; read the newest"
-            raise NotFound(message) from error
+            raise NotFound(
+                f"snapshot {self.snapshot} expired, and does not tell when it was committed; read the newest"
+            ) from error
         if snapshot is None:
-            message = f"snapshot {self.snapshot} of {self.path} is none of an archive; read the newest"
-            raise NotFound(message)
+            raise NotFound(f"snapshot {self.snapshot} of {self.path} is none of an archive; read the newest")
         return snapshot.time_ns
 
     def iterate_since(self, snapshot: str) -> Iterator[Snapshot | None]:
@@ -441,10 +443,12 @@ class Archive:
             is_head = self.latest().snapshot == self.snapshot
             if is_head or self.snapshot in [snapshot.id for snapshot in self.snapshots]:
                 lacks = f"{self.storage.where} lacks what snapshot {self.snapshot} holds, or it is cut short"
-                message = f"{self.path} is a damaged archive: {lacks}; 'hypergrid check {self.path}' names what is lost"
-                raise DamagedArchive(message) from error
-            message = f"snapshot {self.snapshot} of {self.path} expired while it was read; read the newest, or cite it"
-            raise NotFound(message) from error
+                raise DamagedArchive(
+                    f"{self.path} is a damaged archive: {lacks}; 'hypergrid check {self.path}' names what is lost"
+                ) from error
+            raise NotFound(
+                f"snapshot {self.snapshot} of {self.path} expired while it was read; read the newest, or cite it"
+            ) from error
 
     @property
     def quality(self) -> Mapping[str, object]:
@@ -660,8 +664,9 @@ class Archive:
                 if self.store is not None:
                     raise
                 remedy = f"'hypergrid check {self.path}' names what is damaged, and --repair mends it"
-                message = f"{self.path} cannot be maintained: not all of its snapshots can be read; {remedy}"
-                raise DamagedArchive(message) from error
+                raise DamagedArchive(
+                    f"{self.path} cannot be maintained: not all of its snapshots can be read; {remedy}"
+                ) from error
 
     def _maintain(self, care: RetentionPolicy) -> MaintenanceReport:
         # The system clock, because Icechunk stamps its objects by it, whatever time the commits are given.
@@ -690,8 +695,9 @@ class Archive:
                     else:
                         cite(self.storage.open(), self.snapshot)
             except icechunk.IcechunkError as error:
-                message = f"snapshot {self.snapshot} expired, and can no longer be cited; cite a newer one"
-                raise NotFound(message) from error
+                raise NotFound(
+                    f"snapshot {self.snapshot} expired, and can no longer be cited; cite a newer one"
+                ) from error
 
     def release(self, snapshot: str) -> None:
         """Let a cited snapshot expire like any other.

@@ -169,8 +169,7 @@ class Branch:
         """
         session = self._session
         if session is None:
-            message = "a branch commits what was written through its fork; call fork() first"
-            raise ValueError(message)
+            raise ValueError("a branch commits what was written through its fork; call fork() first")
         self._session = None
         session.merge(*(change.fork.session for change in written))
         writer = Writer(zarr.open_group(session.store, mode="r+"), slices=self._slices, batch="")

@@ -51,11 +51,10 @@ def diff_from_log(archive: Archive, since: str) -> tuple[Change, ...]:
     records_by_kind: dict[tuple[str, str], list[Json]] = {}
     for snapshot in archive.iterate_since(since):
         if snapshot is None:
-            message = (
+            raise NotFound(
                 f"the commits between {since} and {archive.snapshot} are not known: the first is not the older, or "
                 "they expired; give the older snapshot first, or compare the readings themselves with --exact"
             )
-            raise NotFound(message)
         for variable, touched in snapshot.metadata.get("slices", {}).items():
             kinds = [kind for kind in KINDS if kind in touched]
             for kind in kinds:

@@ -211,11 +211,10 @@ def iterate_state_files(
         path = backup / state_entry["folder"] / name
         if not _is_whole(path, crc, size):
             if notes is None:
-                message = (
+                raise DamagedArchive(
                     f"{path} is another than it was; nothing was restored; back up once more, or restore without it, "
                     "by --damaged"
                 )
-                raise DamagedArchive(message)
             notes.append(f"{path} is another than it was, and was not restored")
             continue
         yield name, path

@@ -87,11 +87,10 @@ class Writer:
                 continue
             unit = self._get_group(variable.name).variable.unit
             if unit != variable.unit:
-                message = (
+                raise ArchiveConflict(
                     f"the archive keeps {variable.name!r} in {unit!r}; got a declaration in {variable.unit!r}; "
                     f"declare {unit!r} (values are converted), or make another archive"
                 )
-                raise ArchiveConflict(message)
         if names != self._root.variables:
             self._root.variables = names
             self.changed = True
@@ -507,18 +506,22 @@ def _make_blank(rows: slice, columns: slice) -> Tile:
 def _require_single_variable(readings: Readings) -> str:
     names = sorted({sensor_series.variable for sensor_series in readings.series})
     if len(names) != 1:
-        message = f"a call of readings() needs series of one variable; got {', '.join(names)}; call it once for each"
-        raise ValueError(message)
+        raise ValueError(
+            f"a call of readings() needs series of one variable; got {', '.join(names)}; call it once for each"
+        )
     return names[0]
 
 
 def _check_readings(readings: Readings) -> None:
     if len(readings) and (readings.index.min() < 0 or readings.index.max() >= len(readings.series)):
-        message = f"readings need an index from 0 to {len(readings.series) - 1}; got others; count their own series"
-        raise ValueError(message)
+        raise ValueError(
+            f"readings need an index from 0 to {len(readings.series) - 1}; got others; count their own series"
+        )
     if (readings.flag == ABSENT).any():
-        message = f"readings need a flag; got {ABSENT} (absent), which marks an empty cell; use 2 (not evaluated)"
-        raise ValueError(message)
+        raise ValueError(
+            f"readings need a flag; got {ABSENT} (absent), which marks an empty cell; use 2 (not evaluated)"
+        )
     if (np.isnan(readings.value) != (readings.flag == MISSING)).any():
-        message = f"readings are NaN exactly where the flag is {MISSING} (missing); got one without the other; set both"
-        raise ValueError(message)
+        raise ValueError(
+            f"readings are NaN exactly where the flag is {MISSING} (missing); got one without the other; set both"
+        )

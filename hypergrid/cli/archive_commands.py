@@ -49,8 +49,7 @@ def snapshots(
         Archive.open(folder).release(release)
     if diff is None:
         if exact:
-            message = "--exact goes with --diff OLDER NEWER, the snapshots that are to be compared"
-            raise InvalidQuery(message)
+            raise InvalidQuery("--exact goes with --diff OLDER NEWER, the snapshots that are to be compared")
         opened = Archive.open(folder)
         _show_snapshots(opened, as_json=as_json)
         return

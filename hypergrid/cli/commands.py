@@ -105,22 +105,19 @@ def ingest(
     """Bring station files into an archive, in one commit; or, after a mistake in their description, once more."""
     if remap is not None:
         if paths or dry_run or strict:
-            message = (
+            raise InvalidQuery(
                 "ingest --remap ARCHIVE reads the raw files of the archive: leave PATHS, --dry-run and --strict away"
             )
-            raise InvalidQuery(message)
         remap_archive(remap, deployment=deployment, as_json=as_json)
         return
     if not paths:
-        message = "ingest needs PATHS, files or folders to bring in; or --remap ARCHIVE"
-        raise InvalidQuery(message)
+        raise InvalidQuery("ingest needs PATHS, files or folders to bring in; or --remap ARCHIVE")
     if dry_run:
         _dry_run(paths, deployment, write_deployment, as_json=as_json)
         return
     if archive is None or write_deployment is not None:
         needed = "--archive DIR" if archive is None else "--dry-run for --write-deployment"
-        message = f"ingest needs {needed}; with --dry-run it shows what would be read, and keeps nothing"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"ingest needs {needed}; with --dry-run it shows what would be read, and keeps nothing")
     report = _ingest(paths, archive, deployment=deployment, engine=engine, strict=strict, quiet=as_json)
     if as_json:
         show_json(report)
@@ -185,13 +182,13 @@ def query(
     """Answer a query into a file, or check that a result can be computed again."""
     if again is not None:
         if file is not None or out is not None:
-            message = "query --again RESULT reads the query from the result and writes nothing: leave FILE and -o away"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                "query --again RESULT reads the query from the result and writes nothing: leave FILE and -o away"
+            )
         _check_again(again, archive, allowed_bytes, as_json=as_json)
         return
     if file is None or out is None:
-        message = "query needs FILE, the query as JSON, and -o OUT, where the result goes; or --again RESULT"
-        raise InvalidQuery(message)
+        raise InvalidQuery("query needs FILE, the query as JSON, and -o OUT, where the result goes; or --again RESULT")
     check_path(out)
     asked = _read_query(file, open_archive(archive))
     started_s = time.monotonic()
@@ -297,8 +294,7 @@ def compare_methods(
 ) -> None:
     """Cross-validate every interpolation method on the stations of a query (without its interpolate step)."""
     if picture is not None and picture.suffix != ".png":
-        message = f"--picture needs a file name that ends in .png; got {picture}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"--picture needs a file name that ends in .png; got {picture}")
     asked = _station_query(file, archive, variable, within, without or [])
     compared = compare(asked)
     if as_json:
@@ -330,12 +326,10 @@ def _station_query(
 ) -> Query:
     if file.suffix == ".nc":
         if variable is None:
-            message = f"{file.name} needs --variable NAME, the variable to compare methods on"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{file.name} needs --variable NAME, the variable to compare methods on")
         return base(read_timeseries(file, variable, within=within, without=without))
     if archive is None or variable is not None or within is not None or without:
-        message = "a query as JSON needs --archive DIR, and says itself which variable and stations it reads"
-        raise InvalidQuery(message)
+        raise InvalidQuery("a query as JSON needs --archive DIR, and says itself which variable and stations it reads")
     return _read_query(file, open_archive(archive))
 
 
@@ -471,8 +465,7 @@ def serve(
     """Serve the web API and the page, and run the standing queries, until Ctrl-C."""
     chosen = archive_argument or archive or DEMO_FOLDER / "archive"
     if chosen == DEMO_FOLDER / "archive" and not chosen.is_dir():
-        message = "serve needs an archive: give ARCHIVE, its folder, or make the sample's with `make demo`"
-        raise NotAnArchive(message)
+        raise NotAnArchive("serve needs an archive: give ARCHIVE, its folder, or make the sample's with `make demo`")
     given = read_settings(settings)
     port = given.port if port is None else port
     given = replace(
@@ -567,8 +560,7 @@ def bench(
     """Time this program beside its peers (in a checkout, with the development packages)."""
     folder = PROJECT / "tests" / "bench"
     if not folder.is_dir():
-        message = "bench needs a checkout of the project, with tests/bench; this is an installation without it"
-        raise NotFound(message)
+        raise NotFound("bench needs a checkout of the project, with tests/bench; this is an installation without it")
     names = sorted(path.stem.removeprefix("bench_").replace("_", "-") for path in folder.glob("bench_*.py"))
     if name not in names:
         raise NotFound.among(kind="benchmark", given=name, existing=names)
@@ -580,8 +572,7 @@ def bench(
     given: dict[str, float | None] = {"values": values, "minutes": minutes, "quick": quick or None}
     sizes: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
     for option in sizes.keys() - inspect.signature(chosen.measure).parameters.keys():
-        message = f"--{option} is not for the benchmark {name}, which has sizes of its own; leave it away"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"--{option} is not for the benchmark {name}, which has sizes of its own; leave it away")
     with show_stages(quiet=as_json) as notify:
         measured = chosen.measure(case, pairs=pairs, notify=notify, **sizes)
     if as_json:

@@ -42,8 +42,9 @@ def add_layer(
     except InvalidUnit as error:
         given = f"--unit {unit}" if unit else "the unit that the raster states"
         remedy = "; 'elevation' is kept in metres, another layer takes --name" if name == "elevation" else ""
-        message = f"layer {name!r} with {given}: {error}; give the unit of its values with --unit{remedy}"
-        raise InvalidUnit(message) from error
+        raise InvalidUnit(
+            f"layer {name!r} with {given}: {error}; give the unit of its values with --unit{remedy}"
+        ) from error
     change = opened.store.add_layer(layer, now_ns=time.time_ns())
     entry, replaced = change.entry, change.replaced
     if as_json:

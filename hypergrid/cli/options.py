@@ -26,6 +26,5 @@ def choose_archive(archive_argument: Path | None, option: Path | None) -> Path:
     """
     chosen = archive_argument or option
     if chosen is None:
-        message = "this command needs ARCHIVE, the folder of an archive; give it, or set HYPERGRID_ARCHIVE"
-        raise InvalidQuery(message)
+        raise InvalidQuery("this command needs ARCHIVE, the folder of an archive; give it, or set HYPERGRID_ARCHIVE")
     return chosen

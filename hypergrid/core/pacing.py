@@ -93,8 +93,7 @@ class Helpers:
         """Block while the helped work gives way; raise `Cancelled` once it has ended."""
         self._may_go.wait()
         if self._is_over:
-            message = "the work that was helped has ended"
-            raise Cancelled(message)
+            raise Cancelled("the work that was helped has ended")
 
     def run(self, work: Callable[[Piece], None], piece: Piece) -> None:
         """Run a piece of work, in a helper thread."""

@@ -48,8 +48,7 @@ def bind(
         if given.get(parameter.name) is not None:
             bound[parameter.name] = _parse(label, parameter, given[parameter.name], variable_unit)
         elif parameter.required:
-            message = f"{label} needs the parameter {parameter.name!r} ({parameter.summary}); it is missing"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{label} needs the parameter {parameter.name!r} ({parameter.summary}); it is missing")
         else:
             bound[parameter.name] = parameter.default
     return bound
@@ -63,24 +62,20 @@ def _parse(owner: str, parameter: Parameter, value: object, variable_unit: str) 
     if parameter.kind == "count":
         # bool is a subclass of int.
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**31:
-            message = f"{label} needs a whole number above zero; got {value!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{label} needs a whole number above zero; got {value!r}")
         return value
     if parameter.kind == "unit":
         if not isinstance(value, str):
-            message = f"{label} needs a unit such as 'degC'; got {value!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{label} needs a unit such as 'degC'; got {value!r}")
         return check_unit(value)
     if parameter.kind == "text":
         if not isinstance(value, str):
-            message = f"{label} needs text ({parameter.summary}); got {value!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{label} needs text ({parameter.summary}); got {value!r}")
         return value
     if parameter.kind == "names":
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list | tuple) or not listed or not all(isinstance(name, str) for name in listed):
-            message = f"{label} needs a list of names ({parameter.summary}); got {value!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{label} needs a list of names ({parameter.summary}); got {value!r}")
         return tuple(listed)
     return value
 

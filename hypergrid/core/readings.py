@@ -88,8 +88,7 @@ class Readings:
         columns = (self.index, self.time_ns, self.value, self.flag, self.arrival_ns)
         sizes = {len(column) for column in columns} | ({len(self.tests)} if self.tests is not None else set())
         if len(sizes) != 1:
-            message = f"readings need columns of one length; got lengths {sorted(sizes)}"
-            raise ValueError(message)
+            raise ValueError(f"readings need columns of one length; got lengths {sorted(sizes)}")
 
     def __len__(self) -> int:
         return len(self.index)
@@ -163,8 +162,7 @@ def concatenate(parts: Sequence[Readings]) -> Readings:
         No part, or parts with different series.
     """
     if not parts or any(part.series != parts[0].series for part in parts):
-        message = "readings can be joined only where they count the same series; got none, or different ones"
-        raise ValueError(message)
+        raise ValueError("readings can be joined only where they count the same series; got none, or different ones")
     tested = any(part.tests is not None for part in parts)
     return Readings(
         parts[0].series,

@@ -44,8 +44,7 @@ class Registry(Mapping[str, T], Generic[T]):
             The name is taken.
         """
         if name in self._rows:
-            message = f"{self.kind} {name!r} exists already; choose another name"
-            raise ValueError(message)
+            raise ValueError(f"{self.kind} {name!r} exists already; choose another name")
         self._rows[name] = row
         return row
 

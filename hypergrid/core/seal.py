@@ -35,14 +35,11 @@ def unseal(data: bytes, magic: bytes, version: int, *, label: str) -> bytes:
     size = len(magic)
     body = size + _VERSION_BYTES + _CHECKSUM_BYTES
     if data[:size] != magic:
-        message = f"{what}; got {len(data)} bytes that begin with {data[:size]!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{what}; got {len(data)} bytes that begin with {data[:size]!r}")
     numbers, content = data[size:body], data[body:]
     made = int.from_bytes(numbers[:_VERSION_BYTES], "little")
     if made != version:
-        message = f"{what} of version {version}; got version {made}: resume it by the release that made it"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{what} of version {version}; got version {made}: resume it by the release that made it")
     if zlib.crc32(content) != int.from_bytes(numbers[_VERSION_BYTES:], "little"):
-        message = f"{what}, whole and unchanged; their check sum differs: take an earlier snapshot"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{what}, whole and unchanged; their check sum differs: take an earlier snapshot")
     return content

@@ -145,36 +145,32 @@ def _read_content(path: Path) -> dict[str, object]:
         # utf-8-sig also accepts a byte order mark.
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        message = f"the settings file {path} cannot be read: {error.strerror}; check the path"
-        raise InvalidDeployment(message) from error
+        raise InvalidDeployment(f"the settings file {path} cannot be read: {error.strerror}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        message = f"the settings file {path} is no TOML: {error}"
-        raise InvalidDeployment(message) from error
+        raise InvalidDeployment(f"the settings file {path} is no TOML: {error}") from error
 
 
 def _parse_setting(name: str, value: object, where: str) -> bool | int | str | tuple[str, ...]:
     """Parse the value of a setting; `where` names its origin in errors."""
     if name in _TEXTS:
         if not isinstance(value, str) or not value:
-            message = f"{where}: setting {name!r} needs {_TEXTS[name]} as text; got {value!r}"
-            raise InvalidDeployment(message)
+            raise InvalidDeployment(f"{where}: setting {name!r} needs {_TEXTS[name]} as text; got {value!r}")
         return value
     if name in _LISTS:
         listed = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
         if not isinstance(listed, list) or not all(isinstance(entry, str) and entry for entry in listed):
-            message = f"{where}: setting {name!r} needs a list of names such as ['host', 'host:8443']; got {value!r}"
-            raise InvalidDeployment(message)
+            raise InvalidDeployment(
+                f"{where}: setting {name!r} needs a list of names such as ['host', 'host:8443']; got {value!r}"
+            )
         return tuple(listed)
     if name in _SWITCHES:
         switch = {"true": True, "false": False}.get(str(value).lower())
         if switch is None:
-            message = f"{where}: setting {name!r} needs true or false; got {value!r}"
-            raise InvalidDeployment(message)
+            raise InvalidDeployment(f"{where}: setting {name!r} needs true or false; got {value!r}")
         return switch
     if name not in _BOUNDS:
         known = sorted([*_TEXTS, *_LISTS, *_SWITCHES, *_BOUNDS])
-        message = f"{where}: unknown setting {name!r}; there are: {', '.join(known)}"
-        raise InvalidDeployment(message)
+        raise InvalidDeployment(f"{where}: unknown setting {name!r}; there are: {', '.join(known)}")
     lower_bound, upper_bound = _BOUNDS[name]
     try:
         # Converted through text: TOML's true must not become 1, nor 1.5 become 1.
@@ -183,6 +179,5 @@ def _parse_setting(name: str, value: object, where: str) -> bool | int | str | t
         number = lower_bound - 1
     if number < lower_bound or (upper_bound is not None and number > upper_bound):
         bounds = f"of at least {lower_bound}" if upper_bound is None else f"from {lower_bound} to {upper_bound}"
-        message = f"{where}: setting {name!r} needs a whole number {bounds}; got {value!r}"
-        raise InvalidDeployment(message)
+        raise InvalidDeployment(f"{where}: setting {name!r} needs a whole number {bounds}; got {value!r}")
     return number

@@ -67,25 +67,23 @@ def parse_instant(value: object) -> int:
     elif isinstance(value, str):
         text = value.strip()
     else:
-        message = f"an instant needs ISO 8601 text or a datetime; got {value!r}; write for example '2007-10-01T00:00Z'"
-        raise InvalidTime(message)
+        raise InvalidTime(
+            f"an instant needs ISO 8601 text or a datetime; got {value!r}; write for example '2007-10-01T00:00Z'"
+        )
     # ISO 8601's 24:00 is 00:00 of the next day.
     text_of_day, ends_day = _DAY_END.subn("00", text, count=1)
     match = _INSTANT.fullmatch(text_of_day)
     if match is None:
-        message = f"an instant needs ISO 8601 text; got {text!r}; write for example '2007-10-01T00:00Z'"
-        raise InvalidTime(message)
+        raise InvalidTime(f"an instant needs ISO 8601 text; got {text!r}; write for example '2007-10-01T00:00Z'")
     body = match["body"]
     try:
         whole = np.datetime64(body, "s")
         exact = np.datetime64(body, "ns")
     except ValueError as error:
-        message = f"{text!r} is no instant of the calendar; write for example '2007-10-01T00:00Z'"
-        raise InvalidTime(message) from error
+        raise InvalidTime(f"{text!r} is no instant of the calendar; write for example '2007-10-01T00:00Z'") from error
     # An overflow of 64-bit nanoseconds changes the instant.
     if not FIRST_YEAR <= int(match["year"]) <= LAST_YEAR or exact.astype("datetime64[s]") != whole:
-        message = f"an instant must lie between {FIRST_YEAR} and {LAST_YEAR}; got {text!r}"
-        raise InvalidTime(message)
+        raise InvalidTime(f"an instant must lie between {FIRST_YEAR} and {LAST_YEAR}; got {text!r}")
     offset_ns = (int(match["hours"] or 0) * 60 + int(match["minutes"] or 0)) * 60 * SECOND_NS
     day_ns = DAY_NS if ends_day else 0
     return int(exact.astype(np.int64)) + day_ns + (offset_ns if match["sign"] == "-" else -offset_ns)
@@ -106,13 +104,11 @@ def parse_duration(value: object) -> int:
     """
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[2] not in _UNITS_NS:
-        message = f"a duration needs a number and a unit such as '10min', '1h' or '1day'; got {value!r}"
-        raise InvalidTime(message)
+        raise InvalidTime(f"a duration needs a number and a unit such as '10min', '1h' or '1day'; got {value!r}")
     # Decimal is exact for fractions such as 0.1 s.
     length = round(Decimal(match[1]) * _UNITS_NS[match[2]])
     if not 0 < length <= _LONGEST_NS:
-        message = f"a duration must be above zero and at most 500 years; got {value!r}"
-        raise InvalidTime(message)
+        raise InvalidTime(f"a duration must be above zero and at most 500 years; got {value!r}")
     return length
 
 
@@ -145,8 +141,9 @@ def format_timedelta(length: np.timedelta64) -> str:
     """
     kind = np.datetime_data(length.dtype)[0]
     if kind in ("Y", "M", "generic") or np.isnat(length) or not length > np.timedelta64(0, "s"):
-        message = f"a duration must be above zero, in days, hours, minutes or seconds; got {length!r}; write '10min'"
-        raise InvalidTime(message)
+        raise InvalidTime(
+            f"a duration must be above zero, in days, hours, minutes or seconds; got {length!r}; write '10min'"
+        )
     return format_duration(int(length.astype("timedelta64[ns]").astype(np.int64)))
 
 
@@ -178,8 +175,7 @@ class Window:
     def __post_init__(self) -> None:
         if self.stop_ns <= self.start_ns:
             start, stop = format_instant(self.start_ns), format_instant(self.stop_ns)
-            message = f"a time range needs a stop after its start; got {start} to {stop}; swap or widen them"
-            raise InvalidTime(message)
+            raise InvalidTime(f"a time range needs a stop after its start; got {start} to {stop}; swap or widen them")
 
     @classmethod
     def parse(cls, start: object, stop: object) -> "Window":

@@ -63,8 +63,7 @@ def _to_plain(value: object) -> Jsonable:  # noqa: PLR0911 - one return per kind
             if not (field.omits_default and getattr(value, field.name) == field.default)
         }
         return {"record": getattr(type(value), "token_name", type(value).__name__), "fields": fields}
-    message = f"a token needs plain content; got {type(value).__name__}, whose content is not stable"
-    raise TypeError(message)
+    raise TypeError(f"a token needs plain content; got {type(value).__name__}, whose content is not stable")
 
 
 class _RecordField(NamedTuple):
@@ -92,6 +91,5 @@ def _fields(record: type) -> tuple[_RecordField, ...]:
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        message = f"a token needs mappings with text keys; got the key {key!r}"
-        raise TypeError(message)
+        raise TypeError(f"a token needs mappings with text keys; got the key {key!r}")
     return key

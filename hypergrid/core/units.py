@@ -90,8 +90,9 @@ def _parse(unit: str) -> "pint.Unit":
             raise ValueError(unit)
         return _registry().parse_units(text)
     except Exception as error:  # pint passes the text to Python's tokenizer, which can raise any kind of error
-        message = f"unknown unit {unit!r}; write it as CF does, for example 'degC', 'W m-2' or 'm s-1'"
-        raise InvalidUnit(message) from error
+        raise InvalidUnit(
+            f"unknown unit {unit!r}; write it as CF does, for example 'degC', 'W m-2' or 'm s-1'"
+        ) from error
 
 
 def _power(word: str) -> str:
@@ -127,18 +128,16 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
     if source == target or source in DIMENSIONLESS_TEXT or target in DIMENSIONLESS_TEXT:
         return array
     if _is_difference(source) != _is_difference(target) and (is_offset(source) or is_offset(target)):
-        message = (
+        raise InvalidUnit(
             f"{to_cf(source)!r} does not convert to {to_cf(target)!r}: a difference of temperatures is not a "
             "temperature; give it in K, or as a number alone"
         )
-        raise InvalidUnit(message)
     import pint  # noqa: PLC0415 - as in `_registry`
 
     try:
         return np.asarray(_registry().Quantity(array, _parse(source)).to(_parse(target)).magnitude, dtype=np.float64)
     except pint.errors.DimensionalityError as error:
-        message = f"{source!r} does not convert to {target!r}: they measure different things"
-        raise InvalidUnit(message) from error
+        raise InvalidUnit(f"{source!r} does not convert to {target!r}: they measure different things") from error
 
 
 def counter_words(variable: Variable) -> str:
@@ -232,8 +231,6 @@ def parse_number(value: object, unit: str, *, label: str) -> float:
                 return converted
     except (ValueError, OverflowError) as error:
         if isinstance(error, InvalidUnit) and unit not in ("", "1"):
-            message = f"{label}: {error}"
-            raise InvalidUnit(message) from error
+            raise InvalidUnit(f"{label}: {error}") from error
     wanted = "a plain number" if unit in ("", "1") else f"a number in {unit}, or text such as '12 {unit}'"
-    message = f"{label} needs {wanted}; got {value!r}"
-    raise InvalidUnit(message)
+    raise InvalidUnit(f"{label} needs {wanted}; got {value!r}")

@@ -59,16 +59,15 @@ def read_timeseries(
         west, south, east, north.
     """
     if within is not None and not (within[0] < within[2] and within[1] < within[3]):
-        message = f"within needs west below east and south below north (west south east north, degree); got {within}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"within needs west below east and south below north (west south east north, degree); got {within}"
+        )
     if not path.is_file():
-        message = f"there is no file {path}"
-        raise NotFound(message)
+        raise NotFound(f"there is no file {path}")
     try:
         opened = xr.open_dataset(path, engine="h5netcdf")
     except (OSError, ValueError) as error:
-        message = f"{path} cannot be read as NetCDF 4: {error}"
-        raise InvalidQuery(message) from error
+        raise InvalidQuery(f"{path} cannot be read as NetCDF 4: {error}") from error
     with opened as data:
         series = [str(name) for name, item in data.data_vars.items() if _is_series(item)]
         if variable not in series:
@@ -98,8 +97,7 @@ def _make_array(
     kept = kept & ~np.isin(labels, without)
     if not kept.any():
         where = f" in the box {within}" if within is not None else ""
-        message = f"{path.name}: no station{where} has a value of {item.name}; give another box or variable"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{path.name}: no station{where} has a value of {item.name}; give another box or variable")
     known = next((v for v in KNOWN_VARIABLES.values() if v.standard_name == item.attrs.get("standard_name")), None)
     coords: dict[str, Any] = {"time": data["time"].to_numpy(), "station": labels[kept]}
     coords |= {role: ("station", coordinate[kept]) for role, coordinate in places.items()}
@@ -124,8 +122,9 @@ def _read_coordinate(data: xr.Dataset, role: str, joint: str, path: Path) -> NDA
             return _require_fixed(data[name].variable, role, joint, path)
     if role == "elevation":
         return np.full(data.sizes[joint], np.nan)
-    message = f"{path.name} does not say the {ROLES[role][0]} of its stations (a variable with that standard_name)"
-    raise InvalidQuery(message)
+    raise InvalidQuery(
+        f"{path.name} does not say the {ROLES[role][0]} of its stations (a variable with that standard_name)"
+    )
 
 
 def _require_fixed(item: xr.Variable, role: str, joint: str, path: Path) -> NDArray[np.float64]:
@@ -137,6 +136,7 @@ def _require_fixed(item: xr.Variable, role: str, joint: str, path: Path) -> NDAr
     settled[known] = np.nanmedian(values[:, known], axis=0)
     spread = np.nanmax(np.abs(values[:, known] - settled[known]), initial=0.0)
     if role != "elevation" and spread > MOVES_DEGREES:
-        message = f"{path.name}: a station moves by {spread:.3g} degree in {role}; cut the file where it was moved"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"{path.name}: a station moves by {spread:.3g} degree in {role}; cut the file where it was moved"
+        )
     return settled

@@ -28,17 +28,17 @@ def geotiff_bytes(dataset: xr.Dataset) -> bytes:
     from rasterio.transform import Affine  # noqa: PLC0415
 
     if not {"lat", "y"} & set(dataset.dims):
-        message = (
+        raise InvalidQuery(
             "a GeoTIFF is a map, and this result has none; interpolate onto a grid, or choose netcdf, csv, parquet or "
             "covjson"
         )
-        raise InvalidQuery(message)
     row, column = (str(name) for name in dataset["value"].dims[-2:])
     names = [name for name in ("value", "variance") if name in dataset.data_vars]
     labels = [f"{name} {label}" if len(names) > 1 else label for name in names for label in _describe_bands(dataset)]
     if len(labels) > _MAX_BANDS:
-        message = f"a GeoTIFF has up to {_MAX_BANDS} bands; the result has {len(labels)}; clip its time, or choose zarr"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"a GeoTIFF has up to {_MAX_BANDS} bands; the result has {len(labels)}; clip its time, or choose zarr"
+        )
     y, x = (dataset[f"{name}_bounds"].to_numpy() for name in (row, column))
     height, width = len(y), len(x)
     values = np.concatenate([dataset[name].to_numpy().reshape(-1, height, width) for name in names])

@@ -121,8 +121,9 @@ def load_piece(path: Path) -> Outcome:
     except FileNotFoundError:
         raise
     except _UNREADABLE as error:
-        message = f"{path} is not what was written ({error}); start the same command again: it is computed once more"
-        raise DamagedArchive(message) from error
+        raise DamagedArchive(
+            f"{path} is not what was written ({error}); start the same command again: it is computed once more"
+        ) from error
 
 
 def gather(query: Query, piece_files: Iterable[tuple[slice, Path]], out: Path, *, history: str) -> int:

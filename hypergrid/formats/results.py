@@ -163,15 +163,12 @@ def check_path(path: Path) -> str:
     """
     name = _find_format(path)
     if not path.parent.is_dir():
-        message = f"the folder {path.parent} of the result {path.name} does not exist; make it first"
-        raise NotFound(message)
+        raise NotFound(f"the folder {path.parent} of the result {path.name} does not exist; make it first")
     if path.suffix == ".zarr":
         if path.exists() and not _is_zarr(path):
-            message = f"the result {path} would replace something that is no Zarr store; choose another name"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"the result {path} would replace something that is no Zarr store; choose another name")
     elif path.is_dir():
-        message = f"the result {path} needs the name of a file; a folder is there; choose another name"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the result {path} needs the name of a file; a folder is there; choose another name")
     return name
 
 

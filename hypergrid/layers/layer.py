@@ -59,8 +59,7 @@ class Layer:
             The unit is unknown.
         """
         if not self.name:
-            message = "a layer needs a name; got an empty one; name what it holds, for example 'elevation'"
-            raise InvalidLayer(message)
+            raise InvalidLayer("a layer needs a name; got an empty one; name what it holds, for example 'elevation'")
         check_unit(self.unit)
         for field in ("x", "y", "values"):
             array = np.array(getattr(self, field), np.float64, order="C")
@@ -71,26 +70,25 @@ class Layer:
         self._check_centres("y", self.y)
         if self.values.shape != (len(self.y), len(self.x)):
             needed = f"values of shape (rows, columns) = {(len(self.y), len(self.x))}"
-            message = f"layer {self.name!r} needs {needed}; got {self.values.shape}; transpose or crop them"
-            raise InvalidLayer(message)
+            raise InvalidLayer(f"layer {self.name!r} needs {needed}; got {self.values.shape}; transpose or crop them")
         if np.isinf(self.values).any():
-            message = f"layer {self.name!r} needs finite values, or NaN where unknown; got infinity; mark it NaN"
-            raise InvalidLayer(message)
+            raise InvalidLayer(
+                f"layer {self.name!r} needs finite values, or NaN where unknown; got infinity; mark it NaN"
+            )
         if np.isnan(self.values).all():
-            message = f"layer {self.name!r} holds no value: each cell is NaN; check its extent and its no-data value"
-            raise InvalidLayer(message)
+            raise InvalidLayer(
+                f"layer {self.name!r} holds no value: each cell is NaN; check its extent and its no-data value"
+            )
 
     def _check_centres(self, axis: str, centres: Floats) -> None:
         words = f"layer {self.name!r} needs two or more {axis} centres, ascending and evenly spaced"
         if centres.ndim != 1 or len(centres) < 2:
-            message = f"{words}; got the shape {centres.shape}; give a larger part of the field"
-            raise InvalidLayer(message)
+            raise InvalidLayer(f"{words}; got the shape {centres.shape}; give a larger part of the field")
         steps = np.diff(centres)
         step = (centres[-1] - centres[0]) / (len(centres) - 1)
         even = np.abs(centres - np.linspace(centres[0], centres[-1], len(centres))) <= _UNEVEN * abs(step)
         if not (step > 0.0 and even.all()):
-            message = f"{words}; got steps from {steps.min():g} to {steps.max():g}; resample it to even steps"
-            raise InvalidLayer(message)
+            raise InvalidLayer(f"{words}; got steps from {steps.min():g} to {steps.max():g}; resample it to even steps")
 
     @cached_property
     def token(self) -> str:

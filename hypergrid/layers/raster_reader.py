@@ -244,8 +244,7 @@ def read_raster(
     from rasterio.errors import RasterioError  # noqa: PLC0415
 
     if not Path(path).exists():
-        message = f"the raster {path} does not exist; give a file that GDAL reads, such as a GeoTIFF"
-        raise NotFound(message)
+        raise NotFound(f"the raster {path} does not exist; give a file that GDAL reads, such as a GeoTIFF")
     if bounds is not None:
         _check_bounds(bounds)
     try:
@@ -255,8 +254,9 @@ def read_raster(
             values, x, y, how = _read_cells(raster, number, system, bounds, most_cells)
             stated = raster.units[number - 1]
     except RasterioError as error:
-        message = f"{path} cannot be read as a raster: {error}; give a file that GDAL reads, such as a GeoTIFF"
-        raise InvalidLayer(message) from error
+        raise InvalidLayer(
+            f"{path} cannot be read as a raster: {error}; give a file that GDAL reads, such as a GeoTIFF"
+        ) from error
     description = f"{Path(path).name}, band {number}, {_describe_system(system)}, {how}"
     return make_layer(name, x=x, y=y, values=values, unit=unit or stated, description=description)
 
@@ -264,15 +264,15 @@ def read_raster(
 def _check_bounds(bounds: Bounds) -> None:
     west, south, east, north = bounds
     if not (all(map(math.isfinite, bounds)) and west < east and south < north):
-        message = f"bounds need west below east and south below north [degree]; got {bounds}; order them so"
-        raise InvalidLayer(message)
+        raise InvalidLayer(f"bounds need west below east and south below north [degree]; got {bounds}; order them so")
 
 
 def _check_band(raster: "DatasetReader", band: int | None) -> int:
     if band is None:
         if raster.count != 1:
-            message = f"{raster.name} has {raster.count} bands; a layer is one of them; choose it with --band (band=…)"
-            raise InvalidLayer(message)
+            raise InvalidLayer(
+                f"{raster.name} has {raster.count} bands; a layer is one of them; choose it with --band (band=…)"
+            )
         return 1
     if band not in raster.indexes:
         raise NotFound.among(kind="band", given=band, existing=raster.indexes)
@@ -285,16 +285,16 @@ def _read_system(raster: "DatasetReader", given: str | None) -> "CRS":
     if raster.crs:
         return raster.crs
     if given is None:
-        message = (
+        raise InvalidLayer(
             f"{raster.name} states no coordinate reference system, so nobody knows where it lies; "
             "give it with --crs (crs=…), for example EPSG:2056"
         )
-        raise InvalidLayer(message)
     try:
         return CRS.from_user_input(given)
     except ValueError as error:  # the base class of CRSError
-        message = f"unknown coordinate reference system {given!r}: {error}; give one that exists, such as EPSG:2056"
-        raise InvalidLayer(message) from error
+        raise InvalidLayer(
+            f"unknown coordinate reference system {given!r}: {error}; give one that exists, such as EPSG:2056"
+        ) from error
 
 
 def _read_cells(
@@ -315,11 +315,10 @@ def _read_cells(
         there = pyproj.Transformer.from_crs(LONLAT, system.to_wkt(version="WKT2_2019"), always_xy=True)
         onto = make_target_grid(whole, there, bounds)
     except (pyproj.exceptions.ProjError, OverflowError) as error:
-        message = (
+        raise InvalidLayer(
             f"{raster.name} in {_describe_system(system)} cannot be placed on the earth: {error}; reproject it to "
             f"{LONLAT}"
-        )
-        raise InvalidLayer(message) from error
+        ) from error
     _check_size(raster, *onto.shape, most_cells=most_cells, bounds=bounds)
     source = _read_values(raster, band, onto.rows, onto.columns, most_cells=most_cells, bounds=bounds)
     values = resample(source, whole.part(onto.rows, onto.columns), there, onto)
@@ -346,11 +345,10 @@ def _read_values(
 def _check_size(raster: "DatasetReader", rows: int, columns: int, *, most_cells: int, bounds: Bounds | None) -> None:
     if not rows or not columns:
         held = tuple(round(edge, 6) for edge in raster.bounds)
-        message = (
+        raise InvalidLayer(
             f"{raster.name} has no cell within the bounds {bounds}; it reaches over {held} in its own coordinates; "
             "give bounds in degrees that it covers"
         )
-        raise InvalidLayer(message)
     if rows * columns > most_cells:
         label = f"layer from {raster.name}"
         raise TooLarge(label, "cells", rows * columns, most_cells, _CROP)

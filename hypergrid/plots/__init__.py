@@ -35,6 +35,5 @@ _MODULES: Final = {
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any attribute of a module
     # Lazy, because matplotlib takes a second to load, and a server draws few pictures.
     if name not in _MODULES:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -72,11 +72,10 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
     known = [each for each in ranked if each.validation is not None and each.validation.variance is not None]
     if not known:
         why = "; ".join(f"{each.label}: {each.problem}" for each in compared if each.problem)
-        message = (
+        raise InvalidQuery(
             "the picture shows the best method that knows its uncertainty, and none that could be used does"
             f"{f' ({why})' if why else ': compare a kriging method as well'}"
         )
-        raise InvalidQuery(message)
     query = at_stations(data if isinstance(data, Query) else base(data))
     layers = _layers(query)
     values = query.compute()["value"].rename(query.question.variable)
@@ -93,8 +92,7 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
         except (InvalidQuery, NotFound) as error:
             # A grid may lack the elevation that stations have; the next method may not need it.
             refused = refused or f"{chosen.label}: {error}"
-    message = f"none of the methods that know their uncertainty can be mapped: {refused}"
-    raise InvalidQuery(message)
+    raise InvalidQuery(f"none of the methods that know their uncertainty can be mapped: {refused}")
 
 
 def _layers(query: Query) -> dict[str, Layer]:
@@ -209,8 +207,7 @@ def _find_time(values: xr.DataArray, time: str | None) -> int:
     indices = np.flatnonzero(times == wanted)
     if not len(indices):
         first, last = (format_instant(int(each.astype("datetime64[ns]").astype(np.int64))) for each in times[[0, -1]])
-        message = f"there is no time cell {time}; they go from {first} to {last}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"there is no time cell {time}; they go from {first} to {last}")
     return int(indices[0])
 
 

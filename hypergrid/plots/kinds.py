@@ -94,19 +94,19 @@ def plot(
         got = (
             f"the variables {sorted(map(str, dataset))}" if isinstance(dataset, xr.Dataset) else type(dataset).__name__
         )
-        message = f"hg.plot needs a result, the dataset that compute() returns, with the variable 'value'; got {got}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"hg.plot needs a result, the dataset that compute() returns, with the variable 'value'; got {got}"
+        )
     chosen = KINDS[kind or _kind(dataset)]
     if not np.isfinite(dataset["value"].to_numpy()).any():
-        message = "the result holds no value, only missing cells; there is nothing to draw (look at its counts)"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            "the result holds no value, only missing cells; there is nothing to draw (look at its counts)"
+        )
     along = _time_dimension(dataset)
     if not 0 <= time < dataset.sizes[along]:
-        message = f"time cell {time} does not exist; the result has {dataset.sizes[along]}, counted from 0"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"time cell {time} does not exist; the result has {dataset.sizes[along]}, counted from 0")
     if not 0 <= level < count_levels(dataset):
-        message = f"level {level} does not exist; the result has {count_levels(dataset)}, counted from 0"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"level {level} does not exist; the result has {count_levels(dataset)}, counted from 0")
     figure = Picture(figsize=_figure_size(dataset), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     axes = figure.add_subplot()
     drawn = dataset.isel({along: slice(time, time + 1)}) if chosen is _map else dataset
@@ -200,8 +200,7 @@ def _format_source(dataset: xr.Dataset) -> str:
 @KINDS.register("map")
 def _map(figure: Figure, axes: Axes, dataset: xr.Dataset, stations: Sequence[Station]) -> str:
     if not is_map(dataset):
-        message = "a map needs a result on a grid; interpolate, or draw 'lines'"
-        raise InvalidQuery(message)
+        raise InvalidQuery("a map needs a result on a grid; interpolate, or draw 'lines'")
     y, x = dataset["value"].dims[-2:]
     values = dataset["value"][0]
     edges = {name: _find_edges(dataset, str(name)) for name in (y, x)}
@@ -250,8 +249,7 @@ def _draw_stations(
 @KINDS.register("day_by_hour")
 def _day_by_hour(figure: Figure, axes: Axes, dataset: xr.Dataset, _: Sequence[Station]) -> str:
     if not _is_hourly(dataset):
-        message = "a picture of days by hours needs hourly cells; aggregate with time='1h'"
-        raise InvalidQuery(message)
+        raise InvalidQuery("a picture of days by hours needs hourly cells; aggregate with time='1h'")
     values = dataset["value"].mean([name for name in dataset["value"].dims if name != "time"], skipna=True).to_numpy()
     times = dataset["time"].to_numpy()
     days = times.astype("datetime64[D]")

@@ -57,12 +57,12 @@ class Regular:
     def __post_init__(self) -> None:
         for what in ("step", "length", "count"):
             if getattr(self, what) <= 0:
-                message = f"axis {self.name!r} needs a {what} above zero; got {getattr(self, what)}"
-                raise InvalidQuery(message)
+                raise InvalidQuery(f"axis {self.name!r} needs a {what} above zero; got {getattr(self, what)}")
         # Python integers do not overflow, unlike the int64 arrays made from them.
         if max(abs(self.origin), abs(self.stop), self.step, self.length) >= LARGEST:
-            message = f"axis {self.name!r} reaches beyond what can be counted; use fewer or smaller cells nearer to 0"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"axis {self.name!r} reaches beyond what can be counted; use fewer or smaller cells nearer to 0"
+            )
 
     @property
     def corners(self) -> NDArray[np.int64]:
@@ -112,8 +112,9 @@ class Instants:
 
     def __post_init__(self) -> None:
         if not len(self.times_ns) or np.any(np.diff(self.times_ns) <= 0):
-            message = f"axis {self.name!r} needs instants in strictly increasing order; got unordered, repeated or none"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"axis {self.name!r} needs instants in strictly increasing order; got unordered, repeated or none"
+            )
 
     @property
     def count(self) -> int:
@@ -173,23 +174,21 @@ def axis_of(name: str, value: object, count: int | None, step: int, quantum: Qua
     """
     if isinstance(value, list | tuple):
         if len(value) != 2:
-            message = f"{name} needs a start and a stop; got {value!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{name} needs a start and a stop; got {value!r}")
         start, stop = (quanta(item, quantum, name) for item in value)
         if stop <= start:
-            message = f"{name} needs a stop after its start; got {value!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{name} needs a stop after its start; got {value!r}")
         # Rounded up: the last cell may extend beyond the stop.
         whole = -(-(stop - start) // step)
         if count is not None and count != whole:
-            message = (
+            raise InvalidQuery(
                 f"{name} from {value[0]} to {value[1]} holds {whole} cells, but shape says {count}; give one of them"
             )
-            raise InvalidQuery(message)
         return Regular(name, start, step, whole, step, quantum)
     if count is None:
-        message = f"{name} needs (start, stop), or a start together with shape=(rows, columns); got {value!r} alone"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"{name} needs (start, stop), or a start together with shape=(rows, columns); got {value!r} alone"
+        )
     return Regular(name, quanta(value, quantum, name), step, int(count), step, quantum)
 
 
@@ -205,8 +204,7 @@ def quanta(value: object, quantum: Quantum, what: str) -> int:
         if isinstance(error, InvalidQuery):
             raise
     unit = "degrees or 'd:mm:ss' text" if quantum == "uas" else "metres"
-    message = f"{what} needs {unit}; got {value!r}"
-    raise InvalidQuery(message)
+    raise InvalidQuery(f"{what} needs {unit}; got {value!r}")
 
 
 def _parse_quanta(text: str, quantum: Quantum, what: str) -> int:
@@ -223,8 +221,7 @@ def _parse_quanta(text: str, quantum: Quantum, what: str) -> int:
         raise ValueError(text)
     unit = (plain[2] or ("deg" if quantum == "uas" else "m")).replace("degrees", "deg").replace("degree", "deg")
     if (unit in ("m", "km")) != (quantum == "mm"):
-        message = f"{what} needs {'degrees' if quantum == 'uas' else 'metres'} on this grid; got {text!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{what} needs {'degrees' if quantum == 'uas' else 'metres'} on this grid; got {text!r}")
     return _require_whole(Decimal(plain[1]) * _UNIT_QUANTA[unit])
 
 

@@ -37,22 +37,19 @@ class Bins:
 
     def __post_init__(self) -> None:
         if not len(self.starts) or len(self.starts) != len(self.ends):
-            message = (
+            raise InvalidQuery(
                 f"axis {self.name!r} needs cells with a start and an end each; got {len(self.starts)}, {len(self.ends)}"
             )
-            raise InvalidQuery(message)
         wrong = np.flatnonzero((self.ends <= self.starts) | np.append(self.starts[1:] < self.ends[:-1], False))  # noqa: FBT003 - the last cell has no next
         if len(wrong):
             start, end = (self._format_edge(int(edge[wrong[0]])) for edge in (self.starts, self.ends))
-            message = (
+            raise InvalidQuery(
                 f"axis {self.name!r} needs edges that increase; cell {wrong[0] + 1} runs from {start} to {end}, and "
                 "does not end after its start or before the next begins; order the edges, and drop repeated ones"
             )
-            raise InvalidQuery(message)
         if max(abs(self.origin), abs(self.stop)) >= LARGEST:
             nearer = "times nearer to 1970" if self.quantum == "ns" else "edges nearer to 0"
-            message = f"axis {self.name!r} reaches beyond what can be counted; use {nearer}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"axis {self.name!r} reaches beyond what can be counted; use {nearer}")
 
     # By content: axes are keys of caches, and dataclass equality fails on arrays.
     def __eq__(self, other: object) -> bool:

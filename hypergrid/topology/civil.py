@@ -174,8 +174,9 @@ class Calendar:
             There would be more than `MAX_BLOCKS`.
         """
         if (stop - start) // min(self.unit.longest_ns, DAY_NS * 28) > MAX_BLOCKS:
-            message = f"{self.describe()} cuts this time into more than {MAX_BLOCKS:,} blocks; take a shorter time"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"{self.describe()} cuts this time into more than {MAX_BLOCKS:,} blocks; take a shorter time"
+            )
         starts, ends, numbers = zip(*self._split_by_stretch(start, stop), strict=True)
         return np.concatenate(starts), np.concatenate(ends), np.concatenate(numbers)
 

@@ -110,12 +110,11 @@ def cover(source: TimeAxis, target: TimeCells) -> Cover:
         A target cell would cut source cells (the transformation is location across, which an aggregate is not).
     """
     if not is_location_consistent(source, target):
-        message = (
+        raise InvalidQuery(
             f"cells of {target.name!r} ({_describe_axis(target)}) cut the source's cells "
             f"({_describe_axis(source)}), so their "
             "union is not exact; choose multiples of the source's step"
         )
-        raise InvalidQuery(message)
     return cells_inside(source, target)
 
 

@@ -51,37 +51,32 @@ def levels(spec: object, over: tuple[int, int] | None = None) -> Levels:
     if isinstance(spec, list | tuple):
         if over is None:
             return _make_around(spec)
-        message = (
+        raise InvalidQuery(
             f"cells along {NAME} need edges, {{'edges': {list(spec)!r}}}; heights in a list are where estimates are "
             "wanted, for the grid of an interpolation"
         )
-        raise InvalidQuery(message)
     if over is not None and spec == "all":
         length = over[1] - over[0]
         return Regular(NAME, over[0], length, 1, length, "mm")
     if over is not None and not isinstance(spec, Mapping):
         spec = {"step": spec}
     if not isinstance(spec, Mapping):
-        message = (
+        raise InvalidQuery(
             f"{NAME} needs the heights of levels [m above sea level] such as [1000, 1500, 2000], or edges such as "
             f"{{'edges': [0, 800, 1500]}} or {{'start': 400, 'stop': 2400, 'step': 500}}; got {spec!r}"
         )
-        raise InvalidQuery(message)
     for key in spec:
         if key not in _KEYS:
             raise NotFound.among(kind=f"key of {NAME}", given=key, existing=_KEYS)
     if "edges" in spec:
         if len(spec) > 1:
-            message = f"{NAME} takes edges, or a step, not both; got {dict(spec)}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{NAME} takes edges, or a step, not both; got {dict(spec)}")
         return _make_between(spec["edges"])
     if "step" not in spec:
-        message = f"{NAME} needs a step such as 500 (metres), or edges; got {dict(spec)}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{NAME} needs a step such as 500 (metres), or edges; got {dict(spec)}")
     step = quanta(spec["step"], "mm", f"step of {NAME}")
     if step <= 0:
-        message = f"{NAME} needs a step of at least 1 mm (0.001); got {spec['step']!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{NAME} needs a step of at least 1 mm (0.001); got {spec['step']!r}")
     if over is not None and len(spec) == 1:
         return align_axis(NAME, *over, step=step, length=step, quantum="mm")
     return _make_regular(spec, step)
@@ -89,28 +84,24 @@ def levels(spec: object, over: tuple[int, int] | None = None) -> Levels:
 
 def _make_regular(spec: Mapping[str, Any], step: int) -> Regular:
     if "start" not in spec or ("stop" in spec) == ("count" in spec):
-        message = f"{NAME} needs a start, and a stop or a count, beside its step; got {dict(spec)}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{NAME} needs a start, and a stop or a count, beside its step; got {dict(spec)}")
     if "stop" in spec:
         return axis_of(NAME, (spec["start"], spec["stop"]), None, step, "mm")
     if not is_count(spec["count"]):
-        message = f"count of {NAME} needs a whole number above zero; got {spec['count']!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"count of {NAME} needs a whole number above zero; got {spec['count']!r}")
     return axis_of(NAME, spec["start"], spec["count"], step, "mm")
 
 
 def _make_between(edges: object) -> Bins:
     if not isinstance(edges, Sequence) or isinstance(edges, str) or len(edges) < 2:
-        message = f"edges of {NAME} need two or more heights, ascending; got {edges!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"edges of {NAME} need two or more heights, ascending; got {edges!r}")
     exact = _check_ascending(edges, "edges", minimum=1)
     return Bins(NAME, exact[:-1], exact[1:], quantum="mm")
 
 
 def _make_around(heights: Sequence[object]) -> Levels:
     if not heights:
-        message = f"heights of {NAME} need at least one, such as [1000, 1500]; got none"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"heights of {NAME} need at least one, such as [1000, 1500]; got none")
     # Half the distance to a neighbour is at least 1 mm.
     exact = _check_ascending(heights, "heights", minimum=2)
     steps = np.diff(exact) if len(exact) > 1 else np.array([ALONE_MM])
@@ -129,8 +120,9 @@ def _check_ascending(heights: Sequence[object], what: str, *, minimum: int) -> N
     if len(wrong):
         low, high = heights[wrong[0]], heights[wrong[0] + 1]
         spacing = f", {minimum} mm apart" if minimum > 1 else ""
-        message = f"{what} of {NAME} need to ascend{spacing}; got {high!r} after {low!r}; order them, each once"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"{what} of {NAME} need to ascend{spacing}; got {high!r} after {low!r}; order them, each once"
+        )
     return exact
 
 

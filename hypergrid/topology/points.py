@@ -151,12 +151,12 @@ def points(
     _refuse_outside(at, names, grid)
     if grid is None:
         if step is None:
-            message = "points need a step, the side of the cell around each, such as step='1arcsec'; it is missing"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                "points need a step, the side of the cell around each, such as step='1arcsec'; it is missing"
+            )
         grid = _make_grid_around(at, names, side_of(step, quantum), None if z is None else levels(z))
     elif step is not None or z is not None:
-        message = "points take step and z, or the grid whose cells they are; got both; leave out step and z"
-        raise InvalidQuery(message)
+        raise InvalidQuery("points take step and z, or the grid whose cells they are; got both; leave out step and z")
     return Points(at.T, grid)
 
 
@@ -172,8 +172,9 @@ def cells_from_json(given: Mapping[str, Any]) -> Grid | Points:
         return grid(**given)
     at, rest = given["points"], {name: item for name, item in given.items() if name != "points"}
     if not isinstance(at, Mapping):
-        message = f'points of a grid are lists of coordinates, {{"lon": [7.178, …], "lat": [45.868, …]}}; got {at!r}'
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f'points of a grid are lists of coordinates, {{"lon": [7.178, …], "lat": [45.868, …]}}; got {at!r}'
+        )
     for name in at:
         if name not in ("lon", "lat", "x", "y"):
             raise NotFound.among(kind="coordinate of points", given=name, existing=["lon", "lat", "x", "y"])
@@ -197,20 +198,17 @@ def cells_json(cells: Grid | Points) -> dict[str, Any]:
 def _parse_columns(given: Mapping[str, object]) -> tuple[tuple[str, str], list[list[object]]]:
     names = next((pair for pair in AXES if set(given) == set(pair)), None)
     if names is None:
-        message = f"points need lon and lat, or x and y; got {', '.join(given) or 'neither'}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"points need lon and lat, or x and y; got {', '.join(given) or 'neither'}")
     columns = []
     for name in names:
         column = given[name]
         listed = column.tolist() if isinstance(column, np.ndarray) else column
         if not isinstance(listed, list | tuple) or not listed:
-            message = f"{name} of points needs a list of at least one coordinate; got {column!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{name} of points needs a list of at least one coordinate; got {column!r}")
         columns.append(list(listed))
     if len(columns[0]) != len(columns[1]):
         counts = " and ".join(f"{len(column)} of {name}" for name, column in zip(names, columns, strict=True))
-        message = f"points need as many coordinates of both kinds; got {counts}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"points need as many coordinates of both kinds; got {counts}")
     return names, columns
 
 
@@ -231,8 +229,9 @@ def _make_grid_around(at: NDArray[np.int64], names: tuple[str, str], side: int, 
 def _refuse_outside(at: NDArray[np.int64], names: tuple[str, str], cells: Grid | None) -> None:
     """Refuse points outside the grid or, without one, off the globe; projected metres are unlimited."""
     if cells is not None and cells.x.name != names[0]:
-        message = f"points of a grid need its coordinates, {cells.x.name} and {cells.y.name}; got {' and '.join(names)}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"points of a grid need its coordinates, {cells.x.name} and {cells.y.name}; got {' and '.join(names)}"
+        )
     if cells is None and names != AXES[0]:
         return
     unit = PER_UNIT["uas" if names == AXES[0] else "mm"]
@@ -243,8 +242,7 @@ def _refuse_outside(at: NDArray[np.int64], names: tuple[str, str], cells: Grid |
     )
     if outside.any():
         coordinates = ", ".join(f"{coordinate / unit:.10g}" for coordinate in at[:, np.flatnonzero(outside)[0]])
-        message = (
+        raise InvalidQuery(
             f"points must lie within {west:.10g} to {east:.10g}, {south:.10g} to {north:.10g} ({', '.join(names)}); "
             f"got {coordinates}; leave it out"
         )
-        raise InvalidQuery(message)

@@ -53,8 +53,9 @@ class Metres:
             raise NotFound.among(kind="way to measure distance", given=distance, existing=DISTANCES)
         if axis.system == "metres":
             if distance == "great_circle":
-                message = "great-circle distances need stations with lon and lat; these have x and y in metres"
-                raise InvalidQuery(message)
+                raise InvalidQuery(
+                    "great-circle distances need stations with lon and lat; these have x and y in metres"
+                )
             self._transformer: pyproj.Transformer | None = None
             self.on_sphere = False
             """Whether positions are on the sphere."""

@@ -40,18 +40,18 @@ def find_normal_cells(normal: TimeAxis, axis: TimeAxis) -> Numbers:
     """
     if not isinstance(normal, Periodic):
         if normal.count != 1:
-            message = f"a climatology has cells that come again, or one cell; got {normal.count:,} cells of time"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"a climatology has cells that come again, or one cell; got {normal.count:,} cells of time"
+            )
         return np.zeros(axis.count, dtype=np.intp)
     if isinstance(axis, Periodic) and axis.cycle == normal.cycle:
         return _number_cells(normal, axis.cells, axis)
     # Checked before the cells are listed.
     if axis.count > MAX_BLOCKS:
-        message = (
+        raise InvalidQuery(
             f"{axis.count:,} cells of time are more than the {MAX_BLOCKS:,} of which it can be told in which of "
             f"{normal.name} each lies; take longer cells, or a shorter time"
         )
-        raise InvalidQuery(message)
     starts, ends = (axis.corners, axis.corners + 1) if isinstance(axis, Instants) else blocks_of(axis)
     turns = _find_turns(normal.cycle, starts, ends)
     if isinstance(axis, Periodic):
@@ -62,12 +62,11 @@ def find_normal_cells(normal: TimeAxis, axis: TimeAxis) -> Numbers:
         # An empty periodic cell may map to any cell: there is nothing to compare.
         turns = np.where(highest == -2, normal.cells[0], np.where(lowest == highest, highest, -1))
     if (turns < 0).any():
-        message = (
+        raise InvalidQuery(
             f"{_describe_cell(axis, int(np.argmax(turns < 0)))} lies in several cells of {normal.describe()}, so "
             f"that none is "
             "normal for it; take cells that each lie within one"
         )
-        raise InvalidQuery(message)
     return _number_cells(normal, turns, axis)
 
 
@@ -88,11 +87,10 @@ def _number_cells(normal: Periodic, cells: Numbers, axis: TimeAxis) -> Numbers:
     missing = normal.cells[np.minimum(places, normal.count - 1)] != cells
     if missing.any():
         cell = int(np.argmax(missing))
-        message = (
+        raise InvalidQuery(
             f"{_describe_cell(axis, cell)} lies in no cell of {normal.describe()}: cell "
             f"{int(cells[cell]) + normal.cycle.first} of the cycle is not there"
         )
-        raise InvalidQuery(message)
     return places.astype(np.intp)
 
 

@@ -81,8 +81,7 @@ class Grid(FormerNames):
         """
         *z, y, x = axes
         if not isinstance(y, Regular) or not isinstance(x, Regular):
-            message = "a grid's rows and columns are regular"
-            raise TypeError(message)
+            raise TypeError("a grid's rows and columns are regular")
         return Grid(y, x, *z)
 
     @property
@@ -170,18 +169,15 @@ def grid(
     geographic = lon is not None and lat is not None and x is None and y is None
     projected = x is not None and y is not None and lon is None and lat is None
     if not geographic and not projected:
-        message = f"a grid needs lon and lat, or x and y; got lon={lon!r}, lat={lat!r}, x={x!r}, y={y!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a grid needs lon and lat, or x and y; got lon={lon!r}, lat={lat!r}, x={x!r}, y={y!r}")
     if step is None:
-        message = "a grid needs a step, the side of a cell, such as step='1arcsec' or step=100; it is missing"
-        raise InvalidQuery(message)
+        raise InvalidQuery("a grid needs a step, the side of a cell, such as step='1arcsec' or step=100; it is missing")
     quantum: Quantum = "uas" if geographic else "mm"
     step_quanta = side_of(step, quantum)
     if shape is not None and not (
         isinstance(shape, list | tuple) and len(shape) == 2 and all(is_count(item) for item in shape)
     ):
-        message = f"a grid's shape needs two whole numbers above zero, rows and columns; got {shape!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a grid's shape needs two whole numbers above zero, rows and columns; got {shape!r}")
     rows, columns = shape if shape is not None else (None, None)
     names = ("lat", "lon") if geographic else ("y", "x")
     made = Grid(
@@ -204,8 +200,7 @@ def side_of(step: object, quantum: Quantum) -> int:
     """
     side = quanta(step, quantum, "step")
     if side <= 0:
-        message = f"a grid needs a step above zero; got {step!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a grid needs a step above zero; got {step!r}")
     return side
 
 
@@ -233,9 +228,7 @@ def _check_globe(made: Grid) -> None:
     limit = PER_UNIT["uas"]
     if not (-90 * limit <= made.y.origin and made.y.stop <= 90 * limit):
         got = f"{made.y.origin / limit} to {made.y.stop / limit}"
-        message = f"a grid's latitudes must lie within -90 to 90 degrees; got {got}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a grid's latitudes must lie within -90 to 90 degrees; got {got}")
     if not (-180 * limit <= made.x.origin and made.x.stop <= 360 * limit):
         got = f"{made.x.origin / limit} to {made.x.stop / limit}"
-        message = f"a grid's longitudes must lie within -180 to 360 degrees; got {got}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a grid's longitudes must lie within -180 to 360 degrees; got {got}")

@@ -57,8 +57,7 @@ def read_points(text: str) -> list[tuple[float, float, float | None]]:
     shape = _geometry(text, ("POINT", "MULTIPOINT"))
     places = shapely.get_coordinates(shape, include_z=True)
     if not len(places):
-        message = f"coords need a point; {text[:80]!r} is empty"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"coords need a point; {text[:80]!r} is empty")
     _check(places[:, :2], text)
     return [(lon, lat, None if np.isnan(z) else z) for lon, lat, z in places.tolist()]
 
@@ -74,22 +73,19 @@ def read_region(text: str) -> Region:
     """
     shape = _geometry(text, ("POLYGON", "MULTIPOLYGON"))
     if shapely.is_empty(shape):
-        message = f"coords need a polygon; {text[:80]!r} is empty"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"coords need a polygon; {text[:80]!r} is empty")
     _check(shapely.get_coordinates(shape), text)
     if not shapely.is_valid(shape):
-        message = (
+        raise InvalidQuery(
             f"coords are no valid polygon: {shapely.is_valid_reason(shape)}; give rings that do not cross themselves"
         )
-        raise InvalidQuery(message)
     for ring in shapely.get_rings(shapely.get_parts(shape)):
         across = np.abs(np.diff(shapely.get_coordinates(ring)[:, 0]))
         if ((across > _HALF) & (across < 2 * _HALF)).any():
-            message = (
+            raise InvalidQuery(
                 "coords have an edge of more than 180 degrees of longitude, which may cross the antimeridian instead; "
                 "cut the polygon there into a MULTIPOLYGON, or give the edge a point in its middle"
             )
-            raise InvalidQuery(message)
     return Region(shape)
 
 
@@ -103,8 +99,7 @@ def box(west: float, south: float, east: float, north: float) -> Region:
     """
     _check(np.array([[west, south], [east, north]]), f"{west},{south},{east},{north}")
     if south > north:
-        message = f"bbox needs south below north; got {south:g} and {north:g}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"bbox needs south below north; got {south:g} and {north:g}")
     if west <= east:
         return Region(shapely.box(west, south, east, north))
     parts = [shapely.box(west, south, _HALF, north), shapely.box(-_HALF, south, east, north)]
@@ -117,13 +112,13 @@ def _geometry(text: str, kinds: tuple[str, ...]) -> Any:  # noqa: ANN401 - shape
     wanted = " or ".join(kinds)
     if match is None or match[1].upper() not in kinds or _depth(text) > _MAX_DEPTH:
         wanted = f"{wanted}, such as {kinds[0]}(…), of up to {MAX_LETTERS:,} letters"
-        message = f"coords need well-known text of a {wanted}; got {text[:80]!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"coords need well-known text of a {wanted}; got {text[:80]!r}")
     try:
         return shapely.from_wkt(text)
     except (shapely.errors.GEOSException, ValueError) as error:
-        message = f"coords are no well-known text of a {wanted}: {str(error)[:200]}; got {text[:80]!r}"
-        raise InvalidQuery(message) from error
+        raise InvalidQuery(
+            f"coords are no well-known text of a {wanted}: {str(error)[:200]}; got {text[:80]!r}"
+        ) from error
 
 
 def _depth(text: str) -> int:
@@ -134,5 +129,6 @@ def _depth(text: str) -> int:
 def _check(places: NDArray[np.float64], text: str) -> None:
     lon, lat = places.T
     if not (np.isfinite(places).all() and (np.abs(lon) <= 2 * _HALF).all() and (np.abs(lat) <= _HALF / 2).all()):
-        message = f"longitudes lie within -180 to 180 (or 0 to 360), latitudes within -90 to 90; got {text[:80]!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"longitudes lie within -180 to 180 (or 0 to 360), latitudes within -90 to 90; got {text[:80]!r}"
+        )

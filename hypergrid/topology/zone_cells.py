@@ -226,11 +226,10 @@ def _refuse_other_coordinates(zones: Zones, grid: Grid) -> None:
         if degrees and zones.is_lonlat is not False:
             return
         what = f"are in {zones.crs!r}" if zones.is_lonlat is False else f"lie within {span}"
-        message = (
+        raise InvalidQuery(
             f"the grid has lon and lat in degrees, but the zones {what}; transform them first: "
             "ogr2ogr -t_srs EPSG:4326 zones.geojson …, or GeoDataFrame.to_crs('EPSG:4326')"
         )
-        raise InvalidQuery(message)
     unit = PER_UNIT["mm"]
     is_disjoint = (
         east * unit <= grid.x.origin or west * unit >= grid.x.stop
@@ -239,8 +238,7 @@ def _refuse_other_coordinates(zones: Zones, grid: Grid) -> None:
     # Small numbers may also be metres; only if they miss the grid are they taken for degrees.
     if zones.is_lonlat or (degrees and is_disjoint):
         problem = f"are in {zones.crs!r}" if zones.is_lonlat else f"lie within {span}, which looks like degrees"
-        message = (
+        raise InvalidQuery(
             f"the grid has x and y in metres, but the zones {problem}; transform them to the grid's projection first, "
             "for example with ogr2ogr -t_srs or GeoDataFrame.to_crs"
         )
-        raise InvalidQuery(message)

@@ -64,8 +64,7 @@ class Zones:
             if name not in self.names:
                 raise NotFound.among(kind="zone", given=name, existing=self.names)
         if not names or len(set(names)) < len(names):
-            message = f"select needs the names of zones, each once; got {', '.join(names) or 'none'}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"select needs the names of zones, each once; got {', '.join(names) or 'none'}")
         return Zones(names, self.shapes[[self.names.index(name) for name in names]], self.crs)
 
     def to_json(self) -> dict[str, Any]:
@@ -118,8 +117,7 @@ def zones(given: object, *, name: str | None = None) -> Zones:
     if kind == "FeatureCollection":
         features = document.get("features")
         if not isinstance(features, list | tuple) or not features:
-            message = "zones need at least one feature with a polygon; the FeatureCollection has none"
-            raise InvalidQuery(message)
+            raise InvalidQuery("zones need at least one feature with a polygon; the FeatureCollection has none")
     elif kind == "Feature":
         features = [document]
     elif kind is None and document:
@@ -154,8 +152,7 @@ def inline_zone_files(document: object, folder: Path) -> object:
         document_copy["zones"] = reference
         if isinstance(reference, Mapping) and "file" in reference:
             if set(reference) - {"file", "name"} or not all(isinstance(value, str) for value in reference.values()):
-                message = f"zones of a file need 'file' and perhaps 'name', as text; got {dict(reference)}"
-                raise InvalidQuery(message)
+                raise InvalidQuery(f"zones of a file need 'file' and perhaps 'name', as text; got {dict(reference)}")
             document_copy["zones"] = zones(folder / reference["file"], name=reference.get("name")).to_json()
     return document_copy
 
@@ -167,12 +164,14 @@ def _read_document(given: object) -> Mapping[str, Any]:
     elif isinstance(document, str | Path):
         document = _read_file(Path(document))
     if not isinstance(document, Mapping):
-        message = f"zones need GeoJSON: the path of a file, its text, or a mapping; got {type(given).__name__}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"zones need GeoJSON: the path of a file, its text, or a mapping; got {type(given).__name__}"
+        )
     # The JSON of a query, which may come from another machine, must not read files here.
     if "file" in document and "type" not in document:
-        message = "zones are given as GeoJSON itself; a file can be named by hg.zones and in a query file only"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            "zones are given as GeoJSON itself; a file can be named by hg.zones and in a query file only"
+        )
     return document
 
 
@@ -182,14 +181,16 @@ def _read_interface(given: object) -> object:
 
 def _read_file(path: Path) -> object:
     if path.suffix.lower() in _FORMATS:
-        message = f"zones are read from GeoJSON; convert {path.name} first: ogr2ogr -t_srs EPSG:4326 zones.geojson …"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"zones are read from GeoJSON; convert {path.name} first: ogr2ogr -t_srs EPSG:4326 zones.geojson …"
+        )
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        message = f"the zone file {path} cannot be read: {reason}"
-        raise (NotFound if isinstance(error, OSError) else InvalidQuery)(message) from error
+        raise (NotFound if isinstance(error, OSError) else InvalidQuery)(
+            f"the zone file {path} cannot be read: {reason}"
+        ) from error
     return _parse_json(text, f"the zone file {path}")
 
 
@@ -198,15 +199,15 @@ def _parse_json(text: str, what: str) -> object:
         return json.loads(text)
     # Deeply nested JSON raises RecursionError.
     except (ValueError, RecursionError) as error:
-        message = f"{what} is no JSON that can be read: {error}"
-        raise InvalidQuery(message) from error
+        raise InvalidQuery(f"{what} is no JSON that can be read: {error}") from error
 
 
 def _read_names(features: Sequence[Any], name: str | None) -> tuple[str, ...]:
     for number, feature in enumerate(features, start=1):
         if not isinstance(feature, Mapping):
-            message = f"feature {number} of the zones needs to be a GeoJSON Feature; got {type(feature).__name__}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"feature {number} of the zones needs to be a GeoJSON Feature; got {type(feature).__name__}"
+            )
     properties = [item.get("properties") or {} for item in features]
     if name is not None:
         for held in properties:
@@ -220,40 +221,35 @@ def _read_names(features: Sequence[Any], name: str | None) -> tuple[str, ...]:
     names = tuple(str(item) for item in labels)
     (commonest, times), *_ = Counter(names).most_common(1)
     if times > 1:
-        message = (
+        raise InvalidQuery(
             f"{times} zones are named {commonest!r}; join them to one MultiPolygon, or name zones by another "
             "property, name=…"
         )
-        raise InvalidQuery(message)
     return names
 
 
 def _make_shape(geometry: object, name: str) -> object:
     kind = geometry.get("type") if isinstance(geometry, Mapping) else geometry
     if not isinstance(geometry, Mapping) or kind not in ("Polygon", "MultiPolygon"):
-        message = f"zone {name!r} needs a Polygon or a MultiPolygon; its geometry is {kind!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"zone {name!r} needs a Polygon or a MultiPolygon; its geometry is {kind!r}")
     coordinates = geometry.get("coordinates")
     polygons = [coordinates] if kind == "Polygon" else coordinates
     if not isinstance(polygons, list | tuple) or not polygons:
-        message = f"zone {name!r} is an empty {kind}; leave it out"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"zone {name!r} is an empty {kind}; leave it out")
     # Built ring by ring, so that an error names the zone and the reason.
     made = [_make_polygon(rings, name) for rings in polygons]
     shape = made[0] if kind == "Polygon" else shapely.multipolygons(made)
     if not shapely.is_valid(shape):
-        message = (
+        raise InvalidQuery(
             f"zone {name!r} is no valid polygon: {shapely.is_valid_reason(shape)}; repair it, for example with "
             "shapely.make_valid, and look at the result"
         )
-        raise InvalidQuery(message)
     return shape
 
 
 def _make_polygon(rings: object, name: str) -> object:
     if not isinstance(rings, list | tuple) or not rings:
-        message = f"zone {name!r} has a polygon without a ring; leave it out"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"zone {name!r} has a polygon without a ring; leave it out")
     shell, *holes = (shapely.linearrings(_make_ring(ring, name)) for ring in rings)
     return shapely.polygons(shell, holes or None)
 
@@ -265,17 +261,16 @@ def _make_ring(ring: object, name: str) -> NDArray[np.float64]:
     except (TypeError, ValueError, IndexError, KeyError):
         points = np.empty(0)
     if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
-        message = f"zone {name!r} needs rings of positions [x, y], finite numbers; got {str(ring)[:80]}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"zone {name!r} needs rings of positions [x, y], finite numbers; got {str(ring)[:80]}")
     if len(points) < 4:
-        message = f"zone {name!r} has a ring of {len(points)} positions; it needs at least 4, the last as the first"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"zone {name!r} has a ring of {len(points)} positions; it needs at least 4, the last as the first"
+        )
     if (points[0] != points[-1]).any():
-        message = (
+        raise InvalidQuery(
             f"zone {name!r} has an open ring: it starts at {points[0].tolist()} and ends at {points[-1].tolist()}; "
             "repeat its first position at the end"
         )
-        raise InvalidQuery(message)
     return points
 
 

@@ -56,8 +56,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - what a module gives
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         name = _FORMER[name]
     if name not in _MODULES:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415
 
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -40,25 +40,22 @@ def make_batch(
     n = streams.size
     high = keys if key_high is None else parse_keys("key_high", key_high)
     if any(column.shape != (n,) for column in (streams, keys, payloads, arrivals, high)):
-        message = (
+        raise InvalidQuery(
             f"a push needs columns of one length; got stream {streams.shape}, key {keys.shape}, payload "
             f"{payloads.shape}, arrival {arrivals.shape}{'' if key_high is None else f', key_high {high.shape}'}"
         )
-        raise InvalidQuery(message)
     if n:
         lowest, greatest = int(streams.min()), int(streams.max())
         if lowest < 0 or greatest >= count:
             wrong = lowest if lowest < 0 else greatest
-            message = f"a join of {count} streams needs streams 0 to {count - 1}; got {wrong}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a join of {count} streams needs streams 0 to {count - 1}; got {wrong}")
         if int(arrivals.max()) > MAX_KEY:
             _refuse(f"arrivals in nanoseconds since 1970 up to {MAX_KEY} (the year 2116); got {arrivals.max()}")
         if key_high is not None and not 0 <= int((high - keys).min()) <= int((high - keys).max()) < KEYS_AT_ONCE:
-            message = (
+            raise InvalidQuery(
                 f"key_high needs to be from key to key + {KEYS_AT_ONCE - 1}; got {(high - keys).min()} to "
                 f"{(high - keys).max()} more: give keys in whole slices"
             )
-            raise InvalidQuery(message)
     columns = (_to_writable(streams, np.int32), np.empty(0, np.int64), _to_writable(keys, np.int64), payloads)
     return Batch(*columns, _to_writable(arrivals, np.int64))
 
@@ -115,8 +112,7 @@ def _to_writable(column: NDArray[Any], kind: type[Number]) -> np.ndarray[tuple[i
 
 
 def _refuse(needed: str) -> NoReturn:
-    message = f"a push needs {needed}"
-    raise InvalidQuery(message)
+    raise InvalidQuery(f"a push needs {needed}")
 
 
 def make_empty_batch() -> Batch:

@@ -224,5 +224,4 @@ class JoinConfig:
 
 
 def _refuse(needed: str) -> None:
-    message = f"a join of streams needs {needed}"
-    raise InvalidQuery(message)
+    raise InvalidQuery(f"a join of streams needs {needed}")

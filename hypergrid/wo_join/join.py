@@ -248,8 +248,7 @@ class WoJoin(FormerNames):
             Tuples over the limit could not be written to disk.
         """
         if self._finished:
-            message = "a join that was finished takes no more tuples; make a new one"
-            raise InvalidQuery(message)
+            raise InvalidQuery("a join that was finished takes no more tuples; make a new one")
         batch = self._make_batch(stream, key, payload, arrival, key_high)
         if not len(batch.stream):
             return self._run(batch)
@@ -289,8 +288,7 @@ class WoJoin(FormerNames):
             The join has a strategy.
         """
         if self._reorder_buffer is not None:
-            message = "a join with a strategy waits for all its streams; give idle_s instead"
-            raise InvalidQuery(message)
+            raise InvalidQuery("a join with a strategy waits for all its streams; give idle_s instead")
         join_state, stream_state = self._state.join_state, self._state.monitors.per
         stream_state[stream_state[:, COUNT] == 0, ASLEEP] = 1
         mark_idle(stream_state, join_state, join_state[IDLE], join_state[CLOCK])
@@ -319,8 +317,7 @@ class WoJoin(FormerNames):
         if streams <= self.streams:
             return
         if self._about.known is not None or self._about.strategy is not None:
-            message = "a join with known parameters or with a strategy keeps its streams; make one with more"
-            raise InvalidQuery(message)
+            raise InvalidQuery("a join with known parameters or with a strategy keeps its streams; make one with more")
         self._about = dataclasses.replace(self._about, streams=streams)
         self._known = self._about.known_arrays()
         state.widen(self._state, streams)
@@ -477,8 +474,7 @@ class WoJoin(FormerNames):
     ) -> Batch:
         ticking = arrival is None
         if self._ticking is not None and ticking != self._ticking and np.size(stream):
-            message = "a join needs arrivals with every push, or with none; got both"
-            raise InvalidQuery(message)
+            raise InvalidQuery("a join needs arrivals with every push, or with none; got both")
         arrivals = make_ticks(int(self._state.rows.sum()), np.size(stream)) if arrival is None else arrival
         batch = make_batch(self.streams, stream, key, payload, arrivals, key_high)
         if len(batch.stream):
@@ -645,12 +641,12 @@ class WoJoin(FormerNames):
         monitors = self._state.monitors if self._reorder_buffer is None else self._reorder_buffer.arrival_state.monitors
         still = np.flatnonzero(monitors.per[:, STILL] > STILL_TUPLES)
         if len(still):
-            message = (
+            raise KeysDoNotGrow(
                 f"a join by policy {self._about.policy!r} needs keys that grow in the long run; stream {still[0]} has "
                 f"brought {STILL_TUPLES:,} tuples without a greater key, so that no bound of its memory exists: join "
-                "on a key that grows with time, leave the stream out, or use policy 'window'"
+                "on a key that grows with time, leave the stream out, or use policy 'window'",
+                matches,
             )
-            raise KeysDoNotGrow(message, matches)
 
 
 def _open_segments(folder: str | None) -> "Segments":

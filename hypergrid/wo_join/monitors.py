@@ -52,8 +52,7 @@ class Monitors:
 
     def __init__(self, streams: int, *, rare: int = RARE) -> None:
         if streams < 1 or rare < 1:
-            message = f"monitors need at least one stream, and rare= of at least 1; got {streams} and {rare}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"monitors need at least one stream, and rare= of at least 1; got {streams} and {rare}")
         self._rare = rare
         self._state = state.make_state(streams, ranks=RANKS, scattered=True, timed=False, jump=0)
         self._state.monitors.per[:, [KNOWN_DISPLACED, KNOWN_REPEATED]] = -1
@@ -73,11 +72,13 @@ class Monitors:
         streams, keys, arrivals = (np.array(column, np.int64) for column in given)
         n = len(self._state.monitors.per)
         if not streams.shape == keys.shape == arrivals.shape or streams.ndim != 1:
-            message = f"monitors need columns of one length; got {streams.shape}, {keys.shape} and {arrivals.shape}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"monitors need columns of one length; got {streams.shape}, {keys.shape} and {arrivals.shape}"
+            )
         if len(streams) and not 0 <= int(streams.min()) <= int(streams.max()) < n:
-            message = f"monitors of {n} streams need streams 0 to {n - 1}; got {streams.min()} to {streams.max()}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"monitors of {n} streams need streams 0 to {n - 1}; got {streams.min()} to {streams.max()}"
+            )
         numbers = streams.astype(np.int32)
         code, start = lags.observe_tuples(self._state.monitors, numbers, keys, arrivals, self._rare, 0)
         while code != DONE:
@@ -164,8 +165,7 @@ class DependentMonitor:
 
     def __init__(self, *, slack: int = SLACK) -> None:
         if slack < 0:
-            message = f"a dependent scrambling factor needs a slack of 0 tuples or more; got {slack}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a dependent scrambling factor needs a slack of 0 tuples or more; got {slack}")
         self._slack = slack
         self._state = state.make_state(1, ranks=0, scattered=True, timed=False, jump=0)
         self._state.monitors.per[:, [KNOWN_DISPLACED, KNOWN_REPEATED]] = -1
@@ -182,11 +182,10 @@ class DependentMonitor:
         """
         first_keys, other = (np.array(parse_keys(*each), np.int64) for each in (("first", first), ("second", second)))
         if first_keys.shape != other.shape or first_keys.ndim != 1:
-            message = (
+            raise InvalidQuery(
                 f"a dependent scrambling factor needs two columns of one length; got {first_keys.shape} and "
                 f"{other.shape}"
             )
-            raise InvalidQuery(message)
         _sort_pairs(self._state, self._waiting, self._ends, first_keys, other, self._slack)
 
     def columns(self) -> dict[str, NDArray[Any]]:

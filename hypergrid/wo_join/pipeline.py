@@ -234,8 +234,7 @@ class Pipeline(FormerNames):
         if not wrong and set(outputs[:-1]) - set(read):
             wrong = "that every stage but the last is read"
         if wrong:
-            message = f"a pipeline needs {wrong}; got {', '.join(map(str, self.stages))}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a pipeline needs {wrong}; got {', '.join(map(str, self.stages))}")
 
     def push(
         self,
@@ -268,18 +267,17 @@ class Pipeline(FormerNames):
             and are retried with the next push, for example after `allow`.
         """
         if other_key is None and self._dependent:
-            message = f"joins on another key (of {', '.join(self._dependent)}) need other_key="
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"joins on another key (of {', '.join(self._dependent)}) need other_key=")
         batch = make_batch(
             len(self.leaves), stream, key, payload, self._make_ticks(stream) if arrival is None else arrival, None
         )
         others = batch.key if other_key is None else parse_keys("other_key", other_key).astype(np.int64)
         if others.shape != batch.key.shape:
-            message = f"a push needs columns of one length; got {batch.key.shape} and other_key of {others.shape}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"a push needs columns of one length; got {batch.key.shape} and other_key of {others.shape}"
+            )
         if len(others) and self._ticking not in (None, arrival is None):
-            message = "a pipeline needs arrivals with every push, or with none; got both"
-            raise InvalidQuery(message)
+            raise InvalidQuery("a pipeline needs arrivals with every push, or with none; got both")
         if len(others):
             self._ticking = arrival is None
         first = int(self._tuple_counts.sum())

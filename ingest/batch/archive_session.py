@@ -32,19 +32,17 @@ def _is_vacant(folder: Path) -> bool:
 def check_same(archive: Archive, deployment: Deployment) -> None:
     """Raise `ArchiveConflict` if network, slice length or storage of an archive differ from the deployment's."""
     if (archive.name, round(archive.slice_s * 1e9)) != (deployment.name, round(deployment.slice_s * 1e9)):
-        message = (
+        raise ArchiveConflict(
             f"the archive {archive.path} is of network {archive.name!r} with slices of {archive.slice_s:g} s; "
             f"{deployment.path or f'without {FILE_NAME}, this run'} describes {deployment.name!r} with "
             f"{deployment.slice_s:g} s; use another archive or deployment file"
         )
-        raise ArchiveConflict(message)
     wanted = deployment.store
     if wanted is not None and (archive.store is None or not wanted.holds(archive.store)):
-        message = (
+        raise ArchiveConflict(
             f"the archive {archive.path} has its values in {archive.storage.where}, for ever; {deployment.path} wants "
             f"them below {wanted.url} at {wanted.endpoint or 'Amazon'}; leave [archive] away, or make another archive"
         )
-        raise ArchiveConflict(message)
 
 
 def check_units(archive: Archive, deployment: Deployment) -> None:
@@ -54,11 +52,10 @@ def check_units(archive: Archive, deployment: Deployment) -> None:
     for name in dict.fromkeys([*named, *(variable.name for variable in deployment.variables)]):
         unit = deployment.variable(name).unit
         if name in kept and kept[name].unit != unit:
-            message = (
+            raise ArchiveConflict(
                 f"the archive keeps {name!r} in {kept[name].unit!r}; {deployment.path} declares it in {unit!r}; "
                 f"declare {kept[name].unit!r} (values are converted), or make another archive"
             )
-            raise ArchiveConflict(message)
 
 
 @contextmanager

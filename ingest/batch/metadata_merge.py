@@ -77,12 +77,11 @@ def _check_units(plan: IngestPlan, deployment: Deployment) -> None:
                 convert(0.0, column.unit, variable.unit)
             except InvalidUnit as error:
                 file = plan.files[file_index]
-                message = (
+                raise InvalidDeployment(
                     f"{file.name}: column {column.name!r} is in {column.unit!r}, and {variable.name!r} is kept in "
                     f"{variable.unit!r}, which it does not convert to; give the column another variable or unit in "
                     f"[feed.columns] of feed {file.feed!r}"
-                )
-                raise InvalidDeployment(message) from error
+                ) from error
 
 
 def merge_stations(

@@ -144,8 +144,9 @@ def _check_columns(feed: Feed, layouts: list[Layout]) -> None:
     for column in feed.columns:
         if layouts and column.name not in headers:
             unknown = NotFound.among("column", column.name, headers)
-            message = f"feed {feed.name!r} of the deployment reads a column that no file of it has: {unknown}"
-            raise InvalidDeployment(message)
+            raise InvalidDeployment(
+                f"feed {feed.name!r} of the deployment reads a column that no file of it has: {unknown}"
+            )
 
 
 def layout_warnings(plan: IngestPlan, deployment: Deployment) -> list[str]:

@@ -81,12 +81,11 @@ def check_conservation(
     reading_count = sum(rows * columns for rows, columns in rows_in.values())
     went = stored + superseded + rejected + duplicates
     if reading_count != went:
-        message = (
+        raise HyperGridError(
             f"{reading_count} readings came and {went} were accounted for ({stored} stored, {superseded} "
             f"superseded, {rejected} "
             f"rejected, {duplicates} duplicates); nothing was committed; please report this with the files"
         )
-        raise HyperGridError(message)
 
 
 @dataclass

@@ -41,8 +41,7 @@ def check(
     """Examine an archive; name everything that is wrong, and what to do. Exit status 1 where something is."""
     folder = choose_archive(archive_argument, archive)
     if repair and snapshot is not None:
-        message = "check --repair mends the newest snapshot; leave --snapshot away"
-        raise InvalidQuery(message)
+        raise InvalidQuery("check --repair mends the newest snapshot; leave --snapshot away")
     with show_stages(quiet=as_json) as on_progress:
         mended = _run_repair(folder, on_progress, deep=deep) if repair else None
         defects, examined = _examine_archive(folder, snapshot, on_progress, deep=deep)

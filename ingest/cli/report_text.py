@@ -157,10 +157,8 @@ def write_template(run: DryRun, path: Path) -> None:
         The file exists, or there is nothing to describe.
     """
     if path.exists():
-        message = f"{path} is there already and stays as it is; name another file, or remove it"
-        raise InvalidDeployment(message)
+        raise InvalidDeployment(f"{path} is there already and stays as it is; name another file, or remove it")
     if not run.sources:
-        message = f"{path} was not written: no file could be read, so there is nothing to describe"
-        raise InvalidDeployment(message)
+        raise InvalidDeployment(f"{path} was not written: no file could be read, so there is nothing to describe")
     path.write_text(propose_deployment(run), encoding="utf-8")
     show_message(f"{path}: a deployment file to start from; check its units and zones")

@@ -58,11 +58,9 @@ def reprocess(  # noqa: PLR0913 - one option a line
         return
     judge = quality is not None or not queries
     if variable and not judge:
-        message = "--variable says what is judged: give --quality as well, or leave --queries out"
-        raise InvalidQuery(message)
+        raise InvalidQuery("--variable says what is judged: give --quality as well, or leave --queries out")
     if out is not None and not queries:
-        message = "-o OUT is where the surfaces of --queries go: give them as well"
-        raise InvalidQuery(message)
+        raise InvalidQuery("-o OUT is where the surfaces of --queries go: give them as well")
     from ingest.spark.reprocess import executors  # noqa: PLC0415
 
     with show_stages(quiet=as_json) as on_progress:

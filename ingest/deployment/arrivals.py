@@ -48,15 +48,17 @@ def read_arrivals(path: Path) -> Arrivals:
         The file does not exist, or is not such a table.
     """
     if not path.is_file():
-        message = f"the deployment names arrivals in {path.name}, which is not beside it; add the file or drop the key"
-        raise InvalidDeployment(message)
+        raise InvalidDeployment(
+            f"the deployment names arrivals in {path.name}, which is not beside it; add the file or drop the key"
+        )
     types = {"station": pa.dictionary(pa.int32(), pa.string()), "time": pa.float64(), "arrival": pa.float64()}
     options = pa.csv.ConvertOptions(column_types=types, include_columns=_COLUMNS)
     try:
         table = pa.csv.read_csv(path, convert_options=options).unify_dictionaries().combine_chunks()
     except (pa.ArrowInvalid, KeyError) as error:
-        message = f"{path.name} needs the columns {', '.join(_COLUMNS)}, times in seconds since 1970 UTC: {error}"
-        raise InvalidDeployment(message) from error
+        raise InvalidDeployment(
+            f"{path.name} needs the columns {', '.join(_COLUMNS)}, times in seconds since 1970 UTC: {error}"
+        ) from error
     if not table.num_rows:
         return Arrivals({})
     stations = table["station"].chunk(0)

@@ -223,22 +223,19 @@ def load(path: Path) -> Deployment:
 def load_with_text(path: Path) -> tuple[Deployment, str]:
     """Read a deployment file once; return the deployment and the file's text; errors as in `load`."""
     if not path.is_file():
-        message = f"no deployment file {path}; write one (see station_data/deployments) or leave the option away"
-        raise NotFound(message)
+        raise NotFound(f"no deployment file {path}; write one (see station_data/deployments) or leave the option away")
     try:
         text = path.read_text(encoding="utf-8-sig")
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        message = f"{path.name}: no TOML: {error}"
-        raise InvalidDeployment(message) from error
+        raise InvalidDeployment(f"{path.name}: no TOML: {error}") from error
     described = from_mapping(content, file=path.name, path=path.resolve())
     for feed in described.feeds:
         if feed.arrivals is not None and not (path.resolve().parent / feed.arrivals).is_file():
-            message = (
+            raise InvalidDeployment(
                 f"{path.name}: feed {feed.name!r} names arrivals in {feed.arrivals!r}, which is not beside it; "
                 "add the file or drop the key"
             )
-            raise InvalidDeployment(message)
     return described, text
 
 

@@ -100,11 +100,10 @@ def check_no_overlap(topics: Sequence[tuple[str, Topic]], *, file: str) -> None:
     for index, (name, topic) in enumerate(topics):
         for before, earlier in topics[:index]:
             if topic.overlaps(earlier):
-                message = (
+                raise InvalidDeployment(
                     f"{file}: the topics of feeds {before!r} ({earlier.pattern}) and {name!r} ({topic.pattern}) "
                     "overlap: a message could be of both; make them differ in a level that is no wildcard"
                 )
-                raise InvalidDeployment(message)
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,9 @@ class Broker:
         for key in ("ca_file", "certificate", "key", "password_file"):
             path: Path | None = getattr(self, key)
             if path is not None and not path.is_file():
-                message = f"mqtt.{key} is {str(path)!r}, which is no file; paths begin where the deployment file is"
-                raise InvalidDeployment(message)
+                raise InvalidDeployment(
+                    f"mqtt.{key} is {str(path)!r}, which is no file; paths begin where the deployment file is"
+                )
 
 
 def address(url: str) -> tuple[str, int, bool]:
@@ -154,17 +154,18 @@ def address(url: str) -> tuple[str, int, bool]:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        message = f"no address of a broker: {error}; write mqtt://HOST:1883 or mqtts://HOST:8883"
-        raise InvalidDeployment(message) from error
+        raise InvalidDeployment(
+            f"no address of a broker: {error}; write mqtt://HOST:1883 or mqtts://HOST:8883"
+        ) from error
     if parts.username is not None or parts.password is not None:
-        message = (
+        raise InvalidDeployment(
             "a broker's address has no user or password in it, where others could see them; set `user` and "
             f"`password_file` under [mqtt], or {USER_KEY} and {PASSWORD_KEY} in the environment"
         )
-        raise InvalidDeployment(message)
     if parts.scheme not in _PORTS or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment:
-        message = f"{url!r} is no address of a broker; write mqtt://HOST:1883, or mqtts://HOST:8883 for TLS"
-        raise InvalidDeployment(message)
+        raise InvalidDeployment(
+            f"{url!r} is no address of a broker; write mqtt://HOST:1883, or mqtts://HOST:8883 for TLS"
+        )
     return parts.hostname, port or _PORTS[parts.scheme], parts.scheme == "mqtts"
 
 

@@ -82,8 +82,7 @@ def version_at(versions: list[DeploymentVersion], seq: int) -> Deployment:
     # The first version also reads the records before it.
     earlier_versions = [version for version in versions if version.first <= seq] or versions[:1]
     if not earlier_versions:
-        message = "the stream of this archive has no deployment yet; give --deployment FILE"
-        raise NotFound(message)
+        raise NotFound("the stream of this archive has no deployment yet; give --deployment FILE")
     return earlier_versions[-1].deployment
 
 

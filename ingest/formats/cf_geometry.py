@@ -75,13 +75,11 @@ def find_geometry(dataset: "xr.Dataset") -> Geometry:
     """
     feature = str(dataset.attrs.get("featureType", "timeSeries"))
     if feature.lower() != "timeseries":
-        message = f"no time series: its featureType is {feature!r}"
-        raise Unreadable(message)
+        raise Unreadable(f"no time series: its featureType is {feature!r}")
     time = _first(dataset, lambda a: a.get("standard_name") == "time" and "since" in str(a.get("units", "")))
     time = time or _first(dataset, lambda a: " since " in str(a.get("units", "")))
     if time is None:
-        message = "no time: a variable with units such as 'seconds since 1970-01-01' is needed"
-        raise Unreadable(message)
+        raise Unreadable("no time: a variable with units such as 'seconds since 1970-01-01' is needed")
     _origin(dataset, time)
     station = _first(dataset, lambda a: a.get("cf_role") == "timeseries_id")
     station = station or next((n for n in ("station", "station_id", "station_name") if n in dataset.variables), "")
@@ -104,12 +102,10 @@ def find_geometry(dataset: "xr.Dataset") -> Geometry:
     elif len(dims) == 2 and instance in dims:
         kind, sample = "incomplete", next(name for name in dims if name != instance)
     else:
-        message = f"no geometry that is known: time has the dimensions {', '.join(dims) or 'none'}"
-        raise Unreadable(message)
+        raise Unreadable(f"no geometry that is known: time has the dimensions {', '.join(dims) or 'none'}")
     size = dict(zip(map(str, dataset.sizes), dataset.sizes.values(), strict=True)).get(sample)
     if size is None:
-        message = f"no geometry that is known: there is no dimension {sample!r}"
-        raise Unreadable(message)
+        raise Unreadable(f"no geometry that is known: there is no dimension {sample!r}")
     return Geometry(kind, time, station, "" if kind == "single" else instance, sample, size, counts or index or "")
 
 
@@ -178,8 +174,7 @@ def names(dataset: "xr.Dataset", shape: Geometry, otherwise: str) -> tuple[str, 
     station_names = tuple(_texts(dataset[shape.station], dataset.sizes.get(shape.instance, 1) if shape.instance else 1))
     wrong = [name for name in station_names if not name or station_names.count(name) > 1]
     if wrong:
-        message = f"station named twice or not at all: {wrong[0]!r} in {shape.station}"
-        raise Unreadable(message)
+        raise Unreadable(f"station named twice or not at all: {wrong[0]!r} in {shape.station}")
     return station_names
 
 
@@ -277,13 +272,11 @@ def _origin(dataset: "xr.Dataset", name: str) -> tuple[float, int]:
     text, calendar = str(attributes.get("units", "")), str(attributes.get("calendar", "standard")).lower()
     match = _SINCE.match(text)
     if match is None or match[1].lower() not in _SECONDS or calendar not in _CALENDARS:
-        message = f"no time that is known: units {text!r}, calendar {calendar!r}"
-        raise Unreadable(message)
+        raise Unreadable(f"no time that is known: units {text!r}, calendar {calendar!r}")
     try:
         origin = pd.Timestamp(match[2])
     except ValueError as error:
-        message = f"no time that is known: units {text!r}"
-        raise Unreadable(message) from error
+        raise Unreadable(f"no time that is known: units {text!r}") from error
     origin = origin.tz_localize("UTC") if origin.tzinfo is None else origin.tz_convert("UTC")
     return _SECONDS[match[1].lower()], int(origin.as_unit("ns").value)
 

@@ -64,8 +64,9 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     first, newline, _ = head.partition(b"\n")
     header = tuple(name.strip() for name in next(csv.reader([first.decode("utf-8-sig", errors="replace")]), []))
     if _TIME not in header or len(set(header)) < len(header):
-        message = f"no header: a column {_TIME!r} and each name once are needed; got {', '.join(header)[:120]!r}"
-        raise Unreadable(message)
+        raise Unreadable(
+            f"no header: a column {_TIME!r} and each name once are needed; got {', '.join(header)[:120]!r}"
+        )
     present = [name for name in header if name != _TIME]
     wanted = tuple(name for name in present if options.columns is None or name in options.columns)
     ignored = tuple(name for name in present if name not in wanted)

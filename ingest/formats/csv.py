@@ -47,8 +47,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
         missing = [name for name in missing if name not in dialect.header]
         if missing:
             listed = ", ".join(map(repr, missing))
-            message = f"no header: columns {listed} are needed; it has {', '.join(dialect.header)[:120]!r}"
-            raise Unreadable(message)
+            raise Unreadable(f"no header: columns {listed} are needed; it has {', '.join(dialect.header)[:120]!r}")
     present = [name for name in dialect.header if name not in special]
     if form.long:
         # Known only as far as the deployment lists the names in rows; the value column is not a variable.
@@ -95,8 +94,7 @@ def _station_of(file: str, pattern: str) -> str:
     if pattern:
         match = re.search(pattern, file)
         if match is None:
-            message = f"no station: station_pattern {pattern!r} finds none in the file's name {file!r}"
-            raise Unreadable(message)
+            raise Unreadable(f"no station: station_pattern {pattern!r} finds none in the file's name {file!r}")
         name = match[1]
     return name.strip() or file
 

@@ -44,8 +44,9 @@ def read_columns(lines: Lines, layout: Layout, types: Mapping[str, pa.DataType],
     if not converted:
         table = _read(lines, layout, dict.fromkeys(types, pa.string()), quotes=quotes)
     if table.num_rows != len(lines.number):
-        message = f"{len(lines.number)} lines were found and {table.num_rows} rows read; the parser needs a repair"
-        raise RuntimeError(message)
+        raise RuntimeError(
+            f"{len(lines.number)} lines were found and {table.num_rows} rows read; the parser needs a repair"
+        )
     return table
 
 

@@ -101,8 +101,7 @@ def read_head(head: bytes, options: ReadOptions) -> Dialect:
     if header_match is None:
         wanted = " and ".join(repr(name) for name in form.time_columns or (options.time_column,))
         begins = ", ".join(_split(usable[0].text, form.delimiter or ",")) if usable else ""
-        message = f"no header: a column {wanted} is needed; the first line has {begins[:120]!r}"
-        raise Unreadable(message)
+        raise Unreadable(f"no header: a column {wanted} is needed; the first line has {begins[:120]!r}")
     body = usable[header_match.line_index + header_match.lines :]
     header = _name_columns(header_match.names)
     rows = tuple(
@@ -178,8 +177,7 @@ def _declared_header(usable: Sequence[TextLine], options: ReadOptions) -> _Heade
     names = form.names
     if not names:
         if len(cells) < count or max(form.name_lines) > count:
-            message = f"no header: it has {count} lines, and the file {len(usable)}"
-            raise Unreadable(message)
+            raise Unreadable(f"no header: it has {count} lines, and the file {len(usable)}")
         chosen = [cells[line - 1] for line in form.name_lines]
         width = max(map(len, chosen))
         names = tuple(
@@ -293,19 +291,16 @@ def _name_columns(names: Sequence[str]) -> tuple[str, ...]:
     # Lines were decoded with surrogateescape, which maps invalid bytes to surrogates.
     letters = {letter for name in column_names for letter in name}
     if any("\ud800" <= letter <= "\udfff" for letter in letters):
-        message = "invalid UTF-8: in the header; set encoding"
-        raise Unreadable(message)
+        raise Unreadable("invalid UTF-8: in the header; set encoding")
     if any(letter < " " for letter in letters):
-        message = "binary: a control character in the header"
-        raise Unreadable(message)
+        raise Unreadable("binary: a control character in the header")
     twice = (
         sorted({name for name in column_names if column_names.count(name) > 1})
         if len(set(column_names)) < len(column_names)
         else []
     )
     if twice:
-        message = f"column named twice: {', '.join(twice)}"
-        raise Unreadable(message)
+        raise Unreadable(f"column named twice: {', '.join(twice)}")
     return column_names
 
 

@@ -242,11 +242,9 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - any JSON value
         if _SURROGATE.search(plain):
             json.dumps(content, ensure_ascii=False).encode()
     except RecursionError as error:
-        message = "nested too deeply"
-        raise ValueError(message) from error
+        raise ValueError("nested too deeply") from error
     except UnicodeEncodeError as error:
-        message = f"half a character: {error.object[error.start : error.start + 1]!r}"
-        raise ValueError(message) from error
+        raise ValueError(f"half a character: {error.object[error.start : error.start + 1]!r}") from error
     return content
 
 

@@ -120,13 +120,13 @@ def _may_be_message(line: bytes) -> Any:  # noqa: ANN401 - any JSON value
 def _document(path: Path) -> list[Any]:
     size = path.stat().st_size
     if size > DOCUMENT_MOST:
-        message = f"too large: {size} bytes in one JSON document, of at most {DOCUMENT_MOST}; write one message a line"
-        raise Unreadable(message)
+        raise Unreadable(
+            f"too large: {size} bytes in one JSON document, of at most {DOCUMENT_MOST}; write one message a line"
+        )
     try:
         content = loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except ValueError as error:
-        message = f"{BAD_JSON}: {error}"
-        raise Unreadable(message) from error
+        raise Unreadable(f"{BAD_JSON}: {error}") from error
     return content if isinstance(content, list) else [content]
 
 
@@ -139,8 +139,9 @@ def cut(path: Path, layout: Layout, chunk_bytes: int) -> list[int]:
             stream.seek(bounds[-1] + chunk_bytes)
             line = stream.readline(LINE_MOST_BYTES)
             if not line.endswith(b"\n") and stream.tell() < size:
-                message = f"binary: no end of line within {LINE_MOST_BYTES} bytes from byte {stream.tell() - len(line)}"
-                raise Unreadable(message)
+                raise Unreadable(
+                    f"binary: no end of line within {LINE_MOST_BYTES} bytes from byte {stream.tell() - len(line)}"
+                )
             bounds.append(stream.tell())
     return bounds if bounds[-1] == size and len(bounds) > 1 else [*bounds, size]
 

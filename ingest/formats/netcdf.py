@@ -87,8 +87,7 @@ def _open_dataset(path: Path) -> "Iterator[xr.Dataset]":
     except Unreadable:
         raise
     except Exception as error:  # whatever the libraries raise for a damaged file
-        message = f"damaged: it cannot be read as NetCDF: {str(error)[:120]}"
-        raise Unreadable(message) from error
+        raise Unreadable(f"damaged: it cannot be read as NetCDF: {str(error)[:120]}") from error
 
 
 def layout(path: Path, options: ReadOptions) -> Layout:
@@ -128,8 +127,7 @@ def _refuse_bomb(dataset: "xr.Dataset", path: Path, wanted: tuple[str, ...]) -> 
     held = path.stat().st_size
     # Checked first, because a damaged file can declare any size.
     if declared > max(_SMALL_BYTES, PACKED_MOST * held):
-        message = f"declares {declared} bytes and holds {held}; no packing is that good"
-        raise Unreadable(message)
+        raise Unreadable(f"declares {declared} bytes and holds {held}; no packing is that good")
 
 
 def _interval(dataset: "xr.Dataset", shape: Geometry, first: NDArray[np.int64]) -> float:

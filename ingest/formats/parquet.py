@@ -43,8 +43,7 @@ def _open(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        message = f"damaged: it cannot be read as Parquet: {str(error)[:120]}"
-        raise Unreadable(message) from error
+        raise Unreadable(f"damaged: it cannot be read as Parquet: {str(error)[:120]}") from error
 
 
 def layout(path: Path, options: ReadOptions) -> Layout:
@@ -61,20 +60,18 @@ def layout(path: Path, options: ReadOptions) -> Layout:
         held = path.stat().st_size
         # Checked first, because a damaged file can declare any size.
         if largest > max(_SMALL_BYTES, UNPACKED_MOST * held):
-            message = f"declares a row group of {largest} bytes and holds {held}; no packing is that good"
-            raise Unreadable(message)
+            raise Unreadable(f"declares a row group of {largest} bytes and holds {held}; no packing is that good")
         names = tuple(schema.names)
         if len(set(names)) < len(names):
-            message = "column named twice"
-            raise Unreadable(message)
+            raise Unreadable("column named twice")
         time = _find_column(names, options.time_column, TIME)
         if not time:
-            message = f"no times: a column {options.time_column!r} is needed; there are {', '.join(names)[:120]}"
-            raise Unreadable(message)
+            raise Unreadable(
+                f"no times: a column {options.time_column!r} is needed; there are {', '.join(names)[:120]}"
+            )
         kind = schema.field(time).type
         if not (_is_text(kind) or _is_number(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-            message = f"no times: column {time!r} is of {kind}"
-            raise Unreadable(message)
+            raise Unreadable(f"no times: column {time!r} is of {kind}")
         station = _find_column(names, options.station_column, STATION)
         parts = _long_columns(schema, (time, station))
         known = ReadOptions(
@@ -210,8 +207,9 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
         with _open(path) as file:
             table = _rows(file, columns, start, stop)
     except (pa.ArrowException, OSError) as error:
-        message = f"damaged: rows {start + 1} to {stop} cannot be read as Parquet: {str(error)[:120]}"
-        raise Unreadable(message) from error
+        raise Unreadable(
+            f"damaged: rows {start + 1} to {stop} cannot be read as Parquet: {str(error)[:120]}"
+        ) from error
     rows = table.num_rows
     nothing = np.zeros(rows, np.int64)
     lines = Lines(b"", b"", nothing, nothing, np.arange(1, rows + 1), rows, np.ones(rows, bool))
@@ -317,8 +315,7 @@ def _times(
             whole_numbers = np.asarray(column.fill_null(0).cast(pa.int64(), safe=False).to_numpy(), np.int64)
             return timestamps.from_epoch(whole_numbers, name, lines, unit_ns=unit)
         return timestamps.from_epoch(np.rint(number * (unit / 1000)).astype(np.int64), name, lines, unit_ns=1000)
-    message = f"column {name!r} is of {kind}, which layout refuses"
-    raise TypeError(message)
+    raise TypeError(f"column {name!r} is of {kind}, which layout refuses")
 
 
 FORMATS.add("parquet", DocumentFormat("parquet", layout, cut, parse, sniff))

@@ -85,21 +85,18 @@ def sniff(head: bytes, file: str) -> str | None:
 def _read(path: Path) -> Answers:
     size = path.stat().st_size
     if size > DOCUMENT_MOST:
-        message = (
+        raise Unreadable(
             f"too large: {size} bytes in one JSON document, of at most {DOCUMENT_MOST}; record smaller pages ($top)"
         )
-        raise Unreadable(message)
     try:
         content = loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except ValueError as error:
-        message = f"{BAD_JSON}: {error}"
-        raise Unreadable(message) from error
+        raise Unreadable(f"{BAD_JSON}: {error}") from error
     answers = Answers()
     try:
         _walk(content, Context(), answers)
     except RecursionError as error:
-        message = f"{BAD_JSON}: nested too deeply"
-        raise Unreadable(message) from error
+        raise Unreadable(f"{BAD_JSON}: nested too deeply") from error
     return answers
 
 
@@ -223,8 +220,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
     """
     answers = _read(path)
     if not answers.observations and not answers.streams:
-        message = "no answer of SensorThings: it has neither observations nor Datastreams"
-        raise Unreadable(message)
+        raise Unreadable("no answer of SensorThings: it has neither observations nor Datastreams")
     for name, observation in answers.observations:
         start, stop = _interval(observation)
         stream = answers.streams.setdefault(name, DatastreamInfo())

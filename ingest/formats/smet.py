@@ -77,17 +77,14 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     """
     top, mark, _ = head.partition(b"[DATA]")
     if sniff(head, file) is None or not mark:
-        message = "no header: a first line 'SMET 1.1 ASCII' and a section [HEADER] before [DATA] are needed"
-        raise Unreadable(message)
+        raise Unreadable("no header: a first line 'SMET 1.1 ASCII' and a section [HEADER] before [DATA] are needed")
     if b"BINARY" in top.split(b"\n", 1)[0]:
-        message = "binary SMET is not read; write it as ASCII"
-        raise Unreadable(message)
+        raise Unreadable("binary SMET is not read; write it as ASCII")
     start = head.find(b"\n", len(top)) + 1 or len(head)
     keys = _keys(top.decode("utf-8", errors="replace"))
     header = tuple(keys.get("fields", "").split())
     if _TIME not in header or len(set(header)) < len(header):
-        message = f"no header: 'fields' needs a {_TIME!r} and each name once; got {' '.join(header)[:120]!r}"
-        raise Unreadable(message)
+        raise Unreadable(f"no header: 'fields' needs a {_TIME!r} and each name once; got {' '.join(header)[:120]!r}")
     present = [name for name in header if name != _TIME and name.lower() not in _NO_READINGS]
     wanted = tuple(name for name in present if options.columns is None or name in options.columns)
     nodata = keys.get("nodata", "-999")
@@ -127,8 +124,7 @@ def _number(keys: Mapping[str, str], key: str) -> float:
     try:
         return float(keys[key])
     except ValueError as error:
-        message = f"bad header: {key} needs a number; got {keys[key]!r}"
-        raise Unreadable(message) from error
+        raise Unreadable(f"bad header: {key} needs a number; got {keys[key]!r}") from error
 
 
 def _each(keys: Mapping[str, str], key: str, header: tuple[str, ...], default: float) -> dict[str, float]:
@@ -137,11 +133,9 @@ def _each(keys: Mapping[str, str], key: str, header: tuple[str, ...], default: f
     try:
         numbers = [float(word) for word in keys[key].split()]
     except ValueError as error:
-        message = f"bad header: {key} needs numbers; got {keys[key]!r}"
-        raise Unreadable(message) from error
+        raise Unreadable(f"bad header: {key} needs numbers; got {keys[key]!r}") from error
     if len(numbers) != len(header):
-        message = f"bad header: {key} has {len(numbers)} numbers for {len(header)} fields"
-        raise Unreadable(message)
+        raise Unreadable(f"bad header: {key} has {len(numbers)} numbers for {len(header)} fields")
     return dict(zip(header, numbers, strict=True))
 
 
@@ -158,8 +152,7 @@ def _station(keys: Mapping[str, str], file: str) -> Station:
             turn = pyproj.Transformer.from_crs(int(_number(keys, "epsg")), 4326, always_xy=True)
             lon, lat = turn.transform(coordinates["easting"], coordinates["northing"])
         except pyproj.exceptions.CRSError as error:
-            message = f"bad header: epsg {keys['epsg']!r} is no known coordinate system"
-            raise Unreadable(message) from error
+            raise Unreadable(f"bad header: epsg {keys['epsg']!r} is no known coordinate system") from error
     return station_at(name, lon, lat, coordinates["altitude"], name=keys.get("station_name"))
 
 

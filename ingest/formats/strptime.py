@@ -83,11 +83,10 @@ def expression_of(pattern: str) -> str:
 
 def _refuse(pattern: str, wrong: object, what: str) -> None:
     if wrong:
-        message = (
+        raise InvalidTime(
             f"time format {pattern!r} {what}; write 'iso', {', '.join(map(repr, EPOCHS))}, or parts such as "
             "'%Y-%m-%d %H:%M:%S' (%y %m %b %B %d %j %H %I %p %M %S %f %z)"
         )
-        raise InvalidTime(message)
 
 
 def _is_digits(piece: str) -> bool:

@@ -56,10 +56,9 @@ def zone_of(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        message = (
+        raise InvalidTime(
             f"unknown time zone {name!r}; write 'UTC', a name such as 'Europe/Zurich', or an offset such as '+02:00'"
-        )
-        raise InvalidTime(message) from error
+        ) from error
 
 
 def changes(zone: str) -> bool:
@@ -353,8 +352,7 @@ def _detect_form(texts: tuple[str, ...]) -> tuple[str, str] | None:
     if best >= min_count:
         if any(seconds != ways[0][1] for _, seconds in ways):
             listed = " or ".join(repr(pattern) for pattern, _ in ways)
-            message = f"ambiguous dates: {texts[0]!r} may be {listed}; set time_format"
-            raise AmbiguousDates(message)
+            raise AmbiguousDates(f"ambiguous dates: {texts[0]!r} may be {listed}; set time_format")
         return ways[0][0], f"{texts[0]!r} has the form {ways[0][0]}"
     counts = [_EPOCH_DIGITS.get(len(text.partition(".")[0])) for text in texts if re.match(r"^\d+(\.\d+)?$", text)]
     for name in dict.fromkeys(_EPOCH_DIGITS.values()):

@@ -55,19 +55,16 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     """
     lines = head.removeprefix(_MARK).split(b"\n", HEADER_LINES)
     if sniff(head, file) is None or len(lines) <= HEADER_LINES:
-        message = f"no header: {HEADER_LINES} lines are needed, the first with the cell 'TOA5'"
-        raise Unreadable(message)
+        raise Unreadable(f"no header: {HEADER_LINES} lines are needed, the first with the cell 'TOA5'")
     try:
         logger, header, units, kinds = (_cells(line) for line in lines[:HEADER_LINES])
     except UnicodeDecodeError as error:
-        message = "invalid UTF-8: in the header"
-        raise Unreadable(message) from error
+        raise Unreadable("invalid UTF-8: in the header") from error
     if _TIME not in header or not len(header) == len(units) == len(kinds) or len(set(header)) < len(header):
-        message = (
+        raise Unreadable(
             f"no header: a column {_TIME!r}, each name once, and as many units and statistics as names are needed; got "
             f"{len(header)} names, {len(units)} units and {len(kinds)} statistics"
         )
-        raise Unreadable(message)
     numeric = [
         name
         for name, kind in zip(header, kinds, strict=True)

@@ -125,8 +125,7 @@ def repair(
 
 
 def _refuse(folder: Path) -> None:
-    message = f"a stream writes into {folder}; end it, then repair"
-    raise ArchiveConflict(message)
+    raise ArchiveConflict(f"a stream writes into {folder}; end it, then repair")
 
 
 def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | None) -> RepairReport:

@@ -140,8 +140,9 @@ class _SurfaceRequest:
         if "time" in clip:
             limited = Window.parse(*clip["time"]).intersect(window)
         if limited is None:
-            message = f"the query {self.file} asks for nothing from --from to --to; widen them, or leave it out"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"the query {self.file} asks for nothing from --from to --to; widen them, or leave it out"
+            )
         clip["time"] = format_instant(limited.start_ns), format_instant(limited.stop_ns)
         return replace(query, question=replace(query.question, clip=tuple(clip.items())))
 
@@ -233,8 +234,7 @@ def reprocess(  # noqa: PLR0913 - what the command line asks
 
 def _read_requests(queries: Sequence[Path], out: Path | None) -> list[_SurfaceRequest]:
     if queries and out is None:
-        message = "the surfaces of --queries need a place to go: give -o OUT"
-        raise InvalidQuery(message)
+        raise InvalidQuery("the surfaces of --queries need a place to go: give -o OUT")
     requests = []
     for file in queries:
         document = read_document(file)
@@ -245,8 +245,7 @@ def _read_requests(queries: Sequence[Path], out: Path | None) -> list[_SurfaceRe
         check_path(path)
         requests.append(_SurfaceRequest(file, document, path))  # type: ignore[arg-type]
     if len({request.out for request in requests}) < len(requests):
-        message = "the files of --queries need names of their own, by which their surfaces are told apart"
-        raise InvalidQuery(message)
+        raise InvalidQuery("the files of --queries need names of their own, by which their surfaces are told apart")
     return requests
 
 
@@ -313,8 +312,7 @@ def abandon(archive_path: str | Path) -> tuple[str, ...]:
     archive = Archive.open(archive_path)
 
     def refuse() -> None:
-        message = f"a reprocessing of {archive.path} is at work; end it first, then abandon it"
-        raise HyperGridError(message)
+        raise HyperGridError(f"a reprocessing of {archive.path} is at work; end it first, then abandon it")
 
     with _exclusive_run(archive, refuse) as folder:
         names = _runs(archive)

@@ -84,8 +84,7 @@ def reflag_partition(part: Partition) -> tuple[ForkResult, dict[str, Any]]:
     old, new = context.take_rows(inside), judged.take_rows(inside)
     other = (old.flag != new.flag) | (old.tests_or_none_set() != new.tests_or_none_set())
     if part.fork is None:
-        message = "a part needs a fork of the branch that it is written to"
-        raise ValueError(message)
+        raise ValueError("a part needs a fork of the branch that it is written to")
     written = part.fork.flags(new.take_rows(other))
     variable, start_ns, stop_ns = part.key
     note = {"variable": variable, "start_ns": start_ns, "stop_ns": stop_ns, "readings": len(new)}

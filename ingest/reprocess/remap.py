@@ -222,10 +222,9 @@ def descriptions_by_mapping(archive: Archive, kept: Mapping[str, Deployment]) ->
 
 def _latest(archive: Archive, kept: Mapping[str, Deployment]) -> Deployment:
     if not kept:
-        message = (
+        raise NotFound(
             f"{archive.path} keeps no description of its files; give the one that holds now: --deployment {FILE_NAME}"
         )
-        raise NotFound(message)
     return list(kept.values())[-1]
 
 
@@ -252,16 +251,14 @@ class _RemapRun:
         if streamed := self._stream_segments():
             self.warn(f"what came by streams ({len(streamed)} segments) stays as it is: only files are read again")
         if not entries:
-            message = f"{self.archive.path} keeps no raw file that could be read again; nothing was changed"
-            raise NotFound(message)
+            raise NotFound(f"{self.archive.path} keeps no raw file that could be read again; nothing was changed")
         new = self._parse_with(described, list(entries.values()), "new")
         given = self._usable_contents(new, entries)
         if not given:
-            message = (
+            raise NotFound(
                 f"no feed of {report.deployment} gives a reading from the {len(entries)} raw files of "
                 f"{self.archive.path}; nothing was changed; check patterns, formats and columns of its feeds"
             )
-            raise NotFound(message)
         if len(given) < len(entries):
             left = [entry.name for sha256, entry in entries.items() if sha256 not in given]
             self.warn(f"files that give no reading as described now stay as they are: {_list_names(left)}")

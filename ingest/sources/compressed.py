@@ -69,13 +69,11 @@ def list_members(path: Path) -> list[Member] | None:
     if mark.startswith(_GZIP):
         return [Member(0, path.name[:-3] if path.name.lower().endswith(".gz") else path.name, path.stat().st_size)]
     if not mark.startswith(_ZIP):
-        message = f"{DAMAGED}: it is named {path.suffix}, and does not begin like one"
-        raise Unreadable(message)
+        raise Unreadable(f"{DAMAGED}: it is named {path.suffix}, and does not begin like one")
     with _translate_errors(), zipfile.ZipFile(path) as packed:
         infos = packed.infolist()
     if len(infos) > MEMBERS_MOST:
-        message = f"{TOO_MANY}: {len(infos)} in one packed file; at most {MEMBERS_MOST} are read"
-        raise Unreadable(message)
+        raise Unreadable(f"{TOO_MANY}: {len(infos)} in one packed file; at most {MEMBERS_MOST} are read")
     size = path.stat().st_size
     return [
         Member(index, _printable_name(info.filename), min(info.compress_size, size))
@@ -103,8 +101,7 @@ def _translate_errors() -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
             raise
         kind = ENCRYPTED if "encrypted" in str(error) else DAMAGED
-        message = f"{kind}: {str(error)[:200] or type(error).__name__}"
-        raise Unreadable(message) from error
+        raise Unreadable(f"{kind}: {str(error)[:200] or type(error).__name__}") from error
 
 
 @contextmanager
@@ -134,11 +131,10 @@ def unpack_member(path: Path, member: Member, folder: Path) -> Path:
             total += len(block)
             if total > max_bytes:
                 out.truncate(0)
-                message = (
+                raise Unreadable(
                     f"{BOMB}: {member.size_bytes} bytes become more than {max_bytes}, {RATIO_MOST} times as many; "
                     "unpack it yourself if it is sound"
                 )
-                raise Unreadable(message)
             out.write(block)
     return target
 

@@ -229,8 +229,7 @@ def walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, Pa
         if root.is_file():
             yield root.parent, root
         elif not root.is_dir():
-            message = f"no file or folder {root}; check the path"
-            raise NotFound(message)
+            raise NotFound(f"no file or folder {root}; check the path")
         else:
             yield from ((root, path) for path in _walk_folder(root, excluded))
 
@@ -255,14 +254,14 @@ def find_deployment(paths: Sequence[Path]) -> Path | None:
     candidates = [folder / FILE_NAME for folder in folders if (folder / FILE_NAME).is_file()]
     if len(candidates) > 1:
         listed = ", ".join(map(str, candidates))
-        message = f"the files have several deployments: {listed}; ingest one folder after the other"
-        raise InvalidDeployment(message)
+        raise InvalidDeployment(f"the files have several deployments: {listed}; ingest one folder after the other")
     if not candidates:
         deeper = sorted(path for folder in paths if folder.is_dir() for path in folder.rglob(FILE_NAME))
         if deeper:
             listed = ", ".join(map(str, deeper[:5]))
-            message = f"deployment files lie deeper than what is ingested: {listed}; name one folder, or --deployment"
-            raise InvalidDeployment(message)
+            raise InvalidDeployment(
+                f"deployment files lie deeper than what is ingested: {listed}; name one folder, or --deployment"
+            )
     return candidates[0] if candidates else None
 
 
@@ -320,8 +319,7 @@ def layout_of(file: SourceFile, feed: Feed) -> Layout:
     head = first_bytes(file, feed)
     if not head.strip():
         if file.size_bytes <= HEAD_BYTES:
-            message = f"{EMPTY}: {file.size_bytes} bytes"
-            raise Unreadable(message)
+            raise Unreadable(f"{EMPTY}: {file.size_bytes} bytes")
     if isinstance(form, DocumentFormat):
         return form.layout(file.path, feed.options)
     return layout_of_lines(head, file.path.name, feed, form)
@@ -331,8 +329,7 @@ def layout_of_lines(head: bytes, file: str, feed: Feed, form: Format) -> Layout:
     """Return the layout from the first lines of a file; errors as in `layout_of`."""
     if (offset := head[:8192].find(b"\0")) >= 0:
         # NUL bytes further down are left by loggers at power failures; they cost only their lines.
-        message = f"{BINARY}: a NUL byte at byte {offset}"
-        raise Unreadable(message)
+        raise Unreadable(f"{BINARY}: a NUL byte at byte {offset}")
     return form.layout(head, file, feed.options)
 
 
@@ -389,8 +386,7 @@ def _line_end(stream: BinaryIO, offset: int, size: int) -> int:
     if end < 0:
         if offset + len(block) == size:
             return size
-        message = f"{BINARY}: no end of line within {LINE_MOST_BYTES} bytes from byte {offset}"
-        raise Unreadable(message)
+        raise Unreadable(f"{BINARY}: no end of line within {LINE_MOST_BYTES} bytes from byte {offset}")
     return offset + end + 1
 
 

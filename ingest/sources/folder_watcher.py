@@ -363,8 +363,7 @@ class WatchedFolder:
         whole = head if look.final else head[: head.rfind(b"\n") + 1]
         if not whole:
             if len(head) >= HEAD_MOST_BYTES:
-                message = f"{BINARY}: no end of line within {len(head)} bytes"
-                raise Unreadable(message)
+                raise Unreadable(f"{BINARY}: no end of line within {len(head)} bytes")
             return False
         enough = look.settled or len(head) >= HEAD_BYTES
         try:
@@ -384,8 +383,7 @@ class WatchedFolder:
         while block := _read_at(look.stream, offset, BLOCK_BYTES):
             stop = block.rfind(b"\n") + 1
             if not stop and len(block) >= LINE_MOST_BYTES:
-                message = f"{BINARY}: no end of line within {LINE_MOST_BYTES} bytes from byte {offset}"
-                raise Unreadable(message)
+                raise Unreadable(f"{BINARY}: no end of line within {LINE_MOST_BYTES} bytes from byte {offset}")
             # An unterminated last line is appended once, even if the file is polled again.
             if not stop and look.final and file.half != (len(block), zlib.crc32(block)):
                 stop = len(block)
@@ -411,11 +409,10 @@ class WatchedFolder:
                 return False
             feed = files[0].feed
         if size > WHOLE_MOST_BYTES:
-            message = (
+            raise Unreadable(
                 f"too large: {size} bytes in a file that has to be taken as a whole, of at most {WHOLE_MOST_BYTES}; "
                 "'hypergrid ingest' reads it"
             )
-            raise Unreadable(message)
         look.records.append(SpoolRecord(self._now_ns(), feed, look.name, _read_at(look.stream, 0, size)))
         return False
 

@@ -211,15 +211,15 @@ class MqttSource:
             if not answer and (code != MQTTErrorCode.MQTT_ERR_SUCCESS or time.monotonic() > until):
                 # A broker without MQTT 5 may close the connection or not answer.
                 self._try_other_protocol()
-                message = "it does not answer" if code == MQTTErrorCode.MQTT_ERR_SUCCESS else error_string(code)
-                raise ConnectionError(message)
+                raise ConnectionError(
+                    "it does not answer" if code == MQTTErrorCode.MQTT_ERR_SUCCESS else error_string(code)
+                )
         if answer[0].is_failure:
             if answer[0].getName() == _UNSUPPORTED:
                 self._try_other_protocol()
             account = f"user {user!r}" if user else "without a user"
             remedy = f"set `user` and `password_file` under [mqtt], or {USER_KEY} and {PASSWORD_KEY}"
-            message = f"{answer[0].getName()} ({account}); {remedy}"
-            raise _Refused(message)
+            raise _Refused(f"{answer[0].getName()} ({account}); {remedy}")
         self._subscribe(client)
         self._last_message = ""
         self._received = replace(self._received, connected=True, last_s=time.monotonic())
@@ -236,8 +236,9 @@ class MqttSource:
             try:
                 password = self._broker.password_file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
             except (OSError, UnicodeDecodeError) as error:
-                message = f"the password file {self._broker.password_file} cannot be read: {error}"
-                raise InvalidDeployment(message) from error
+                raise InvalidDeployment(
+                    f"the password file {self._broker.password_file} cannot be read: {error}"
+                ) from error
         return user, password
 
     def _subscribe(self, client: Client) -> None:
@@ -259,8 +260,7 @@ class MqttSource:
         while not self._stop.is_set():
             socket = client.socket()
             if socket is None:
-                message = "the connection was lost"
-                raise ConnectionError(message)
+                raise ConnectionError("the connection was lost")
             # Bytes that TLS has already decrypted do not wake select.
             buffered = isinstance(socket, ssl.SSLSocket) and socket.pending()
             select.select([socket], [socket] if client.want_write() else [], [], 0 if buffered else _POLL_S)
@@ -365,6 +365,5 @@ def _context(broker: Broker) -> ssl.SSLContext:
         if broker.certificate is not None:
             context.load_cert_chain(broker.certificate, broker.key)
     except ssl.SSLError as error:
-        message = f"a certificate or key for {broker.url} cannot be used: {error}; see [mqtt]"
-        raise InvalidDeployment(message) from error
+        raise InvalidDeployment(f"a certificate or key for {broker.url} cannot be used: {error}; see [mqtt]") from error
     return context

@@ -101,18 +101,21 @@ def resolve_sources(deployment: Deployment, *, watch: Path | None, mqtt: str | N
         broker = replace(broker or Broker(host), host=host, port=port, tls=tls)
     name = deployment.path.name if deployment.path else "the deployment"
     if broker is None and watch is None:
-        message = f"nothing to receive: name a folder (--watch), a broker (--mqtt), or one under [mqtt] in {name}"
-        raise InvalidDeployment(message)
+        raise InvalidDeployment(
+            f"nothing to receive: name a folder (--watch), a broker (--mqtt), or one under [mqtt] in {name}"
+        )
     if broker is not None and not any(feed.topic for feed in deployment.feeds):
         if mqtt is not None or watch is None:
-            message = f"{name}: no feed has a topic, so nothing is asked of {broker.url}; give a [[feed]] its `topic`"
-            raise InvalidDeployment(message)
+            raise InvalidDeployment(
+                f"{name}: no feed has a topic, so nothing is asked of {broker.url}; give a [[feed]] its `topic`"
+            )
         broker = None
     if broker is not None:
         broker.check_files()
     if watch is not None and not any(feed.files for feed in deployment.feeds):
-        message = f"{name}: no feed has files, so nothing is read from {watch}; give a [[feed]] its `files`"
-        raise InvalidDeployment(message)
+        raise InvalidDeployment(
+            f"{name}: no feed has files, so nothing is read from {watch}; give a [[feed]] its `files`"
+        )
     return ReceiverSources(deployment, broker, watch)
 
 

@@ -204,8 +204,7 @@ class Spool:
             Records that had been on disk can no longer be read.
         """
         if sys.platform == "win32":
-            message = f"writing {folder} needs flock, which this system lacks; receive on Linux or macOS"
-            raise HyperGridError(message)
+            raise HyperGridError(f"writing {folder} needs flock, which this system lacks; receive on Linux or macOS")
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -213,8 +212,7 @@ class Spool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            message = f"another process receives into {folder}; end it, or use another archive"
-            raise ArchiveConflict(message) from error
+            raise ArchiveConflict(f"another process receives into {folder}; end it, or use another archive") from error
         try:
             return cls(folder, lock, state=state, bounds=(segment_bytes, segment_s))
         except BaseException:
@@ -301,11 +299,10 @@ class Spool:
                     self._pending = records[kept:] + self._pending
                     self._rolls = ([rolls[0]] if rolls and self._file is not None else []) + self._rolls
                 reason = error.strerror or str(error)
-                message = (
+                raise NotWritten(
                     f"the spool in {self.folder} cannot be written: {reason}; {len(records) - kept} records wait, "
                     "make room on the disk"
-                )
-                raise NotWritten(message) from error
+                ) from error
             return self._durable
 
     def close(self) -> None:
@@ -383,11 +380,10 @@ class Spool:
         # Readers may have used the records up to the mark, so they must be present.
         promised = marked(self.folder) or 0
         if promised > last:
-            message = (
+            raise Damaged(
                 f"{path} is damaged at byte {stop}: records {last + 1} to {promised} had been on the disk; restore the "
                 f"file from a copy, or remove {self.folder / MARK_FILE} to go on without them"
             )
-            raise Damaged(message)
         self._file = os.open(path, os.O_RDWR)
         os.ftruncate(self._file, stop)
         os.fsync(self._file)
@@ -401,8 +397,9 @@ def _check_names(record: SpoolRecord) -> None:
         try:
             name.isascii() or name.encode()
         except UnicodeEncodeError as error:
-            message = f"a record's feed and origin have to be text; {name!r} has half a character: escape it"
-            raise ValueError(message) from error
+            raise ValueError(
+                f"a record's feed and origin have to be text; {name!r} has half a character: escape it"
+            ) from error
 
 
 def _frame_records(records: Sequence[SpoolRecord], first: int) -> Iterator[bytes]:
@@ -523,8 +520,7 @@ def frames(folder: Path, after: int, upto: int, *, batch_bytes: int = FRAME_BYTE
     for path, buffer, frame in _locate_frames(folder, after, upto):
         body = buffer[frame.body : frame.stop]
         if zlib.crc32(body) != frame.check:
-            message = f"{path} is damaged at byte {frame.offset}; restore it from a copy"
-            raise Damaged(message)
+            raise Damaged(f"{path} is damaged at byte {frame.offset}; restore it from a copy")
         batch = pa.ipc.read_record_batch(pa.py_buffer(body), _STORED)
         start = max(0, after + 1 - frame.first)
         held.append(batch.slice(start, min(frame.count, upto + 1 - frame.first) - start))
@@ -580,8 +576,9 @@ def _locate_frames(folder: Path, after: int, upto: int) -> Iterator[tuple[Path, 
         return
     known = segments(folder)
     if known and known[0][0] > after + 1:
-        message = f"the spool in {folder} begins with record {known[0][0]}; those from {after + 1} on were retired"
-        raise NotFound(message)
+        raise NotFound(
+            f"the spool in {folder} begins with record {known[0][0]}; those from {after + 1} on were retired"
+        )
     reached = after
     for index, (first, path) in enumerate(known):
         if first > upto:
@@ -599,10 +596,8 @@ def _locate_frames(folder: Path, after: int, upto: int) -> Iterator[tuple[Path, 
             if reached >= upto:
                 return
     if durable(folder) >= upto:
-        message = f"the spool in {folder} is damaged: record {reached + 1} cannot be found; restore it from a copy"
-        raise Damaged(message)
-    message = f"the spool in {folder} has no record {reached + 1} yet; ask for those up to {durable(folder)}"
-    raise NotFound(message)
+        raise Damaged(f"the spool in {folder} is damaged: record {reached + 1} cannot be found; restore it from a copy")
+    raise NotFound(f"the spool in {folder} has no record {reached + 1} yet; ask for those up to {durable(folder)}")
 
 
 def last_record(content: bytes) -> int:

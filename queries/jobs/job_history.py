@@ -123,10 +123,9 @@ class Journal:
             # Enough to survive a kill; only a power cut can lose the last moment.
             self._db.execute("PRAGMA synchronous = NORMAL")
             if version > CHECKED_VERSION:
-                message = (
+                raise JournalDamaged(
                     f"{path} is a file of jobs of version {version}; this program reads {CHECKED_VERSION}; remove it"
                 )
-                raise JournalDamaged(message)
             self.lost = self._db.execute(
                 "UPDATE jobs SET state = 'failed', ended_ns = ?, error = ? WHERE state IN ('queued', 'running')",
                 (now_ns, reason),

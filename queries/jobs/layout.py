@@ -83,8 +83,7 @@ def make_finished_picture(
         The query did not ask for its variance.
     """
     if part not in dataset:
-        message = 'this query was not asked for its variance; add "variance": true, or ask for its values'
-        raise InvalidQuery(message)
+        raise InvalidQuery('this query was not asked for its variance; add "variance": true, or ask for its values')
     at = (time_index,) if layout.levels_m is None else (time_index, level)
     values = np.asarray(dataset[part].to_numpy()[at], np.float64)
     # A finished map needs no estimates: they equal the values.
@@ -102,16 +101,15 @@ def check_frame(layout: SurfaceLayout, time_index: int, level: int) -> None:
         It has no such time cell or level; the message has both numbers.
     """
     if layout.kind != "map":
-        message = "this query answers with series, not with a map, so it has no frames; ask for its series instead"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            "this query answers with series, not with a map, so it has no frames; ask for its series instead"
+        )
     frames = len(layout.times_ns)
     if not 0 <= time_index < frames:
-        message = f"the surface has the time cells 0 to {frames - 1}; got {time_index}; ask for one of them"
-        raise NotFound(message)
+        raise NotFound(f"the surface has the time cells 0 to {frames - 1}; got {time_index}; ask for one of them")
     levels = 1 if layout.levels_m is None else len(layout.levels_m)
     if not 0 <= level < levels:
-        message = f"the surface has the levels 0 to {levels - 1}; got {level}; ask for one of them"
-        raise NotFound(message)
+        raise NotFound(f"the surface has the levels 0 to {levels - 1}; got {level}; ask for one of them")
 
 
 def value_range(dataset: xr.Dataset) -> tuple[float, float] | None:

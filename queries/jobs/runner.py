@@ -312,8 +312,9 @@ class Runner:
                 raise NotReady(_not_ready_message(job))
             dataset = self._find_result(run)
             if dataset is None:
-                message = f"the result of query {job_id} was dropped to make room for later ones; post the query again"
-                raise ResultGone(message)
+                raise ResultGone(
+                    f"the result of query {job_id} was dropped to make room for later ones; post the query again"
+                )
             return dataset
 
     def forget(self, job_id: str) -> None:
@@ -408,14 +409,14 @@ class Runner:
             if job.owner == label.owner and not job.has_ended
         }
         if len(open_) >= max_queries:
-            message = f"{max_queries} of your queries wait or run, and no more may; wait for one to end, or stop one"
-            raise TooManyQueries(message)
+            raise TooManyQueries(
+                f"{max_queries} of your queries wait or run, and no more may; wait for one to end, or stop one"
+            )
 
     def _check_room(self) -> None:
         """Reject a run if the queue is full or the runner stopped."""
         if self._stopped:
-            message = "the server is stopping; ask again once it is back"
-            raise QueueFull(message)
+            raise QueueFull("the server is stopping; ask again once it is back")
         if (queued := self._count_queued()) >= self._capacity:
             message = f"{queued} queries wait, and {self._capacity} may; ask again later, or stop one"
             # By then about a quarter of the queue should be done.
@@ -717,9 +718,7 @@ def answer(
             break
         on_refinement(latest)
     if stop.is_set():
-        message = "the query was stopped between two blocks"
-        raise Cancelled(message)
+        raise Cancelled("the query was stopped between two blocks")
     if latest is None:
-        message = "the surface of the query has no cells; widen its clip or its grid"
-        raise InvalidQuery(message)
+        raise InvalidQuery("the surface of the query has no cells; widen its clip or its grid")
     return latest.dataset()

@@ -247,18 +247,16 @@ class Shape:
             object.__setattr__(self, "slacks_s", (0.0,) * size)
         lengths = {len(self.parents), len(self.costs_s), len(self.profits), len(self.slacks_s)}
         if lengths != {size}:
-            message = f"a tree of jobs needs one parent, cost, profit and slack a job; got {size} names and {lengths}"
-            raise InvalidWork(message)
+            raise InvalidWork(
+                f"a tree of jobs needs one parent, cost, profit and slack a job; got {size} names and {lengths}"
+            )
         for number, (name, parent) in enumerate(zip(self.names, self.parents, strict=True)):
             if not -1 <= parent < number:
-                message = f"job {name!r} at position {number} needs a parent before it, or -1; got {parent}"
-                raise InvalidWork(message)
+                raise InvalidWork(f"job {name!r} at position {number} needs a parent before it, or -1; got {parent}")
             if not 0 < self.costs_s[number] < math.inf:
-                message = f"job {name!r} needs a cost above 0 s; got {self.costs_s[number]}"
-                raise InvalidWork(message)
+                raise InvalidWork(f"job {name!r} needs a cost above 0 s; got {self.costs_s[number]}")
             if not 0 <= self.profits[number] < math.inf:
-                message = f"job {name!r} needs a profit of 0 or more; got {self.profits[number]}"
-                raise InvalidWork(message)
+                raise InvalidWork(f"job {name!r} needs a profit of 0 or more; got {self.profits[number]}")
 
     def __len__(self) -> int:
         return len(self.names)

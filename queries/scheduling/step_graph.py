@@ -48,8 +48,9 @@ class MeasuredCost:
     def add(self, seconds: float) -> None:
         """Add the duration of a run [s]."""
         if not 0 <= seconds < math.inf:
-            message = f"a step's cost needs to be 0 s or more; got {seconds}; was a clock set back that measured it?"
-            raise InvalidWork(message)
+            raise InvalidWork(
+                f"a step's cost needs to be 0 s or more; got {seconds}; was a clock set back that measured it?"
+            )
         self.runs += 1
         self._total_s += seconds
         # The first run is the mean; there is no spread yet.
@@ -142,19 +143,18 @@ class StepGraph:
         """
         for what, value in (("weight", weight), ("validity", validity_s)):
             if not 0 < value < math.inf:
-                message = f"standing query {query!r} needs a {what} above 0; got {value}"
-                raise InvalidWork(message)
+                raise InvalidWork(f"standing query {query!r} needs a {what} above 0; got {value}")
         if not steps:
-            message = f"standing query {query!r} needs at least one step; got none"
-            raise InvalidWork(message)
+            raise InvalidWork(f"standing query {query!r} needs at least one step; got none")
         known: dict[str, tuple[str, ...]] = {}
         for step in steps:
             others = self._find_others(step.token, query)
             # A token that only this query uses may change its sources.
             elsewhere = self._sources[step.token] if others else step.sources
             if known.setdefault(step.token, elsewhere) != step.sources:
-                message = f"step {step.token!r} of {query!r} reads {step.sources}, but elsewhere {known[step.token]}"
-                raise InvalidWork(message)
+                raise InvalidWork(
+                    f"step {step.token!r} of {query!r} reads {step.sources}, but elsewhere {known[step.token]}"
+                )
         # Existing steps already end at the base: a cycle can only be among the new ones and what they read.
         open_ = [source for sources in known.values() for source in sources]
         while open_:
@@ -233,11 +233,11 @@ class StepGraph:
         earned = {name: query.weight for name, query in self._queries.items()} if profits is None else dict(profits)
         for name, profit in earned.items():
             if name not in self._queries or not 0 < profit < math.inf:
-                message = f"a tree of jobs needs standing queries with profits above 0; got {name!r} with {profit}"
-                raise InvalidWork(message)
+                raise InvalidWork(
+                    f"a tree of jobs needs standing queries with profits above 0; got {name!r} with {profit}"
+                )
         if not earned:
-            message = "a tree of jobs needs at least one standing query; got none"
-            raise InvalidWork(message)
+            raise InvalidWork("a tree of jobs needs at least one standing query; got none")
         surfaces: dict[str, list[str]] = {}
         for name in earned:
             surfaces.setdefault(self._queries[name].steps[-1], []).append(name)
@@ -289,8 +289,9 @@ def _order_steps(query: str, sources: Mapping[str, tuple[str, ...]]) -> list[str
                 on_path.discard(token)
                 continue
             if token not in sources:
-                message = f"standing query {query!r} has a step that reads {token!r}, which is no step of it; add it"
-                raise InvalidWork(message)
+                raise InvalidWork(
+                    f"standing query {query!r} has a step that reads {token!r}, which is no step of it; add it"
+                )
             if number == len(sources[token]):
                 placed.add(token)
                 on_path.discard(token)
@@ -301,11 +302,10 @@ def _order_steps(query: str, sources: Mapping[str, tuple[str, ...]]) -> list[str
             if source in on_path:
                 circle = [step for step, _ in path]
                 circle = [*circle[circle.index(source) :], source]
-                message = (
+                raise InvalidWork(
                     f"standing query {query!r} needs steps that end at the base; got a circle, each reading the next: "
                     f"{' -> '.join(circle)}; break it"
                 )
-                raise InvalidWork(message)
             if source not in placed:
                 path.append((source, 0))
                 on_path.add(source)

@@ -156,8 +156,9 @@ def _netcdf(chosen: SelectedReadings, pieces: Sequence[ReadingsPiece]) -> bytes:
     # A CF file has one sample dimension, which ERDDAP reads as a table.
     if len(chosen.kinds) != 1:
         names = ", ".join(kind.key for kind in chosen.kinds)
-        message = f"a NetCDF file holds one kind of series, and these are {len(chosen.kinds)}; ask for one of: {names}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"a NetCDF file holds one kind of series, and these are {len(chosen.kinds)}; ask for one of: {names}"
+        )
     return _write_pieces(lambda sink: write_netcdf(sink, chosen, chosen.kinds[0]), pieces)
 
 

@@ -45,8 +45,7 @@ def select_variables(
         No variable has such a standard name.
     """
     if names and standard_names:
-        message = "ask by variable or by standard_name; got both"
-        raise InvalidQuery(message)
+        raise InvalidQuery("ask by variable or by standard_name; got both")
     there = dict.fromkeys(variable.standard_name for variable in known.values() if variable.standard_name)
     for name in standard_names:
         if name not in there:

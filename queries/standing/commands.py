@@ -52,8 +52,7 @@ def add(
         else:
             document = {"name": name, "query": document}
     if not isinstance(document, dict):
-        message = f"{file} needs a JSON object with 'name' and 'query'; got {type(document).__name__}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{file} needs a JSON object with 'name' and 'query'; got {type(document).__name__}")
     with _open_standing(archive, settings) as standing:
         entry = standing.add(document)
         if as_json:
@@ -169,8 +168,7 @@ def mute(
 ) -> None:
     """Keep the alerts of a standing query, but tell nobody, while its stations are maintained."""
     if (until is not None) + (span is not None) + off != 1:
-        message = "mute needs one of --until INSTANT, --for DURATION and --off"
-        raise InvalidQuery(message)
+        raise InvalidQuery("mute needs one of --until INSTANT, --for DURATION and --off")
     until_ns = None
     if until is not None:
         until_ns = parse_instant(until)

@@ -249,8 +249,9 @@ def condition_from_json(document: object, *, label: str = "a condition") -> Cond
         A key is missing, unknown or invalid.
     """
     if not isinstance(document, Mapping) or "kind" not in document:
-        message = f"the condition of {label} is a JSON object with a 'kind': {', '.join(KINDS)}; got {document!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"the condition of {label} is a JSON object with a 'kind': {', '.join(KINDS)}; got {document!r}"
+        )
     if document["kind"] not in tuple(KINDS):
         raise NotFound.among(kind=f"kind of condition of {label}", given=document["kind"], existing=KINDS)
     kind = KINDS[document["kind"]]
@@ -263,13 +264,13 @@ def condition_from_json(document: object, *, label: str = "a condition") -> Cond
             raise NotFound.among(kind=f"key of the {kind.kind} condition of {label}", given=key, existing=known)
         values[known[key]] = parse_duration(value) if known[key].endswith("_ns") else value
     if kind in (Missing, Silent) and "after_ns" not in values:
-        message = f"the condition {kind.kind!r} of {label} needs 'after', such as '30min'; got {dict(document)!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"the condition {kind.kind!r} of {label} needs 'after', such as '30min'; got {dict(document)!r}"
+        )
     try:
         return kind(**values)
     except InvalidQuery as error:
-        message = f"{label}: {error}"
-        raise InvalidQuery(message) from error
+        raise InvalidQuery(f"{label}: {error}") from error
 
 
 def apply_hysteresis(
@@ -303,8 +304,7 @@ def apply_hysteresis(
 def _check_one_level(kind: str, above: Level | None, below: Level | None) -> None:
     if (above is None) == (below is None):
         choice = "neither" if above is None else "both"
-        message = f"the condition {kind!r} needs 'above' or 'below'; got {choice}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the condition {kind!r} needs 'above' or 'below'; got {choice}")
 
 
 def _convert_levels(
@@ -317,8 +317,7 @@ def _convert_levels(
     level = high if high is not None else low
     if back is not None and level is not None and (back > level if high is not None else back < level):
         side = "at or below 'above'" if high is not None else "at or above 'below'"
-        message = f"the condition {kind!r} needs 'clear' {side}, {level:g}; got {back:g}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the condition {kind!r} needs 'clear' {side}, {level:g}; got {back:g}")
     return high, low, level if back is None else back
 
 

@@ -108,30 +108,25 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
     given = _check_document(document)
     name = given["name"]
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        message = (
+        raise InvalidQuery(
             "the name of a standing query needs 1 to 63 lower-case letters, digits, '-' or '_', the first a letter or "
             f"digit; got {name!r}"
         )
-        raise InvalidQuery(message)
     label = f"standing query {name!r}"
     query = given["query"]
     if not isinstance(query, Mapping):
-        message = f"{label} needs 'query', a query as a JSON object; got {type(query).__name__}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{label} needs 'query', a query as a JSON object; got {type(query).__name__}")
     if query.get("snapshot") is not None or query.get("as_of") is not None:
-        message = f"{label} reads the newest snapshot each time; remove 'snapshot' and 'as_of' from its query"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{label} reads the newest snapshot each time; remove 'snapshot' and 'as_of' from its query")
     condition = None if given.get("condition") is None else condition_from_json(given["condition"], label=label)
     kind = given.get("class", "user" if condition is None else "alert")
     if kind not in tuple(WEIGHTS):
         raise NotFound.among(kind=f"class of {label}", given=kind, existing=WEIGHTS)
     if kind == "alert" and condition is None:
-        message = f"{label} is an alert and has no 'condition'; give one, or the class user or archive"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{label} is an alert and has no 'condition'; give one, or the class user or archive")
     window, clip = given.get("window"), query.get("clip")
     if window is not None and isinstance(clip, Mapping) and "time" in clip:
-        message = f"{label} has a window of {window}, and a clip in time; keep one of the two"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{label} has a window of {window}, and a clip in time; keep one of the two")
     definition = Definition(
         name=name,
         # A null snapshot or clip means the same as none.
@@ -152,14 +147,14 @@ def definition_from_json(document: object, settings: Settings | None = _DEFAULTS
 def _check_new(definition: Definition, settings: Settings, label: str) -> None:
     """Apply the checks for new definitions only; those created by earlier versions stay valid."""
     if definition.name in RESERVED:
-        message = f"a standing query cannot have the name {definition.name!r}, which pages have; choose another"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"a standing query cannot have the name {definition.name!r}, which pages have; choose another"
+        )
     for what, length_ns in (("validity", definition.validity_ns), ("window", definition.window_ns or 0)):
         if length_ns > LONGEST_NS:
-            message = (
+            raise InvalidTime(
                 f"the {what} of {label} needs at most {format_duration(LONGEST_NS)}; got {format_duration(length_ns)}"
             )
-            raise InvalidTime(message)
     for target in definition.to:
         if target.channel == "webhook":
             check_webhook(target.address, settings.webhook_hosts, label)
@@ -169,15 +164,13 @@ def _check_new(definition: Definition, settings: Settings, label: str) -> None:
 
 def _check_document(document: object) -> Mapping[str, Any]:
     if not isinstance(document, Mapping):
-        message = f"a standing query is a JSON object with a name and a query; got {type(document).__name__}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a standing query is a JSON object with a name and a query; got {type(document).__name__}")
     for key in document:
         if key not in _KEYS:
             raise NotFound.among(kind="key of a standing query", given=key, existing=_KEYS)
     for key in ("name", "query"):
         if key not in document:
-            message = f"a standing query needs the key {key!r}; got {sorted(map(str, document))}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a standing query needs the key {key!r}; got {sorted(map(str, document))}")
     return document
 
 
@@ -189,8 +182,7 @@ def _parse_positive(value: object, what: str) -> float:
         number = float("inf")
     if not 0 < number < float("inf"):
         text = repr(value) if number != float("inf") else "one beyond all numbers"
-        message = f"{what} needs a number above zero; got {text}; alerts have 10, users 2 to 5, archives 1"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{what} needs a number above zero; got {text}; alerts have 10, users 2 to 5, archives 1")
     return number
 
 
@@ -202,14 +194,12 @@ def _prefix_errors(parse: Callable[[], int], what: str) -> int:
     try:
         return parse()
     except ValueError as error:
-        message = f"{what}: {error}"
-        raise type(error)(message) from error
+        raise type(error)(f"{what}: {error}") from error
 
 
 def _parse_targets(value: object, label: str) -> tuple[DeliveryTarget, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
-        message = f"'to' of {label} needs a list such as ['events', 'webhook:https://…']; got {value!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"'to' of {label} needs a list such as ['events', 'webhook:https://…']; got {value!r}")
     # A target that is listed twice would get every alert twice.
     return tuple(dict.fromkeys(_parse_target(text, label) for text in value))
 
@@ -220,12 +210,10 @@ def _parse_target(text: str, label: str) -> DeliveryTarget:
         raise NotFound.among(kind=f"place that results of {label} go to", given=channel, existing=CHANNELS)
     if channel in ("events", "archive"):
         if address:
-            message = f"{label}: {channel!r} takes no address; got {text!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{label}: {channel!r} takes no address; got {text!r}")
     elif channel == "email":
         if not (_ADDRESS.fullmatch(address) and address.isprintable()):
-            message = f"{label} needs one mail address, 'email:warden@example.org'; got {text!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{label} needs one mail address, 'email:warden@example.org'; got {text!r}")
     return DeliveryTarget(channel, address)  # type: ignore[arg-type]
 
 
@@ -259,17 +247,15 @@ def check_webhook(url: str, allowed_hosts: tuple[str, ...], label: str) -> None:
         parts = httpx.URL("")
     port = parts.port or _PORTS.get(parts.scheme, 0)
     if parts.scheme not in _PORTS or not parts.host or not 0 < port < 2**16 or parts.userinfo or not url.isprintable():
-        message = f"{label} needs a webhook such as https://host/path, without user or password; got {url!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{label} needs a webhook such as https://host/path, without user or password; got {url!r}")
     allowed = [_host_of(allowed_host) for allowed_host in allowed_hosts]
     if (parts.host, None) not in allowed and (parts.host, port) not in allowed:
         host = parts.host
         listed = ", ".join(allowed_hosts) if allowed_hosts else "none"
-        message = (
+        raise InvalidQuery(
             f"{label}: the webhook goes to {host!r}, which is not allowed; allowed hosts are: {listed}; add it to the "
             "setting 'webhook_hosts' of the server"
         )
-        raise InvalidQuery(message)
 
 
 def check_address(address: str, allowed_hosts: tuple[str, ...], label: str) -> None:
@@ -296,11 +282,10 @@ def check_address(address: str, allowed_hosts: tuple[str, ...], label: str) -> N
         return
     if any(reached in network for allowed_host in allowed_hosts for network in _networks_of(allowed_host)):
         return
-    message = (
+    raise InvalidQuery(
         f"{label}: the webhook's host leads to {reached}, which is not a public address; where that is meant, add the "
         "address or its network to the setting 'webhook_hosts' of the server"
     )
-    raise InvalidQuery(message)
 
 
 def _networks_of(allowed: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
@@ -324,8 +309,7 @@ def check_mail(address: str, allowed: tuple[str, ...], label: str) -> None:
     """
     wanted, host = address.lower(), address.lower().rpartition("@")[2]
     if allowed and not {wanted, f"@{host}"} & {entry.lower() for entry in allowed}:
-        message = (
+        raise InvalidQuery(
             f"{label}: mails to {address!r} are not allowed; allowed are: {', '.join(allowed)}; add it to the setting "
             "'mail_to' of the server"
         )
-        raise InvalidQuery(message)

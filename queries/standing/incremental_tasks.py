@@ -265,13 +265,11 @@ def check_definition(definition: Definition, archive: OpenArchive) -> Perspectiv
     condition = definition.condition
     if definition.window_ns is not None and definition.window_ns > LONGEST_WINDOW_NS:
         longest = format_duration(LONGEST_WINDOW_NS)
-        message = f"{label} needs a window of at most {longest}; got {format_duration(definition.window_ns)}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{label} needs a window of at most {longest}; got {format_duration(definition.window_ns)}")
     if isinstance(condition, Listening) and definition.query.get("steps"):
-        message = (
+        raise InvalidQuery(
             f"{label}: the condition {condition.kind!r} listens to what arrives; leave the steps of the query away"
         )
-        raise InvalidQuery(message)
     variable = str(definition.query["variable"])
     if archive.store.extent(variable) is None:
         return None
@@ -280,11 +278,10 @@ def check_definition(definition: Definition, archive: OpenArchive) -> Perspectiv
     if condition is None or isinstance(condition, Listening):
         return node
     if isinstance(node.topology.time, Periodic):
-        message = (
+        raise InvalidQuery(
             f"{label}: a condition needs time cells that follow one another; the surface is by "
             f"{node.topology.time.describe()}, which come again; aggregate over time='1h' instead"
         )
-        raise InvalidQuery(message)
     condition.convert_levels(node.unit)
     check_condition(definition, node)
     return node
@@ -307,20 +304,18 @@ def check_condition(definition: Definition, node: Perspective | None = None) -> 
     longest_ns = condition.after_ns if isinstance(condition, Silent) else condition.memory_ns
     if longest_ns > LONGEST_NS:
         longest, look_back = format_duration(LONGEST_NS), format_duration(longest_ns)
-        message = f"{label} {condition.kind!r} looks back {look_back}; at most {longest} are looked back"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{label} {condition.kind!r} looks back {look_back}; at most {longest} are looked back")
     if node is None or not isinstance(condition, Rate) or condition.over_ns is None:
         return
     over_ns, time = condition.over_ns, node.topology.time
     if isinstance(time, Regular) and over_ns % time.step:
         up = format_duration((over_ns // time.step + 1) * time.step)
         step, over = format_duration(time.step), format_duration(over_ns)
-        message = (
+        raise InvalidQuery(
             f"{label} 'rate' compares values {over} apart, which is no multiple of the surface's step of {step}, "
             f"so that "
             f"no two are; set 'over' to {up}, or leave it away: {step}"
         )
-        raise InvalidQuery(message)
 
 
 def newest_ns(archive: Archive, variable: str) -> int:
@@ -331,8 +326,7 @@ def newest_ns(archive: Archive, variable: str) -> int:
     """
     extent = archive.extent(variable)
     if extent is None:
-        message = f"variable {variable!r} has no readings yet"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"variable {variable!r} has no readings yet")
     # One station whose clock runs ahead must not move the window of all others, however far ahead.
     last_ns: dict[str, int] = {}
     # Readings of the newest station; more than one window is read only if it is alone.

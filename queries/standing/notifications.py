@@ -211,8 +211,9 @@ def webhook_secret(folder: Path) -> str:
         scratch.unlink()
     text = path.read_text("ascii", errors="replace").strip()
     if not re.fullmatch(rf"{_PREFIX}[A-Za-z0-9+/]{{32,}}={{0,2}}", text):
-        message = f"{path} holds no secret of webhooks; remove it, and tell the receivers of alerts the new one"
-        raise DamagedState(message)
+        raise DamagedState(
+            f"{path} holds no secret of webhooks; remove it, and tell the receivers of alerts the new one"
+        )
     return text
 
 
@@ -273,15 +274,15 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
     try:
         status = _run_in_time(post)
     except httpx.HTTPError as error:
-        message = f"{host} did not take the alert: {type(error).__name__}: {error}"
-        raise Undelivered(message) from error
+        raise Undelivered(f"{host} did not take the alert: {type(error).__name__}: {error}") from error
     except TimeoutError as error:
-        message = f"{host} did not take the alert: it was given {TIMEOUT_S:g} s in all"
-        raise Undelivered(message) from error
+        raise Undelivered(f"{host} did not take the alert: it was given {TIMEOUT_S:g} s in all") from error
     if not 200 <= status < 300:
         redirected = "; redirects are not followed" if 300 <= status < 400 else ""
-        message = f"{host} answered {status}, 2xx was needed{redirected}"
-        raise Undelivered(message, for_good=400 <= status < 500 and status not in RETRY_STATUSES)
+        raise Undelivered(
+            f"{host} answered {status}, 2xx was needed{redirected}",
+            for_good=400 <= status < 500 and status not in RETRY_STATUSES,
+        )
 
 
 def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None:
@@ -295,8 +296,7 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
     with _refuse_permanently():
         check_mail(address, settings.mail_to, "this alert")
     if not settings.mail_server:
-        message = "no mail server is set; give the setting 'mail_server', host or host:port"
-        raise Undelivered(message)
+        raise Undelivered("no mail server is set; give the setting 'mail_server', host or host:port")
     mail = EmailMessage()
     repeat = " (possible repeat)" if body["possible_repeat"] else ""
     # A line break in a place name would make the header invalid, and every message to this address fail.
@@ -322,11 +322,11 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
     try:
         _run_in_time(post)
     except TimeoutError as error:
-        message = f"the mail server {settings.mail_server} did not take the alert: it was given {TIMEOUT_S:g} s in all"
-        raise Undelivered(message) from error
+        raise Undelivered(
+            f"the mail server {settings.mail_server} did not take the alert: it was given {TIMEOUT_S:g} s in all"
+        ) from error
     except (OSError, smtplib.SMTPException, ValueError) as error:
-        message = f"the mail server {settings.mail_server} did not take the alert: {error}"
-        raise Undelivered(message) from error
+        raise Undelivered(f"the mail server {settings.mail_server} did not take the alert: {error}") from error
 
 
 @contextmanager

@@ -89,10 +89,9 @@ class StandingState:
             Nothing was computed since the process started.
         """
         if self.latest is None:
-            message = (
+            raise NotReady(
                 f"nothing of standing query {self.entry.name!r} was computed since the start; a new slice brings it"
             )
-            raise NotReady(message)
         return self.latest.dataset()
 
     def status(self, now_s: float) -> StandingStatus:

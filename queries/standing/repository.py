@@ -208,10 +208,9 @@ class StandingStore:
             raise
         if version > CHECKED_VERSION:
             self._db.close()
-            message = (
+            raise CatalogueDamaged(
                 f"{path} is a catalogue of version {version}; this program reads {CHECKED_VERSION}; use a newer program"
             )
-            raise CatalogueDamaged(message)
         self._file = path.stat()
 
     def _prepare(self) -> int:
@@ -250,15 +249,15 @@ class StandingStore:
         created_ns = max(now_ns, self._removed.get(definition.name, now_ns - 1) + 1)
         with self._transaction():
             if self._db.execute("SELECT 1 FROM queries WHERE name = ?", (definition.name,)).fetchone():
-                message = f"a standing query {definition.name!r} is there already; remove it first, or choose a name"
-                raise Conflict(message)
+                raise Conflict(
+                    f"a standing query {definition.name!r} is there already; remove it first, or choose a name"
+                )
             count = self._db.execute("SELECT count(*) FROM queries").fetchone()[0]
             if maximum is not None and count >= maximum:
-                message = (
+                raise TooManyStanding(
                     f"there are {count:,} standing queries, and the setting 'standing' allows {maximum:,}; remove one "
                     "that nobody needs any more"
                 )
-                raise TooManyStanding(message)
             self._db.execute(
                 "INSERT INTO queries (name, document, created_ns, progress) VALUES (?, ?, ?, ?)",
                 (definition.name, json.dumps(definition.to_json()), created_ns, progress.to_text()),
@@ -529,19 +528,18 @@ class StandingStore:
             # The lower byte is the primary result code.
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if isinstance(error, Malformed) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-                message = (
+                raise CatalogueDamaged(
                     f"{self.path} cannot be read as a catalogue of standing queries: {error}; restore it from a copy, "
                     "or move it away: then all standing queries, their alerts, and what was not sent yet are lost"
-                )
-                raise CatalogueDamaged(message) from error
+                ) from error
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                message = (
+                raise CatalogueUnavailable(
                     f"{self.path} has been held by another program for {_BUSY_S:g} s; nothing is wrong with it: end "
                     "what holds it, and try again"
-                )
-                raise CatalogueUnavailable(message) from error
-            message = f"{self.path} cannot be used now: {error}; see to its disk and its permissions, and try again"
-            raise CatalogueUnavailable(message) from error
+                ) from error
+            raise CatalogueUnavailable(
+                f"{self.path} cannot be used now: {error}; see to its disk and its permissions, and try again"
+            ) from error
 
 
 _ENTRIES: Final = "SELECT document, created_ns, paused, muted_until_ns, progress FROM valid_queries"

@@ -170,11 +170,10 @@ class StandingQueries:
         """
         if until_ns is not None and not (now_ns := self._clock()) < until_ns < 2**63:
             end = format_instant(until_ns) if until_ns < 2**63 else "a time after 2261"
-            message = (
+            raise InvalidTime(
                 f"a mute of {name!r} needs an end between now, {format_instant(now_ns)}, and 2261; got {end}; to tell "
                 "again, end the mute instead"
             )
-            raise InvalidTime(message)
         self.store.mute(name, until_ns)
 
     def test(self, name: str) -> Alert:
@@ -220,8 +219,7 @@ class StandingQueries:
         try:
             return self.runner.latest(name)
         except NotFound as error:
-            message = f"standing query {name!r} is paused, or has not been evaluated yet"
-            raise NotReady(message) from error
+            raise NotReady(f"standing query {name!r} is paused, or has not been evaluated yet") from error
 
     def statistics(self) -> StandingStatistics:
         return self.runner.statistics()
@@ -243,11 +241,10 @@ class StandingQueries:
                 )
             )
         except ArchiveConflict as held:
-            message = (
+            raise ArchiveConflict(
                 f"the standing queries of {self._archive.path} are kept up to date by {held}; two would tell every "
                 "alert twice: end that process first, or serve another archive"
-            )
-            raise ArchiveConflict(message) from held
+            ) from held
 
         def wake(update: StandingUpdate) -> None:
             if update.alerts:

@@ -160,8 +160,9 @@ def create_app(
         (method, str(route.path)) for route in iter_route_contexts(app.routes) for method in route.methods or ()
     )
     if forgotten:
-        message = f"routes without a scope: {', '.join(forgotten)}; give each a row in queries/web/auth/scopes.py"
-        raise Undeclared(message)
+        raise Undeclared(
+            f"routes without a scope: {', '.join(forgotten)}; give each a row in queries/web/auth/scopes.py"
+        )
     return app
 
 

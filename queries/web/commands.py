@@ -53,11 +53,10 @@ def written_folders(archive: Path, settings: Settings) -> dict[str, Path]:
     for folder in folders.values():
         # A folder that does not exist yet would be created in its nearest existing parent.
         if not os.access(next(parent for parent in (folder, *folder.absolute().parents) if parent.exists()), os.W_OK):
-            message = (
+            raise NotWritable(
                 f"{folder} cannot be written; serve with --read-only, or give the settings 'state' and "
                 "'standing_folder', folders that can be"
             )
-            raise NotWritable(message)
     # A read-only archive is served with both elsewhere.
     return {"archive": archive, **folders} if os.access(archive, os.W_OK) else folders
 
@@ -99,16 +98,14 @@ def audit_of(archive: Path, settings: Settings) -> Audit:
 def _root_path(text: str) -> str:
     path = f"/{text.strip('/')}" if text.strip("/") else ""
     if any(part in ("", ".", "..") for part in path.split("/")[1:]) or not path.isascii() or "?" in path:
-        message = f"the setting 'root_path' needs a path such as /stations; got {text!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the setting 'root_path' needs a path such as /stations; got {text!r}")
     return path
 
 
 def _origin(text: str) -> str:
     scheme, _, host = text.partition("://")
     if scheme not in ("http", "https") or not host or set(host) & set("/*@? "):
-        message = f"the setting 'origins' needs exact origins such as https://maps.example.org; got {text!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the setting 'origins' needs exact origins such as https://maps.example.org; got {text!r}")
     return text
 
 
@@ -210,14 +207,12 @@ def off(
     store, audit = _store(archive, option, settings)
     folder = choose_archive(archive, option)
     if not yes:
-        message = (
+        raise InvalidQuery(
             f"keys off removes all access keys ({store.path}) for good, and lets everybody on this machine do "
             "everything; add --yes to do so"
         )
-        raise InvalidQuery(message)
     if not is_free(standing_folder(folder, read_settings(settings)) / LOCK):
-        message = f"a server of {folder} is running; stop it before access control is turned off"
-        raise ArchiveConflict(message)
+        raise ArchiveConflict(f"a server of {folder} is running; stop it before access control is turned off")
     # Keys in the archive also count if the server's state is elsewhere.
     was_on = [key_store.remove() for key_store in (store, KeyStore(folder / FOLDER / FILE))]
     if not any(was_on):
@@ -253,5 +248,4 @@ def _parse_limit(text: str) -> tuple[str, float]:
     try:
         return name, float(number)
     except ValueError as error:
-        message = f"--limit needs NAME=NUMBER, such as cells=1000000; got {text!r}"
-        raise InvalidQuery(message) from error
+        raise InvalidQuery(f"--limit needs NAME=NUMBER, such as cells=1000000; got {text!r}") from error

@@ -55,8 +55,7 @@ def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int)
             return "nothing is written"
         for folder, free in folders.items():
             if free < LEAST_FREE_BYTES:
-                message = f"{folder} has {free:,} bytes free, and needs {LEAST_FREE_BYTES:,}; make room"
-                raise OSError(message)
+                raise OSError(f"{folder} has {free:,} bytes free, and needs {LEAST_FREE_BYTES:,}; make room")
         return ", ".join(f"{folder} has {free / 2**30:.1f} GiB free" for folder, free in folders.items())
 
     def state() -> str:
@@ -64,8 +63,7 @@ def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int)
         files = [path for folder in folders for path in sorted(folder.glob("*.*")) if path.is_file()]
         damage = [f"{path}: {where or what}" for path in files for where, what in find_damage(path)]
         if damage:
-            message = f"{'; '.join(damage[:10])}; 'hypergrid check' says what to do"
-            raise DamagedState(message)
+            raise DamagedState(f"{'; '.join(damage[:10])}; 'hypergrid check' says what to do")
         return "keys, jobs, audit log and standing queries are whole"
 
     def queries() -> str:

@@ -102,8 +102,9 @@ def listen(host: str, port: int, access: Access | None = None) -> socket.socket:
         listening.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         listening.close()
-        message = f"cannot listen on {host} port {port}: {_reason(error)}; choose another with --port"
-        raise CannotListen(message) from error
+        raise CannotListen(
+            f"cannot listen on {host} port {port}: {_reason(error)}; choose another with --port"
+        ) from error
     return listening
 
 
@@ -231,19 +232,17 @@ def check_keys(host: str, access: Access | None) -> None:
     """
     keys = [] if access is None or access.store is None else access.store.keys()
     if access is None or not access.required or all(key.state(access.clock()) != "valid" for key in keys):
-        message = (
+        raise CannotListen(
             f"serving on {host} needs access keys, and there is none that opens anything; make one with 'hypergrid "
             f"keys create NAME', or use --host {DEFAULT_HOST}, and a tunnel (ssh -L) from another machine"
         )
-        raise CannotListen(message)
 
 
 def _parse_host(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     try:
         return ipaddress.ip_address(DEFAULT_HOST if host == "localhost" else host.strip("[]"))
     except ValueError as error:
-        message = f"a host is an address such as {DEFAULT_HOST}, or localhost; got {host!r}"
-        raise CannotListen(message) from error
+        raise CannotListen(f"a host is an address such as {DEFAULT_HOST}, or localhost; got {host!r}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -23,8 +23,7 @@ def node_name(variable: str) -> str:
         The name is empty.
     """
     if not variable:
-        message = "a variable needs a name; got an empty one; name the column"
-        raise ValueError(message)
+        raise ValueError("a variable needs a name; got an empty one; name the column")
     name = quote(variable, safe="").replace(".", "%2E")
     return f"%5F{name[1:]}" if name.startswith("_") else name
 

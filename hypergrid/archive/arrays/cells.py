@@ -68,8 +68,9 @@ class Slices:
         """
         if len(time_ns) and (time_ns.min() < FIRST_NS or time_ns.max() >= STOP_NS):
             wrong = int(time_ns.min() if time_ns.min() < FIRST_NS else time_ns.max())
-            message = f"the archive keeps instants from 1900 to 2261; got {format_instant(wrong)}; reject such rows"
-            raise InvalidTime(message)
+            raise InvalidTime(
+                f"the archive keeps instants from 1900 to 2261; got {format_instant(wrong)}; reject such rows"
+            )
         return time_ns // self.length_ns - FIRST_NS // self.length_ns
 
     def position(self, time_ns: int) -> int:

@@ -120,8 +120,9 @@ def write_layer(root: zarr.Group, layer: Layer) -> LayerChange:
         The layer is in projected metres, but stations of an archive have longitudes and latitudes.
     """
     if layer.system != "lonlat":
-        message = f"layer {layer.name!r} needs longitudes and latitudes; got metres; reproject it to EPSG:4326"
-        raise InvalidLayer(message)
+        raise InvalidLayer(
+            f"layer {layer.name!r} needs longitudes and latitudes; got metres; reproject it to EPSG:4326"
+        )
     entries = read_entries(root)
     change = LayerChange(LayerEntry.of(layer), entries.get(layer.name))
     if change.changed:

@@ -83,8 +83,9 @@ def _mask_series(source: VariableGroup, series: NDArray[np.intp] | None) -> NDAr
     chosen = np.asarray(series, np.intp)
     if len(chosen) and (chosen.min() < 0 or chosen.max() >= count):
         wrong = int(chosen.min() if chosen.min() < 0 else chosen.max())
-        message = f"series index {wrong} of {source.variable.name!r} does not exist; it has the series 0 to {count - 1}"
-        raise NotFound(message)
+        raise NotFound(
+            f"series index {wrong} of {source.variable.name!r} does not exist; it has the series 0 to {count - 1}"
+        )
     wanted = np.zeros(count, np.bool_)
     wanted[chosen] = True
     return wanted
@@ -262,12 +263,11 @@ def name_damaged_chunks(path: Path, layout: Callable[[], tuple[Root, Slices]]) -
         yield
     except DamagedChunks as error:
         named = "; ".join(dict.fromkeys(describe_chunk(chunk, *layout()) for chunk in error.chunks))
-        message = (
+        raise DamagedArchive(
             f"{path} is damaged: {named} cannot be read, as the checksum differs; all else can, so that "
             f"questions about other times or stations are answered; 'hypergrid check {path} --repair' brings "
             "back what raw copies hold"
-        )
-        raise DamagedArchive(message) from error
+        ) from error
 
 
 def describe_chunk(chunk: DamagedChunk, root: Root, slices: Slices) -> str:

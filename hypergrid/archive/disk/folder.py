@@ -62,11 +62,10 @@ class Identity:
     def require_newest(self, path: Path) -> None:
         """Raise `OldLayout` if this program can only read the layout of the archive at `path`."""
         if self.version != VERSION:
-            message = (
+            raise OldLayout(
                 f"{path} is an archive of layout {self.version}, which this program reads and does not write; "
                 f"'hypergrid upgrade {path}' gives it layout {VERSION}"
             )
-            raise OldLayout(message)
 
 
 def read_identity(path: Path) -> Identity:
@@ -83,18 +82,19 @@ def read_identity(path: Path) -> Identity:
     """
     marker = path / MARKER
     if not path.exists():
-        message = f"{path} does not exist; an archive was needed; create one with 'hypergrid ingest … --archive {path}'"
-        raise NotAnArchive(message)
+        raise NotAnArchive(
+            f"{path} does not exist; an archive was needed; create one with 'hypergrid ingest … --archive {path}'"
+        )
     try:
         content = read_checked(marker, by_hand=True)
     except OSError as error:
         if (path / BACKUP).is_file():
-            message = f"{path} is a backup; an archive was needed; make one of it: hypergrid restore {path} ARCHIVE"
-            raise NotAnArchive(message) from error
-        message = (
+            raise NotAnArchive(
+                f"{path} is a backup; an archive was needed; make one of it: hypergrid restore {path} ARCHIVE"
+            ) from error
+        raise NotAnArchive(
             f"{path} is no archive: {MARKER} is missing or unreadable; nothing was touched; give an archive's folder"
-        )
-        raise NotAnArchive(message) from error
+        ) from error
     return identity_of(path, content)
 
 
@@ -109,26 +109,26 @@ def read_layout(path: Path) -> int | None:
 def identity_of(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whatever the file held
     """Parse the content of an archive's marker; raises as `read_identity`."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        message = (
+        raise NotAnArchive(
             f"{path} is no archive: {MARKER} does not say {FORMAT!r}; nothing was touched; give an archive's folder"
         )
-        raise NotAnArchive(message)
     version = content.get("version")
     if version not in READABLE:
         needed = f"HyperGrid {content['program']} or newer" if content.get("program") else "the program that wrote it"
-        message = (
+        raise UnknownLayout(
             f"{path} is an archive of layout {version!r}; this program (HyperGrid {PROGRAM}) reads "
             f"{describe_readable_layouts()}; nothing was touched; use {needed}"
         )
-        raise UnknownLayout(message)
     unknown = sorted(content.keys() - {"program", *(field.name for field in fields(Identity))})
     if unknown:
-        message = f"{path / MARKER} is another than it was: it has {unknown[0]!r}; restore the file from a copy"
-        raise DamagedArchive(message)
+        raise DamagedArchive(
+            f"{path / MARKER} is another than it was: it has {unknown[0]!r}; restore the file from a copy"
+        )
     name, slice_ns = content.get("name"), content.get("slice_ns")
     if not isinstance(name, str) or not isinstance(slice_ns, int) or slice_ns <= 0:
-        message = f"{path} is no archive: {MARKER} lacks the name or the slice length; restore the file from a copy"
-        raise NotAnArchive(message)
+        raise NotAnArchive(
+            f"{path} is no archive: {MARKER} lacks the name or the slice length; restore the file from a copy"
+        )
     return Identity(name, slice_ns, _parse_store(path, content.get("store")), version=version, id=content.get("id"))
 
 
@@ -136,11 +136,13 @@ def _parse_store(path: Path, settings: Any) -> S3Store | None:  # noqa: ANN401 -
     try:
         store = None if settings is None else S3Store(**settings)
     except (TypeError, AttributeError, InvalidDeployment) as error:
-        message = f"{path} cannot be opened: 'store' in {MARKER} cannot be used: {error}; restore the file from a copy"
-        raise NotAnArchive(message) from error
+        raise NotAnArchive(
+            f"{path} cannot be opened: 'store' in {MARKER} cannot be used: {error}; restore the file from a copy"
+        ) from error
     if store is not None and not store.prefix:
-        message = f"{path} cannot be opened: 'store' in {MARKER} lacks the prefix; restore the file from a copy"
-        raise NotAnArchive(message)
+        raise NotAnArchive(
+            f"{path} cannot be opened: 'store' in {MARKER} lacks the prefix; restore the file from a copy"
+        )
     return store
 
 
@@ -204,8 +206,7 @@ def restore_marker(path: Path) -> None:
     try:
         content = read_checked(path / SPARE)
     except (OSError, DamagedArchive) as error:
-        message = f"{path / MARKER} is damaged, and so is its copy, {SPARE}; restore a backup"
-        raise NotAnArchive(message) from error
+        raise NotAnArchive(f"{path / MARKER} is damaged, and so is its copy, {SPARE}; restore a backup") from error
     # Raises if the copy is not a valid marker.
     identity_of(path, content)
     write_checked(path / MARKER, content)
@@ -265,8 +266,8 @@ def _hidden_name(path: Path) -> str:
 
 def _refuse_occupied(path: Path) -> None:
     if (path / MARKER).exists():
-        message = f"an archive is at {path} already; open it, or choose another folder"
-        raise ArchiveConflict(message)
+        raise ArchiveConflict(f"an archive is at {path} already; open it, or choose another folder")
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        message = f"{path} holds something that is no archive; nothing was touched; choose an empty or a new folder"
-        raise NotAnArchive(message)
+        raise NotAnArchive(
+            f"{path} holds something that is no archive; nothing was touched; choose an empty or a new folder"
+        )

@@ -29,8 +29,9 @@ def wait_for_lock(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> 
         This system has no `flock`; it can read archives but not write them.
     """
     if sys.platform == "win32":
-        message = f"writing {path.parent} needs flock, which this system lacks; write archives on Linux or macOS"
-        raise HyperGridError(message)
+        raise HyperGridError(
+            f"writing {path.parent} needs flock, which this system lacks; write archives on Linux or macOS"
+        )
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
     descriptor = _open_file(path, flags)
     try:
@@ -65,8 +66,7 @@ def try_lock(path: Path, holder: str) -> Iterator[None]:
         This system has no `flock`.
     """
     if sys.platform == "win32":
-        message = f"holding {path} needs flock, which this system lacks; use Linux or macOS"
-        raise HyperGridError(message)
+        raise HyperGridError(f"holding {path} needs flock, which this system lacks; use Linux or macOS")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:

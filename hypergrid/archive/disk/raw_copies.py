@@ -88,11 +88,9 @@ def read_back(raw: Path, sha256: str) -> bytes:
         with pa.CompressedInputStream(str(path), "zstd") as packed:
             content: bytes = packed.read()
     except (OSError, pa.ArrowException) as error:
-        message = f"the raw copy {path} cannot be read: {error}; put it back from a backup"
-        raise DamagedArchive(message) from error
+        raise DamagedArchive(f"the raw copy {path} cannot be read: {error}; put it back from a backup") from error
     if hashlib.sha256(content).hexdigest() != sha256:
-        message = f"the raw copy {path} is another than it was; put it back from a backup"
-        raise DamagedArchive(message)
+        raise DamagedArchive(f"the raw copy {path} is another than it was; put it back from a backup")
     return content
 
 

@@ -153,8 +153,9 @@ def _translate_panics(folder: Path) -> Iterator[None]:
     except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as panic:
-        message = f"snapshots cannot expire: {panic}; 'hypergrid check {folder} --repair' mends what can be mended"
-        raise DamagedArchive(message) from panic
+        raise DamagedArchive(
+            f"snapshots cannot expire: {panic}; 'hypergrid check {folder} --repair' mends what can be mended"
+        ) from panic
 
 
 def _find_cutoff(written: list[datetime], now: datetime, care: RetentionPolicy) -> datetime:

@@ -108,8 +108,7 @@ def create_whole(path: Path, schema: Schema) -> None:
 def require_content(path: Path) -> None:
     """Raise `Malformed` if a SQLite file made by `create_whole` is empty."""
     if path.exists() and not path.stat().st_size:
-        message = "it is empty"
-        raise Malformed(message)
+        raise Malformed("it is empty")
 
 
 @contextmanager
@@ -119,8 +118,7 @@ def _translate_errors() -> Iterator[None]:
         yield
     except UnicodeDecodeError as error:
         # SQLite's message quotes a name that is not UTF-8.
-        message = "its schema is damaged"
-        raise Malformed(message) from error
+        raise Malformed("its schema is damaged") from error
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) == sqlite3.SQLITE_ERROR:
             # The statement is valid for every intact file.
@@ -241,8 +239,9 @@ def _compare_schema(db: sqlite3.Connection, schema: Schema) -> None:
         schema.create(wanted)
         for table in list_tables(wanted):
             if _read_outline(db, table) != _read_outline(wanted, table):
-                message = f"the table {table!r} is missing, or its columns are not those that this program writes"
-                raise Malformed(message)
+                raise Malformed(
+                    f"the table {table!r} is missing, or its columns are not those that this program writes"
+                )
 
 
 def _read_outline(db: sqlite3.Connection, table: str) -> tuple[object, ...]:

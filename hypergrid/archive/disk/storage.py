@@ -87,14 +87,15 @@ class S3Store:
     def __post_init__(self) -> None:
         """Validate the fields."""
         if not _BUCKET.fullmatch(self.bucket):
-            message = f"bucket needs 3 to 63 of a-z, 0-9, '.' and '-'; got {self.bucket!r}; write s3://BUCKET/PREFIX"
-            raise InvalidDeployment(message)
+            raise InvalidDeployment(
+                f"bucket needs 3 to 63 of a-z, 0-9, '.' and '-'; got {self.bucket!r}; write s3://BUCKET/PREFIX"
+            )
         if self.prefix and (not _PREFIX.fullmatch(self.prefix) or {".", ".."} & set(self.prefix.split("/"))):
-            message = f"prefix needs letters, digits, '_', '-' and '.', between '/'; got {self.prefix!r}"
-            raise InvalidDeployment(message)
+            raise InvalidDeployment(f"prefix needs letters, digits, '_', '-' and '.', between '/'; got {self.prefix!r}")
         if self.endpoint is not None and not _is_address(self.endpoint):
-            message = "endpoint needs http://HOST:PORT or https://HOST:PORT, and nothing of a user or a password in it"
-            raise InvalidDeployment(message)
+            raise InvalidDeployment(
+                "endpoint needs http://HOST:PORT or https://HOST:PORT, and nothing of a user or a password in it"
+            )
 
     @property
     def url(self) -> str:
@@ -108,8 +109,9 @@ class S3Store:
         """Parse s3://BUCKET or s3://BUCKET/PREFIX; raises the errors of the class."""
         scheme, _, path = url.partition("://")
         if scheme != "s3":
-            message = f"store needs s3://BUCKET/PREFIX; got {url!r}; leave it away to keep values in the folder"
-            raise InvalidDeployment(message)
+            raise InvalidDeployment(
+                f"store needs s3://BUCKET/PREFIX; got {url!r}; leave it away to keep values in the folder"
+            )
         bucket, _, prefix = path.rstrip("/").partition("/")
         return cls(bucket, prefix, endpoint and endpoint.rstrip("/"), region, conditional)
 

@@ -218,24 +218,21 @@ def restore(
     source, folder = Path(backup).resolve(), Path(target).resolve()
     identity, content = read_backup(source)
     if _is_nested(folder, source):
-        message = f"a restored archive needs a folder of its own, outside of {source}; got {folder}"
-        raise CannotBackUp(message)
+        raise CannotBackUp(f"a restored archive needs a folder of its own, outside of {source}; got {folder}")
     state = content.get(STATE_KEY)
     if state is not None and secure is None:
-        message = (
+        raise CannotBackUp(
             f"{source} holds keys, which must be revoked when they are restored; use 'hypergrid restore', or give "
             "queries.backup.restored_state.secure_state as 'secure'"
         )
-        raise CannotBackUp(message)
     copied, notes, brought = _CopyCounts(), list[str](), list[str]()
 
     def refuse_or_note(what: str) -> None:
         if not damaged:
-            message = (
+            raise DamagedArchive(
                 f"{what}; nothing was restored; back up once more, or, where the archive is gone, restore what is "
                 f"there: hypergrid restore {source} {folder} --damaged"
             )
-            raise DamagedArchive(message)
         notes.append(f"{what}, and was restored as it is")
 
     def build(building: Path) -> None:
@@ -310,13 +307,11 @@ def read_backup(folder: Path) -> tuple[Identity, dict[str, Any]]:
         The marker and its spare are damaged.
     """
     if not ((folder / MARKER).is_file() or spare_path(folder / MARKER).is_file()):
-        message = f"{folder} is no backup: it has no {MARKER}; give the folder that 'hypergrid backup' wrote"
-        raise CannotBackUp(message)
+        raise CannotBackUp(f"{folder} is no backup: it has no {MARKER}; give the folder that 'hypergrid backup' wrote")
     try:
         content = read_either(folder / MARKER)
     except DamagedArchive as error:
-        message = f"{folder / MARKER} and its spare are others than they were; back up once more"
-        raise DamagedArchive(message) from error
+        raise DamagedArchive(f"{folder / MARKER} and its spare are others than they were; back up once more") from error
     return identity_of(folder, content["archive"]), content
 
 
@@ -351,11 +346,10 @@ class _BackupRun:
             self._sums.verify_alone(snapshot)
         names = self._list_names(snapshots)
         if not has_all_chunks(repository, head):
-            message = (
+            raise DamagedArchive(
                 f"chunks of the newest snapshot of {source} are gone; the former backup stays; "
                 f"'hypergrid check {source} --repair' brings back what raw copies hold"
             )
-            raise DamagedArchive(message)
         for number, name in enumerate(names):
             self._copy_store_file(name)
             if number % 16 == 0:
@@ -473,8 +467,9 @@ class _BackupRun:
             # A flipped bit keeps the size, so without the hash no later backup would repair the copy.
             if find_content_problem(copy, path.stem) or not _is_there(path, copy, self.copied):
                 if problem := find_content_problem(path, path.stem):
-                    message = f"{path} {problem}; the former backup stays; replace it by a copy of the file as it came"
-                    raise DamagedArchive(message)
+                    raise DamagedArchive(
+                        f"{path} {problem}; the former backup stays; replace it by a copy of the file as it came"
+                    )
                 _copy_file(path, copy, self.copied)
             self.progress("raw copies", (number + 1) / len(paths))
 
@@ -558,33 +553,31 @@ def _refuse_target(archive: Archive, target: Path) -> None:
     """Refuse an invalid target before anything is changed."""
     source = archive.path
     if archive.store is not None:
-        message = (
+        raise CannotBackUp(
             f"the values of {source} lie in {archive.store.url}, and a backup is of files; let the store keep versions "
             "or copies of its objects, and copy the folder, which has all else"
         )
-        raise CannotBackUp(message)
     if _is_nested(target, source):
-        message = f"a backup needs a folder of its own, outside of {source}; got {target}; best one on another disk"
-        raise CannotBackUp(message)
+        raise CannotBackUp(
+            f"a backup needs a folder of its own, outside of {source}; got {target}; best one on another disk"
+        )
     if (target / ARCHIVE_MARKER).exists():
-        message = f"{target} is an archive itself; nothing was touched; give a new or an empty folder"
-        raise CannotBackUp(message)
+        raise CannotBackUp(f"{target} is an archive itself; nothing was touched; give a new or an empty folder")
     if (target / MARKER).exists():
         identity, content = read_backup(target)
         if identity != read_identity(source):
-            message = (
+            raise CannotBackUp(
                 f"{target} is a backup of {content['of']}, another archive; nothing was touched; give another folder"
             )
-            raise CannotBackUp(message)
     elif target.exists() and any(path.name != _LOCK and not _is_ours(path, target) for path in _iterate_folder(target)):
-        message = f"{target} holds something that is no backup; nothing was touched; give a new or an empty folder"
-        raise CannotBackUp(message)
+        raise CannotBackUp(
+            f"{target} holds something that is no backup; nothing was touched; give a new or an empty folder"
+        )
 
 
 def _iterate_folder(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
-        message = f"{folder} is no folder; nothing was touched; give a new or an empty folder"
-        raise CannotBackUp(message)
+        raise CannotBackUp(f"{folder} is no folder; nothing was touched; give a new or an empty folder")
     yield from folder.iterdir()
 
 
@@ -601,8 +594,7 @@ def _lock_target(target: Path) -> Iterator[None]:
         with try_lock(target / _LOCK, "another process"):
             yield
     except ArchiveConflict as error:
-        message = f"another process backs up into {target}; wait until it is done"
-        raise CannotBackUp(message) from error
+        raise CannotBackUp(f"another process backs up into {target}; wait until it is done") from error
 
 
 @contextmanager
@@ -613,8 +605,9 @@ def _keep_snapshots(archive: Archive) -> Iterator[icechunk.Repository]:
         try:
             stack.enter_context(try_lock(archive.path / _LOCK, "another process"))
         except ArchiveConflict as error:
-            message = f"{archive.path} is being backed up by another process; wait until it is done"
-            raise CannotBackUp(message) from error
+            raise CannotBackUp(
+                f"{archive.path} is being backed up by another process; wait until it is done"
+            ) from error
         except OSError:
             # A read-only mount: nothing expires here, and copies are verified by their checksums anyway.
             yield repository
@@ -687,8 +680,9 @@ def _verify_copies(target: Path, copied: _CopyCounts, progress: Progress) -> Non
                 # Otherwise the page cache is read, which proves nothing about the disk.
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         if checksum_of_file(path)[0] != crc:
-            message = f"{path} cannot be read back as it was written; the former backup stays; use another disk"
-            raise DamagedArchive(message)
+            raise DamagedArchive(
+                f"{path} cannot be read back as it was written; the former backup stays; use another disk"
+            )
         if number % 64 == 0:
             progress("compare", number / len(copied.written))
     progress("compare", 1.0)
@@ -703,15 +697,17 @@ def _translate_errors(target: Path) -> Iterator[None]:
     except HyperGridError:
         raise
     except icechunk.IcechunkError as error:
-        message = "snapshots of the archive cannot all be read; the former backup stays; 'hypergrid check' names them"
-        raise DamagedArchive(message) from error
+        raise DamagedArchive(
+            "snapshots of the archive cannot all be read; the former backup stays; 'hypergrid check' names them"
+        ) from error
     except OSError as error:
         # Errors about other files do not concern the target.
         if error.filename is not None and not _is_nested(Path(error.filename), target):
             raise
         reason = error.strerror or str(error)
-        message = f"{target} cannot be written: {reason}; what was there stays; make room, or give another folder"
-        raise CannotBackUp(message) from error
+        raise CannotBackUp(
+            f"{target} cannot be written: {reason}; what was there stays; make room, or give another folder"
+        ) from error
 
 
 def _damage_error(folder: Path, where: Path) -> DamagedArchive:

@@ -96,8 +96,9 @@ def repair_files(folder: Path, gone: LostRecords | None = None) -> list[Repair]:
     if identity.store is not None:
         return done
     if not (folder / STORE).is_dir():
-        message = f"{folder} has lost {STORE}/, which held its values; restore a backup, or ingest its raw files anew"
-        raise DamagedArchive(message)
+        raise DamagedArchive(
+            f"{folder} has lost {STORE}/, which held its values; restore a backup, or ingest its raw files anew"
+        )
     with wait_for_lock(folder / LOCK):
         run = _RepairRun(
             folder,
@@ -261,8 +262,9 @@ class _RepairRun:
                 return snapshot
         if lacks_chunks is not None:
             return lacks_chunks
-        message = f"{self.folder} has no snapshot that is whole; restore a backup, or ingest its raw files anew"
-        raise DamagedArchive(message)
+        raise DamagedArchive(
+            f"{self.folder} has no snapshot that is whole; restore a backup, or ingest its raw files anew"
+        )
 
     def _list_candidates(self, repository: icechunk.Repository) -> list[str]:
         """List the snapshots that may have been main's, newest first."""

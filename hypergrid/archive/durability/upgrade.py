@@ -133,10 +133,9 @@ def _keep_writers_out(folder: Path) -> Iterator[None]:
 
 
 def _refuse(folder: Path, label: str) -> None:
-    message = (
+    raise ArchiveConflict(
         f"{label} is at work on {folder}; end it, then upgrade: an older program would go on with the older layout"
     )
-    raise ArchiveConflict(message)
 
 
 @dataclass

@@ -81,8 +81,7 @@ def locate_values(node: Perspective, places: NDArray[np.intp]) -> tuple[CellPlac
     base = node.list_bases()[0]
     stations, time = base.topology.space, node.topology.time
     if not isinstance(base.operator, Base) or not isinstance(stations, SeriesAxis):
-        message = "a base holds series"
-        raise TypeError(message)
+        raise TypeError("a base holds series")
     space = node.topology.space
     if isinstance(space, Grid | Points):
         heights_m = space.heights_m(places)
@@ -90,8 +89,7 @@ def locate_values(node: Perspective, places: NDArray[np.intp]) -> tuple[CellPlac
     elif isinstance(space, SeriesAxis):
         points, known = np.stack([space.x, space.y], axis=1)[places], space.elevation_m[places]
     else:
-        message = "a zone or a band has many places"
-        raise TypeError(message)
+        raise TypeError("a zone or a band has many places")
     if isinstance(node.operator, Convert) and node.operator.layers:
         placed = np.isfinite(points).all(axis=1) & np.isnan(known)
         known = known.copy()

@@ -121,8 +121,7 @@ def evaluate_members(row: AggregateRow, members: RaggedCells, given: Mapping[str
         Number of cells before these, so that a fault names the right cell.
     """
     if row.whole is None:
-        message = f"{row.name} neither folds, nor chooses, nor takes all values of a cell"
-        raise TypeError(message)
+        raise TypeError(f"{row.name} neither folds, nor chooses, nor takes all values of a cell")
     try:
         return row.whole(members, given)
     except Fault as fault:
@@ -140,8 +139,7 @@ def _step_columns(
 ) -> tuple[States, Counts]:
     """Accumulate each range of each column with `row.step`, all columns in one listing."""
     if row.step is None:
-        message = f"{row.name} has no step"
-        raise TypeError(message)
+        raise TypeError(f"{row.name} has no step")
     columns = int(np.prod(values.shape[1:], dtype=np.int64))
     offsets = np.arange(columns, dtype=np.int64)[:, None] * len(values)
     begins, ends = (first + offsets).ravel(), (stop + offsets).ravel()
@@ -199,8 +197,7 @@ def _lift_values(
 
 def _parts(row: AggregateRow) -> tuple[FoldedNumber, ...]:
     if not row.parts:
-        message = f"{row.name} is not folded by ufuncs"
-        raise TypeError(message)
+        raise TypeError(f"{row.name} is not folded by ufuncs")
     return row.parts
 
 
@@ -259,8 +256,7 @@ def choose_ranges(
         Hash of each cell, shape as `first`.
     """
     if row.rank is None:
-        message = f"{row.name} folds values, it does not choose one"
-        raise TypeError(message)
+        raise TypeError(f"{row.name} folds values, it does not choose one")
     present = np.isfinite(values)
     before = np.concatenate([[0], np.cumsum(present)])
     begin, count = before[first], before[stop] - before[first]

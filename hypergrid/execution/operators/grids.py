@@ -78,8 +78,7 @@ def cover_space(source: Space, target: Space, cells: NDArray[np.intp], row: Aggr
     if isinstance(target, Bands):
         return _cover_bands(target, cells, row)
     if not isinstance(source, Grid) or not isinstance(target, Grid):
-        message = "an aggregate over space goes from a grid to cells above it"
-        raise TypeError(message)
+        raise TypeError("an aggregate over space goes from a grid to cells above it")
     places = np.unravel_index(cells, target.shape)
     covers = [cover(below, above) for below, above in zip(source.axes, target.axes, strict=True)]
     lengths = [axis_cover.sizes[at] for axis_cover, at in zip(covers, places, strict=True)]
@@ -298,8 +297,7 @@ def _choose(
     part: TimePart | None,
 ) -> Cells:
     if times is None:
-        message = f"{operator.function} chooses a value in time"
-        raise TypeError(message)
+        raise TypeError(f"{operator.function} chooses a value in time")
     ranges = _get_ranges(times, part)
     values = source.value if ranges.members is None else source.value[ranges.members]
     offsets = np.arange(values.shape[1], dtype=np.int64) * values.shape[0]

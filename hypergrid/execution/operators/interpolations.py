@@ -188,8 +188,7 @@ def note_prefix(node: Perspective) -> str:
 def get_grid(node: Perspective) -> Grid | Points:
     """Return the grid, or the points, of an interpolation."""
     if not isinstance(node.topology.space, Grid | Points):
-        message = "an interpolation has a grid, or points"
-        raise TypeError(message)
+        raise TypeError("an interpolation has a grid, or points")
     return node.topology.space
 
 
@@ -197,8 +196,7 @@ def mask_reach(node: Perspective) -> NDArray[np.bool_]:
     """Mask the stations that may affect an interpolation, shape (series,)."""
     axis = node.source.topology.space
     if not isinstance(axis, SeriesAxis) or not isinstance(node.operator, Interpolate):
-        message = "an interpolation starts from stations"
-        raise TypeError(message)
+        raise TypeError("an interpolation starts from stations")
     return mask_in_reach(axis, get_grid(node), node.operator)
 
 
@@ -208,8 +206,7 @@ def make_layer_lookup(node: Perspective) -> Covariate:
 
     def at(name: str, points: NDArray[np.float64]) -> NDArray[np.float64]:
         if not isinstance(base, Base) or not isinstance(operator, Interpolate):
-            message = "an interpolation is of what a base has a source of"
-            raise TypeError(message)
+            raise TypeError("an interpolation is of what a base has a source of")
         return base.source.layer(name).sample(points) if name in dict(operator.layers) else np.full(len(points), np.nan)
 
     return at

@@ -118,8 +118,7 @@ def _count_waiting(node: Perspective, time: TimeCells | Instants) -> int:
     """Return how many readings can wait for complete cells, including the latest piece."""
     base = node.operator
     if not isinstance(base, Base) or not isinstance(base.source, ArchiveSource):
-        message = "pieces are of an archive"
-        raise TypeError(message)
+        raise TypeError("pieces are of an archive")
     window, source = base.window, base.source
     columns = source.columns_at_once(CHUNKS_AT_ONCE, window)
     whole = estimate_readings(node) * min(1.0, columns / max(node.topology.space.count, 1))
@@ -154,8 +153,7 @@ class PiecewiseAggregate:
         possible: NDArray[np.int64] | None = None
         source = self.base.source
         if not isinstance(source, ArchiveSource):
-            message = "pieces are of an archive"
-            raise TypeError(message)
+            raise TypeError("pieces are of an archive")
         window = self._window(chosen)
         columns = source.columns_at_once(CHUNKS_AT_ONCE, window or self.base.window)
         for series in source.split_series(columns):

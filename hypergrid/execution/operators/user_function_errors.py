@@ -43,8 +43,7 @@ def name_faulty_cell(
         # If the position is unknown, name the first of the cells that were computed together.
         begin = "in the cell" if fault.at is not None else "in the cells from"
         where = f"{begin} {format_instant(int(corners[row]))} {_format_place(node, int(columns[column]))}"
-        message = f"{_step_prefix(node, fault)}{fault} ({where})"
-        raise InvalidFunction(message) from fault.__cause__
+        raise InvalidFunction(f"{_step_prefix(node, fault)}{fault} ({where})") from fault.__cause__
 
 
 @contextmanager
@@ -56,8 +55,9 @@ def name_faulty_reading(node: Perspective, readings: Readings) -> Iterator[None]
         at = fault.at or 0
         begin = "in the reading of" if fault.at is not None else "in the readings from"
         when = format_instant(int(readings.starts_ns()[at]))
-        message = f"{_step_prefix(node, fault)}{fault} ({begin} {when} {_format_place(node, int(readings.index[at]))})"
-        raise InvalidFunction(message) from fault.__cause__
+        raise InvalidFunction(
+            f"{_step_prefix(node, fault)}{fault} ({begin} {when} {_format_place(node, int(readings.index[at]))})"
+        ) from fault.__cause__
 
 
 def _step_prefix(node: Perspective, fault: Fault) -> str:

@@ -157,17 +157,13 @@ class WalkSettings:
         for name, value in given.items():
             # `bool` is a subclass of `int`.
             if isinstance(value, bool) or not isinstance(value, Integral if name in whole else Real):
-                message = f"a walk needs a {'whole ' if name in whole else ''}number as {name}; got {value!r}"
-                raise InvalidQuery(message)
+                raise InvalidQuery(f"a walk needs a {'whole ' if name in whole else ''}number as {name}; got {value!r}")
         if not 0 < self.fraction <= 0.5:
-            message = f"a walk needs a fraction above 0 and at most 0.5; got {self.fraction}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a walk needs a fraction above 0 and at most 0.5; got {self.fraction}")
         if self.walkers is not None and self.walkers < 1:
-            message = f"a walk needs at least one walker; got {self.walkers}; leave it out to have it chosen"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a walk needs at least one walker; got {self.walkers}; leave it out to have it chosen")
         if self.seed < 0:
-            message = f"a walk needs a seed of at least 0; got {self.seed}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a walk needs a seed of at least 0; got {self.seed}")
 
 
 class Walk:

@@ -101,8 +101,7 @@ def reading_ns(surface: Perspective, node: Perspective) -> float | None:
 def _run_trial(base: Base, node: Perspective) -> float | None:
     source, axis = base.source, node.topology.space
     if not isinstance(source, ArchiveSource) or not isinstance(axis, SeriesAxis):
-        message = "a trial reads an archive"
-        raise TypeError(message)
+        raise TypeError("a trial reads an archive")
     span = next(source.spans(base.window, CHUNKS_AT_ONCE), None)
     if span is None:
         return None

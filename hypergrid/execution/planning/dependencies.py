@@ -65,8 +65,7 @@ def find_reached_cells(node: Perspective, operator: InterpolateInTime, times: Ti
     """Return the range of source cells whose values may affect some instants."""
     axis, source = node.source.topology.space, node.source.topology.time
     if not isinstance(axis, SeriesAxis):
-        message = "an interpolation in time is at stations"
-        raise TypeError(message)
+        raise TypeError("an interpolation in time is at stations")
     if isinstance(source, Periodic):
         # Each periodic cell is at many times.
         return np.arange(source.count)

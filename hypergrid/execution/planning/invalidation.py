@@ -63,8 +63,7 @@ def _mask_covering(node: Perspective, changes: Changes) -> NDArray[np.bool_]:
     if source.holds_readings:
         return _mask_cells(time, _reading_windows(source, changes))
     if isinstance(time, Instants):
-        message = "an aggregate over time has cells"
-        raise TypeError(message)
+        raise TypeError("an aggregate over time has cells")
     ranges = cover(source.topology.time, time)
     below = affected_time_cells(source, changes)
     before = np.append(0, np.cumsum(below if ranges.members is None else below[ranges.members]))
@@ -75,8 +74,7 @@ def _reading_windows(node: Perspective, changes: Changes) -> list[Window]:
     """Return the windows in which intervals of changed readings may begin."""
     base = node.list_bases()[0]
     if not isinstance(base.operator, Base):
-        message = "a base has a source"
-        raise TypeError(message)
+        raise TypeError("a base has a source")
     # Readings are stored by their stamp.
     ends = [series.interval_s for series in _require_series(base).series if series.stamp == "end"]
     longest_ns = round(max(ends, default=0.0) * SECOND_NS)
@@ -117,6 +115,5 @@ def _block_bounds(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 def _require_series(node: Perspective) -> SeriesAxis:
     if not isinstance(node.topology.space, SeriesAxis):
-        message = "readings lie at series"
-        raise TypeError(message)
+        raise TypeError("readings lie at series")
     return node.topology.space

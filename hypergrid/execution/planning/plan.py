@@ -130,8 +130,7 @@ class Plan:
 def _check_allowed(allowed_bytes: object) -> None:
     # `bool` is a subclass of `int`.
     if allowed_bytes is not None and (isinstance(allowed_bytes, bool) or not isinstance(allowed_bytes, Integral)):
-        message = f"allowed_bytes needs a whole number of bytes, such as 2 * 10**9; got {allowed_bytes!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"allowed_bytes needs a whole number of bytes, such as 2 * 10**9; got {allowed_bytes!r}")
 
 
 def free_bytes() -> int:

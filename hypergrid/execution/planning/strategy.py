@@ -82,12 +82,11 @@ def parse_strategy(wanted: StrategyOption, surface: Perspective) -> int | None:
         return 0
     # `bool` is a subclass of `int`.
     if isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted <= path_length:
-        message = (
+        raise InvalidQuery(
             f"strategy needs one of {', '.join(STRATEGY_NAMES)}, or how many perspectives are materialised, 0 to "
             f"{path_length} for "
             f"this query; got {wanted!r}"
         )
-        raise InvalidQuery(message)
     return wanted
 
 

@@ -237,8 +237,7 @@ def _describe_aggregate(item: Perspective) -> str:
     """Describe an aggregate in words, for attributes other than cell methods."""
     operator = item.operator
     if not isinstance(operator, Aggregate):
-        message = f"{type(operator).__name__} is no aggregate"
-        raise TypeError(message)
+        raise TypeError(f"{type(operator).__name__} is no aggregate")
     remarks = [describe_time_cells(operator.dimensions, item.topology.time), _describe_weights(item, operator)]
     words = ", ".join(remark for remark in remarks if remark)
     over = f"{operator.describe_call()} over {', '.join(operator.dimensions)}"
@@ -306,8 +305,7 @@ def _count_name(surface: Perspective) -> str:
 def _describe_distance(node: Perspective, operator: Interpolate) -> str:
     axis = node.source.topology.space
     if not isinstance(axis, SeriesAxis):
-        message = "an interpolation starts from stations"
-        raise TypeError(message)
+        raise TypeError("an interpolation starts from stations")
     return place_stations(axis, operator).metres.description
 
 

@@ -47,14 +47,14 @@ def check_store(path: Path) -> None:
         The path exists and is not a result of HyperGrid.
     """
     if not path.parent.is_dir():
-        message = f"the folder {path.parent} of the result {path.name} does not exist; make it first"
-        raise NotFound(message)
+        raise NotFound(f"the folder {path.parent} of the result {path.name} does not exist; make it first")
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     attributes = _attributes(path)
     if not {"hypergrid_query", INCOMPLETE} & set(attributes):
-        message = f"the result {path} would replace something that is no Zarr store of HyperGrid; choose another name"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"the result {path} would replace something that is no Zarr store of HyperGrid; choose another name"
+        )
 
 
 def _attributes(path: Path) -> dict[str, Any]:
@@ -199,8 +199,7 @@ def ignore_zarr_warnings() -> Iterator[None]:
 def _to_range(places: Places) -> tuple[int, int]:
     if isinstance(places, slice):
         return places.start, places.stop
-    message = "a store takes blocks in the order of its rows"
-    raise TypeError(message)
+    raise TypeError("a store takes blocks in the order of its rows")
 
 
 def _split_rectangles(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], slice]]:

@@ -46,8 +46,7 @@ class Buffer:
                 self._held = _join_blocks(self._held, len(self._times), made, len(missing), order)
                 self._times = np.concatenate([self._times, missing])[order]
         if self._held is None:
-            message = "a box asks for at least one time cell"
-            raise TypeError(message)
+            raise TypeError("a box asks for at least one time cell")
         return (
             self._held
             if len(times) == len(self._times)

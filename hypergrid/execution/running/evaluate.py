@@ -361,8 +361,7 @@ class Evaluator:
         if isinstance(operator, Base):
             base_readings = operator.source.read(operator.window, operator.unread)
             if not isinstance(base_readings, Readings):
-                message = f"{operator.source.variable.name} is an array, not readings"
-                raise TypeError(message)
+                raise TypeError(f"{operator.source.variable.name} is an array, not readings")
             return self._select_accepted(operator, base_readings)
         return self._convert_readings(node, self._read(node.source))
 
@@ -378,8 +377,7 @@ class Evaluator:
     def _convert_readings(self, node: Perspective, readings: Readings, *, known_once: bool = False) -> Readings:
         operator = node.operator
         if not isinstance(operator, Convert):
-            message = f"{type(operator).__name__} does not give readings"
-            raise TypeError(message)
+            raise TypeError(f"{type(operator).__name__} does not give readings")
         with name_faulty_reading(node, readings):
             value = convert_values(operator, readings.value)
         missing = readings.take_rows(~np.isfinite(value))
@@ -398,8 +396,7 @@ class Evaluator:
         """Aggregate readings in pieces that fit in memory; `intervals` collects their notes."""
         base = node.list_bases()[0].operator
         if not isinstance(base, Base):
-            message = "readings begin with a base"
-            raise TypeError(message)
+            raise TypeError("readings begin with a base")
         # If nothing else reads them, each reading passes once: unused ones can be counted without being remembered.
         known_once = self.reads_once and times is None and node.token not in self._passed_tokens
         self._passed_tokens.add(node.token)
@@ -422,8 +419,7 @@ class Evaluator:
                 self.diagnostics.set_note(note, note)
             return merge_sources(node, operator, sources)
         if not isinstance(operator, Convert):
-            message = f"{type(operator).__name__} is not element-wise"
-            raise TypeError(message)
+            raise TypeError(f"{type(operator).__name__} is not element-wise")
         where = self._locate_values(node, operator, places)
         if where is not None and times is not None:
             where = where.select_times(times)
@@ -497,11 +493,10 @@ class Evaluator:
             return None
         if final.token not in self._errors:
             if not isinstance(field, KrigingField):
-                message = (
+                raise InvalidQuery(
                     f"the variance of a mean is known for kriging from all stations only; {operator.method} with these "
                     "parameters is not that; ask for the variance of the single estimates"
                 )
-                raise InvalidQuery(message)
             names = operator.row.covariates(operator.arguments)
 
             def targets(places: NDArray[np.intp]) -> tuple[Targets, NDArray[np.bool_]]:
@@ -600,8 +595,7 @@ class Evaluator:
         key = field_key(node, operator)
         axis = node.source.topology.space
         if not isinstance(axis, SeriesAxis):
-            message = "an interpolation starts from stations"
-            raise TypeError(message)
+            raise TypeError("an interpolation starts from stations")
         placing = place_stations(axis, operator)
         # Once the network is known, a station that is silent in this box reports in others.
         has_reports = np.isfinite(values).any(axis=0) | (key in self._network_known)

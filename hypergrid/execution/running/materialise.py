@@ -45,8 +45,7 @@ def hold_blocks(evaluator: Evaluator, node: Perspective, block_cells: int) -> It
         possible = _put_counts(possible, block.possible, places, shape)
         yield
     if count is None or possible is None:
-        message = "a perspective has at least one place"
-        raise TypeError(message)
+        raise TypeError("a perspective has at least one place")
     evaluator.hold(node, Cells(value, count, possible))
 
 

@@ -134,12 +134,11 @@ def refuse_mixed(aggregates: Sequence[Perspective], in_time: WeightShares, in_sp
     """
     for item, time, space in zip(aggregates, in_time.min_shares, in_space.min_shares, strict=True):
         if time * space < _require_aggregate(item).min_coverage * (1 - 1e-12):
-            message = (
+            raise InvalidQuery(
                 f"the variance needs {_require_aggregate(item).function} over time and over space in steps of their "
                 f"own where "
                 "both have gaps: aggregate over time first, then over space, or set min_coverage lower"
             )
-            raise InvalidQuery(message)
 
 
 def _lift_weights(
@@ -185,8 +184,7 @@ def _lift_area_weights(
 def _value_weight(row: AggregateRow, count: NDArray[np.int64]) -> Floats:
     """Return the weight of a value among `count`: the function of a sum of 1."""
     if row.finish is None:
-        message = f"{row.name} chooses a value, it has no weights"
-        raise TypeError(message)
+        raise TypeError(f"{row.name} chooses a value, it has no weights")
     return row.finish((np.ones(count.shape),), np.maximum(count, 1), {})
 
 
@@ -198,8 +196,7 @@ def _make_identity(known: NDArray[np.bool_]) -> "scipy.sparse.csr_array":
 
 def _require_aggregate(item: Perspective) -> Aggregate:
     if not isinstance(item.operator, Aggregate):
-        message = f"{type(item.operator).__name__} is no aggregate"
-        raise TypeError(message)
+        raise TypeError(f"{type(item.operator).__name__} is no aggregate")
     return item.operator
 
 

@@ -171,8 +171,7 @@ class TimeCellEvaluator(Evaluator):
         """Compute some time cells, increasing, as a block of shape (cells, 1)."""
         axis = node.topology.time
         if not isinstance(axis, Regular):
-            message = "some times need regular time cells"
-            raise TypeError(message)
+            raise TypeError("some times need regular time cells")
         # Increments need the readings around a cell.
         reach_ns = sum(item.operator.reach_ns for item in node.list_chain() if isinstance(item.operator, Aggregate))
         self._windows = _merge_windows(axis.corners[cells] - reach_ns, axis.length + 2 * reach_ns)

@@ -208,17 +208,14 @@ class RunProgress:
                 message += f"take its result, .dataset(), or what the {kind} are made of for a map"
             raise InvalidQuery(message)
         if not 0 <= number < self.frames:
-            message = f"time cell {number} does not exist; there are {self.frames}, counted from 0"
-            raise NotFound(message)
+            raise NotFound(f"time cell {number} does not exist; there are {self.frames}, counted from 0")
         held = getattr(self.outcome, part)
         if held is None:
-            message = 'this query was not asked for its variance; add "variance": true, or ask for its values'
-            raise InvalidQuery(message)
+            raise InvalidQuery('this query was not asked for its variance; add "variance": true, or ask for its values')
         grid_shape = (-1, space.y.count, space.x.count)
         values, computed = held[number].reshape(grid_shape), self.outcome.computed.reshape(grid_shape)
         if not 0 <= level < len(values):
-            message = f"level {level} does not exist; there are {len(values)}, counted from 0"
-            raise NotFound(message)
+            raise NotFound(f"level {level} does not exist; there are {len(values)}, counted from 0")
         return Frame.of(values[level].copy(), computed[level].copy())
 
 

@@ -40,8 +40,9 @@ def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: 
     surface = plan.surface
     operator, topology = surface.operator, surface.topology
     if not isinstance(operator, Interpolate):
-        message = "simulate needs a query whose last step is interpolate; aggregate its realisations afterwards"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            "simulate needs a query whose last step is interpolate; aggregate its realisations afterwards"
+        )
     # Values exist twice: as simulated, and in the result.
     needed, allowed = 2 * 8 * max(count, 1) * topology.count, free_bytes() // 2
     if needed > allowed:
@@ -49,27 +50,24 @@ def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: 
         raise TooLarge(subject, what, needed, allowed, "ask for fewer realisations, slices or cells")
     field, targets, known = Evaluator().get_interpolation(surface, operator, np.arange(topology.space.count))
     if not isinstance(field, KrigingField):
-        message = (
+        raise InvalidQuery(
             f"simulate needs kriging from all stations, of which some report; {operator.method} with these parameters "
             "is not that: leave neighbours, radius_m, octants and trend out"
         )
-        raise InvalidQuery(message)
     if field.is_assumed:
-        message = (
+        raise InvalidQuery(
             "simulate needs a variogram; none can be fitted to these values (too few stations, or all values of each "
             "slice are equal): give one, variogram={…}, or a longer time"
         )
-        raise InvalidQuery(message)
     corners = topology.time.corners
     times_s = (corners - corners[0]) / SECOND_NS
     correlation = find_correlation(field, times_s, memory=memory)
     if len(times_s) > 1 and len(correlation.between) > 1:
         why = "; ".join(correlation.notes) or "none was given"
-        message = (
+        raise InvalidQuery(
             f"simulate needs correlation_time for a surface of {len(times_s)} time cells ({why}): a duration such as "
             "'6h', or '0s' where only single time cells will be looked at"
         )
-        raise InvalidQuery(message)
     stations, mean = field.system.stations, field.mean
     model, drift = field.system.model, field.system.drift.drift
 

@@ -82,11 +82,9 @@ def _check_target(target: Path) -> None:
     if target.suffix not in FORMATS:
         raise NotFound.among(kind="ending of an export", given=target.suffix or target.name, existing=FORMATS)
     if not target.parent.is_dir():
-        message = f"the folder {target.parent} of the export {target.name} does not exist; make it first"
-        raise NotFound(message)
+        raise NotFound(f"the folder {target.parent} of the export {target.name} does not exist; make it first")
     if target.is_dir():
-        message = f"the export {target} needs the name of a file; a folder is there; choose another name"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the export {target} needs the name of a file; a folder is there; choose another name")
 
 
 class _Scratch:

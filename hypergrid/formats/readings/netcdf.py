@@ -64,11 +64,10 @@ class _NetCdf:
     def add(self, piece: ReadingsPiece) -> None:
         readings = piece.readings
         if (readings.time_ns % _MICROSECOND_NS).any():
-            message = (
+            raise InvalidQuery(
                 f"NetCDF keeps whole microseconds, as its readers do; {piece.kind.label!r} has finer stamps: "
                 "export it as .parquet or .csv"
             )
-            raise InvalidQuery(message)
         start, stop = self._rows, self._rows + len(readings)
         self._file.resize_dimension("obs", stop)
         time_us = readings.time_ns // _MICROSECOND_NS

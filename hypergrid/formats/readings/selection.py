@@ -31,8 +31,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if not set(self.flags) <= set(MEANINGS):
-            message = f"flags are those of QARTOD (1, 2, 3, 4, 9); got {', '.join(map(str, self.flags))}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"flags are those of QARTOD (1, 2, 3, 4, 9); got {', '.join(map(str, self.flags))}")
 
 
 @dataclass(frozen=True)
@@ -90,10 +89,10 @@ class SelectedReadings:
                     unknown = NotFound.among(kind, name, existing)
                     raise unknown
         if not self.kinds:
-            message = f"nothing to export: no series of {', '.join(selection.variables) or 'any variable'}" + (
-                f" at {', '.join(selection.stations)}" if selection.stations else ""
+            raise NotFound(
+                f"nothing to export: no series of {', '.join(selection.variables) or 'any variable'}"
+                + (f" at {', '.join(selection.stations)}" if selection.stations else "")
             )
-            raise NotFound(message)
 
     @cached_property
     def kinds(self) -> tuple[SeriesKind, ...]:

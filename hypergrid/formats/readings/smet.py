@@ -62,11 +62,10 @@ class Smet:
             table = np.full((len(times), len(self._fields)), float(NODATA))
             for piece, (time_ns, values) in zip(pieces, rows, strict=True):
                 if (values == NODATA).any():
-                    message = (
+                    raise InvalidQuery(
                         f"{piece.kind.label!r} of station {name!r} has the value {NODATA}, which means no value in "
                         "SMET; export it as .csv, .parquet or .nc"
                     )
-                    raise InvalidQuery(message)
                 column = [kind.label for kind, *_ in self._fields].index(piece.kind.label)
                 table[np.searchsorted(times, time_ns), column] = np.where(np.isnan(values), float(NODATA), values)
             with path.open("a", encoding="utf-8", newline="\n") as stream:

@@ -117,8 +117,9 @@ def _in_place(routine: Routine, lower: Floats, *options: bytes) -> None:
     info = ctypes.c_int(0)
     routine(b"U", *options, _whole(len(lower)), lower.ctypes.data, _stride(lower), ctypes.byref(info))
     if info.value:
-        message = f"a factor needs a positive definite matrix; {len(lower)} rows are not from row {info.value} on"
-        raise np.linalg.LinAlgError(message)
+        raise np.linalg.LinAlgError(
+            f"a factor needs a positive definite matrix; {len(lower)} rows are not from row {info.value} on"
+        )
 
 
 def _held(a: Floats) -> tuple[Floats, bytes]:
@@ -139,8 +140,9 @@ def _stride(a: Floats) -> object:
     gap = a.strides[0] // a.itemsize if rows > 1 else columns
     # Otherwise BLAS would read and write out of place.
     if a.dtype != np.float64 or (columns > 1 and a.strides[1] != a.itemsize) or gap < columns:
-        message = f"BLAS needs rows of float64 in C order; got {a.dtype} of shape {a.shape} with strides {a.strides}"
-        raise ValueError(message)
+        raise ValueError(
+            f"BLAS needs rows of float64 in C order; got {a.dtype} of shape {a.shape} with strides {a.strides}"
+        )
     return _whole(max(gap, 1))
 
 

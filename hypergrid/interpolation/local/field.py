@@ -100,12 +100,11 @@ class LocalField:
         self.min_stations = self.system.drift.drift.min_stations()
         """Minimum stations for an estimate."""
         if self.selection.max_stations < self.min_stations:
-            message = (
+            raise InvalidQuery(
                 f"{label} needs at least {self.min_stations} stations for each estimate; got neighbours={neighbours} "
                 f"and "
                 f"octants={octants}; raise them"
             )
-            raise InvalidQuery(message)
         self._mean = self.system.drift.drift.mean or 0.0
         self._set_values(values)
         covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)

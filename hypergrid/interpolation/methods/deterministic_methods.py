@@ -116,13 +116,12 @@ def _make_surface(
     largest = np.abs(values).max()
     if not off <= MIN_KEPT_SHARE * largest:
         remedy = "shorten scale_m, " if scale_m is not None else ""
-        message = (
+        raise SingularSystem(
             f"{label} is singular to working precision on {len(places_km)} stations (it misses its own values by "
             f"{off:.1g} where {MIN_KEPT_SHARE * largest:.1g} is allowed); {remedy}give smoothing above zero, or "
             f"take another "
             "kernel"
         )
-        raise SingularSystem(message)
     return surface
 
 
@@ -138,15 +137,15 @@ _RADIUS = Parameter(
 
 def _check_positive(method: str, given: Mapping[str, Any], name: str) -> None:
     if given[name] is not None and not given[name] > 0:
-        message = f"{method} needs {name!r} above zero; got {given[name]:g}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{method} needs {name!r} above zero; got {given[name]:g}")
 
 
 def _parse_inverse_distance(given: Mapping[str, Any]) -> dict[str, Any]:
     _check_positive("inverse_distance", given, "radius_m")
     if not 0 < given["power"] <= LARGEST_POWER:
-        message = f"inverse_distance needs 'power' above zero and up to {LARGEST_POWER:g}; got {given['power']:g}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"inverse_distance needs 'power' above zero and up to {LARGEST_POWER:g}; got {given['power']:g}"
+        )
     return dict(given)
 
 
@@ -183,13 +182,11 @@ def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
     if kernel not in DEGREES:
         raise NotFound.among(kind="kernel of radial_basis", given=kernel, existing=DEGREES)
     if smoothing < 0:
-        message = f"radial_basis needs 'smoothing' of zero or more; got {smoothing:g}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"radial_basis needs 'smoothing' of zero or more; got {smoothing:g}")
     _check_positive("radial_basis", given, "scale_m")
     if (given["scale_m"] is not None) != (kernel in SCALED):
         need = "needs 'scale_m', the length over which it falls" if kernel in SCALED else "has no 'scale_m'; remove it"
-        message = f"the kernel {kernel} of radial_basis {need}; got scale_m={given['scale_m']}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the kernel {kernel} of radial_basis {need}; got scale_m={given['scale_m']}")
     return dict(given)
 
 

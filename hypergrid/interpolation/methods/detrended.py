@@ -255,11 +255,10 @@ def refuse_variance(trend: Trend | None) -> None:
         The trend is not a fixed one.
     """
     if not keeps_variance(trend):
-        message = (
+        raise InvalidQuery(
             f"the variance around a fitted trend ({trend}) would leave out what is not known of the trend; give a "
             "fixed one, trend={'lapse_rate': -6.5}, or use external_drift_kriging, whose variance holds it"
         )
-        raise InvalidQuery(message)
 
 
 def with_trend(method: Method) -> Method:

@@ -83,8 +83,7 @@ def parse_model(value: object) -> Variogram | VariogramRequest:
         return value
     if isinstance(value, str):
         if value not in ("fit", "fit_by_slice"):
-            message = f"a variogram is given with its model, or it is 'fit' or 'fit_by_slice'; got {value!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a variogram is given with its model, or it is 'fit' or 'fit_by_slice'; got {value!r}")
         return VariogramRequest(by="slice" if value == "fit_by_slice" else "all")
     if not isinstance(value, Mapping) or "fit" not in value:
         return parse_variogram(value)
@@ -140,8 +139,7 @@ def resolve_variogram(wanted: VariogramRequest, stations: Stations, values: Floa
 def _fit(wanted: VariogramRequest, stations: Stations, values: Floats) -> ResolvedVariogram:
     try:
         if not _varies(values):
-            message = "within each slice all values are equal"
-            raise InvalidQuery(message)
+            raise InvalidQuery("within each slice all values are equal")
         fit = fit_variogram(stations.positions_m, values, model=wanted.model)
     except InvalidQuery as error:
         resolved_model = _make_fallback(stations, values)

@@ -67,17 +67,16 @@ def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
         if given[name] not in known:
             raise NotFound.among(kind=f"{name} of kriging", given=given[name], existing=known)
     if given["quadrature"] > LARGEST_QUADRATURE:
-        message = f"kriging needs 'quadrature' of at most {LARGEST_QUADRATURE} points a side; got {given['quadrature']}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"kriging needs 'quadrature' of at most {LARGEST_QUADRATURE} points a side; got {given['quadrature']}"
+        )
     if given["support"] == "block" and given["quadrature"] < 2:
-        message = (
+        raise InvalidQuery(
             f"kriging needs 'quadrature' of at least 2 points a side for support='block'; got {given['quadrature']}: "
             "one point is support='point'"
         )
-        raise InvalidQuery(message)
     if given["radius_m"] is not None and not given["radius_m"] > 0:
-        message = f"kriging needs 'radius_m' above zero; got {given['radius_m']:g}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"kriging needs 'radius_m' above zero; got {given['radius_m']:g}")
     # Defaults are omitted, so that queries without these parameters keep their token.
     later = {"radius_m": None, "octants": None, "support": "point", "quadrature": 4, "variance_of": "observable"}
     kept = {name: value for name, value in given.items() if name not in later or value != later[name]}
@@ -138,19 +137,16 @@ def _external(stations: Stations, values: Floats, given: Mapping[str, Any]) -> F
 
 def _parse_universal(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["degree"] > 2:
-        message = f"universal_kriging needs 'degree' of 1 or 2; got {given['degree']}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"universal_kriging needs 'degree' of 1 or 2; got {given['degree']}")
     return _parse(given)
 
 
 def _parse_external(given: Mapping[str, Any]) -> dict[str, Any]:
     names = given["drift"]
     if given["degree"] not in (0, 1, 2):
-        message = f"external_drift_kriging needs 'degree' of 0, 1 or 2; got {given['degree']:g}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"external_drift_kriging needs 'degree' of 0, 1 or 2; got {given['degree']:g}")
     if len(set(names)) != len(names):
-        message = f"external_drift_kriging needs each covariate once; got {', '.join(names)}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"external_drift_kriging needs each covariate once; got {', '.join(names)}")
     return {**_parse(given), "degree": int(given["degree"])}
 
 

@@ -51,12 +51,11 @@ def refuse_undetermined(label: str, stations_m: NDArray[np.float64], degree: int
         return
     figure = {1: "line", 2: "conic"}.get(degree, "point")
     problem = f"{len(stations_m)}" if len(stations_m) < count_needed(degree) else f"{len(stations_m)} on one {figure}"
-    message = (
+    raise InvalidQuery(
         f"{label} needs at least {count_needed(degree)} stations with values that are not on one {figure}; "
         f"got {problem}; use "
         "inverse_distance or nearest, or select more stations"
     )
-    raise InvalidQuery(message)
 
 
 def refuse_same_place(label: str, stations_m: NDArray[np.float64], names: tuple[str, ...], remedy: str) -> None:
@@ -70,11 +69,10 @@ def refuse_same_place(label: str, stations_m: NDArray[np.float64], names: tuple[
     pairs = sorted(scipy.spatial.cKDTree(stations_m).query_pairs(COINCIDENT_M)) if len(stations_m) else []
     if pairs:
         named = ", ".join(f"{names[i]} and {names[j]}" for i, j in pairs[:5])
-        message = (
+        raise SingularSystem(
             f"{label} cannot pass through two values in the same place: {named}; {remedy}, ask for coincident='merge', "
             "or select one of them"
         )
-        raise SingularSystem(message)
 
 
 def apply_weights(
@@ -108,5 +106,6 @@ class WithoutVariance:
         InvalidQuery
             Always; the method's row has `has_variance=False`, so that queries are rejected earlier.
         """
-        message = f"{self.method} has no variance; ask for it with a kriging method (got {targets.count} points)"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"{self.method} has no variance; ask for it with a kriging method (got {targets.count} points)"
+        )

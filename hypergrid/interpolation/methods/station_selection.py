@@ -71,11 +71,9 @@ def parse_selection(label: str, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("merge_within_m", "ignore_beyond_m"):
         # Written so that NaN is refused as well.
         if name in chosen and not chosen[name] >= 0:
-            message = f"{label} needs {name!r} of zero or more; got {chosen[name]:g}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{label} needs {name!r} of zero or more; got {chosen[name]:g}")
     if "merge_within_m" in chosen and coincident not in (None, "merge"):
-        message = f"{label} got merge_within_m together with coincident={coincident!r}; leave one of them out"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{label} got merge_within_m together with coincident={coincident!r}; leave one of them out")
     return chosen
 
 
@@ -122,8 +120,9 @@ def treat_coincident(
         return stations, values, ()
     named = join_names(" and ".join(stations.names[i] for i in members) for members in together)
     if asked == "refuse":
-        message = f"{owner} got stations in one place: {named}; use coincident='merge', or select one of them"
-        raise SingularSystem(message)
+        raise SingularSystem(
+            f"{owner} got stations in one place: {named}; use coincident='merge', or select one of them"
+        )
     if asked == "merge":
         return *_merge_stations(stations, values, labels), (f"stations in one place are one, of their mean: {named}",)
     return stations, values, (f"stations in one place are used each with its own error: {named}",)

@@ -59,8 +59,7 @@ def method_over(over: Over, name: str) -> Method:
         names = [row.name.removesuffix(IN_TIME) for row in METHODS.values() if row.over == over]
         error = NotFound.among(kind=f"interpolation method over {over}", given=name, existing=names)
         other = "; it is a method over " + ("time: give time='10min'" if over == "space" else "space: give a grid")
-        message = f"{error}{other if row else ''}"
-        raise NotFound(message)
+        raise NotFound(f"{error}{other if row else ''}")
     return row
 
 
@@ -68,8 +67,7 @@ def method_in_time(name: str) -> TimeMethod:
     """Look up a method over time; raises NotFound if unknown."""
     row = method_over("time", name)
     if not isinstance(row, TimeMethod):
-        message = f"{row.name} says that it is over time, and is no TimeMethod"
-        raise TypeError(message)
+        raise TypeError(f"{row.name} says that it is over time, and is no TimeMethod")
     return row
 
 
@@ -77,15 +75,15 @@ def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
     gap = given["max_gap"]
     length = None if gap is None else parse_duration(gap)
     if length is not None and length > LONGEST_GAP_NS:
-        message = f"'max_gap' needs a duration of up to {format_duration(LONGEST_GAP_NS)}; got {gap!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"'max_gap' needs a duration of up to {format_duration(LONGEST_GAP_NS)}; got {gap!r}")
     return {"max_gap_ns": length}
 
 
 def _make_refusal(name: str) -> Callable[[Stations, object, Mapping[str, Any]], NoReturn]:
     def prepare(_stations: Stations, _values: object, _given: Mapping[str, Any]) -> NoReturn:
-        message = f"{name} interpolates in time, not between stations; give time='10min', or a method over space"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"{name} interpolates in time, not between stations; give time='10min', or a method over space"
+        )
 
     return prepare
 

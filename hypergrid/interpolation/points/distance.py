@@ -71,8 +71,7 @@ def refuse_sphere(label: str, places_m: Floats) -> None:
         Suggests a planar distance.
     """
     if are_on_sphere(places_m):
-        message = (
+        raise InvalidQuery(
             f"{label} needs places on a plane; this network is so wide that its places are on the sphere; use "
             "ordinary_kriging, inverse_distance or nearest, or ask for distance='plane' and accept its distortion"
         )
-        raise InvalidQuery(message)

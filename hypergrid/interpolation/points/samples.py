@@ -55,11 +55,10 @@ class Samples:
         count = len(self.names)
         placed = self.positions_m.shape in ((count, 2), (count, 3))
         if self.values.shape[1:] != (count,) or not placed or len(self.elevation_m) != count:
-            message = (
+            raise InvalidQuery(
                 "samples need values (slices, stations), positions (stations, 2), elevations and names (stations); got "
                 f"{self.values.shape}, {self.positions_m.shape}, {self.elevation_m.shape} and {count} names"
             )
-            raise InvalidQuery(message)
 
     @property
     def stations(self) -> Stations:

@@ -46,11 +46,10 @@ class Drift:
         """Centre and scale the drift functions on a network, so that they have similar magnitudes."""
         positions = stations.positions_m
         if self.degree and positions.shape[1] != 2:
-            message = (
+            raise InvalidQuery(
                 "a polynomial of x and y needs a plane; this network spans so much of the earth that its places are on "
                 "the sphere; use ordinary_kriging, or ask for distance='plane' and accept its distortion"
             )
-            raise InvalidQuery(message)
         raw = [positions[:, i] for i in range(positions.shape[1] if self.degree else 0)]
         raw += [stations.covariates[name] for name in self.covariates]
         middle = tuple(float(values.mean()) if len(values) else 0.0 for values in raw)
@@ -103,21 +102,19 @@ class PlacedDrift:
         """
         needed = self.drift.min_stations()
         if stations.count < needed:
-            message = (
+            raise InvalidQuery(
                 f"{label} needs at least {needed} stations with values (one an unknown coefficient of its mean); got "
                 f"{stations.count}; select more stations, a longer time, or ordinary_kriging"
             )
-            raise InvalidQuery(message)
         columns = self.columns(stations)
         if self.is_determined(columns[None])[0] and not self._hangs_on_rounding(columns, stations):
             return
         named = [*(["x and y"] if self.drift.degree else []), *self.drift.covariates]
-        message = (
+        raise SingularSystem(
             f"{label} needs stations that differ independently in {', '.join(named)}; those of the {stations.count} "
             "stations depend on one another (all on one line, one elevation, or one linear in the other); leave one "
             "out, select other stations, or use ordinary_kriging"
         )
-        raise SingularSystem(message)
 
     def _hangs_on_rounding(self, columns: Floats, stations: Stations) -> bool:
         """Check whether a covariate differs from a combination of the other functions only by rounding."""

@@ -123,8 +123,7 @@ class KrigingField:
         if self._inverse is not None:
             return self._inverse
         if self.factored is None:
-            message = "a field has an inverse or a factor"
-            raise TypeError(message)
+            raise TypeError("a field has an inverse or a factor")
         return self.factored.inverse
 
     @cached_property

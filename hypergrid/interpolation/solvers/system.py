@@ -52,15 +52,13 @@ class KrigingSystem:
             Coincident stations without a nugget.
         """
         if drift.mean is not None and not model.is_bounded:
-            message = f"{label} needs a variogram with a sill; {model.model} has none: use ordinary_kriging"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{label} needs a variogram with a sill; {model.model} has none: use ordinary_kriging")
         if model.anisotropy and stations.positions_m.shape[1] != 2:
-            message = (
+            raise InvalidQuery(
                 f"{label} with anisotropy needs a plane; this network spans so much of the earth that its places are "
                 f"on "
                 "the sphere; leave anisotropy out, or ask for distance='plane' and accept its distortion"
             )
-            raise InvalidQuery(message)
         refuse_coincident(label, stations, model)
         origin = model.sill if drift.mean is not None else 0.0
         return cls(stations, model.isotropic(stations.positions_m), model, drift.place_on(stations), origin)
@@ -184,13 +182,12 @@ def invert(matrix: Floats, *, label: str = "ordinary_kriging", functions: int = 
             off = float(np.abs(scaled @ inverted - np.eye(matrix.shape[-1])).max(initial=0.0))
     if not off <= MAX_ROUNDING:
         condition = float(np.max(np.linalg.cond(scaled)))
-        message = (
+        raise SingularSystem(
             f"{label} needs a variogram under which the stations differ; the system is singular to working "
             f"precision (off by {off:.1g} where {MAX_ROUNDING:g} is allowed, condition number {condition:.0e}); "
             f"raise the "
             "nugget, shorten the range, or use the exponential or spherical model"
         )
-        raise SingularSystem(message)
     return np.asarray(inverted * sizes[..., :, None] * sizes[..., None, :], dtype=np.float64)
 
 
@@ -200,11 +197,10 @@ def _root_of_scale(matrix: Floats, functions: int, label: str) -> Floats:
     largest = np.abs(matrix[..., :stations, :stations]).max(axis=(-2, -1), initial=0.0)
     outside = ~((largest == 0.0) | ((largest > MIN_COVARIANCE) & (largest < 1.0 / MIN_COVARIANCE)))
     if outside.any():
-        message = (
+        raise SingularSystem(
             f"{label} needs covariances from {MIN_COVARIANCE:g} to {1.0 / MIN_COVARIANCE:g}; the variogram's scale "
             f"gives {float(largest[outside][0]):.3g}; convert the values to a unit in which they are nearer to one"
         )
-        raise SingularSystem(message)
     # Scaling by a power of two is free of rounding.
     halved = np.frexp(np.where(largest > 0.0, largest, 1.0))[1] // 2
     return np.asarray(np.ldexp(1.0, halved), dtype=np.float64)
@@ -223,8 +219,7 @@ def refuse_coincident(label: str, stations: Stations, model: Variogram) -> None:
     pairs = sorted(scipy.spatial.cKDTree(stations.positions_m).query_pairs(COINCIDENT_M))
     if pairs:
         names = ", ".join(f"{stations.names[i]} and {stations.names[j]}" for i, j in pairs[:5])
-        message = (
+        raise SingularSystem(
             f"{label} cannot tell stations in the same place apart without a nugget: {names}; "
             "give the variogram a nugget above zero, ask for coincident='merge', or select one of them"
         )
-        raise SingularSystem(message)

@@ -96,8 +96,7 @@ def parse_trend(value: object) -> Trend | None:
         return value
     if isinstance(value, Mapping):
         if set(value) != {"lapse_rate"}:
-            message = f"trend needs the one key lapse_rate, the change per km; got {sorted(map(str, value))}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"trend needs the one key lapse_rate, the change per km; got {sorted(map(str, value))}")
         return Trend("fixed", parse_number(value["lapse_rate"], "", label="lapse_rate of a trend"))
     kinds: dict[object, Trend | None] = {
         "profile": Trend("profile"), "lapse_rate": Trend("lapse_rate"), "auto": Trend("auto"), "none": None,

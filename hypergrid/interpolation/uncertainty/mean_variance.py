@@ -50,8 +50,9 @@ class Correlation:
 
     def __post_init__(self) -> None:
         if not self.e_folding_s >= 0:
-            message = f"a correlation in time needs an e-folding time of zero or more seconds; got {self.e_folding_s}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"a correlation in time needs an e-folding time of zero or more seconds; got {self.e_folding_s}"
+            )
 
     def evaluate(self, lag_s: Floats) -> Floats:
         """Evaluate the correlation at lags above zero [s], same shape."""
@@ -164,8 +165,7 @@ def combine(
     used = np.flatnonzero(weights)
     weights, times_s, present = weights[used], times_s[used], present[used]
     if not present.any(axis=1).all():
-        message = "a slice without stations cannot be in a mean; give it the weight 0"
-        raise ValueError(message)
+        raise ValueError("a slice without stations cannot be in a mean; give it the weight 0")
     gone = np.flatnonzero(~present.all(axis=0))
     before = np.concatenate([[0.0], correlation.evaluate(np.diff(times_s))])
     inner = core[np.ix_(gone, gone)]

@@ -98,12 +98,11 @@ def estimate_correlation(residuals: Floats, times_s: Floats) -> CorrelationFit:
     """
     lags_s, correlations, pairs = _make_correlogram(residuals, times_s)
     if not len(pairs) or pairs[0] < MIN_PAIRS:
-        message = (
+        raise InvalidQuery(
             f"the correlation in time is estimated from at least {MIN_PAIRS} pairs of neighbouring readings of a "
             f"station; got {int(pairs[0]) if len(pairs) else 0}; give correlation_time, such as '6h', or leave it out "
             "to get the bracket from independent to fully correlated slices"
         )
-        raise InvalidQuery(message)
     # Within two standard errors of zero.
     if correlations[0] <= 2.0 / math.sqrt(pairs[0]):
         return CorrelationFit(INDEPENDENT, 0.0, lags_s[:1], correlations[:1], pairs[:1], None)

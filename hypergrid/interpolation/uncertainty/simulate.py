@@ -129,8 +129,7 @@ def simulate_given(
         Too many places.
     """
     if count < 1:
-        message = f"simulate needs a count of one or more; got {count}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"simulate needs a count of one or more; got {count}")
     # A cell mean has no micro-scale nugget, however few parts the cell has, so only stations get one.
     is_apart = targets.parts > 1 and model.nugget_is == "micro-scale"
     field = replace(model, nugget_is="measurement error") if is_apart else model
@@ -185,10 +184,9 @@ def _factorise(covariance: Floats) -> Floats:
         # Smooth fields at close places have eigenvalues so small that rounding makes them negative.
         values, vectors = np.linalg.eigh(covariance)
     if values[0] < -ROUNDING * len(values) * values[-1]:
-        message = (
+        raise InvalidQuery(
             f"the variogram is none at these places (its least eigenvalue is {values[0] / values[-1]:.1g} of the "
             "greatest); use the exponential or spherical model"
         )
-        raise InvalidQuery(message)
     kept = values > 0
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))

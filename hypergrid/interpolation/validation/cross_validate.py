@@ -110,15 +110,13 @@ def leave_out_in_closed_form(
         As for the method itself.
     """
     if not has_closed_form(method, given, stations.count):
-        message = f"{method} with these parameters has no closed form of leaving out"
-        raise ValueError(message)
+        raise ValueError(f"{method} with these parameters has no closed form of leaving out")
     estimate, variance = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
     if not stations.count:
         return estimate, variance
     field = METHODS[method].prepare(stations, values, given)
     if not isinstance(field, KrigingField):
-        message = f"{method} has a closed form of leaving out, but no field of all stations"
-        raise TypeError(message)
+        raise TypeError(f"{method} has a closed form of leaving out, but no field of all stations")
     matrix, drift = field.system.matrix(), field.system.drift
     columns, functions = drift.columns(stations), np.arange(stations.count, field.system.size)
     for mask, slices in group_masks(np.isfinite(values)):
@@ -288,13 +286,12 @@ def cross_validate(
         raise NotFound.among(kind="way to leave out", given=by, existing=WAYS)
     # With fixed parameters an estimate only uses its own slice, so leaving out other times would change nothing.
     if (fit is None) == (by == "time_block"):
-        message = (
+        raise InvalidQuery(
             "cross-validation by time_block needs fit=…, a function of the other blocks' values to parameters: with "
             "fixed parameters an estimate uses its own slice alone; leave out by station or by region"
             if fit is None
             else f"cross-validation by {by} takes fixed parameters; got fit=…, which belongs to by='time_block'"
         )
-        raise InvalidQuery(message)
     usable = samples.usable_mask
     used = samples.take_stations(usable)
     _refuse_few(method, used, by)
@@ -339,11 +336,10 @@ def _leave_out(method: str, given: Mapping[str, Any], samples: Samples, parts: N
     known = samples.stations.covariates
     for name in METHODS[method].covariates(given):
         if name not in known:
-            message = (
+            raise InvalidQuery(
                 f"cross-validation of {method} needs the covariate {name!r} at the stations; known are "
                 f"{', '.join(known)}; give data that have a layer of that name, or leave it out of drift"
             )
-            raise InvalidQuery(message)
     closed = has_closed_form(method, given, len(samples.names))
     left = leave_out_in_closed_form if closed else leave_out
     return left(method, given, samples.stations, samples.values, parts)
@@ -351,11 +347,10 @@ def _leave_out(method: str, given: Mapping[str, Any], samples: Samples, parts: N
 
 def _refuse_few(method: str, samples: Samples, by: By) -> None:
     if len(samples.names) < 2:
-        message = (
+        raise InvalidQuery(
             f"cross-validation of {method} by {by} needs at least two stations with a position and values; got "
             f"{len(samples.names)}; give more stations, or a longer time"
         )
-        raise InvalidQuery(message)
 
 
 def _to_plain(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -444,11 +439,9 @@ def bisect(positions_m: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 
 def _refuse_shape(parts: NDArray[np.intp], count: int, what: str, each: str) -> None:
     if np.shape(parts) != (count,):
-        message = f"parts needs the {what} of each {each}, shape ({count},); got shape {np.shape(parts)}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"parts needs the {what} of each {each}, shape ({count},); got shape {np.shape(parts)}")
 
 
 def _refuse_single(parts: NDArray[np.intp], what: str) -> None:
     if len(np.unique(parts)) < 2:
-        message = f"leaving out a {what} needs another one to learn from; got {len(np.unique(parts))} in all"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"leaving out a {what} needs another one to learn from; got {len(np.unique(parts))} in all")

@@ -44,8 +44,9 @@ class Binning:
     def __post_init__(self) -> None:
         # Written so that NaN is refused as well.
         if (self.cutoff_m is not None and not 0 < self.cutoff_m < np.inf) or self.bins < 1:
-            message = f"binning needs a cutoff above zero metres and one bin or more; got {self.cutoff_m}, {self.bins}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"binning needs a cutoff above zero metres and one bin or more; got {self.cutoff_m}, {self.bins}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,5 +148,4 @@ def _check_values(positions_m: Floats, values: Floats) -> tuple[Floats, Floats]:
 
 
 def _refuse(problem: str, remedy: str) -> NoReturn:
-    message = f"an empirical variogram needs pairs of values at different places; got {problem}; {remedy}"
-    raise InvalidQuery(message)
+    raise InvalidQuery(f"an empirical variogram needs pairs of values at different places; got {problem}; {remedy}")

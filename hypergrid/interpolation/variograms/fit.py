@@ -58,11 +58,10 @@ class Constraints:
         low, high = self.range_m or (1.0, 2.0)
         # Written so that NaN is refused as well.
         if not (0 < low < high < math.inf and 0 <= (self.nugget or 0.0) < math.inf):
-            message = (
+            raise InvalidQuery(
                 "a fit needs a nugget of zero or more, and the least range above zero and below the greatest; got "
                 f"nugget {self.nugget}, range_m {self.range_m}"
             )
-            raise InvalidQuery(message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +165,7 @@ def fit_variogram_by_group(
     """
     labels, lines = np.asarray(groups), np.atleast_2d(np.asarray(values, dtype=np.float64))
     if labels.shape != (len(lines),):
-        message = f"a fit by group needs one label a slice: shape ({len(lines)},); got shape {labels.shape}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a fit by group needs one label a slice: shape ({len(lines)},); got shape {labels.shape}")
 
     def fit(chosen: Floats) -> VariogramFit:
         return fit_variogram(
@@ -207,14 +205,14 @@ def fit_bins(
         raise NotFound.among(kind="weights of a fit", given=weights, existing=get_args(Weights))
     problem = _FitProblem(names, bins, free)
     if problem.parameters > len(bins.pairs):
-        message = (
+        raise InvalidQuery(
             f"fitting {' + '.join(names)} needs {problem.parameters} bins that hold pairs, one a parameter; got "
             f"{len(bins.pairs)}; raise bins or cutoff_m, or take a simpler model"
         )
-        raise InvalidQuery(message)
     if not (bins.semivariance > 0).any():
-        message = "fitting a variogram needs values that vary; all pairs are equal; give the variogram, or more slices"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            "fitting a variogram needs values that vary; all pairs are equal; give the variogram, or more slices"
+        )
     weight = _find_weights(weights, bins, bins.semivariance)
     fit_model = problem.solve(weight)
     if weights == "pairs/semivariance^2":
@@ -260,8 +258,7 @@ class _FitProblem:
 
     def __init__(self, names: tuple[str, ...], bins: EmpiricalVariogram, free: Constraints) -> None:
         if not names:
-            message = "fitting a variogram needs the name of a model; got none"
-            raise InvalidQuery(message)
+            raise InvalidQuery("fitting a variogram needs the name of a model; got none")
         self._bins, self._nugget = bins, free.nugget
         low, high = free.range_m or (float(bins.distance_m[0]) / 2, bins.cutoff_m * 10)
         self._unknowns: list[_FreeParameter] = []

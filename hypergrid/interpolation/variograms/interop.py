@@ -61,8 +61,9 @@ def scale_factor(model: str, smoothness: float | None = None) -> float:
     factors = {"exponential": 3.0, "gaussian": GAUSSIAN_FACTOR, "spherical": 1.0}
     if model not in factors:
         known = ", ".join(factors)
-        message = f"an effective range needs a model with a scale ({known}, or matern with a smoothness); got {model!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"an effective range needs a model with a scale ({known}, or matern with a smoothness); got {model!r}"
+        )
     return factors[model]
 
 
@@ -114,8 +115,7 @@ def from_pykrige(keywords: Mapping[str, Any]) -> Variogram:
     if "psill" in parameters and "nugget" in parameters:
         parameters.setdefault("sill", parameters["psill"] + parameters["nugget"])
     if not set(order) <= set(parameters):
-        message = f"PyKrige's {model} model needs the parameters {', '.join(order)}; got {given!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"PyKrige's {model} model needs the parameters {', '.join(order)}; got {given!r}")
     numbers = {name: float(parameters[name]) for name in order}
     ratio = float(keywords.get("anisotropy_scaling", 1.0))
     turned = _make_anisotropy(float(keywords.get("anisotropy_angle", 0.0)), ratio)
@@ -188,10 +188,9 @@ def from_gstools(model: CovModel, *, nugget_is: NuggetIs = "micro-scale") -> Var
         A model without a counterpart here, or one of other than two dimensions.
     """
     if getattr(model, "dim", 2) != 2 or getattr(model, "latlon", False):
-        message = (
+        raise InvalidQuery(
             "a variogram here is of positions x, y [m]; got a GSTools model of other dimensions, or of lat and lon"
         )
-        raise InvalidQuery(message)
     ours = {theirs: name for name, theirs in _GSTOOLS.items()}
     terms = []
     parts: Sequence[CovModel] = getattr(model, "models", (model,))
@@ -255,11 +254,10 @@ def from_gstat(rows: Sequence[Mapping[str, Any]]) -> Variogram:
         terms.append(_from_gstat_row(kind, ours[kind], psill, reach, float(row.get("kappa", 0.5))))
         ellipses.add((float(row.get("ang1", 0.0)), float(row.get("anis1", 1.0))))
     if len(ellipses) > 1 or len(nuggets) > 1:
-        message = (
+        raise InvalidQuery(
             "a variogram here has one anisotropy for all its terms, and a nugget of one kind (Nug or Err); got "
             f"(ang1, anis1) {sorted(ellipses)} and {sorted(nuggets)}"
         )
-        raise InvalidQuery(message)
     north, shortest = next(iter(ellipses), (0.0, 1.0))
     meaning: NuggetIs = "measurement error" if "Err" in nuggets else "micro-scale"
     turned = _make_anisotropy((90.0 - north) % 180.0, 1 / shortest)
@@ -297,7 +295,6 @@ def _sum_terms(terms: list[Structure], nugget: float, turned: Anisotropy | None,
 
 
 def _refuse_model(library: str, model: str, known: Sequence[str]) -> NoReturn:
-    message = (
+    raise InvalidQuery(
         f"the variogram model {model!r} does not convert between {library} and here; those that do: {', '.join(known)}"
     )
-    raise InvalidQuery(message)

@@ -39,12 +39,11 @@ class Anisotropy:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.angle_degree) and 1 <= self.ratio < math.inf):
-            message = (
+            raise InvalidQuery(
                 "anisotropy needs an angle in degrees and a ratio of one or more (longest range over shortest); got "
                 f"angle {self.angle_degree} and ratio {self.ratio}; for a ratio below one turn the angle by 90 "
                 "degrees, and give the inverse ratio and the range along the new angle"
             )
-            raise InvalidQuery(message)
 
     def isotropic(self, points_m: Floats) -> Floats:
         """Transform positions (x, y) [m], shape (..., 2), so that Euclidean distances compare to `range_m`."""
@@ -78,14 +77,13 @@ class Structure:
         row = MODELS[self.model]
         # Written so that NaN is refused as well.
         if not 0 <= self.psill < math.inf:
-            message = f"a variogram needs psill and nugget of zero or more, and one above zero; got psill {self.psill}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"a variogram needs psill and nugget of zero or more, and one above zero; got psill {self.psill}"
+            )
         if not 0 < self.range_m < math.inf:
-            message = f"a variogram needs a range above zero metres; got {self.range_m}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a variogram needs a range above zero metres; got {self.range_m}")
         if self.model == "nugget" and self.psill > 0:
-            message = f"the nugget model takes its level as nugget, not as psill; got psill {self.psill}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"the nugget model takes its level as nugget, not as psill; got psill {self.psill}")
         for name in ("smoothness", "exponent"):
             _check_parameter(self.model, row, name, getattr(self, name))
 
@@ -110,11 +108,9 @@ class Structure:
 def _check_parameter(model: str, row: Model, name: str, value: float | None) -> None:
     low, high = row.bounds
     if row.parameter != name and value is not None:
-        message = f"the {model} model takes no {name}; got {value}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the {model} model takes no {name}; got {value}")
     if row.parameter == name and (value is None or not low <= value <= high):
-        message = f"the {model} model needs its {name} from {low:g} to {high:g}; got {value}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the {model} model needs its {name} from {low:g} to {high:g}; got {value}")
 
 
 __all__ = ["MODELS", "Anisotropy", "NuggetIs", "Structure", "Variogram", "parse_variogram", "variogram"]
@@ -164,14 +160,14 @@ class Variogram:
     def __post_init__(self) -> None:
         total = sum(term.psill for term in self.structures) + self.nugget
         if not (0 <= self.nugget < math.inf and 0 < total < math.inf):
-            message = (
+            raise InvalidQuery(
                 f"a variogram needs psill and nugget of zero or more, and one above zero; got psill {self.psill} and "
                 f"nugget {self.nugget}"
             )
-            raise InvalidQuery(message)
         if self.nugget_is not in get_args(NuggetIs):
-            message = f"nugget_is of a variogram is one of {', '.join(get_args(NuggetIs))}; got {self.nugget_is!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"nugget_is of a variogram is one of {', '.join(get_args(NuggetIs))}; got {self.nugget_is!r}"
+            )
 
     @property
     def structures(self) -> tuple[Structure, ...]:
@@ -213,8 +209,9 @@ class Variogram:
 
     def __add__(self, other: "Variogram") -> "Variogram":
         if (self.anisotropy, self.nugget_is) != (other.anisotropy, other.nugget_is):
-            message = "variograms that are added need the same anisotropy and the same meaning of their nuggets"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                "variograms that are added need the same anisotropy and the same meaning of their nuggets"
+            )
         terms = [term for term in (*self.structures, *other.structures) if term.model != "nugget"]
         first, *rest = terms or self.structures
         return replace(self, **asdict(first), nugget=self.nugget + other.nugget, nested=tuple(rest))
@@ -285,8 +282,7 @@ def parse_variogram(value: object) -> Variogram:
     nested = given.get("nested") or ()
     if not isinstance(nested, list | tuple) or len(nested) > MAX_NESTED:
         problem = f"{len(nested)} terms" if isinstance(nested, list | tuple) else repr(nested)
-        message = f"nested of a variogram needs a list of at most {MAX_NESTED} terms; got {problem}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"nested of a variogram needs a list of at most {MAX_NESTED} terms; got {problem}")
     return Variogram(
         **asdict(term),
         nugget=parse_number(given.get("nugget", 0.0), "", label=f"nugget of a variogram{SQUARED}"),
@@ -304,8 +300,7 @@ def _parse_term(value: object, label: str, known: set[str]) -> Structure:
     if not needed <= set(given) <= known:
         shown = sorted(map(str, given)) if isinstance(value, Mapping) else value
         others = ", ".join(sorted(known - {"model", "psill", "range_m"}))
-        message = f"{label} needs the keys model, psill, range_m and perhaps {others}; got {shown!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{label} needs the keys model, psill, range_m and perhaps {others}; got {shown!r}")
     # The nugget model has no range; one metre is a placeholder.
     numbers = {"psill": 0.0, "range_m": 1.0} | {k: given[k] for k in _TERM_KEYS - {"model"} if k in given}
     units, squared = {"range_m": "m"}, {"psill": SQUARED}
@@ -320,8 +315,7 @@ def _parse_anisotropy(value: object) -> Anisotropy | None:
     if value is None or isinstance(value, Anisotropy):
         return value
     if not isinstance(value, Mapping) or set(value) != {"angle_degree", "ratio"}:
-        message = f"anisotropy of a variogram needs the keys angle_degree and ratio; got {value!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"anisotropy of a variogram needs the keys angle_degree and ratio; got {value!r}")
     angle = parse_number(value["angle_degree"], "degree", label="angle_degree of a variogram")
     return Anisotropy(angle, parse_number(value["ratio"], "", label="ratio of a variogram"))
 
@@ -366,20 +360,18 @@ def check_validity(label: str, model: Variogram, stations_m: Floats) -> tuple[st
         return ()
     remedy = "use the exponential or the spherical model, raise the nugget, or ask for distance='plane'"
     if len(stations_m) > MAX_CHECKED:
-        message = (
+        raise InvalidQuery(
             f"{label} cannot check the {model.model} model on a sphere for more than {MAX_CHECKED:,} stations, "
             f"where it "
             f"is not valid in general; got {len(stations_m):,}; {remedy}"
         )
-        raise InvalidQuery(message)
     lowest = _find_lowest_variance(model, stations_m)
     if lowest < 0:
-        message = (
+        raise InvalidQuery(
             f"{label} cannot use the {model.model} model with great-circle distances between these {len(stations_m)} "
             f"stations: it is no valid variogram on a sphere, and gives a contrast of them the variance {lowest:.2g} "
             f"(below 0); {remedy}"
         )
-        raise InvalidQuery(message)
     return (
         f"the {model.model} model is no valid variogram of great-circle distances in general; between these stations "
         "no variance is negative",

@@ -30,11 +30,8 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspe
     _refuse_dimensions(row, dimensions)
     kinds = [] if row.of_extremes else sorted(node.extremes)
     if kinds:
-        message = (
-            f"a {row.name} of {kinds[0]} values is not the {row.name} of the readings; "
-            f"{_list_other_statistics(node, without=('max', 'min'))}"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a {row.name} of {kinds[0]} values is not the {row.name} of the readings; "
+            f"{_list_other_statistics(node, without=('max', 'min'))}")
     # Minimum and maximum get an error message of their own.
     if not row.of_directions and row.idempotent:
         refuse_direction_extremes(row.name, node)
@@ -46,11 +43,8 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspe
         _refuse_no_counter(row, node)
     counters = [] if row.of_counters else sorted(node.counters)
     if counters:
-        message = (
-            f"a {row.name} of {counters[0]!r} has no meaning: its readings are those of an ever-growing counter; use "
-            "rain_accumulation first, or last; where they are amounts already, give the array another name"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a {row.name} of {counters[0]!r} has no meaning: its readings are those of an ever-growing counter; use "
+            "rain_accumulation first, or last; where they are amounts already, give the array another name")
 
 
 def _list_other_statistics(node: Perspective, *, without: tuple[str, ...]) -> str:
@@ -72,21 +66,15 @@ def refuse_odd_totals(row: AggregateRow, time: TimeAxis, node: Perspective) -> N
     # A cell that is not a multiple of the totals' interval cuts some of them.
     odd = sorted(length for length in lengths_ns if length > 0 and time.length % length)
     if odd:
-        message = (
-            f"time cells of {_format_length(time.length)} hold no whole number of totals of {_format_length(odd[0])}: "
-            f"a {row.name} would cut some of them; choose a multiple, or .select(interval_s=…) totals that fit"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"time cells of {_format_length(time.length)} hold no whole number of totals of {_format_length(odd[0])}: "
+            f"a {row.name} would cut some of them; choose a multiple, or .select(interval_s=…) totals that fit")
 
 
 def refuse_direction_extremes(name: str, node: Perspective) -> None:
     """Refuse the maximum or minimum of directions, which are circular."""
     if node.unit == "degree":
-        message = (
-            f"a {name} of directions has no meaning: they go round, and 359 degree is next to 1; use circular_mean, or "
-            "sample, first or last for single readings"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a {name} of directions has no meaning: they go round, and 359 degree is next to 1; use circular_mean, or "
+            "sample, first or last for single readings")
 
 
 def check_window_coverage(time: TimeAxis, node: Perspective, min_coverage: float) -> None:
@@ -108,11 +96,8 @@ def check_window_coverage(time: TimeAxis, node: Perspective, min_coverage: float
         if length_ns > extent_ns
         else f"lie across the edges of the {_format_length(extent_ns)} that there are"
     )
-    message = (
-        f"time cells of {_format_length(length_ns)} {what}: none can hold the {min_coverage:.0%} that min_coverage asks "
-        "for, and every value would be missing; choose shorter cells, or min_coverage=0 to take what there is"
-    )
-    raise InvalidQuery(message)
+    raise InvalidQuery(f"time cells of {_format_length(length_ns)} {what}: none can hold the {min_coverage:.0%} that min_coverage asks "
+        "for, and every value would be missing; choose shorter cells, or min_coverage=0 to take what there is")
 
 
 def _holds_enough(time: Regular, source: "_ValueExtent", interval_ns: int, min_coverage: float) -> bool:
@@ -266,11 +251,8 @@ def refuse_directions(what: str, node: Perspective, *, instead: str = "") -> Non
     `what` describes the operation, `instead` names valid alternatives.
     """
     if node.unit == "degree":
-        message = (
-            f"{what} has no meaning: 350 and 10 degree would give 180; "
-            f"use {instead}sample, first or last, and look at single instants"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{what} has no meaning: 350 and 10 degree would give 180; "
+            f"use {instead}sample, first or last, and look at single instants")
 
 
 def _refuse_dimensions(row: AggregateRow, dimensions: tuple[str, ...]) -> None:
@@ -293,33 +275,21 @@ def _refuse_unknown_lengths(row: AggregateRow, node: Perspective) -> None:
     space = node.topology.space
     if not node.holds_readings:
         if are_instants(node.topology.time):
-            message = (
-                f"{row.name} needs how long each value stands for, and instants stand for none; aggregate before it, "
-                "for example aggregate('mean', time='1h')"
-            )
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{row.name} needs how long each value stands for, and instants stand for none; aggregate before it, "
+                "for example aggregate('mean', time='1h')")
         return
     held = space.series if isinstance(space, SeriesAxis) else ()
     unknown = [series.station for series in held if not series.interval_s > 0]
     if unknown:
-        message = (
-            f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of {len(held)} series "
-            f"is not known ({_shorten_list(unknown)}); aggregate before it, for example aggregate('mean', time='1h')"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of {len(held)} series "
+            f"is not known ({_shorten_list(unknown)}); aggregate before it, for example aggregate('mean', time='1h')")
 
 
 def _refuse_no_counter(row: AggregateRow, node: Perspective) -> None:
     """Refuse values that are not counter readings: increments, totals, or non-amounts."""
     if node.is_accumulated:
-        message = (
-            f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "
-            f"a counter grew by: use sum, or {_list_other_statistics(node, without=('total', 'mean', 'max', 'min'))}"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "
+            f"a counter grew by: use sum, or {_list_other_statistics(node, without=('total', 'mean', 'max', 'min'))}")
     if not is_amount(node.unit):
-        message = (
-            f"{row.name} needs the readings of an ever-growing counter, such as rain in 'mm'; got values in "
-            f"{node.unit!r}, which cannot be amassed; use mean, or trend"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{row.name} needs the readings of an ever-growing counter, such as rain in 'mm'; got values in "
+            f"{node.unit!r}, which cannot be amassed; use mean, or trend")

@@ -195,19 +195,15 @@ class _SurfaceBuilder:
         source = self.lookup(question)
         extent = source.extent
         if extent is None:
-            message = f"variable {question.variable!r} has no readings in this snapshot"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"variable {question.variable!r} has no readings in this snapshot")
         inside = extent.intersect(self.window) if self.window else extent
         window = inside if bounded else extent
         time = source.time_axis(window) if inside and window else None
         if time is None or window is None:
             wanted = self.window or extent
-            message = (
-                f"no reading of {question.variable!r} lies in {format_instant(wanted.start_ns)} to "
+            raise InvalidQuery(f"no reading of {question.variable!r} lies in {format_instant(wanted.start_ns)} to "
                 f"{format_instant(wanted.stop_ns)}; readings run from {format_instant(extent.start_ns)} to "
-                f"{format_instant(extent.stop_ns)}"
-            )
-            raise InvalidQuery(message)
+                f"{format_instant(extent.stop_ns)}")
         if isinstance(time, Instants):
             # Values that begin within the window may be stamped after it.
             window = Window(time.origin, time.stop)
@@ -229,10 +225,7 @@ class _SurfaceBuilder:
             made = _aggregate(step, node, whole, whole.start_ns if bounded and self.window else None)
         elif step.op == "interpolate":
             if step.others:
-                message = (
-                    f"{step.name} interpolates one query; got {len(step.others)} more: only a recipe of two takes one"
-                )
-                raise InvalidQuery(message)
+                raise InvalidQuery(f"{step.name} interpolates one query; got {len(step.others)} more: only a recipe of two takes one")
             made = self.build_interpolation(step, node)
         else:
             made = self.build_merge(step, node, before, bounded=bounded)
@@ -258,21 +251,16 @@ class _SurfaceBuilder:
         sources, normal = [node], set()
         for number, other in enumerate(step.others, start=1):
             if other.variance:
-                message = "variance belongs to the surface, not to a query in 'with'; remove it there"
-                raise InvalidQuery(message)
+                raise InvalidQuery("variance belongs to the surface, not to a query in 'with'; remove it there")
             if not _is_normal(other, before):
                 if other.clip:
-                    message = (
-                        "a query in 'with' takes the clip of the query around it; remove its own: only a climatology "
-                        "(over 'all', or cells that come again) has one, in time"
-                    )
-                    raise InvalidQuery(message)
+                    raise InvalidQuery("a query in 'with' takes the clip of the query around it; remove its own: only a climatology "
+                        "(over 'all', or cells that come again) has one, in time")
                 sources.append(self.build_chain(other, bounded=bounded))
                 continue
             window = _clip_window(other)
             if set(dict(other.clip)) - {"time"}:
-                message = "a climatology in 'with' can be clipped in time alone; in space the query around it is"
-                raise InvalidQuery(message)
+                raise InvalidQuery("a climatology in 'with' can be clipped in time alone; in space the query around it is")
             sources.append(replace(self, window=window).build_chain(other, bounded=window is not None))
             normal.add(number)
         given = bind(step.name, MERGES[step.name].parameters, dict(step.params), variable_unit=node.unit)
@@ -283,8 +271,7 @@ def _convert(step: Step, node: Perspective) -> Perspective:
     row = CONVERTS[step.name]
     given = bind(step.name, row.parameters, dict(step.params), variable_unit=node.unit)
     if step.name in ("valid_range", "limit") and given["high"] is not None and given["low"] > given["high"]:
-        message = f"{step.name} needs low not above high; got {given['low']:g} to {given['high']:g}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{step.name} needs low not above high; got {given['low']:g} to {given['high']:g}")
     operator = Convert((Call.of(step.name, given),), _find_ground(step, node) if row.placed else ())
     return Perspective((node,), node.topology, operator, row.unit(node.unit, given))
 
@@ -294,21 +281,15 @@ def _find_ground(step: Step, node: Perspective) -> tuple[tuple[str, str], ...]:
     base = node.list_bases()[0]
     space = base.topology.space
     if node.holds_readings:
-        message = f"{step.name} needs time cells, to know where the sun is; align the readings with an aggregate first"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{step.name} needs time cells, to know where the sun is; align the readings with an aggregate first")
     if isinstance(node.topology.time, Periodic):
-        message = (
-            f"{step.name} needs time cells that lie somewhere in time, to know where the sun is; its source is by "
-            f"{node.topology.time.describe()}: convert before that aggregate"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{step.name} needs time cells that lie somewhere in time, to know where the sun is; its source is by "
+            f"{node.topology.time.describe()}: convert before that aggregate")
     if isinstance(node.topology.space, ZoneCells | Bands):
         kind = "zone" if isinstance(node.topology.space, ZoneCells) else "band"
-        message = f"{step.name} needs the place of each value; a {kind} has many: put it before that aggregate"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{step.name} needs the place of each value; a {kind} has many: put it before that aggregate")
     if isinstance(space, SeriesAxis) and space.system != "lonlat":
-        message = f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres")
     try:
         return ((ELEVATION, base.operator.source.layer(ELEVATION).token),)  # type: ignore[union-attr]
     except NotFound:
@@ -318,8 +299,7 @@ def _find_ground(step: Step, node: Perspective) -> tuple[tuple[str, str], ...]:
 def _aggregate(step: Step, node: Perspective, whole: Window, since_ns: int | None) -> Perspective:
     cells = dict(step.cells)
     if not cells:
-        message = "an aggregate needs cells, for example time='10min'; got none"
-        raise InvalidQuery(message)
+        raise InvalidQuery("an aggregate needs cells, for example time='10min'; got none")
     row = AGGREGATES[step.name]
     coverage, given = _bind_parameters(step, row, node)
     time: TimeAxis = node.topology.time
@@ -374,26 +354,19 @@ def _bind_parameters(step: Step, row: AggregateRow, node: Perspective) -> tuple[
 
 def _coarsen_space(along: Mapping[str, Any], space: Space, *, variable: Perspective) -> Grid | ZoneCells | Bands:
     if isinstance(space, Points):
-        message = (
-            f"an aggregate over {', '.join(along)} needs the cells of a grid, and its source is at points; interpolate "
-            "onto a grid before it, or aggregate over time alone"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"an aggregate over {', '.join(along)} needs the cells of a grid, and its source is at points; interpolate "
+            "onto a grid before it, or aggregate over time alone")
     if "z" in along and (isinstance(space, SeriesAxis) or (isinstance(space, Grid) and space.z is None)):
         return make_bands(along, variable)
     if isinstance(space, Bands):
-        message = "its source is made of bands already; make the bands that are wanted of what these hold"
-        raise InvalidQuery(message)
+        raise InvalidQuery("its source is made of bands already; make the bands that are wanted of what these hold")
     if not isinstance(space, Grid) or variable.holds_readings:
-        message = f"an aggregate over {', '.join(along)} needs a grid; interpolate before it"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"an aggregate over {', '.join(along)} needs a grid; interpolate before it")
     if "zones" in along:
         if len(along) > 1:
-            message = f"zones are cells in place of {', '.join(set(along) - {'zones'})}; give one or the other"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"zones are cells in place of {', '.join(set(along) - {'zones'})}; give one or the other")
         if space.z is not None and space.z.count > 1:
-            message = f"zones lie on one level, this grid has {describe_levels(space.z)}; aggregate with z='all' first"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"zones lie on one level, this grid has {describe_levels(space.z)}; aggregate with z='all' first")
         return _make_zone_cells(ZoneCells(zones(along["zones"]), space))
     axes = {axis.name: axis for axis in space.axes}
     for name, spec in along.items():
@@ -409,12 +382,9 @@ def _make_zone_cells(cells: ZoneCells) -> ZoneCells:
     if not cells.share_in_grid.any():
         names = ", ".join(cells.zones.names[:5]) + (", …" if cells.count > 5 else "")
         grid = cells.grid
-        message = (
-            f"none of the {cells.count} zones ({names}) lies on the grid, which is within {_format_span(grid.x.bounds)}, "
+        raise InvalidQuery(f"none of the {cells.count} zones ({names}) lies on the grid, which is within {_format_span(grid.x.bounds)}, "
             f"{_format_span(grid.y.bounds)} ({grid.x.name}, {grid.y.name}); the zones are around "
-            f"{cells.x.mean():.6g}, {cells.y.mean():.6g}: give zones of the grid's area, or move the grid"
-        )
-        raise InvalidQuery(message)
+            f"{cells.x.mean():.6g}, {cells.y.mean():.6g}: give zones of the grid's area, or move the grid")
     return cells
 
 
@@ -425,8 +395,7 @@ def _parse_coverage(given: object, row: AggregateRow, node: Perspective) -> floa
         return row.min_coverage if carried else 0.0
     share = parse_number(given, "", label="'min_coverage'")
     if not 0 <= share <= 1:
-        message = f"'min_coverage' needs a share from 0 to 1; got {given!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"'min_coverage' needs a share from 0 to 1; got {given!r}")
     return share
 
 
@@ -445,18 +414,14 @@ def _refuse_short(time: TimeAxis, node: Perspective, whole: Window) -> None:
         length_ns = min(length_ns, stamps.stop - 1 - stamps.origin)
     there_ns = round(length_ns / SECOND_NS) * SECOND_NS
     if longest * SECOND_NS > length_ns and isinstance(time, Regular) and time.length == whole.stop_ns - whole.start_ns:
-        message = (
-            f"readings of {node.list_bases()[0].operator.source.variable.name!r} stand for {longest:.12g} s each, longer "  # type: ignore[union-attr]
+        raise InvalidQuery(f"readings of {node.list_bases()[0].operator.source.variable.name!r} stand for {longest:.12g} s each, longer "  # type: ignore[union-attr]
             f"than the {format_duration(there_ns)} that there are: nothing can be made of all of it; ask for more, "
-            "or .select(interval_s=…) series of shorter intervals"
-        )
-        raise InvalidQuery(message)
+            "or .select(interval_s=…) series of shorter intervals")
     if longest * SECOND_NS > length_ns:
-        message = (
+        raise InvalidQuery((
             f"time cells of {format_duration(length_ns)} are shorter than the {longest:.12g} s that readings of "
             f"{node.list_bases()[0].operator.source.variable.name!r} stand for; choose longer cells"  # type: ignore[union-attr]
-        )
-        raise InvalidQuery(message)
+        ))
 
 
 def _interpolation(
@@ -466,33 +431,26 @@ def _interpolation(
     stations = node.topology.space
     if not isinstance(stations, SeriesAxis):
         kind = {Bands: "made of bands", Points: "at points"}.get(type(stations), "a grid")
-        message = f"its source is {kind} already; interpolate once, from the stations"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"its source is {kind} already; interpolate once, from the stations")
     refuse_alike(stations)
     if node.unit == "degree":
-        message = (
-            f"interpolating directions by {step.name} has no meaning: 350 and 10 degree would give 180; "
-            "interpolate('recipe', …) takes the components of the wind"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"interpolating directions by {step.name} has no meaning: 350 and 10 degree would give 180; "
+            "interpolate('recipe', …) takes the components of the wind")
     refuse_moved(stations)
     given_grid = dict(step.cells)
     for key in given_grid:
         if key not in GRID_KEYS:
             raise NotFound.among(kind="key of a grid", given=key, existing=GRID_KEYS)
     if "step" not in given_grid:
-        message = f"a grid needs a step, such as '1arcsec'; got {given_grid}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a grid needs a step, such as '1arcsec'; got {given_grid}")
     cells = cells_from_json(given_grid)
     grid = cells.grid if isinstance(cells, Points) else cells
     if cells.system != stations.system:
         need = "lon and lat" if stations.system == "lonlat" else "x and y in metres"
-        message = f"its stations have {need}; the grid does not: give it {need}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"its stations have {need}; the grid does not: give it {need}")
     operator = Interpolate(step.name, (), variance)
     if variance and not operator.row.has_variance:
-        message = f"{step.name} has no variance; ask for it with a kriging method"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{step.name} has no variance; ask for it with a kriging method")
     row = operator.row
     bound = bind(step.name, (*row.parameters, *SELECTION), dict(step.params), variable_unit=node.unit)
     selection = parse_selection(step.name, {item.name: bound.pop(item.name) for item in SELECTION})
@@ -510,8 +468,7 @@ def _interpolation(
     except NotFound as error:
         if trend_of(parameters) is None:
             raise
-        message = f"{error}; a trend needs the elevation of the cells: without it, use trend='none'"
-        raise NotFound(message) from error
+        raise NotFound(f"{error}; a trend needs the elevation of the cells: without it, use trend='none'") from error
     layers = tuple((name, layer.token) for name, layer in covariates.items())
     operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance, layers, excluded_stations=reach.excluded, error_correlation=memory)
     _refuse_far(grid, stations, operator, reach)
@@ -525,10 +482,7 @@ def _interpolation(
 
 def _refuse_unplaced(stations: SeriesAxis) -> None:
     if not (np.isfinite(stations.x) & np.isfinite(stations.y)).any():
-        message = (
-            f"none of the {stations.count} stations has a position; name them with lon and lat in the deployment file"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"none of the {stations.count} stations has a position; name them with lon and lat in the deployment file")
 
 
 def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach: GridDistance) -> None:
@@ -543,11 +497,8 @@ def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach:
     )
     if not nearest <= allowed:
         names = "lon, lat" if cells.system == "lonlat" else "x, y"
-        message = (
-            f"the grid misses all {int(known.sum())} stations: the nearest is {nearest / 1000:,.1f} km away; stations "
-            f"lie within {_format_span(stations.x[known])}, {_format_span(stations.y[known])} ({names})"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the grid misses all {int(known.sum())} stations: the nearest is {nearest / 1000:,.1f} km away; stations "
+            f"lie within {_format_span(stations.x[known])}, {_format_span(stations.y[known])} ({names})")
 
 
 def _refuse_elsewhere(name: str, layer: Layer, cells: Grid) -> None:
@@ -556,12 +507,9 @@ def _refuse_elsewhere(name: str, layer: Layer, cells: Grid) -> None:
     if layer.system == cells.system and not layer.covers(x=cells.x.centres, y=cells.y.centres):
         west, south, east, north = layer.bounds
         names = ("lon", "lat") if cells.system == "lonlat" else ("x", "y")
-        message = (
-            f"layer {name!r} covers no cell of the grid: it lies within {west:.6g} to {east:.6g}, {south:.6g} to "
+        raise InvalidQuery(f"layer {name!r} covers no cell of the grid: it lies within {west:.6g} to {east:.6g}, {south:.6g} to "
             f"{north:.6g}, the centres of the grid's cells within {_format_span(cells.x.centres)}, {_format_span(cells.y.centres)} "
-            f"({', '.join(names)}); give a layer of the grid's area, or move the grid"
-        )
-        raise InvalidQuery(message)
+            f"({', '.join(names)}); give a layer of the grid's area, or move the grid")
 
 
 def _format_span(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
@@ -575,15 +523,13 @@ def _clip(question: QuerySpec, perspective: Perspective, window: Window | None) 
         if name == "time":
             continue
         if name not in axes and isinstance(perspective.topology.space, Points):
-            message = f"a clip of {name!r} needs the cells of a grid, and this surface is at points; leave points out"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a clip of {name!r} needs the cells of a grid, and this surface is at points; leave points out")
         if name not in axes:
             raise NotFound.among(kind="dimension of this surface to clip", given=name, existing=[*axes, "time"])
         axis = axes[name]
         low, high = quanta(start, axis.quantum, name), quanta(stop, axis.quantum, name)
         if high <= low:
-            message = f"clip of {name!r} needs a stop after its start; got {start!r} to {stop!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"clip of {name!r} needs a stop after its start; got {start!r} to {stop!r}")
         ranges.append((name, (low, high)))
     clip = Clip(window, tuple(sorted(ranges)))
     # Raises if the clip selects no cell.
@@ -619,8 +565,5 @@ def _find_range(axis: TimeAxis, bounds: tuple[int, int] | None) -> slice:
         return slice(0, axis.count)
     first, stop = (_find_index(axis, bound) for bound in bounds)
     if stop <= first:
-        message = (
-            f"the clip along {axis.name!r} selects no cell; the surface has {axis.count} cells, none starts inside it"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the clip along {axis.name!r} selects no cell; the surface has {axis.count} cells, none starts inside it")
     return slice(first, stop)

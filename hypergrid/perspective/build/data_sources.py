@@ -55,22 +55,15 @@ class SourceLookup:
             if question.variable != source.variable.name:
                 raise NotFound.among(kind="variable", given=question.variable, existing=[source.variable.name])
             if question.accept_flags != ACCEPTED_BY_DEFAULT:
-                message = (
-                    f"the values of the array {source.variable.name!r} have no flags, so that accept_flags "
+                raise InvalidQuery(f"the values of the array {source.variable.name!r} have no flags, so that accept_flags "
                     f"{', '.join(map(str, question.accept_flags))} cannot be asked of it; leave it out, and put NaN "
-                    "where a value is not to be used"
-                )
-                raise InvalidQuery(message)
+                    "where a value is not to be used")
             if question.as_of is not None:
-                message = (
-                    f"the values of the array {source.variable.name!r} have no arrival, so that as_of "
-                    f"{question.as_of!r} cannot be asked of it; leave it out, or query an archive"
-                )
-                raise InvalidQuery(message)
+                raise InvalidQuery(f"the values of the array {source.variable.name!r} have no arrival, so that as_of "
+                    f"{question.as_of!r} cannot be asked of it; leave it out, or query an archive")
             return source.select_series(question.select)
         if self.archive is None:
-            message = f"variable {question.variable!r} is to come from an archive, and this query has none; open one"
-            raise NotFound(message)
+            raise NotFound(f"variable {question.variable!r} is to come from an archive, and this query has none; open one")
         archive = self.archive
         if question.snapshot not in (None, archive.snapshot):
             archive = Archive.open(archive.path, snapshot=question.snapshot)
@@ -86,11 +79,8 @@ class SourceLookup:
             They use different archives.
         """
         if self.archive and other.archive and self.archive.path != other.archive.path:
-            message = (
-                f"a merge reads one archive; got {self.archive.path} and {other.archive.path}; "
-                "compute one of them, and merge it as an array (hg.base)"
-            )
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a merge reads one archive; got {self.archive.path} and {other.archive.path}; "
+                "compute one of them, and merge it as an array (hg.base)")
         return SourceLookup(self.archive or other.archive, {**self.arrays, **other.arrays}, self.known or other.known)
 
 
@@ -148,11 +138,8 @@ def refuse_overlapping(row: AggregateRow, node: Perspective) -> None:
     """
     overlap = _find_overlap(node) if row.weigh == "share" else None
     if overlap is not None and overlap.kind in ("total", "window"):
-        message = (
-            f"a {row.name} over {overlap.describe()}, would hold the same up to {overlap.times} times; "
-            f"{overlap.remedy()}"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a {row.name} over {overlap.describe()}, would hold the same up to {overlap.times} times; "
+            f"{overlap.remedy()}")
 
 
 def describe_overlap(node: Perspective) -> str:

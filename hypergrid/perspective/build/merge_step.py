@@ -53,8 +53,7 @@ def check_sources(name: str, others: int) -> None:
     if others != needed:
         count = "one other query" if needed == 1 else f"{needed} other queries"
         order = ", then ".join(row.roles)
-        message = f"merge {name!r} takes {count} in 'with' (it is of {order}, the first being this query); got {others}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"merge {name!r} takes {count} in 'with' (it is of {order}, the first being this query); got {others}")
 
 
 def merge(
@@ -81,8 +80,7 @@ def merge(
     """
     row = MERGES[name]
     if any(source.holds_readings for source in sources):
-        message = "its sources are readings with clocks of their own; align both with an aggregate over time first"
-        raise InvalidQuery(message)
+        raise InvalidQuery("its sources are readings with clocks of their own; align both with an aggregate over time first")
     time = sources[0].topology.time
     # Climatologies have other cells, so they are left out.
     for first, second in pairwise(source for number, source in enumerate(sources) if number not in normal):
@@ -118,11 +116,8 @@ def _find_common_time(name: str, common: TimeAxis, first: Perspective, second: P
             last = min(common.origin + common.step * common.count, other.origin + other.step * other.count)
             if start < last:
                 return Regular("time", start, common.step, (last - start) // common.step, common.length)
-            message = (
-                f"its sources have no time cell in common: {_describe_both(first, second, describe_time)}; choose times that both "
-                "have, with .clip(time=…)"
-            )
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"its sources have no time cell in common: {_describe_both(first, second, describe_time)}; choose times that both "
+                "have, with .clip(time=…)")
     elif isinstance(common, Bins) and isinstance(other, Bins):
         return find_common_bins(common, other)
     elif isinstance(common, Periodic) and isinstance(other, Periodic) and common.cycle == other.cycle:
@@ -153,11 +148,8 @@ def _find_common_space(row: MergeRow, common: Space, first: Perspective, second:
         return find_common_stations(common, other)
     # Series of different variables have different tokens even at the same stations.
     if common.token() != other.token() and not _same_stations(common, other):
-        message = (
-            f"its sources have different cells in space: {_describe_both(first, second, describe_space)}; interpolate both to one "
-            "grid, or use stations that have both"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"its sources have different cells in space: {_describe_both(first, second, describe_space)}; interpolate both to one "
+            "grid, or use stations that have both")
     return common
 
 
@@ -229,15 +221,11 @@ def find_common_bins(first: Bins, second: Bins) -> Bins:
     """
     start, stop = max(first.origin, second.origin), min(first.stop, second.stop)
     if start >= stop:
-        message = "its sources have no time cell in common"
-        raise InvalidQuery(message)
+        raise InvalidQuery("its sources have no time cell in common")
     first_part, other = (axis.part(*np.searchsorted(axis.starts, (start, stop)).tolist()) for axis in (first, second))
     if not np.array_equal(first_part.starts, other.starts) or not np.array_equal(first_part.ends, other.ends):
-        message = (
-            f"its sources have different time cells: {first.describe()} and {second.describe()}; aggregate both to the "
-            "same first"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"its sources have different time cells: {first.describe()} and {second.describe()}; aggregate both to the "
+            "same first")
     return first_part
 
 
@@ -252,8 +240,5 @@ def find_common_cycle(first: Periodic, second: Periodic) -> Periodic:
     if token(first) == token(second):
         return first
     spans = [f"{format_instant(axis.origin)} to {format_instant(axis.stop)}" for axis in (first, second)]
-    message = (
-        f"its sources are by {first.describe()} over different times, {spans[0]} and {spans[1]}; clip the time so that "
-        "both are over the same"
-    )
-    raise InvalidQuery(message)
+    raise InvalidQuery(f"its sources are by {first.describe()} over different times, {spans[0]} and {spans[1]}; clip the time so that "
+        "both are over the same")

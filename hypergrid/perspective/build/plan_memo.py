@@ -66,8 +66,7 @@ def format_step(step: Step) -> str:
 
 
 def _refuse(name: str, value: object) -> object:
-    message = f"step {name!r} needs what JSON can hold (text, numbers, lists, mappings); got {value!r}"
-    raise InvalidQuery(message)
+    raise InvalidQuery(f"step {name!r} needs what JSON can hold (text, numbers, lists, mappings); got {value!r}")
 
 
 def make_base_key(question: QuerySpec) -> Hashable:

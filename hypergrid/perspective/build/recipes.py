@@ -79,11 +79,8 @@ class _Ingredients:
         name = self.recipe.companion
         question = self.before
         if name is None or (question.snapshot or "").startswith(ARRAY):
-            message = (
-                f"the recipe of {question.variable!r} also needs {name!r}: give its query as well, aligned alike, "
-                f".interpolate('recipe', {name}, grid=…)"
-            )
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"the recipe of {question.variable!r} also needs {name!r}: give its query as well, aligned alike, "
+                f".interpolate('recipe', {name}, grid=…)")
         low, high = PLAUSIBLE[name]
         clean = Step("convert", "valid_range", freeze_items({"low": low, "high": high}))
         # Converts of the first variable do not apply to the companion.
@@ -221,18 +218,15 @@ def _expand_others(step: Step) -> Step:
 
 def _cook_step(before: QuerySpec, step: Step) -> QuerySpec:
     if before.variable not in RECIPES:
-        message = f"{NotFound.among(kind='recipe of', given=before.variable, existing=RECIPES)}; use a method by name"
-        raise NotFound(message)
+        raise NotFound(f"{NotFound.among(kind='recipe of', given=before.variable, existing=RECIPES)}; use a method by name")
     recipe, params = RECIPES[before.variable], dict(step.params)
     needed = 1 if recipe.companion else 0
     if len(step.others) > needed:
-        message = f"the recipe of {before.variable!r} takes {needed} other queries; got {len(step.others)}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the recipe of {before.variable!r} takes {needed} other queries; got {len(step.others)}")
     parts = params.get("parts")
     parts = {} if parts is None else parts
     if not isinstance(parts, Mapping) or not all(isinstance(each, Mapping) for each in parts.values()):
-        message = f"'parts' of a recipe needs parameters by part, such as {{'{recipe.parts[0]}': {{…}}}}; got {parts!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"'parts' of a recipe needs parameters by part, such as {{'{recipe.parts[0]}': {{…}}}}; got {parts!r}")
     for part in parts:
         if part not in recipe.parts:
             raise NotFound.among(kind=f"part of the recipe of {before.variable}", given=part, existing=recipe.parts)

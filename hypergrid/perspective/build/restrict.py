@@ -64,8 +64,7 @@ def restrict(node: Perspective, time: slice, space: tuple[slice, ...] = ()) -> P
 def narrow_source(node: Perspective) -> Perspective:
     """Narrow the source of an aggregate to what its cells need."""
     if not isinstance(node.operator, Aggregate):
-        message = f"{type(node.operator).__name__} is no aggregate"
-        raise TypeError(message)
+        raise TypeError(f"{type(node.operator).__name__} is no aggregate")
     every = (ALL,) * len(axes_of(node.topology.space))
     return replace(node, sources=(_restrict_below(node, node.operator, node.topology, ALL, every),))
 
@@ -115,8 +114,7 @@ def _restrict_around(source: Perspective, operator: InterpolateInTime, instants:
     """Narrow a source to the values within reach of instants."""
     space, time = source.topology.space, source.topology.time
     if not isinstance(space, SeriesAxis):
-        message = "an interpolation in time has series"
-        raise TypeError(message)
+        raise TypeError("an interpolation in time has series")
     reach_ns = operator.reach_ns(space)
     start, stop = instants.origin - reach_ns, instants.stop + reach_ns
     if source.holds_readings:
@@ -173,8 +171,7 @@ def restrict_readings(node: Perspective, window: Window) -> Perspective:
     inside = operator.window.intersect(window) or Window(start, start + 1)
     axis = operator.source.time_axis(inside)
     if axis is None:
-        message = f"{operator.source.variable.name} is an array, not readings"
-        raise TypeError(message)
+        raise TypeError(f"{operator.source.variable.name} is an array, not readings")
     return replace(node, topology=Topology(axis, node.topology.space), operator=replace(operator, window=inside))
 
 

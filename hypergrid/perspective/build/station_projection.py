@@ -68,11 +68,8 @@ def measure_grid_distance(axis: SeriesAxis, grid: Grid, given: Mapping[str, Any]
         limit = far_limit_m(distance[placed], diagonal_m=diagonal, range_m=range_m)
     beyond = np.flatnonzero(distance > limit)
     if len(beyond) == np.count_nonzero(placed):
-        message = (
-            f"ignore_beyond_m={limit:g} leaves none of the {len(beyond)} stations: the nearest is "
-            f"{np.nanmin(distance):,.0f} m from the grid; raise it"
-        )
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"ignore_beyond_m={limit:g} leaves none of the {len(beyond)} stations: the nearest is "
+            f"{np.nanmin(distance):,.0f} m from the grid; raise it")
     return GridDistance(distance, diagonal, tuple((axis.series[i].station, float(distance[i])) for i in beyond))
 
 

@@ -220,8 +220,7 @@ def exceeds(values: Floats, _for_days: Floats | None, given: Given) -> Floats:
 def degree_days(values: Floats, for_days: Floats | None, given: Given) -> Floats:
     """Return the excess above the base, capped at the upper limit, times days."""
     if for_days is None:
-        message = "degree days need how long each value stands for"
-        raise TypeError(message)
+        raise TypeError("degree days need how long each value stands for")
     upper = given.get("upper")
     capped = values if upper is None else np.minimum(values, upper)
     warm: Floats = np.maximum(capped - given["base"], 0.0)
@@ -231,8 +230,7 @@ def degree_days(values: Floats, for_days: Floats | None, given: Given) -> Floats
 def find_trend(members: RaggedCells, _given: Given) -> States:
     """Return mean time [day], mean value, squared time deviations, and time-value products."""
     if members.instants is None:
-        message = "a trend needs the times of the values"
-        raise TypeError(message)
+        raise TypeError("a trend needs the times of the values")
     times = members.instants.at_days
     mean_time, mean = members.mean(times), members.mean(members.value)
     late, off = times - members.repeat_per_member(mean_time), members.value - members.repeat_per_member(mean)

@@ -250,8 +250,9 @@ _add_aggregate(
 
 def _quantile_unit(unit: str, given: Given) -> str:
     if not 0 <= given["q"] <= 1:
-        message = f"quantile needs a share 'q' from 0 to 1 (0.9: nine of ten values lie below); got {given['q']:g}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"quantile needs a share 'q' from 0 to 1 (0.9: nine of ten values lie below); got {given['q']:g}"
+        )
     return unit
 
 
@@ -277,8 +278,9 @@ _add_aggregate(
 
 def _direction_unit(unit: str, _given: Given) -> str:
     if unit != "degree":
-        message = f"circular_mean needs directions in 'degree'; got values in {unit!r}; use mean, or scale(…, unit=…)"
-        raise InvalidUnit(message)
+        raise InvalidUnit(
+            f"circular_mean needs directions in 'degree'; got values in {unit!r}; use mean, or scale(…, unit=…)"
+        )
     return unit
 
 
@@ -297,8 +299,7 @@ _add_aggregate(
 
 def _check_choice(function: str, name: str, given: Given, choices: tuple[str, ...]) -> None:
     if given[name] not in choices:
-        message = f"{name!r} of {function} needs one of {', '.join(map(repr, choices))}; got {given[name]!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{name!r} of {function} needs one of {', '.join(map(repr, choices))}; got {given[name]!r}")
 
 
 def _share_unit(_unit: str, given: Given) -> str:
@@ -330,12 +331,10 @@ def _degree_days_unit(unit: str, given: Given) -> str:
             raise InvalidUnit(unit)
         convert(0.0, unit, "degC")
     except InvalidUnit as error:
-        message = f"degree_days needs temperatures, for example in 'degC'; got values in {unit!r}"
-        raise InvalidUnit(message) from error
+        raise InvalidUnit(f"degree_days needs temperatures, for example in 'degC'; got values in {unit!r}") from error
     upper = given["upper"]
     if upper is not None and upper <= given["base"]:
-        message = f"degree_days needs 'upper' above 'base'; got {upper:g} and {given['base']:g} {unit}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"degree_days needs 'upper' above 'base'; got {upper:g} and {given['base']:g} {unit}")
     difference = formulas.difference_unit(unit)
     # A difference of degC is K.
     return "K day" if float(convert(1.0, difference, "K")) == 1.0 else f"{difference} day"

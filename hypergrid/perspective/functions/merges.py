@@ -68,14 +68,12 @@ def make_formula_unit(name: str, roles: tuple[str, ...], takes: tuple[str, ...],
         for given, needed in zip(units, takes, strict=True):
             if given == "1" and needed == "%":
                 # A dimensionless share taken for a percentage would be wrong by a factor of 100.
-                message = f"{name} needs values in '%'; got '1'; say which with scale(factor=100, unit='%')"
-                raise InvalidUnit(message)
+                raise InvalidUnit(f"{name} needs values in '%'; got '1'; say which with scale(factor=100, unit='%')")
             try:
                 convert(0.0, given, needed)
             except InvalidUnit as error:
                 order = ", then ".join(f"{role} [{unit}]" for role, unit in zip(roles, takes, strict=True))
-                message = f"{error}; {name} takes {order}"
-                raise InvalidUnit(message) from error
+                raise InvalidUnit(f"{error}; {name} takes {order}") from error
         return result
 
     return unit
@@ -94,11 +92,10 @@ def _difference_unit(first: str, second: str) -> str:
 def _ratio_unit(first: str, second: str) -> str:
     for unit in (first, second):
         if is_offset(unit):
-            message = (
+            raise InvalidUnit(
                 f"a ratio needs values whose 0 is nothing; got {unit!r}, of which 20 is not twice 10; take both in K, "
                 "from degC by scale(factor=1, offset=273.15, unit='K'), or their difference"
             )
-            raise InvalidUnit(message)
     return "1" if first == second else f"{first} ({second})-1"
 
 

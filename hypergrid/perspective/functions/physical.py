@@ -28,8 +28,9 @@ TURBIDITIES: Final = (1.0, 20.0)
 def _index_unit(unit: str, given: Mapping[str, Any]) -> str:
     # Values without a unit are accepted as W m-2.
     if unit != "W m-2" and unit not in DIMENSIONLESS_TEXT:
-        message = f"clear_sky_index needs values in 'W m-2'; got {unit!r}; convert them with scale(factor=…, unit=…)"
-        raise InvalidUnit(message)
+        raise InvalidUnit(
+            f"clear_sky_index needs values in 'W m-2'; got {unit!r}; convert them with scale(factor=…, unit=…)"
+        )
     _refuse_turbidity(given["turbidity"])
     return "1"
 
@@ -43,8 +44,7 @@ def _radiation_unit(_unit: str, given: Mapping[str, Any]) -> str:
 def _refuse_turbidity(turbidity: float) -> None:
     low, high = TURBIDITIES
     if not low <= turbidity <= high:
-        message = f"a clear sky needs a Linke turbidity from {low:g} to {high:g}; got {turbidity:g}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a clear sky needs a Linke turbidity from {low:g} to {high:g}; got {turbidity:g}")
 
 
 def _clear(given: Mapping[str, Any], where: CellPlaces) -> Floats:

@@ -65,13 +65,13 @@ def call_elementwise(label: str, function: Function, arrays: tuple[Floats, ...],
     for at in _sample_positions(present):
         alone = _call_function(label, function, [array[at : at + 1].copy() for array in flat], given)
         if not _is_same(_check_numbers(label, alone, (1,), "value")[0], numbers[at]):
-            message = (
+            raise Fault(
                 f"{label} must make each value from that value alone: {flat[0][at]:g} gave {numbers[at]:g} among "
                 f"others "
                 f"and {np.asarray(alone)[0]:g} alone; what depends on other values is an aggregate, and chance "
-                "has no place here"
+                "has no place here",
+                int(at),
             )
-            raise Fault(message, int(at))
     return numbers.reshape(shape)
 
 
@@ -89,8 +89,7 @@ def call_by_cell(label: str, function: Function, members: RaggedCells, given: Ma
         values = members.value[ends[cell] - members.sizes[cell] : ends[cell]]
         number = _check_number(label, _call_function(label, function, [values.copy()], given, cell), cell)
         if np.isinf(number):
-            message = f"{label} gave {number:g} for {values.size} values; give NaN where there is no result"
-            raise Fault(message, cell)
+            raise Fault(f"{label} gave {number:g} for {values.size} values; give NaN where there is no result", cell)
         cell_values[cell] = number
     return cell_values
 
@@ -136,11 +135,11 @@ def _call_columns(label: str, function: Function, values: Floats, given: Mapping
             label, _call_function(label, function, [values[:, at : at + 1].copy()], given), (1,), "column"
         )
         if not _is_same(alone[0], numbers[at]):
-            message = (
+            raise Fault(
                 f"{label} must make each number from one column alone: a column gave {numbers[at]:g} among others and "
-                f"{alone[0]:g} alone; reduce along axis 0, the values of a cell"
+                f"{alone[0]:g} alone; reduce along axis 0, the values of a cell",
+                int(at),
             )
-            raise Fault(message, int(at))
     return numbers
 
 
@@ -166,8 +165,7 @@ def _call_function(
     except HyperGridError:
         raise
     except Exception as error:  # whatever a user's function raises
-        message = f"{label} raised {type(error).__name__}: {error}"
-        raise Fault(message, at) from error
+        raise Fault(f"{label} raised {type(error).__name__}: {error}", at) from error
 
 
 def _find_first_raising(label: str, function: Function, flat: list[Floats], given: Mapping[str, Any]) -> int | None:
@@ -189,16 +187,15 @@ def _sample_positions(positions: NDArray[np.intp]) -> NDArray[np.intp]:
 
 def _to_array(label: str, result: object, at: int | None) -> NDArray[Any]:
     if result is None:
-        message = f"{label} gave nothing (None); end it with 'return …'"
-        raise Fault(message, at)
+        raise Fault(f"{label} gave nothing (None); end it with 'return …'", at)
     try:
         array = np.asarray(_fill_mask(result) if isinstance(result, np.ma.MaskedArray) else result)
     except (TypeError, ValueError) as error:
-        message = f"{label} must give numbers; got {type(result).__name__}, which makes no array ({error})"
-        raise Fault(message, at) from error
+        raise Fault(
+            f"{label} must give numbers; got {type(result).__name__}, which makes no array ({error})", at
+        ) from error
     if array.dtype.kind not in "biuf":
-        message = f"{label} must give real numbers; got {type(result).__name__} of dtype {array.dtype}"
-        raise Fault(message, at)
+        raise Fault(f"{label} must give real numbers; got {type(result).__name__} of dtype {array.dtype}", at)
     return array
 
 
@@ -209,16 +206,14 @@ def _fill_mask(result: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
 def _check_numbers(label: str, result: object, shape: tuple[int, ...], each: str) -> Floats:
     array = _to_array(label, result, None)
     if array.shape != shape:
-        message = f"{label} must give one number for each {each}: it gave shape {array.shape}, needed is {shape}"
-        raise Fault(message)
+        raise Fault(f"{label} must give one number for each {each}: it gave shape {array.shape}, needed is {shape}")
     return array.astype(np.float64)
 
 
 def _check_number(label: str, result: object, at: int) -> float:
     array = _to_array(label, result, at)
     if array.shape not in ((), (1,)):
-        message = f"{label} must give one number for the values of a cell; it gave shape {array.shape}"
-        raise Fault(message, at)
+        raise Fault(f"{label} must give one number for the values of a cell; it gave shape {array.shape}", at)
     return float(array.reshape(()))
 
 
@@ -226,5 +221,4 @@ def _refuse_infinite(label: str, values: Floats, of: Callable[[int], str]) -> No
     infinite = np.isinf(values)
     if infinite.any():
         at = int(np.argmax(infinite))
-        message = f"{label} gave {values[at]:g} for {of(at)}; give NaN where there is no result"
-        raise Fault(message, at)
+        raise Fault(f"{label} gave {values[at]:g} for {of(at)}; give NaN where there is no result", at)

@@ -86,20 +86,18 @@ def read_source_text(kind: Kind, name: str, function: object, version: str) -> s
     """
     label = f"{kind} function {name!r}"
     if not callable(function):
-        message = f"{label} needs a function of values below the decorator; got {function!r}"
-        raise InvalidFunction(message)
+        raise InvalidFunction(f"{label} needs a function of values below the decorator; got {function!r}")
     inner = unwrap_function(function)
     try:
         return inspect.getsource(inner)
     except (OSError, TypeError):
         pass
     if isinstance(inner, partial) or (not isinstance(inner, FunctionType) and not version):
-        message = (
+        raise InvalidFunction(
             f"{label} has neither source text nor code by which a changed one would be known ({inner!r}); define "
             f"it with "
             "'def', or give version='1' and change that when it changes"
         )
-        raise InvalidFunction(message)
     return ""
 
 

@@ -159,8 +159,7 @@ def aggregate_function(
         declared = (*declared, long_name, standard_name) if long_name or standard_name else declared
         _check_units("aggregate", name, unit, (takes,))
         if not 0 <= min_coverage <= 1:
-            message = f"aggregate function {name!r} needs a min_coverage from 0 to 1; got {min_coverage!r}"
-            raise InvalidFunction(message)
+            raise InvalidFunction(f"aggregate function {name!r} needs a min_coverage from 0 to 1; got {min_coverage!r}")
 
         def unit_of(source: str, _given: Mapping[str, Any] | None = None) -> str:
             return _describe_unit("aggregate", name, unit, takes, source)
@@ -224,8 +223,9 @@ def merge_function(
         declared = (*declared, listed) if listed else declared
         _check_units("merge", name, unit, units or ())
         if units is not None and len(units) != len(roles):
-            message = f"merge function {name!r} takes {len(roles)} sources ({', '.join(roles)}); got units {units}"
-            raise InvalidFunction(message)
+            raise InvalidFunction(
+                f"merge function {name!r} takes {len(roles)} sources ({', '.join(roles)}); got units {units}"
+            )
 
         def unit_of(*sources: str) -> str:
             if units is not None:
@@ -263,8 +263,9 @@ def forget_function(name: str) -> None:
     """
     kinds = [kind for kind in _TABLES if (kind, name) in FUNCTION_IDENTITIES]
     if not kinds and any(name in table for table in _TABLES.values()):
-        message = f"{name!r} is a function of HyperGrid itself; only functions that were added can be forgotten"
-        raise InvalidFunction(message)
+        raise InvalidFunction(
+            f"{name!r} is a function of HyperGrid itself; only functions that were added can be forgotten"
+        )
     if not kinds:
         raise NotFound.among(kind="added function", given=name, existing=(held for _, held in FUNCTION_IDENTITIES))
     for kind in kinds:
@@ -279,8 +280,7 @@ def load_entry_points() -> None:
             loaded = point.load()
             # An entry point may name a module or a decorated function in it.
             if point.attr and not any(added.function is loaded for added in FUNCTION_IDENTITIES.values()):
-                message = f"{point.value} is no function below one of HyperGrid's decorators"
-                raise InvalidFunction(message)
+                raise InvalidFunction(f"{point.value} is no function below one of HyperGrid's decorators")
         except Exception as error:  # noqa: BLE001 - whatever another package raises must not stop this one
             _warn(point, error)
 
@@ -316,24 +316,21 @@ def _add_row(added: FunctionIdentity, row: object) -> None:
     if before is not None:
         # Running the same definition again replaces it; another function of that name is an error.
         if (before.module, before.qualname) != (added.module, added.qualname):
-            message = (
+            raise InvalidFunction(
                 f"{added.kind} function {added.name!r} exists already, as {before.module}:{before.qualname}; choose "
                 f"another name, or hg.forget_function({added.name!r}) first"
             )
-            raise InvalidFunction(message)
         table.remove(added.name)
         del FUNCTION_IDENTITIES[key]
     elif table.holds(added.name):
-        message = f"{added.kind} function {added.name!r} is one of HyperGrid itself; choose another name"
-        raise InvalidFunction(message)
+        raise InvalidFunction(f"{added.kind} function {added.name!r} is one of HyperGrid itself; choose another name")
     table.add(added.name, row)
     FUNCTION_IDENTITIES[key] = added
 
 
 def _check_units(kind: Kind, name: object, unit: Unit, takes: Sequence[str | None]) -> None:
     if not isinstance(name, str) or not name.isidentifier():
-        message = f"a {kind} function needs a name of letters, digits and underscores; got {name!r}"
-        raise InvalidFunction(message)
+        raise InvalidFunction(f"a {kind} function needs a name of letters, digits and underscores; got {name!r}")
     for text in (unit, *takes):
         if isinstance(text, str):
             check_unit(text)
@@ -342,14 +339,16 @@ def _check_units(kind: Kind, name: object, unit: Unit, takes: Sequence[str | Non
 def _describe_unit(kind: Kind, name: str, unit: Unit, takes: str | None, *sources: str) -> str:
     # Two values that stay the same under conversion prove that units are equal in scale and offset.
     if takes is not None and convert([0.0, 1.0], sources[0], takes).tolist() != [0.0, 1.0]:
-        message = f"{name} needs values in {takes!r}; got {sources[0]!r}; convert them with scale(factor=…, unit=…)"
-        raise InvalidUnit(message)
+        raise InvalidUnit(
+            f"{name} needs values in {takes!r}; got {sources[0]!r}; convert them with scale(factor=…, unit=…)"
+        )
     if unit is None or isinstance(unit, str):
         return sources[0] if unit is None else unit
     made: object = unit(*sources)
     if not isinstance(made, str):
-        message = f"the unit of {kind} function {name!r} must be text; for {', '.join(sources)} it gave {made!r}"
-        raise InvalidFunction(message)
+        raise InvalidFunction(
+            f"the unit of {kind} function {name!r} must be text; for {', '.join(sources)} it gave {made!r}"
+        )
     return check_unit(made)
 
 
@@ -386,8 +385,7 @@ def _make_parameters(
     listed = tuple(declared or ())
     if signature is not None:
         if len([p for p in signature if p.kind in _POSITIONAL or p.kind is p.VAR_POSITIONAL]) < arrays:
-            message = f"{label} needs a function that takes values first, 'def {name}(values, …)'"
-            raise InvalidFunction(message)
+            raise InvalidFunction(f"{label} needs a function that takes values first, 'def {name}(values, …)'")
         own = [p for p in signature[arrays:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         takes_any = any(p.kind is p.VAR_KEYWORD for p in signature)
         if declared is None:
@@ -396,16 +394,17 @@ def _make_parameters(
         unknown = [p.name for p in listed if not takes_any and p.name not in {each.name for each in own}]
         if missing or unknown:
             what = f"does not say what {missing[0]!r} is" if missing else f"declares {unknown[0]!r}, which it lacks"
-            message = f"{label} {what}: parameters=[…] and the function's arguments must have the same names"
-            raise InvalidFunction(message)
+            raise InvalidFunction(
+                f"{label} {what}: parameters=[…] and the function's arguments must have the same names"
+            )
     for parameter in listed:
         if parameter.name in _TAKEN or not parameter.name.isidentifier():
-            message = f"{label} cannot have a parameter {parameter.name!r}; choose another name"
-            raise InvalidFunction(message)
+            raise InvalidFunction(f"{label} cannot have a parameter {parameter.name!r}; choose another name")
         if parameter.kind not in get_args(ParameterKind):
             kinds = ", ".join(get_args(ParameterKind))
-            message = f"{label}: parameter {parameter.name!r} needs a kind among {kinds}; got {parameter.kind!r}"
-            raise InvalidFunction(message)
+            raise InvalidFunction(
+                f"{label}: parameter {parameter.name!r} needs a kind among {kinds}; got {parameter.kind!r}"
+            )
     return listed
 
 
@@ -432,9 +431,8 @@ def _list_roles(name: str, function: object, declared: Sequence[Parameter] | Non
     first = list(signature or ())[: len(sources)]
     several = any(p.kind is p.VAR_POSITIONAL for p in signature or ())
     if signature is None or several or first != sources or len(sources) < 2:
-        message = (
+        raise InvalidFunction(
             f"merge function {name!r} needs a function of two or more arrays without defaults, one a source, then its "
             "parameters, such as 'def name(temperature, humidity, *, limit=30.0)'"
         )
-        raise InvalidFunction(message)
     return tuple(p.name.replace("_", " ") for p in sources)

@@ -96,8 +96,7 @@ class ArraySource:
     def layer(self, name: str) -> Layer:
         if name not in self.layers:
             not_found = NotFound.among(kind="layer", given=name, existing=self.layers)
-            message = f"{not_found}; give one with hg.base(…, layers={{{name!r}: dataarray}})"
-            raise NotFound(message)
+            raise NotFound(f"{not_found}; give one with hg.base(…, layers={{{name!r}: dataarray}})")
         return self.layers[name]
 
     def _find_range(self, window: Window) -> tuple[int, int]:
@@ -117,11 +116,10 @@ def _refuse_off_globe(lon: NDArray[np.float64], lat: NDArray[np.float64], labels
     if len(off):
         shown = ", ".join(f"{labels[i]} at lon {lon[i]:g}, lat {lat[i]:g}" for i in off[:3])
         more = f" and {len(off) - 3} more" if len(off) > 3 else ""
-        message = (
+        raise InvalidQuery(
             f"hg.base needs longitudes within -180 to 360 and latitudes within -90 to 90 degrees; got {shown}{more}; "
             "check whether lon and lat are swapped, or give x and y [m]"
         )
-        raise InvalidQuery(message)
 
 
 def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = None) -> ArraySource:
@@ -149,21 +147,20 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
     """
     joint = next((dim for dim in ("station", "series") if dim in array.dims), None)
     if joint is None or set(array.dims) != {"time", joint}:
-        message = f"hg.base needs the dimensions (time, station) or (time, series); got {tuple(map(str, array.dims))}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"hg.base needs the dimensions (time, station) or (time, series); got {tuple(map(str, array.dims))}"
+        )
     # Use the variables: each lookup by name would build an array with all its coordinates.
     known = array.coords.variables
     if "time" not in known:
-        message = f"hg.base needs a coordinate 'time' of datetime64; got {sorted(map(str, array.coords))}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"hg.base needs a coordinate 'time' of datetime64; got {sorted(map(str, array.coords))}")
     system: System = "lonlat" if "lon" in known and "lat" in known else "metres"
     names = ("lon", "lat") if system == "lonlat" else ("x", "y")
     if any(name not in known or known[name].dims != (joint,) for name in names):
-        message = (
+        raise InvalidQuery(
             f"hg.base needs coordinates lon and lat [degree], or x and y [m], along {joint!r}; "
             f"got {sorted(map(str, array.coords))}"
         )
-        raise InvalidQuery(message)
     times = _read_instants(known["time"])
     variable = _make_variable(array)
     values = np.ascontiguousarray(_read_numbers(array.variable.transpose("time", joint).to_numpy(), "values"))
@@ -194,8 +191,9 @@ def _read_numbers(values: NDArray[Any], what: str) -> NDArray[np.float64]:
             return values.astype(np.float64)
         except (TypeError, ValueError):
             pass
-    message = f"hg.base needs {what} that are real numbers; got {values.dtype}; convert them, missing ones to NaN"
-    raise InvalidQuery(message)
+    raise InvalidQuery(
+        f"hg.base needs {what} that are real numbers; got {values.dtype}; convert them, missing ones to NaN"
+    )
 
 
 def _make_variable(array: xr.DataArray) -> Variable:
@@ -206,8 +204,7 @@ def _make_variable(array: xr.DataArray) -> Variable:
     declared = {key: _read_declared(array, key) for key in ("resolution", "rollover")}
     fault = counter_fault(**declared)
     if fault:
-        message = f"hg.base: {fault}; set array.attrs['resolution'] and ['rollover'] in {unit!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"hg.base: {fault}; set array.attrs['resolution'] and ['rollover'] in {unit!r}")
     return Variable(name, unit, **text, resolution=declared["resolution"], rollover=declared["rollover"])
 
 
@@ -219,8 +216,9 @@ def _read_declared(array: xr.DataArray, key: str) -> float | None:
     try:
         return float(given)
     except (TypeError, ValueError) as error:
-        message = f"hg.base: the {key} of a counter needs a number, in the array's unit; got {given!r}"
-        raise InvalidQuery(message) from error
+        raise InvalidQuery(
+            f"hg.base: the {key} of a counter needs a number, in the array's unit; got {given!r}"
+        ) from error
 
 
 def _read_instants(times: xr.Variable) -> NDArray[np.int64]:
@@ -230,29 +228,27 @@ def _read_instants(times: xr.Variable) -> NDArray[np.int64]:
     if index.dtype.kind == "O" and all(isinstance(instant, datetime) for instant in index):
         index = pd.to_datetime(index, utc=True)
     if not isinstance(index, pd.DatetimeIndex):
-        message = (
+        raise InvalidQuery(
             f"hg.base needs a coordinate 'time' of datetime64; got {index.dtype}; convert it, for example with "
             "pandas.to_datetime"
         )
-        raise InvalidQuery(message)
     index = index if index.tz is None else index.tz_convert("UTC").tz_localize(None)
     missing = np.flatnonzero(index.isna())
     if len(missing):
-        message = (
+        raise InvalidQuery(
             f"hg.base needs a time for every row; {len(missing)} of {len(index)} are NaT, the first is number "
             f"{missing[0]}; drop them, for example with array.sel(time=array.time.notnull())"
         )
-        raise InvalidQuery(message)
     if len(index) and not (index.year.min() >= FIRST_YEAR and index.year.max() <= LAST_YEAR):
-        message = (
+        raise InvalidQuery(
             f"hg.base needs times between {FIRST_YEAR} and {LAST_YEAR}, which nanoseconds can count; got "
             f"{index.min()} to {index.max()}; leave the others out"
         )
-        raise InvalidQuery(message)
     instants_ns = index.to_numpy().astype("datetime64[ns]").astype(np.int64)
     if not len(instants_ns) or np.any(np.diff(instants_ns) <= 0):
-        message = "hg.base needs times in strictly increasing order, at least one; sort them, or drop the repeated"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            "hg.base needs times in strictly increasing order, at least one; sort them, or drop the repeated"
+        )
     return instants_ns
 
 
@@ -264,15 +260,13 @@ def _read_labels(array: xr.DataArray, joint: str) -> list[str]:
         for label in (range(array.sizes[joint]) if names is None else array.coords.variables[names].to_numpy())
     ]
     if not labels:
-        message = f"hg.base needs at least one {joint}; the array has none"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"hg.base needs at least one {joint}; the array has none")
     twice = [label for label, count in Counter(labels).items() if count > 1]
     if twice:
-        message = (
+        raise InvalidQuery(
             f"hg.base needs each {joint} once; {', '.join(map(repr, twice[:5]))} come{'s' * (len(twice) == 1)} more "
             f"than once: take one of each, for example with .isel({joint}=…), or name them apart"
         )
-        raise InvalidQuery(message)
     return labels
 
 
@@ -310,8 +304,7 @@ def make_array_layers(given: Mapping[str, object], system: System) -> dict[str, 
         Cells that cannot form a layer, or an unusable unit.
     """
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        message = f"layers needs a mapping, such as {{'elevation': dataarray}}; got {type(given).__name__}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"layers needs a mapping, such as {{'elevation': dataarray}}; got {type(given).__name__}")
     return {name: _make_layer(name, field, system) for name, field in given.items()}
 
 
@@ -328,34 +321,35 @@ def read_coordinate(values: xr.Variable, name: str, unit: str) -> NDArray[np.flo
     try:
         numbers, given = values.to_numpy().astype(np.float64), str(values.attrs.get("units", unit))
     except (TypeError, ValueError) as error:
-        message = f"coordinate {name!r} needs numbers in {unit!r}; got {values.dtype}: {error}; convert it"
-        raise InvalidQuery(message) from error
+        raise InvalidQuery(
+            f"coordinate {name!r} needs numbers in {unit!r}; got {values.dtype}: {error}; convert it"
+        ) from error
     # CF distinguishes lon and lat by unit: degrees_east, degree_N, ….
     if unit == "degree" and given.startswith("degree"):
         return numbers
     try:
         return convert(numbers, given, unit)
     except InvalidUnit as error:
-        message = f"coordinate {name!r} needs values in {unit!r}: {error}; set its attrs['units'] to what they are in"
-        raise InvalidUnit(message) from error
+        raise InvalidUnit(
+            f"coordinate {name!r} needs values in {unit!r}: {error}; set its attrs['units'] to what they are in"
+        ) from error
 
 
 def _make_layer(name: str, field: object, system: System) -> Layer:
     row, column = ("lat", "lon") if system == "lonlat" else ("y", "x")
     if isinstance(field, Layer):
         if field.system != system:
-            message = f"layer {name!r} is in {field.system}, the stations are in {system}; reproject one of them"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"layer {name!r} is in {field.system}, the stations are in {system}; reproject one of them"
+            )
         return field
     if not isinstance(field, xr.DataArray):
-        message = f"layer {name!r} needs an xarray.DataArray or a hypergrid Layer; got {type(field).__name__}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"layer {name!r} needs an xarray.DataArray or a hypergrid Layer; got {type(field).__name__}")
     if set(field.dims) != {row, column} or any(axis not in field.coords for axis in (row, column)):
-        message = (
+        raise InvalidQuery(
             f"layer {name!r} needs the dimensions and coordinates ({row}, {column}), as the stations have; got "
             f"{tuple(map(str, field.dims))} with {sorted(map(str, field.coords))}; rename, squeeze or reproject it"
         )
-        raise InvalidQuery(message)
     try:
         return make_layer(
             name,
@@ -369,8 +363,7 @@ def _make_layer(name: str, field: object, system: System) -> Layer:
     except InvalidUnit as error:
         remedy = ", or give the layer another name: 'elevation' is kept in metres" if name == "elevation" else ""
         advice = "" if "coordinate" in str(error) else f"; set its attrs['units'] to the unit of its values{remedy}"
-        message = f"layer {name!r}: {error}{advice}"
-        raise InvalidUnit(message) from error
+        raise InvalidUnit(f"layer {name!r}: {error}{advice}") from error
 
 
 MIN_OWN_SPACINGS: Final = 4
@@ -453,12 +446,11 @@ def _refuse_no_interval(labels: list[str], statistics: list[Any], declared_s: ND
         [] if declared_s is None else np.flatnonzero((declared_s == 0) & (np.array(statistics) != "sample")).tolist()
     )
     if wrong:
-        message = (
+        raise InvalidQuery(
             f"hg.base needs an 'interval_s' above 0 of values that stand for intervals; got 0 for {len(wrong)} of "
             f"{len(labels)} series ({labels[wrong[0]]}: {statistics[wrong[0]]}); give their seconds, or drop the "
             "coordinate 'interval_s', so that the interval is that of the values"
         )
-        raise InvalidQuery(message)
 
 
 def _read_intervals_s(array: xr.DataArray, joint: str) -> NDArray[np.float64] | None:
@@ -470,11 +462,10 @@ def _read_intervals_s(array: xr.DataArray, joint: str) -> NDArray[np.float64] | 
             (str(interval) for interval in given if not (isinstance(interval, int | float) and interval >= 0)),
             str(given[0]),
         )
-        message = (
+        raise InvalidQuery(
             f"the coordinate 'interval_s' of hg.base needs seconds above 0, or 0 where the interval is not known; got "
             f"{wrong}"
         )
-        raise InvalidQuery(message)
     return given.astype(np.float64)
 
 
@@ -485,6 +476,5 @@ def _read_words(
     words = [otherwise] * count if given is None else [str(word) for word in given]
     wrong = [word for word in words if word not in known]
     if wrong:
-        message = f"the coordinate {name!r} of hg.base needs {', '.join(known)}; got {wrong[0]!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"the coordinate {name!r} of hg.base needs {', '.join(known)}; got {wrong[0]!r}")
     return words

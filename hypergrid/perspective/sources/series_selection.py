@@ -33,8 +33,7 @@ def select_series(variable: str, series: tuple[Series, ...], select: Select) -> 
     if not len(chosen):
         asked = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
         offers = _format_offers(series, ("statistic", *dict(select)))
-        message = f"no series of {variable!r} has {asked}; there are: {offers}{_remedy(series, wanted)}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"no series of {variable!r} has {asked}; there are: {offers}{_remedy(series, wanted)}")
     return chosen
 
 
@@ -83,8 +82,9 @@ def find_common_stations(first: SeriesAxis, second: SeriesAxis) -> SeriesAxis:
     if not kept.any():
         names = ", ".join(dict.fromkeys(series.station for series in first.series[:3]))
         others_named = ", ".join(dict.fromkeys(series.station for series in second.series[:3]))
-        message = f"its sources have no station in common ({names}, …; {others_named}, …); a formula of both needs some"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"its sources have no station in common ({names}, …; {others_named}, …); a formula of both needs some"
+        )
     # The same object keeps its cached token.
     if kept.all():
         return first
@@ -107,5 +107,6 @@ def _choose_key(*axes: SeriesAxis) -> Key:
     for key in choices:
         if all(len({key(series) for series in axis.series}) == axis.count for axis in axes):
             return key
-    message = "its sources have several series of a station; choose one of each with .select(height_m=…, statistic=…)"
-    raise InvalidQuery(message)
+    raise InvalidQuery(
+        "its sources have several series of a station; choose one of each with .select(height_m=…, statistic=…)"
+    )

@@ -53,11 +53,10 @@ def make_time_cells(  # noqa: PLR0913 - what the cells are of, and what they are
         A specification that yields no cells, or cells that cut those of the source.
     """
     if isinstance(source, Periodic):
-        message = (
+        raise InvalidQuery(
             f"its source has cells of {source.describe()}, each of many times at once, so that nothing in time is left "
             "to aggregate; put it before the aggregate that makes these, or leave it out"
         )
-        raise InvalidQuery(message)
     # No cell can cut exact times or instants.
     free = exact or isinstance(source, Instants)
     if spec == "all":
@@ -84,11 +83,10 @@ def _make_cells(rule: Rule, source: TimeAxis, window: tuple[int, int]) -> TimeCe
         if rule.edges[-1] <= source.origin or rule.edges[0] >= source.stop:
             # The slice selects the first and the last edge.
             first, last, start, stop = map(format_instant, (*rule.edges[:: len(edges) - 1], source.origin, source.stop))
-            message = (
+            raise InvalidQuery(
                 f"no time cell lies where its source does: edges run from {first} to {last}, the source from "
                 f"{start} to {stop}"
             )
-            raise InvalidQuery(message)
         return Bins("time", edges[:-1], edges[1:])
     return align_axis(
         "time", source.origin, source.stop, step=rule.step, length=rule.length, quantum="ns", offset=rule.offset
@@ -156,12 +154,10 @@ def make_space_cells(name: str, spec: object, source: Levels) -> Levels:
     else:
         step = quanta(spec, source.quantum, f"cells of {name}")
         if step <= 0:
-            message = f"cells of {name!r} need a length above zero; got {spec!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"cells of {name!r} need a length above zero; got {spec!r}")
         target = align_axis(name, source.origin, source.stop, step=step, length=step, quantum=source.quantum)
     if not is_location_consistent(source, target):
-        message = (
+        raise InvalidQuery(
             f"cells of {spec!r} along {name!r} would cut the grid's cells; choose a multiple that starts where they do"
         )
-        raise InvalidQuery(message)
     return target

@@ -136,13 +136,13 @@ class Fluent(ABC):
         listed = []
         for name, pair in bounds.items():
             if not isinstance(pair, tuple | list) or len(pair) != 2:
-                message = f"clip of {name!r} needs a start and a stop, ('2007-10-01', '2007-10-04'); got {pair!r}"
-                raise InvalidQuery(message)
+                raise InvalidQuery(
+                    f"clip of {name!r} needs a start and a stop, ('2007-10-01', '2007-10-04'); got {pair!r}"
+                )
             listed.append((name, (pair[0], pair[1])))
         twice = sorted(set(bounds) & set(dict(self.question.clip)))
         if twice:
-            message = f"{', '.join(twice)} is clipped already; give one clip, with the narrower bounds"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{', '.join(twice)} is clipped already; give one clip, with the narrower bounds")
         return self._replace_question(replace(self.question, clip=(*self.question.clip, *listed)))
 
     def select(self, **properties: object) -> Self:
@@ -192,11 +192,10 @@ def _list_questions(queries: tuple[object, ...]) -> tuple[QuerySpec, ...]:
     questions = []
     for query in queries:
         if not isinstance(query, Fluent):
-            message = (
+            raise InvalidQuery(
                 f"merge and interpolate take queries, such as archive['air_temperature']; got {query!r}; a plain "
                 "number is a parameter of a convert function"
             )
-            raise InvalidQuery(message)
         questions.append(query.question)
     return tuple(questions)
 
@@ -209,6 +208,5 @@ def _grid_json(grid: object) -> dict[str, Any]:
     if isinstance(grid, Mapping):
         return dict(grid)
     if not isinstance(grid, Grid | Points):
-        message = f"interpolate needs grid=hg.grid(…), or grid=hg.points(…); got {grid!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"interpolate needs grid=hg.grid(…), or grid=hg.points(…); got {grid!r}")
     return cells_json(grid)

@@ -114,11 +114,11 @@ class QuerySpec:
 
     def __post_init__(self) -> None:
         if not self.accept_flags or not set(self.accept_flags) <= set(MEANINGS):
-            message = f"accept_flags needs QARTOD flags (1, 2, 3, 4); got {list(self.accept_flags)}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"accept_flags needs QARTOD flags (1, 2, 3, 4); got {list(self.accept_flags)}")
         if self.length > MAX_STEPS:
-            message = f"a query takes up to {MAX_STEPS} steps, those of merged queries included; got {self.length}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"a query takes up to {MAX_STEPS} steps, those of merged queries included; got {self.length}"
+            )
         # Normalise, so that equivalent questions compare equal and share computed results.
         object.__setattr__(self, "accept_flags", tuple(sorted(set(self.accept_flags))))
         if self.as_of is not None:
@@ -151,8 +151,7 @@ class QuerySpec:
             The query is already clipped: the clip belongs to the surface and comes last.
         """
         if self.clip:
-            message = f"{step.op} {step.name!r} comes after a clip; a clip bounds the surface: put it last"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{step.op} {step.name!r} comes after a clip; a clip bounds the surface: put it last")
         return replace(self, steps=(*self.steps, step))
 
     def to_json(self) -> dict[str, Any]:
@@ -185,8 +184,7 @@ def _normalize_choice(name: str, value: object) -> object:
         # Larger than any height, interval or replicate number, and exactly convertible to float.
         if -1e15 < value < 1e15:
             return float(value)
-    message = f"select needs text, a number or a list of them for {name!r}; got {value!r}"
-    raise InvalidQuery(message)
+    raise InvalidQuery(f"select needs text, a number or a list of them for {name!r}; got {value!r}")
 
 
 def _to_plain(value: object) -> object:
@@ -212,14 +210,12 @@ class _Reader:
 
     def read_mapping(self, value: object, known: set[str], required: set[str]) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
-            message = f"{self.where} needs a JSON object; got {type(value).__name__}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{self.where} needs a JSON object; got {type(value).__name__}")
         for key in value:
             if key not in known:
                 raise NotFound.among(kind=f"key of {self.where}", given=key, existing=known)
         for key in sorted(required - set(value)):
-            message = f"{self.where} needs the key {key!r}; got {sorted(map(str, value))}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{self.where} needs the key {key!r}; got {sorted(map(str, value))}")
         return value
 
     def read_step(self, value: object) -> Step:
@@ -233,11 +229,10 @@ class _Reader:
         cells: Mapping[str, Any] = {name: document[name] for name in CELL_KEYS if name in document}
         if isinstance(cells.get("zones"), str):
             # Security: a query sent to a server must not read the server's files.
-            message = (
+            raise InvalidQuery(
                 f"{self.where} ({op}): zones are given as GeoJSON itself; a file can be named by hg.zones and in a "
                 'query file only, there as {"file": "catchments.geojson"}, beside the query file'
             )
-            raise InvalidQuery(message)
         if op == "interpolate":
             grid = document.get("grid")
             known = None if grid is None else _Reader(f"grid of {self.where}").read_any_mapping(grid)
@@ -249,15 +244,13 @@ class _Reader:
         try:
             return Step(op, document[key], freeze_items(params), freeze_items(cells), others)  # type: ignore[arg-type]
         except NotFound as error:
-            message = f"{self.where} ({op}): {error}"
-            raise NotFound(message) from error
+            raise NotFound(f"{self.where} ({op}): {error}") from error
 
     def read_any_mapping(self, value: object) -> Mapping[str, Any]:
         if value is None:
             return {}
         if not isinstance(value, Mapping) or any(not isinstance(key, str) for key in value):
-            message = f"{self.where} needs a JSON object; got {value!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{self.where} needs a JSON object; got {value!r}")
         return value
 
 
@@ -276,8 +269,7 @@ def choose_interpolation_cells(grid: Mapping[str, Any] | None, time: object) -> 
     """
     if (grid is None) == (time is None):
         problem = "neither" if grid is None else "both"
-        message = f"interpolate needs a grid (over space), or time such as '10min' (over time); got {problem}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"interpolate needs a grid (over space), or time such as '10min' (over time); got {problem}")
     if grid is None:
         return {"time": time}
     if "time" in grid:
@@ -291,8 +283,7 @@ def _freeze(value: object) -> object:
 
 def _require_list(value: object, where: str) -> list[Any]:
     if not isinstance(value, list | tuple):
-        message = f"{where} needs a list; got {type(value).__name__}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{where} needs a list; got {type(value).__name__}")
     return list(value)
 
 
@@ -309,16 +300,13 @@ def question_from_json(document: object) -> QuerySpec:
 
 def _read_question(document: object, where: str, depth: int) -> QuerySpec:
     if depth > MAX_MERGE_DEPTH:
-        message = f"queries can be merged into queries {MAX_MERGE_DEPTH} deep; this one goes deeper"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"queries can be merged into queries {MAX_MERGE_DEPTH} deep; this one goes deeper")
     given = _Reader(where).read_mapping(document, _QUERY_KEYS, {"variable"})
     if not isinstance(given["variable"], str):
-        message = f"{where} needs the name of a variable; got {given['variable']!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{where} needs the name of a variable; got {given['variable']!r}")
     snapshot = given.get("snapshot")
     if snapshot is not None and (not isinstance(snapshot, str) or not snapshot):
-        message = f"{where} needs the id of a snapshot, or null; got {snapshot!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{where} needs the id of a snapshot, or null; got {snapshot!r}")
     steps = tuple(
         _Reader(f"step {number} of {where}", depth).read_step(step)
         for number, step in enumerate(_require_list(given.get("steps", []), f"'steps' of {where}"), start=1)
@@ -326,18 +314,15 @@ def _read_question(document: object, where: str, depth: int) -> QuerySpec:
     clip = _Reader(f"clip of {where}").read_any_mapping(given.get("clip"))
     for name, bounds in clip.items():
         if len(_require_list(bounds, f"clip of {name!r} of {where}")) != 2:
-            message = f"clip of {name!r} of {where} needs a start and a stop; got {bounds!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"clip of {name!r} of {where} needs a start and a stop; got {bounds!r}")
     flags = _require_list(given.get("accept_flags", ACCEPTED_BY_DEFAULT), f"'accept_flags' of {where}")
     if any(not isinstance(flag, int) or isinstance(flag, bool) for flag in flags):
-        message = f"'accept_flags' of {where} needs QARTOD flags, whole numbers; got {flags!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"'accept_flags' of {where} needs QARTOD flags, whole numbers; got {flags!r}")
     select = _Reader(f"select of {where}").read_any_mapping(given.get("select"))
     variance, memory = _read_variance(given.get("variance", False), where)
     as_of = given.get("as_of")
     if as_of is not None and not isinstance(as_of, str):
-        message = f"{where} needs 'as_of' as an instant such as '2007-10-01T06:00Z', or null; got {as_of!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{where} needs 'as_of' as an instant such as '2007-10-01T06:00Z', or null; got {as_of!r}")
     return QuerySpec(
         given["variable"], steps, snapshot, tuple((k, tuple(v)) for k, v in clip.items()), tuple(flags),
         freeze_items(select), variance, memory, as_of,
@@ -351,6 +336,5 @@ def _read_variance(value: object, where: str) -> tuple[bool, str | None]:
         value.get("correlation_time") if isinstance(value, Mapping) and set(value) == {"correlation_time"} else None
     )
     if not isinstance(memory, str):
-        message = f"'variance' of {where} needs true, false, or {{'correlation_time': '6h'}}; got {value!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"'variance' of {where} needs true, false, or {{'correlation_time': '6h'}}; got {value!r}")
     return True, memory

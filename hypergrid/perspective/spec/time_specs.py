@@ -94,8 +94,7 @@ def parse_cells(spec: object, stations: SeriesAxis | None = None) -> Rule:
     if isinstance(spec, Mapping):
         return _parse_mapping(spec, stations)
     if not isinstance(spec, str):
-        message = f"time cells need {EXAMPLES}; got {spec!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"time cells need {EXAMPLES}; got {spec!r}")
     if spec in UNITS:
         return Calendar(spec, UNITS[spec])
     if spec in CYCLES:
@@ -117,14 +116,14 @@ def _parse_mapping(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Rule
         _check_keys(spec, {HYDROLOGICAL_YEAR, "zone", "offset"})
         first = spec[HYDROLOGICAL_YEAR]
         if not isinstance(first, int) or isinstance(first, bool) or not 1 <= first <= 12:
-            message = f"a hydrological year needs the month that it begins with, 1 to 12; got {first!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a hydrological year needs the month that it begins with, 1 to 12; got {first!r}")
         name = HYDROLOGICAL_YEAR if first == FIRST_MONTH else f"{HYDROLOGICAL_YEAR} from month {first} on"
         return Calendar(name, Unit(months=12, first_month=first), _parse_clock(spec))
     _check_keys(spec, {"step", "length", "zone", "offset"})
     if "step" not in spec:
-        message = f"time cells need a 'step', such as {{'length': '15min', 'step': '5min'}}; got {sorted(spec)}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"time cells need a 'step', such as {{'length': '15min', 'step': '5min'}}; got {sorted(spec)}"
+        )
     return _parse_stepped(spec)
 
 
@@ -138,11 +137,10 @@ def _parse_stepped(spec: Mapping[str, Any]) -> Rule:
     if clock.zone is None:
         return Sliding(step_ns, parse_duration(spec.get("length", step)), clock.offset_ns)
     if step_ns % DAY_NS or step_ns > LONGEST_IN_ZONE_NS or "length" in spec:
-        message = (
+        raise InvalidQuery(
             f"time cells by a zone need whole days, up to 366, or 'month', 'season', 'year', and no 'length'; got "
             f"{dict(spec)!r}; leave out the zone for others"
         )
-        raise InvalidQuery(message)
     return Calendar(format_duration(step_ns), Unit(step_ns), clock)
 
 
@@ -156,18 +154,18 @@ def _parse_cycle(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Cycle:
         return CYCLES[name].with_clock(_parse_clock(spec, stations))
     if "within" not in spec:
         if isinstance(name, str) and any(letter.isdigit() for letter in name):
-            message = f"periodic cells of {name!r} need the period that they come again in, such as 'within': '1day'"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"periodic cells of {name!r} need the period that they come again in, such as 'within': '1day'"
+            )
         raise NotFound.among(kind="periodic cells", given=name, existing=CYCLES)
     _check_keys(spec, {"periodic", "within", "phase", "zone", "solar"})
     length, period = parse_duration(name), parse_duration(spec["within"])
     phase = parse_duration(spec["phase"]) % period if spec.get("phase") is not None else 0
     if period % length or period == length:
-        message = (
+        raise InvalidQuery(
             f"periodic cells need a length that fits into their period twice or more, without a rest; got {name!r} "
             f"within {spec['within']!r}"
         )
-        raise InvalidQuery(message)
     clock = _parse_clock({**spec, "offset": None}, stations)
     # Equal cells must compare equal however they are written.
     if (length, period, phase) == (DAY_NS // 24, DAY_NS, 0):
@@ -181,11 +179,9 @@ def _parse_clock(spec: Mapping[str, Any], stations: SeriesAxis | None = None) ->
     offset = parse_duration(spec["offset"]) if spec.get("offset") is not None else 0
     zone, solar = spec.get("zone"), spec.get("solar", False)
     if not isinstance(solar, bool):
-        message = f"'solar' needs true or false; got {solar!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"'solar' needs true or false; got {solar!r}")
     if zone is not None and solar:
-        message = f"time cells are by a zone or by solar time; got both, zone {zone!r}; leave out one"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"time cells are by a zone or by solar time; got both, zone {zone!r}; leave out one")
     if solar:
         return LocalClock(solar_lon=_find_mean_longitude(stations), offset_ns=offset)
     return LocalClock(None if zone is None else check_zone(zone), offset_ns=offset)
@@ -194,32 +190,31 @@ def _parse_clock(spec: Mapping[str, Any], stations: SeriesAxis | None = None) ->
 def _find_mean_longitude(stations: SeriesAxis | None) -> float:
     """Return the circular mean of station longitudes [degree east]."""
     if stations is None or stations.system != "lonlat":
-        message = "solar time needs stations with lon and lat [degree]; give a zone instead"
-        raise InvalidQuery(message)
+        raise InvalidQuery("solar time needs stations with lon and lat [degree]; give a zone instead")
     known = stations.x[np.isfinite(stations.x)]
     if not len(known):
-        message = "solar time needs the longitude of at least one station; none has a position; give a zone instead"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            "solar time needs the longitude of at least one station; none has a position; give a zone instead"
+        )
     # Mean of unit vectors, so that stations on both sides of 180 degrees are neighbours.
     mean = np.exp(1j * np.radians(known)).mean()
     if abs(mean) < 1e-9:
-        message = "solar time needs stations with a mean longitude; these lie all around the earth; give a zone instead"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            "solar time needs stations with a mean longitude; these lie all around the earth; give a zone instead"
+        )
     return float(np.degrees(np.angle(mean)))
 
 
 def _parse_edges(given: object) -> CellEdges:
     if not isinstance(given, list | tuple) or len(given) < 2:
-        message = f"'edges' of time cells needs two instants or more, in order; got {given!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"'edges' of time cells needs two instants or more, in order; got {given!r}")
     edges = tuple(parse_instant(edge) for edge in given)
     for number, (edge, after) in enumerate(zip(edges, edges[1:], strict=False), start=2):
         if after <= edge:
-            message = (
+            raise InvalidTime(
                 f"'edges' of time cells need instants that increase; number {number}, {given[number - 1]}, is not "
                 f"after {given[number - 2]}; order them, and drop repeated ones"
             )
-            raise InvalidTime(message)
     return CellEdges(edges)
 
 

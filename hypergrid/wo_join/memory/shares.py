@@ -86,8 +86,9 @@ class SharedMemory:
             The name is taken.
         """
         if name in self._joins:
-            message = f"joins that share memory need names of their own; {name!r} is admitted already: release it first"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"joins that share memory need names of their own; {name!r} is admitted already: release it first"
+            )
         others = sum(max(join.needed_bytes, join.held_bytes, join.min_bytes) for join in self._joins.values())
         needed = max(join.needed_bytes, join.held_bytes, join.min_bytes)
         label = f"{name!r} beside {len(self._joins)} joins that need {others:,.0f} bytes"

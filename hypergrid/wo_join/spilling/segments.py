@@ -43,10 +43,9 @@ class Segments:
         try:
             self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         except OSError as error:
-            message = (
+            raise InvalidQuery(
                 f"a join that spills needs a folder to write to; {parent or tempfile.gettempdir()}: {error.strerror}"
-            )
-            raise InvalidQuery(message) from error
+            ) from error
         # Locked before it gets its name, so that no other join finds an unlocked owner and removes the folder.
         owner = os.open(self.folder / f"{OWNER}.new", os.O_CREAT | os.O_RDWR)
         fcntl.flock(owner, fcntl.LOCK_EX)
@@ -153,11 +152,10 @@ class Segments:
             try:
                 os.link(folder / name, self.folder / name)
             except FileNotFoundError as error:
-                message = (
+                raise InvalidQuery(
                     f"a join can be resumed only with the segments that its snapshot names; {folder / name} is gone: "
                     "resume from the newest snapshot, on the machine that made it"
-                )
-                raise InvalidQuery(message) from error
+                ) from error
             except OSError:
                 # The file system has no hard links, or the folders are on different ones.
                 shutil.copyfile(folder / name, self.folder / name)

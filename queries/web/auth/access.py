@@ -179,8 +179,7 @@ class Access:
 
     def _check(self, key: str) -> Key:
         if self.store is None:
-            message = "no access keys are known here; the server answers without"
-            raise BadKey(message)
+            raise BadKey("no access keys are known here; the server answers without")
         return self.store.check(key, self.clock())
 
     def _make_caller(self, key: Key, by: Literal["key", "session"]) -> Caller:
@@ -215,12 +214,12 @@ def read_key(authorization: str | None, api_key: str | None) -> str | None:
         elif scheme.lower() != "bearer":
             bearer = ""
         if not bearer:
-            message = "the header Authorization needs 'Bearer' and an access key, or 'Basic' with the key as password"
-            raise BadKey(message)
+            raise BadKey(
+                "the header Authorization needs 'Bearer' and an access key, or 'Basic' with the key as password"
+            )
     # Constant-time comparison, against timing attacks.
     if bearer is not None and api_key is not None and not hmac.compare_digest(bearer.encode(), api_key.encode()):
-        message = "the headers Authorization and X-API-Key show two different access keys; send one"
-        raise BadKey(message)
+        raise BadKey("the headers Authorization and X-API-Key show two different access keys; send one")
     return bearer if bearer is not None else api_key
 
 

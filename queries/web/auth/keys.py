@@ -198,14 +198,12 @@ class KeyStore:
         row = None if form is None else self._row(form[1])
         # Constant-time comparison, against timing attacks.
         if row is None or not hmac.compare_digest(row[1], _digest(text)):
-            message = "the access key is not known here; check that it is complete, or ask for a new one"
-            raise BadKey(message)
+            raise BadKey("the access key is not known here; check that it is complete, or ask for a new one")
         state = row[0].state(now_ns)
         if state != "valid":
             happened = "has expired" if state == "expired" else "was revoked"
             why = f" ({row[0].reason})" if row[0].reason else ""
-            message = f"the access key {row[0].name!r} {happened}{why}; ask for a new one"
-            raise BadKey(message)
+            raise BadKey(f"the access key {row[0].name!r} {happened}{why}; ask for a new one")
         return row[0]
 
     def create(
@@ -225,23 +223,19 @@ class KeyStore:
             The name or a limit is invalid, a valid key has the name, or the expiry is past; unknown scope.
         """
         if not _NAME.fullmatch(name):
-            message = f"the name of a key needs 1 to 63 letters, digits, '.', '_', '@' or '-'; got {name!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"the name of a key needs 1 to 63 letters, digits, '.', '_', '@' or '-'; got {name!r}")
         if scope not in SCOPES:
             raise NotFound.among(kind="scope", given=scope, existing=SCOPES)
         if expires_ns is not None and expires_ns <= now_ns:
-            message = f"the key {name!r} would have expired already; give a later end"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"the key {name!r} would have expired already; give a later end")
         for limit, value in (limits or {}).items():
             if limit not in LIMITS:
                 raise NotFound.among(kind="limit of a key", given=limit, existing=LIMITS)
             if not 0 < value < float("inf"):
-                message = f"the limit {limit!r} of the key {name!r} needs a number above zero; got {value!r}"
-                raise InvalidQuery(message)
+                raise InvalidQuery(f"the limit {limit!r} of the key {name!r} needs a number above zero; got {value!r}")
         create_whole(self.path, _SCHEMA)
         if any(key.name == name and key.state(now_ns) == "valid" for key in self.keys()):
-            message = f"a key {name!r} is there already; revoke it first, or choose another name"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"a key {name!r} is there already; revoke it first, or choose another name")
         key = Key(secrets.token_hex(6), name, scope, now_ns, expires_ns, None, dict(limits or {}), "")
         secret = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode("ascii").rstrip("=")
         text = f"hg_{key.id}_{secret}"
@@ -348,8 +342,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         raise
     if version > CHECKED_VERSION:
         db.close()
-        message = f"{path} is a file of access keys of version {version}; this program reads {CHECKED_VERSION}"
-        raise KeysDamaged(message)
+        raise KeysDamaged(f"{path} is a file of access keys of version {version}; this program reads {CHECKED_VERSION}")
     return db
 
 
@@ -364,11 +357,10 @@ def _content(path: Path) -> bytes:
     """
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size:
-        message = (
+        raise Malformed(
             f"changes lie beside it in {log.name}, and the folder cannot be written; copy archives with "
             "'hypergrid backup', or let this process write to the folder"
         )
-        raise Malformed(message)
     content = bytearray(path.read_bytes())
     # Format versions in the file header: set to those without a write-ahead log.
     content[18:20] = b"\x01\x01"

@@ -73,12 +73,10 @@ def refuse_unknown(request: Request, parameters: Sequence[Mapping[str, Any]]) ->
             close = difflib.get_close_matches(_hyphenate(name), known, n=1)
             why = " of OGC API-EDR is not supported here" if name in _OF_STANDARD else " is not known here"
             hint = f"did you mean {close[0]!r}? It" if close and name not in _OF_STANDARD else "this address"
-            message = f"the parameter {name[:80]!r}{why}; {hint} takes {', '.join(known)}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"the parameter {name[:80]!r}{why}; {hint} takes {', '.join(known)}")
     forms, given = known["f"]["enum"], request.query_params.get("f")
     if given is not None and given.lower() not in [form.lower() for form in forms]:
-        message = f"f needs one of {', '.join(forms)}; got {given[:80]!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"f needs one of {', '.join(forms)}; got {given[:80]!r}")
 
 
 def _hyphenate(name: str) -> str:
@@ -116,11 +114,10 @@ def read_params(request: Request, known: Mapping[str, object], forms: Sequence[s
     crs = given.get("crs")
     if crs is not None and crs not in CRS_NAMES:
         turned = "which has latitude first; " if crs in _TURNED else ""
-        message = (
+        raise InvalidQuery(
             f"crs needs {CRS} (OGC:CRS84), the only one that is served: positions are longitude, latitude in degrees "
             f"(WGS 84); got {crs[:80]!r}, {turned}leave crs out, and give longitude before latitude"
         )
-        raise InvalidQuery(message)
     written = given.get("f")
     negotiated = form_of(request, {form: MEDIA_TYPES[form] for form in forms})
     form = (
@@ -130,8 +127,7 @@ def read_params(request: Request, known: Mapping[str, object], forms: Sequence[s
     names = tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
     for name in names:
         if name not in known:
-            message = f"parameter-name {name[:80]!r} is none of this collection; it has {', '.join(known)}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"parameter-name {name[:80]!r} is none of this collection; it has {', '.join(known)}")
     times, heights = given.get("datetime"), given.get("z")
     return EdrParams(
         None if times is None else read_times(times),
@@ -151,8 +147,9 @@ def read_position(request: Request) -> list[tuple[float, float, float | None]]:
     """
     points = read_points(_coords(request))
     if len(points) > MOST_POINTS:
-        message = f"a position takes up to {MOST_POINTS} points; got {len(points)}; ask for fewer at a time, or a cube"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"a position takes up to {MOST_POINTS} points; got {len(points)}; ask for fewer at a time, or a cube"
+        )
     return points
 
 
@@ -165,8 +162,7 @@ def read_cube(request: Request) -> tuple[Region, Ranges | None]:
     """Parse the required `bbox`; raises `InvalidQuery` if missing or malformed."""
     bounds = read_box(request)
     if bounds is None:
-        message = "a cube needs bbox=west,south,east,north in degrees; it is missing"
-        raise InvalidQuery(message)
+        raise InvalidQuery("a cube needs bbox=west,south,east,north in degrees; it is missing")
     return bounds
 
 
@@ -190,8 +186,7 @@ def read_box(request: Request) -> tuple[Region, Ranges | None] | None:
     if len(numbers) == 6:
         west, south, low, east, north, high = numbers
         return box(west, south, east, north), read_heights(f"{low!r}/{high!r}")
-    message = f"bbox needs four numbers, west,south,east,north, or six with heights; got {text[:80]!r}"
-    raise InvalidQuery(message)
+    raise InvalidQuery(f"bbox needs four numbers, west,south,east,north, or six with heights; got {text[:80]!r}")
 
 
 def read_page(request: Request) -> tuple[int | None, int]:
@@ -210,14 +205,12 @@ def read_page(request: Request) -> tuple[int | None, int]:
 def _read_whole(request: Request, name: str, minimum: int) -> int | None:
     text = request.query_params.get(name)
     if text is not None and (not text.isdecimal() or len(text) > 12 or int(text) < minimum):
-        message = f"{name} needs a whole number of at least {minimum}; got {text[:80]!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{name} needs a whole number of at least {minimum}; got {text[:80]!r}")
     return None if text is None else int(text)
 
 
 def _coords(request: Request) -> str:
     text = request.query_params.get("coords")
     if text is None:
-        message = "coords are missing; give well-known text, such as coords=POINT(7.18 45.87)"
-        raise InvalidQuery(message)
+        raise InvalidQuery("coords are missing; give well-known text, such as coords=POINT(7.18 45.87)")
     return text

@@ -95,19 +95,17 @@ class Collections:
         archive = self._open_snapshot(snapshot)
         collection = self._load_collection(name, archive)
         if isinstance(collection, UnavailableCollection):
-            message = (
+            raise NotFound(
                 f"collection {name!r} cannot be computed at snapshot {archive.snapshot}: {collection.why}; "
                 f"{PREFIX}/collections/{name}/instances lists where it can"
             )
-            raise NotFound(message)
         if collection is None:
             existing = [collection.id for collection in self.list_available()]
             if name in existing:
-                message = (
+                raise NotFound(
                     f"collection {name!r} holds nothing at snapshot {snapshot}; "
                     f"{PREFIX}/collections/{name}/instances lists where it does"
                 )
-                raise NotFound(message)
             raise NotFound.among(kind="collection", given=name[:100], existing=existing)
         return collection
 

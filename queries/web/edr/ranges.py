@@ -86,13 +86,11 @@ def _read(
     if repeated is not None:
         times, start, step = int(repeated[1]), number(repeated[2])[0], length(repeated[3])
         if not 0 < times <= MOST_PARTS or step <= 0:
-            message = f"{name} repeats 1 to {MOST_PARTS} times by steps above zero; got {text[:80]!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(f"{name} repeats 1 to {MOST_PARTS} times by steps above zero; got {text[:80]!r}")
         return Ranges(tuple((start + index * step, start + index * step) for index in range(times)))
     listed = text.split(",")
     if len(listed) > MOST_PARTS:
-        message = f"{name} takes up to {MOST_PARTS} parts; got {len(listed)}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{name} takes up to {MOST_PARTS} parts; got {len(listed)}")
     return Ranges(tuple(_part(name, part.strip(), number, turns=turns) for part in listed))
 
 
@@ -106,8 +104,7 @@ def _part(name: str, text: str, number: Callable[[str], tuple[float, float]], *,
     if low > high and turns:
         return high, low
     if low > high:
-        message = f"{name} needs an interval that does not end before it starts; got {text[:80]!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"{name} needs an interval that does not end before it starts; got {text[:80]!r}")
     return low, high
 
 
@@ -127,14 +124,14 @@ def _stretch(text: str) -> tuple[int, int]:
 def _period_ns(text: str) -> int:
     match = _PERIOD.fullmatch(text)
     if match is None or not any(match.groups()):
-        message = f"datetime repeats by a period of days, hours, minutes and seconds, such as PT10M; got {text[:80]!r}"
-        raise InvalidTime(message)
+        raise InvalidTime(
+            f"datetime repeats by a period of days, hours, minutes and seconds, such as PT10M; got {text[:80]!r}"
+        )
     weeks, days, hours, minutes, seconds, fraction = match.groups()
     whole = ((int(hours or 0) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)) * SECOND_NS
     period_ns = (int(weeks or 0) * 7 + int(days or 0)) * DAY_NS + whole + int((fraction or "0").ljust(9, "0"))
     if period_ns > 500 * 366 * DAY_NS:
-        message = f"datetime repeats by at most 500 years; got {text[:80]!r}"
-        raise InvalidTime(message)
+        raise InvalidTime(f"datetime repeats by at most 500 years; got {text[:80]!r}")
     return period_ns
 
 
@@ -144,6 +141,7 @@ def _height(text: str) -> float:
     except ValueError:
         height_m = math.nan
     if not math.isfinite(height_m):
-        message = f"z needs heights above sea level in metres, such as 2400, 400/2400 or R5/400/500; got {text[:80]!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"z needs heights above sea level in metres, such as 2400, 400/2400 or R5/400/500; got {text[:80]!r}"
+        )
     return height_m

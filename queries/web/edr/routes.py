@@ -276,8 +276,7 @@ def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter
 
     @routes.get("/{rest:path}", include_in_schema=False)
     def unknown(rest: str) -> Response:
-        message = f"there is nothing at {PREFIX}/{rest[:200]}; {PREFIX}/collections lists what there is"
-        raise NotFound(message)
+        raise NotFound(f"there is nothing at {PREFIX}/{rest[:200]}; {PREFIX}/collections lists what there is")
 
     return routes
 
@@ -296,8 +295,9 @@ def _height_of(points: list[tuple[float, float, float | None]]) -> Ranges | None
     """
     heights = list(dict.fromkeys(z for *_, z in points))
     if len(heights) > 1:
-        message = f"coords need points of one height, or z={{height}} for all; got {len(heights)} heights; ask for each"
-        raise InvalidQuery(message)
+        raise InvalidQuery(
+            f"coords need points of one height, or z={{height}} for all; got {len(heights)} heights; ask for each"
+        )
     height = heights[0]
     return None if height is None else Ranges(((height, height),))
 
@@ -386,8 +386,9 @@ def _next_link(
 
 def _require_stations(there: Collection) -> StationsCollection:
     if not isinstance(there, StationsCollection):
-        message = f"collection {there.id!r} is a surface, which has no locations and no items; ask for a position in it"
-        raise NotFound(message)
+        raise NotFound(
+            f"collection {there.id!r} is a surface, which has no locations and no items; ask for a position in it"
+        )
     return there
 
 

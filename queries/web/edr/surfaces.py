@@ -70,8 +70,7 @@ class SurfaceCollection:
         """Cells in space."""
         space = self.surface.topology.space
         if not isinstance(space, Grid):
-            message = "a collection's surface is a map"
-            raise TypeError(message)
+            raise TypeError("a collection's surface is a map")
         return space
 
     @property

@@ -114,30 +114,26 @@ class AuthenticationMiddleware:
             caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
         # A forwarded request has the proxy's loopback address, but may be from any machine.
         if caller is LOCAL and any(name in headers for name in _PROXY_HEADERS):
-            message = (
+            raise Forbidden(
                 "a proxy hands this request on, and there are no access keys: others than this machine could do "
                 "everything; make one with 'hypergrid keys create'"
             )
-            raise Forbidden(message)
         state["caller"] = caller
         state["asker"] = requester if caller.id == "anonymous" else caller.id
         if rule.template not in FILES:
             requester = f"probe {state['asker']}" if rule.template in PROBES else state["asker"]
             self._check_rate(requester, caller.allowed.requests_per_s)
         if not rule.methods:
-            message = f"{method} {route_path(scope)}: there is nothing here; /openapi.json lists what there is"
-            raise NoSuchPage(message)
+            raise NoSuchPage(f"{method} {route_path(scope)}: there is nothing here; /openapi.json lists what there is")
         if rule.need is None:
             raise MethodNotAllowed(method, rule.methods)
         if not is_allowed(caller.scope, rule.need):
             if caller.credential == "nothing":
-                message = (
+                raise Unauthorized(
                     f"this needs an access key of scope {rule.need!r}: send it as 'Authorization: Bearer KEY', or log "
                     "in; whoever runs the server makes one with 'hypergrid keys create'"
                 )
-                raise Unauthorized(message)
-            message = f"this needs scope {rule.need!r}; the key {caller.name!r} has {caller.scope!r}"
-            raise Forbidden(message)
+            raise Forbidden(f"this needs scope {rule.need!r}; the key {caller.name!r} has {caller.scope!r}")
         if method not in _SAFE:
             _check_origin(headers, caller, self._access.rules.origins)
         return caller
@@ -145,8 +141,7 @@ class AuthenticationMiddleware:
     def _check_rate(self, label: str, per_s: float | None) -> None:
         wait_s = 0.0 if per_s is None else self._rates.take(label, per_s, self._clock())
         if wait_s:
-            message = f"{per_s:g} requests a second are allowed; ask again in {wait_s:.1f} s"
-            raise TooManyRequests(message, wait_s)
+            raise TooManyRequests(f"{per_s:g} requests a second are allowed; ask again in {wait_s:.1f} s", wait_s)
 
     @contextmanager
     def _count_open(self, scope: Scope, caller: Caller) -> Iterator[None]:
@@ -155,10 +150,9 @@ class AuthenticationMiddleware:
             yield
             return
         if max_streams is not None and self._open[requester] >= max_streams:
-            message = (
-                f"{max_streams} requests may be open at a time; end one, such as a stream of events, and ask again"
+            raise TooManyRequests(
+                f"{max_streams} requests may be open at a time; end one, such as a stream of events, and ask again", 1.0
             )
-            raise TooManyRequests(message, 1.0)
         self._open[requester] += 1
         try:
             yield
@@ -219,11 +213,10 @@ def _check_origin(headers: Headers, caller: Caller, origins: tuple[str, ...]) ->
         # Browsers send their origin, so this is another program; session cookies are meant for browsers only.
         is_fine = caller.credential != "session"
     if not is_fine:
-        message = (
+        raise Forbidden(
             "a change must come from the server's own page, or from a program with an access key; behind a proxy "
             "the header Host must be handed on as it came"
         )
-        raise Forbidden(message)
 
 
 def _keep_private(message: Message, caller: Caller | None) -> None:

@@ -26,18 +26,15 @@ async def read_document(request: Request) -> dict[str, Any]:
     # refused to unknown origins.
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
-        message = f"a query comes as application/json; got {media_type or 'no media type'}; set Content-Type"
-        raise NotJson(message)
+        raise NotJson(f"a query comes as application/json; got {media_type or 'no media type'}; set Content-Type")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MOST_BYTES:
-            message = f"a request may have {MOST_BYTES:,} bytes; this one has more; shorten the query"
-            raise BodyTooLarge(message)
+            raise BodyTooLarge(f"a request may have {MOST_BYTES:,} bytes; this one has more; shorten the query")
     document = parse(bytes(body))
     if not isinstance(document, dict):
-        message = f"a query is a JSON object with a variable and steps; got {type(document).__name__}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"a query is a JSON object with a variable and steps; got {type(document).__name__}")
     return document
 
 
@@ -54,11 +51,9 @@ def parse(body: bytes) -> object:
     except RecursionError as error:
         raise InvalidBody(_too_deep_message()) from error
     except json.JSONDecodeError as error:
-        message = f"the body is no JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        raise InvalidBody(message) from error
+        raise InvalidBody(f"the body is no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
     except ValueError as error:
-        message = f"the body is no JSON: {error}"
-        raise InvalidBody(message) from error
+        raise InvalidBody(f"the body is no JSON: {error}") from error
     level: list[object] = [value]
     for _ in range(MOST_LEVELS):
         level = [inner for outer in level for inner in _list_children(outer)]
@@ -74,8 +69,7 @@ def _list_children(value: object) -> list[object]:
 
 
 def _refuse_constant(constant: str) -> None:
-    message = f"{constant} is no JSON number"
-    raise ValueError(message)
+    raise ValueError(f"{constant} is no JSON number")
 
 
 def _too_deep_message() -> str:

@@ -51,6 +51,5 @@ def region_of(bbox: str | None) -> Region | None:
     try:
         west, south, east, north = map(float, bbox.split(","))
     except ValueError:
-        message = f"bbox needs four numbers, west,south,east,north; got {bbox[:80]!r}"
-        raise InvalidQuery(message) from None
+        raise InvalidQuery(f"bbox needs four numbers, west,south,east,north; got {bbox[:80]!r}") from None
     return box(west, south, east, north)

@@ -42,8 +42,7 @@ def patience_s(request: Request, wait: str | None) -> float:
         try:
             asked_s = float(wait) if wait.isdecimal() else parse_duration(wait) / SECOND_NS
         except InvalidTime as error:
-            message = f"wait needs a duration such as 5s; got {wait[:80]!r}"
-            raise InvalidQuery(message) from error
+            raise InvalidQuery(f"wait needs a duration such as 5s; got {wait[:80]!r}") from error
         return min(asked_s, LONGEST_S)
     preferences = ",".join(request.headers.getlist("prefer")).split(",")
     matches = [match for preference in preferences if (match := _PREFERENCE.fullmatch(preference.partition(";")[0]))]
@@ -126,8 +125,9 @@ async def compute_dataset(runner: Runner, document: Mapping[str, Any], request: 
         if job.error is not None:
             raise job.error
         if not job.has_ended:
-            message = f"no answer within {LONGEST_S:g} s; ask for less at a time, or post the query to /api/v1/queries"
-            raise TookTooLong(message)
+            raise TookTooLong(
+                f"no answer within {LONGEST_S:g} s; ask for less at a time, or post the query to /api/v1/queries"
+            )
         return runner.result(job.id)
     finally:
         with suppress(NotFound):

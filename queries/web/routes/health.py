@@ -253,12 +253,10 @@ def router(health: ServerHealth, metrics: Metrics, is_warm: Callable[[], bool]) 
     async def ready() -> dict[str, str]:
         """Say that data can be served, as some of them were read just now; 503 where they cannot."""
         if not is_warm():
-            message = "the server answers, and loads what queries compute with; ask again in a second"
-            raise NotReadyYet(message)
+            raise NotReadyYet("the server answers, and loads what queries compute with; ask again in a second")
         troubles = await to_thread.run_sync(health.troubles, limiter=examining)
         if failing := [name for name in troubles if name in NEEDED]:
-            message = f"the server is not ready: {', '.join(failing)}; /health says more to those who may read"
-            raise NotReadyYet(message)
+            raise NotReadyYet(f"the server is not ready: {', '.join(failing)}; /health says more to those who may read")
         return {"status": "ready"}
 
     @routes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

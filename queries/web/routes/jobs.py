@@ -109,8 +109,9 @@ def router(runner: Runner, ties: OrphanJobCanceller) -> APIRouter:
             return record_body(past.record, root_of(request))
         # One caller must not cancel the query of another.
         if not _may_see(request, job):
-            message = f"query {job_id} was asked with another key, and stops with that one, or one of scope 'admin'"
-            raise Forbidden(message)
+            raise Forbidden(
+                f"query {job_id} was asked with another key, and stops with that one, or one of scope 'admin'"
+            )
         return job_body(runner.cancel(job_id), root_of(request))
 
     return routes

@@ -29,8 +29,7 @@ def router(access: Access) -> APIRouter:
         document = await read_document(request)
         key = document.get("key")
         if not isinstance(key, str) or set(document) != {"key"}:
-            message = "a login is a JSON object with 'key', an access key, and nothing else"
-            raise InvalidQuery(message)
+            raise InvalidQuery("a login is a JSON object with 'key', an access key, and nothing else")
         caller, value, ends_ns = access.log_in(key)
         response.set_cookie(
             COOKIE, value, max_age=(ends_ns - access.clock()) // SECOND_NS, path=_path(request), httponly=True,

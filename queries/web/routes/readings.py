@@ -95,8 +95,7 @@ def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
             read = archive_at(archive, snapshot, as_of)
             station_names = select_stations(read.stations, names_in(station, read.stations), region_of(bbox))
             if station_names == ():
-                message = f"no such station stands in the box {bbox}"
-                raise NotFound(message)
+                raise NotFound(f"no such station stands in the box {bbox}")
             names = select_variables(read.variables, names_in(variable, read.variables), names_in(standard_name, ()))
             selection = Selection(names, station_names or (), window_of(start, stop), _parse_flags(flags))
             tag = entity_tag(read.name, read.snapshot, as_of, selection, row.name)
@@ -327,6 +326,5 @@ def _parse_flags(flags: str | None) -> tuple[int, ...]:
         return ()
     parts = flags.split(",")
     if not all(part.strip().isdecimal() and len(part) < 4 for part in parts):
-        message = f"flags are whole numbers with commas between, such as 1,2; got {flags[:80]!r}"
-        raise InvalidQuery(message)
+        raise InvalidQuery(f"flags are whole numbers with commas between, such as 1,2; got {flags[:80]!r}")
     return tuple(int(part) for part in parts)

@@ -36,8 +36,7 @@ def router(runner: Runner) -> APIRouter:
         dataset = runner.result(job_id)
         layout = runner.job(job_id).outline.layout
         if layout.kind != "series":
-            message = "this query answers with a map, not with series; ask for its frames instead"
-            raise InvalidQuery(message)
+            raise InvalidQuery("this query answers with a map, not with series; ask for its frames instead")
         values = dataset["value"].to_numpy().reshape(len(layout.times_ns), -1)
         return surface_body(layout) | {
             "shape": list(values.shape),

@@ -140,8 +140,9 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         """Have a standing query be what a document of the same name says; pause, mute, results and alerts stay."""
         document = await read_document(request)
         if document.get("name") != name:
-            message = f"the document of the standing query {name!r} needs its name; got {document.get('name')!r}"
-            raise InvalidQuery(message)
+            raise InvalidQuery(
+                f"the document of the standing query {name!r} needs its name; got {document.get('name')!r}"
+            )
         await run_in_threadpool(known, request, name)
         await run_in_threadpool(standing.replace, document)
         return standing.show(name)
@@ -187,12 +188,10 @@ def _parse_mute_end(document: Mapping[str, Any], now_ns: int) -> int | None:
         case {"for": str(span), **rest} if not rest:
             until_ns = now_ns + parse_duration(span)
             if until_ns > LAST_NS:
-                message = f"mute needs an end before 2262; {span!r} from now is later"
-                raise InvalidTime(message)
+                raise InvalidTime(f"mute needs an end before 2262; {span!r} from now is later")
             return until_ns
         case _:
-            message = "mute needs {'until': '2025-10-01T12:00Z'}, {'for': '2h'} or {'until': null}"
-            raise InvalidQuery(message)
+            raise InvalidQuery("mute needs {'until': '2025-10-01T12:00Z'}, {'for': '2h'} or {'until': null}")
 
 
 async def stream_alerts(standing: StandingQueries, after: int) -> AsyncIterator[ServerSentEvent]:

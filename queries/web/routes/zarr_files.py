@@ -43,8 +43,7 @@ def router(runner: Runner) -> APIRouter:
         if not path:
             return JSONResponse(sorted(files), headers=etag_headers(tag))
         if path not in files:
-            message = f"the Zarr store of query {job_id} has no file {path[:200]!r}; zarr.json lists its arrays"
-            raise NotFound(message)
+            raise NotFound(f"the Zarr store of query {job_id} has no file {path[:200]!r}; zarr.json lists its arrays")
         kind = "application/json" if path.endswith("zarr.json") else "application/octet-stream"
         return part_response(files[path], media_type=kind, headers=etag_headers(tag), asked=request)
 

@@ -148,8 +148,7 @@ def cell_body(layout: SurfaceLayout, dataset: xr.Dataset, row: int, column: int,
     check_frame(layout, 0, level)
     rows, columns = len(layout.y), len(layout.x)
     if row >= rows or column >= columns:
-        message = f"the map has {rows} rows and {columns} columns, counted from 0; got row {row}, column {column}"
-        raise NotFound(message)
+        raise NotFound(f"the map has {rows} rows and {columns} columns, counted from 0; got row {row}, column {column}")
     at = (slice(None), row, column) if layout.levels_m is None else (slice(None), level, row, column)
     variance = dataset["variance"].to_numpy()[at] if "variance" in dataset else None
     return {
