@@ -50,8 +50,8 @@ DOCUMENT_BYTES: Final = 64 << 20
 # A query holds nothing that must be saved, so its last block may be abandoned.
 _STOP_S: Final = 3.0
 """How long `stop` waits for queries to finish their block [s]."""
-LARGE_NICE: Final = 15
-"""Niceness increment of large queries: beside others they get a thirtieth of a processor's time."""
+LARGE_NICE: Final = 10
+"""Niceness increment of large queries: beside others they get a tenth of a processor's time."""
 # The rest is reserved for small queries, which must not wait for large ones to end.
 _LARGE_SHARE: Final = 0.75
 """Share of the memory budget for large queries."""
