@@ -101,7 +101,7 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
     ),
     "relative_humidity": VariableTests(
         gross_range=GrossRange(fail=(-2.0, 110.0), suspect=(0.0, 105.0)),
-        # A fir wood or a gust of dry air changes half of it within minutes: only isolated readings are spikes.
+        # Foehn or a gust of dry air changes half of it within minutes: only isolated readings are spikes.
         spike=Spike(suspect=20.0, fail=40.0, per_hour=60.0),
         # Saturation: sensors read between 95 and 104 %, because their errors are 5 % there.
         flat_line=FlatLine(hours=5.0, fail_hours=24.0, readings=24, exempt=(Exempt(least=95.0),)),

@@ -130,7 +130,7 @@ class Journal:
                 "UPDATE jobs SET state = 'failed', ended_ns = ?, error = ? WHERE state IN ('queued', 'running')",
                 (now_ns, reason),
             ).rowcount
-            """Jobs that the end of the process before cut short."""
+            """Jobs cut short when the previous process ended."""
             # Recording a job must not wait as long as opening the file may.
             self._db.execute(f"PRAGMA busy_timeout = {round(1000 * _NOTING_S)}")
         except BaseException as error:

@@ -363,7 +363,7 @@ def _refuse_template(text: str) -> str:
 
 def _read_summary(function: Callable[..., Any]) -> str:
     lines = (inspect.getdoc(function) or "").strip().splitlines()
-    return lines[0] if lines else "FunctionIdentity by a user."
+    return lines[0] if lines else "Added by a user."
 
 
 def _read_signature(function: object) -> list[inspect.Parameter] | None:

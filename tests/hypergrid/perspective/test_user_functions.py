@@ -21,6 +21,7 @@ from hypergrid.core.readings import Position, Series, Station
 from hypergrid.core.times import SECOND_NS
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import question_from_json
+from hypergrid.perspective.functions.catalogue import list_catalogue
 from hypergrid.perspective.functions.user_function_identity import FUNCTION_IDENTITIES
 from hypergrid.perspective.functions.user_functions import load_entry_points
 from hypergrid.query import Query
@@ -392,6 +393,20 @@ class TestNames:
             cell = f"@hg.convert_function('again')\ndef again(values):\n    return {factor} * values"
             exec(cell, {"__name__": "__main__", "hg": hg})  # noqa: S102 - as a notebook runs a cell
             assert found(array([[1.0]]).convert("again")).tolist() == [[factor]]
+
+    def test_are_listed_with_the_first_line_of_their_docstring(self) -> None:
+        hg.convert_function("bare")(lambda values: values)
+
+        @hg.convert_function("described")
+        def described(values: Any) -> Any:  # noqa: ANN401 - an array
+            """Return the values.
+
+            Unchanged.
+            """
+            return values
+
+        listed = {entry.name: entry.summary for entry in list_catalogue()}
+        assert (listed["bare"], listed["described"]) == ("Added by a user.", "Return the values.")
 
     def test_can_be_forgotten(self) -> None:
         hg.convert_function("mine")(lambda values: values)
