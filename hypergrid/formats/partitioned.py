@@ -22,6 +22,7 @@ import numpy as np
 
 from hypergrid.analysis.incremental import clip_query, needs_all_slices
 from hypergrid.core.errors import DamagedArchive, TooLarge
+from hypergrid.core.files import replace_atomically
 from hypergrid.core.tokens import token
 from hypergrid.core.version import VERSION
 from hypergrid.execution import Outcome, free_bytes, make_plan, make_streamed_plan, run, start_store, to_dataset
@@ -97,11 +98,9 @@ def save_piece(outcome: Outcome, path: Path) -> None:
     """Write a piece atomically to an npz file, whose members carry checksums."""
     arrays = {name: array for name in _SAVED_FIELDS if (array := getattr(outcome, name)) is not None}
     words = json.dumps({name: getattr(outcome, name) for name in _WORD_FIELDS}).encode()
-    scratch = path.with_name(f".{path.name}.part")
-    with scratch.open("wb") as file:
+    with replace_atomically(path) as scratch, scratch.open("wb") as file:
         # Without pickle, loading a piece never executes code.
         np.savez(file, allow_pickle=False, **arrays, **{_WORDS_KEY: np.frombuffer(words, np.uint8)})
-    scratch.replace(path)
 
 
 def load_piece(path: Path) -> Outcome:

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from hypergrid.core.errors import ArchiveConflict, HyperGridError, InvalidDeployment, NotFound
+from hypergrid.core.files import replace_atomically
 from ingest.deployment.deployment_file import Deployment, load
 from ingest.deployment.topics import Broker, address
 from ingest.deployment.versions import read_versions
@@ -306,9 +307,8 @@ def client_id(spool: Path) -> str:
     """Return the MQTT client id of an archive, generated once and stored with the spool."""
     path = spool / _CLIENT_ID
     if not path.exists():
-        partial = path.with_suffix(".new")
-        partial.write_text(f"hypergrid-{uuid.uuid4().hex[:12]}")
-        partial.replace(path)
+        with replace_atomically(path) as scratch:
+            scratch.write_text(f"hypergrid-{uuid.uuid4().hex[:12]}")
     return path.read_text().strip()
 
 

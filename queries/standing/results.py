@@ -1,6 +1,5 @@
 """Stored results, one NetCDF file per day of time cells; pinned evaluations."""
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from hypergrid.core.files import replace_atomically
 from hypergrid.core.times import DAY_NS
 from hypergrid.formats.results import write
 from queries.scheduling.step_graph import StepGraph
@@ -91,10 +91,8 @@ def _series_keys(dataset: xr.Dataset) -> np.ndarray:
 
 
 def _replace(path: Path, dataset: xr.Dataset) -> Path:
-    # Renamed into place: a process that dies leaves the old file or the new one, never half of one.
-    half = path.with_name(f".{path.name}.part.nc")
-    write(dataset, half)
-    os.replace(half, path)
+    with replace_atomically(path) as scratch:
+        write(dataset, scratch)
     return path
 
 

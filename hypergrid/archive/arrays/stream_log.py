@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hypergrid.core.files import replace_atomically
+
 FILE: Final = Path("stream") / "progress.jsonl"
 """Path within the folder of an archive."""
 MAX_BYTES: Final = 4 << 20
@@ -33,9 +35,8 @@ def append_record(archive: Path, record: Mapping[str, Any]) -> None:
         size = file.tell()
     if size > MAX_BYTES:
         kept = path.read_bytes()[-MAX_BYTES // 2 :].partition(b"\n")[2]
-        draft = path.with_suffix(".draft")
-        draft.write_bytes(kept)
-        draft.replace(path)
+        with replace_atomically(path) as draft:
+            draft.write_bytes(kept)
 
 
 def read_records(archive: Path) -> list[Record]:

@@ -7,7 +7,6 @@ All are CRC-32C, like Zarr's: they detect faults of disks and copies, not tamper
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, Final
 import google_crc32c
 
 from hypergrid.core.errors import DamagedArchive
+from hypergrid.core.files import replace_atomically
 
 FOLDER: Final = "checksums"
 """Folder of an archive with a file per snapshot: checksum, size and name of each file that leads to its chunks."""
@@ -190,14 +190,8 @@ def _format_checked(content: Mapping[str, Any]) -> str:
 
 
 def _swap_file(path: Path, text: str, *, durable: bool = False) -> None:
-    scratch = path.with_name(f".{path.name}")
-    with scratch.open("w", encoding="utf-8") as file:
-        file.write(text)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    # Readers see the old file or the new one, never a part.
-    scratch.replace(path)
+    with replace_atomically(path, durable=durable) as scratch:
+        scratch.write_text(text, encoding="utf-8")
 
 
 def damage_error(path: Path, what: str) -> DamagedArchive:

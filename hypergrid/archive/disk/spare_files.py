@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from hypergrid.archive.disk.checksums import FileChecksum, checksum
+from hypergrid.core.files import replace_atomically
 
 FOLDER: Final = "spares"
 """Folder of an archive with the copies, under their names in the store."""
@@ -89,7 +90,6 @@ class SpareFiles:
             return False
         path = target / file_sum.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f".{path.name}")
-        scratch.write_bytes(data)
-        scratch.replace(path)
+        with replace_atomically(path) as scratch:
+            scratch.write_bytes(data)
         return True

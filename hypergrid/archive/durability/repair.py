@@ -65,6 +65,7 @@ from hypergrid.archive.durability.salvage import (
 )
 from hypergrid.archive.durability.upgrade import COPIED
 from hypergrid.core.errors import DamagedArchive, NotAnArchive
+from hypergrid.core.files import replace_atomically
 
 Answer = TypeVar("Answer")
 _HEAD: Final = f"refs/branch.{BRANCH}"
@@ -321,9 +322,8 @@ class _RepairRun:
         path.parent.mkdir(parents=True, exist_ok=True)
         content = format_reference(snapshot)
         if not path.exists() or path.read_bytes() != content:
-            scratch = path.with_name(f".{REFERENCE}")
-            scratch.write_bytes(content)
-            scratch.replace(path)
+            with replace_atomically(path) as scratch:
+                scratch.write_bytes(content)
 
     def _mend_references(self, repository: icechunk.Repository) -> None:
         """Repair cited references, and delete those whose snapshot is not whole."""

@@ -133,7 +133,7 @@ def test_pieces_of_another_question_have_another_name(archive: OpenArchive) -> N
 def test_a_piece_is_there_whole_or_not_at_all(archive: OpenArchive, tmp_path: Path) -> None:
     query = _query(archive, "daily means, kriged")
     piece = compute_piece(query, slice(3, 5))
-    (tmp_path / ".a.npz.part").write_bytes(b"half of it")
+    (tmp_path / ".a.npz").write_bytes(b"half of it")
     save_piece(piece, tmp_path / "a.npz")
     np.testing.assert_array_equal(load_piece(tmp_path / "a.npz").value, piece.value)
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
