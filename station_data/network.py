@@ -1,4 +1,4 @@
-"""The stations: 20 across Q1's grid, four outside it, uniform scatter for larger networks."""
+"""The stations: 20 across Q1's grid, four just outside it, uniform scatter for larger networks."""
 
 from dataclasses import dataclass
 

@@ -81,12 +81,12 @@ def solar_elevation(days: Floats) -> Floats:
 
 
 def night(days: Floats) -> Floats:
-    """Compute the degree of night: 0 by day, 0.5 at the horizon, then 1."""
+    """Compute the degree of night: 0 with a high sun, 0.5 at the horizon, 1 well after sunset."""
     return rising(-solar_elevation(days) / 4.0)
 
 
 def under_rain(days: Floats) -> Floats:
-    """Compute the rain events' cloud cover, 0 to 1, one hour of margin included."""
+    """Compute the rain events' cloud cover, 0 to 1, from an hour before the rain to an hour after it."""
     day = np.mod(days, CAMPAIGN_DAYS)
     clear = np.ones_like(day)
     for event in RAIN:

@@ -124,7 +124,7 @@ def fit_variogram(data: Query | xr.DataArray, **options: object) -> VariogramFit
 def fit_variogram_by_group(
     data: Query | xr.DataArray, *, by: str | ArrayLike, **options: object
 ) -> dict[object, VariogramFit]:
-    """Fit a variogram to each group of a query's slices, such as each hour.
+    """Fit a variogram to each group of a query's slices, such as each hour of the day.
 
     Parameters
     ----------
@@ -339,7 +339,6 @@ def simulate(
         `correlation_time` is not a duration.
     TooLarge
         Too many cells to simulate jointly, or realisations for the memory.
-        Too many cells to simulate together, or realisations for the memory.
 
     Examples
     --------

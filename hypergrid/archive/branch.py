@@ -163,7 +163,7 @@ class Branch:
         return Fork(self._session.fork(), self._slices)
 
     def commit(self, written: Sequence[ForkResult], notes: Sequence[Json], *, message: str, now_ns: int) -> list[int]:
-        """Commit the writes through the last `fork`; return the changed flags per result.
+        """Commit the writes through the last `fork`; return the number of changed flags per result.
 
         `notes` are stored with the commit, one per result in the same order, each extended by that number as "changed".
         """

@@ -204,7 +204,7 @@ class Writer:
         return changed
 
     def flags_in_cells(self, judged: Readings) -> tuple[int, Readings]:
-        """Do what `flags` does for readings in cells; return the number changed, and the others.
+        """Do what `flags` does for readings in cells; return the number changed, and the readings in no cell.
 
         Writes only chunks of cells, so processes that share no chunk may run it concurrently.
         """

@@ -56,7 +56,7 @@ class LruCache(Generic[Key, Held]):
             return entry[0]
 
     def put(self, key: Key, held: Held, size: int) -> None:
-        """Insert or replace a value of `size` bytes; evict the least recently used."""
+        """Insert or replace a value of `size` bytes; evict the least recently used beyond the budget."""
         allowed = self.allowed_bytes
         with self._lock:
             self._held_bytes += size - self._entries.pop(key, (held, 0))[1]

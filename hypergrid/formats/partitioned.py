@@ -3,8 +3,8 @@
 The result equals that of `Query.compute`.
 
 A piece is a range of the surface's time cells. The chain is restricted to them and their inputs as in clip push-down
-(`perspective/restrict.py`), so every cell keeps its value. There is a single piece if a step is fitted to all slices
-(a fitted variogram, a temporal correlation that is not given) or if cells recur.
+(`perspective/build/restrict.py`), so every cell keeps its value. There is a single piece if a step is fitted to all
+slices (a fitted variogram, a temporal correlation that is not given) or if cells recur.
 """
 
 import json

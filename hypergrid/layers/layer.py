@@ -130,7 +130,6 @@ class Layer:
         -------
         Values [unit], shape (points,); NaN outside the cells, for a NaN point, and if any of the four surrounding
         centres with a weight is NaN.
-        around it that has a weight is NaN.
         """
         places = np.asarray(points, np.float64).reshape(-1, 2)
         places = np.where(np.isfinite(places), places, np.nan)
@@ -223,7 +222,7 @@ def make_layer(
     values
         Shape (rows, columns), NaN if unknown.
     unit
-        Unit of the values; None or "": the fixed unit of the name, or unknown.
+        Unit of the values; None, "" or "unknown": the fixed unit of the name, or unknown.
     system
         Coordinates of the centres: lonlat, or metres.
     description

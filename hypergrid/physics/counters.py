@@ -287,7 +287,7 @@ class _CounterSegment:
                     break
 
     def _restore_daily_restarts(self, shown: Floats) -> None:
-        """Undo dropouts to near zero where most falls at that time of day persist."""
+        """Undo dropouts to near zero where most falls at that time of day on other days persist."""
         if self.is_noisy:
             return
         near, low = NEAR_STEPS * self.resolution, shown[1:] <= shown[:-1] / 2

@@ -76,7 +76,7 @@ def vapour_pressure_deficit(temperature_degc: Floats, humidity_percent: Floats) 
 
 
 def absolute_humidity(temperature_degc: Floats, humidity_percent: Floats) -> Floats:
-    """Return absolute humidity [g m-3] of an ideal gas; arguments as for `vapour_pressure_kpa`.
+    """Return absolute humidity [g m-3], by the ideal gas law; arguments as for `vapour_pressure_kpa`.
 
     Examples
     --------

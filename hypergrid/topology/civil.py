@@ -127,7 +127,7 @@ class Unit:
     months: int = 0
     """Length in months; 0 for a fixed length."""
     first_month: int = 1
-    """First month of the unit, 1 to 12."""
+    """Month of the year with which a unit may begin, 1 to 12."""
 
     @property
     def longest_ns(self) -> int:

@@ -218,7 +218,7 @@ def _make_grid_around(at: NDArray[np.int64], names: tuple[str, str], side: int, 
     `at` holds x, then y.
     """
     quantum: Quantum = "uas" if names == AXES[0] else "mm"
-    # One cell more than sides fit: the outer cells are centred on the outer points.
+    # One cell more than sides fit: the first is centred on the least coordinate, and the greatest must be inside too.
     x, y = (
         Regular(name, int(column.min()) - side // 2, side, -(-int(np.ptp(column)) // side) + 1, side, quantum)
         for name, column in zip(names, at, strict=True)

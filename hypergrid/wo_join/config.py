@@ -56,8 +56,8 @@ RARE = 1000
 class KnownParameters:
     """Parameters known beforehand; those that are None are monitored.
 
-    The model counts r_i k_j / r_j arrivals of stream i while k_j of stream j arrive (equation 3.6). Arrivals in bursts
-    beyond that belong to the lag.
+    The model counts r_i k_j / r_j arrivals of stream i while k_j of stream j arrive (equation 3.6). If arrivals come in
+    bursts beyond that, the excess belongs to the lag.
     """
 
     scrambling_factor: tuple[int, ...] | None = None

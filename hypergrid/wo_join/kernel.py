@@ -101,7 +101,7 @@ from hypergrid.wo_join.state_layout import (
 from hypergrid.wo_join.watermarks import find_lowest_lines, is_clock_jump, line_of, mark_idle, note_greatest
 
 AT_ONCE = 64
-"""Maximum number of tuples between two checks for free room."""
+"""Maximum number of tuples between two checks for free room, so that buckets are resized in time."""
 VISITS_ALLOWED = 65536
 """Buckets that sweeps may visit without dropping anything before the buckets are resized."""
 

@@ -66,7 +66,7 @@ def find_passed(stream_state: Ints, ranks: Ints, stream: int, factor: int) -> in
 
 @jit
 def make_room(stream_state: Ints, ranks: Ints, stream: int) -> bool:
-    """Drop the least keys of a full list; False if three quarters are needed."""
+    """Drop the least keys of a full list; False if more than three quarters of it are still needed."""
     size = stream_state[stream, RANKED]
     # Twice the factor, because it may grow.
     drop = size - 2 * scrambling(stream_state, stream) - MARGIN

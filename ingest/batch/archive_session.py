@@ -72,7 +72,7 @@ def locked_archive(
     hypergrid.core.errors.ArchiveConflict
         The archive belongs to another network, has another slice length, or its values are stored elsewhere.
     hypergrid.core.errors.StoreUnavailable
-        The S3-compatible object store does not answer, or denies access.
+        The S3-compatible object store does not answer, or refuses.
     """
     while True:
         was_folder, parents = folder.is_dir(), [above for above in folder.resolve().parents if not above.exists()]

@@ -95,7 +95,7 @@ class Feed:
     stamp: Stamp = "instant"
     arrivals: str | None = None
     """File next to the deployment file, with columns `station,time,arrival`."""
-    # Omitted in tokens by default, so that feeds without a topic keep theirs.
+    # Omitted from tokens if None, so that feeds without a topic keep theirs.
     topic: Topic | None = field(default=None, metadata={"omit_default": True})
     """MQTT topic of its messages."""
 

@@ -2,11 +2,11 @@
 
 A flag depends on neighbours in time, and for spatial tests on all stations that report at that time. A batch is
 therefore flagged together with its surroundings in the archive, and stored readings are reflagged as needed: for a few
-readings only those near them (`IncrementalFlagger.judge`), otherwise everything within `2 reach` of the first and the
-last (`IncrementalFlagger.judge_all`), where `reach` is how far the tests of the variable look. Readings further apart
-than any test looks, with others between them in the archive, are flagged separately, as are batches that span years of
-an archive. Flags thus do not depend on how readings are split into batches, provided all batches are sampled equally
-often.
+readings only those near them (`IncrementalFlagger.judge`), otherwise everything from `2 reach` before the first to
+`2 reach` after the last (`IncrementalFlagger.judge_all`), where `reach` is how far the tests of the variable look.
+Readings further apart than any test looks, with others between them in the archive, are flagged separately, as are
+batches that span years of an archive. Flags thus do not depend on how readings are split into batches, provided all
+batches are sampled equally often.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -187,7 +187,7 @@ def _epoch(
     first = max(split - LOOK, 0)
     part = slice(first, None)
     level, bound = usual.level[:, hour[part]], bound[:, part]
-    # Each round removes only the series that are further off than all of their references.
+    # Each round removes only the series that are at least as far off as all of their references.
     for _ in range(4):
         size = deviation[:, part] - level
         off = (np.abs(size) > bound) & ready[:, None]

@@ -380,7 +380,7 @@ def _rows_after(line: Line, starts: NDArray[np.intp], period_ns: int) -> NDArray
 
 
 class Exemption:
-    """Mask of exempt readings, evaluated only for requested rows; this one exempts none."""
+    """Mask of exempt readings, shape (rows,), evaluated only for requested rows; this one exempts none."""
 
     def __call__(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         return np.zeros(len(rows), np.bool_)

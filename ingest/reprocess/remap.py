@@ -106,7 +106,7 @@ def versions_of(
 def parse_raw_copies(
     archive: Archive, scratch: Path, stages: Stages, warn: Callable[[str], None], on_damage: Callable[[str], None]
 ) -> tuple[list[ParsedAs], list[ParsedAs]]:
-    """Return the readings of raw files: read once, and remapped by another description.
+    """Return the readings of raw files read by one mapping only, and of those read again by another mapping.
 
     Stream segments are omitted, and so are files whose description is unknown, with a call of `warn`; `on_damage` is
     called for unreadable raw copies.

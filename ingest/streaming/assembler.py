@@ -40,7 +40,7 @@ MOST_STREAMS: Final = 1024
 PUSHED: Final = 1 << 12
 """Rows per push, so that the results of a push stay small."""
 STALLED: Final = 256
-"""Stop waiting for a station after this many rows with the same timestamp."""
+"""Stop waiting for a station after this many rows without a later slice: its clock stands still."""
 REMEMBERED: Final = 4
 """Messages remembered per device, to recognise repeats."""
 _TICKS_A_SLICE: Final = 8

@@ -59,7 +59,7 @@ class Ledger:
     stored: int = 0
     """Readings in the archive that are not superseded."""
     superseded: int = 0
-    """Readings in the archive that were replaced by another, or the other way round."""
+    """Readings that were replaced by another in the archive, or that replaced one."""
     duplicates: int = 0
     """Readings that were already there, value by value."""
     rejected: int = 0

@@ -206,7 +206,8 @@ class Dead:
 class Silent:
     """Raised when no station delivers the variable: the network or server is silent.
 
-    Time is measured by the clock of the process since the last commit, as a silent network commits no slices.
+    Time is measured by the clock of the process since the last committed readings of the variable, as a silent network
+    commits no slices.
     """
 
     kind: ClassVar[str] = "silent"

@@ -227,10 +227,10 @@ class StandingStore:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Changes on every catalogue write, by any process."""
+        """Changes when a query is added, replaced, removed, paused, resumed or muted, by any process."""
         with self._lock_for_reading():
             self._check_file()
-            # data_version changes only with writes of other connections, so own writes are counted besides.
+            # data_version changes only with writes of other connections, so own changes of queries are counted besides.
             return self._changes, self._db.execute("PRAGMA data_version").fetchone()[0]
 
     def add(

@@ -89,7 +89,7 @@ class SnapshotEvaluation:
         for token_ in self._needed[name]:
             step = self._steps[token_]
             sources = tuple(dict.fromkeys(self._steps[source.token].kind_key for source in _cell_sources(step.node)))
-            # The cost of a merge depends on another base, that of an interpolation on which stations report (4.5).
+            # A merge waits for another base; the cost of an interpolation depends on which stations report (4.5).
             steady = not isinstance(step.node.operator, Merge | Interpolate)
             steps[step.kind_key] = GraphStep(step.kind_key, sources, predictable=steady)
         return tuple(steps.values())

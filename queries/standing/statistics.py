@@ -201,8 +201,8 @@ class RunnerMetrics:
     def longest_wait_s(self, seconds_apart: float, queries: int) -> float:
         """Bound a query's wait [s], over the queries with known costs.
 
-        All others may have waited longer and go first: inspecting, computing and judging them takes `FAIRNESS_SHARE` of
-        the time, after the excess of one block over its share; no decision falls within a block.
+        All others may have waited longer and go first: they are inspected, computed and judged within the share
+        `FAIRNESS_SHARE` of the time, after the excess of one block over its share; no decision falls within a block.
         """
         alone_s = seconds_apart + queries * (self._means["look_s"] + self._means["judge_s"])
         return (alone_s + self._block_s) / FAIRNESS_SHARE + 2 * self._block_s

@@ -128,7 +128,7 @@ class Connection(H11Protocol):
         self._head_timer = self.loop.call_later(RESERVED_HEAD_S if self._is_reserved else HEAD_S, self._give_up)
 
     def data_received(self, data: bytes) -> None:
-        """Restart or cancel the timer, depending on whether a request head is complete."""
+        """Cancel the timer when a request head is complete; start it if a head is incomplete and none runs."""
         super().data_received(data)
         # Without a cycle in progress, a head has begun but is incomplete.
         is_waiting = self.cycle is None or self.cycle.response_complete

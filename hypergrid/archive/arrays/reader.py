@@ -59,7 +59,7 @@ def count_cells(
     flags: tuple[int, ...],
     maximum: float,
 ) -> int:
-    """Count the cells with a reading in slices inside the window, up to `maximum`."""
+    """Count the cells with a reading in slices inside the window, until the count exceeds `maximum`."""
     if source.extent is None:
         return 0
     start, stop = source.extent[0], source.extent[1] + 1

@@ -92,7 +92,7 @@ class Root:
 
     @property
     def described_by(self) -> dict[str, str]:
-        """Names, by SHA-256, of raw copies that describe how to read others, and their arrivals."""
+        """Names, by SHA-256, of raw copies that describe how to read others, or when their readings arrived."""
         kept: Any = self.group.attrs.get("described_by", {})
         return dict(kept)
 

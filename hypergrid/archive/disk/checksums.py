@@ -23,7 +23,7 @@ FOLDER: Final = "checksums"
 DEPLOYMENTS: Final = "stream/deployments"
 """Folder of an archive with the deployments of its streams, over time."""
 CHUNK_TAIL: Final = 4
-"""Length of the checksum at the end of a chunk, little-endian, of the bytes before it [bytes]."""
+"""Length of the little-endian checksum at the end of a chunk, which is that of the bytes before it [bytes]."""
 _KEY: Final = "checksum"
 _BY_HAND: Final = f" (whoever changed it by hand leaves the line '{_KEY}' away)"
 _BLOCK: Final = 4 << 20

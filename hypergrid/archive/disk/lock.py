@@ -82,7 +82,7 @@ def try_lock(path: Path, holder: str) -> Iterator[None]:
 
 
 def is_free(path: Path) -> bool:
-    """Return whether the lock of a file is free, without acquiring it."""
+    """Return whether the lock of a file is free, without keeping it."""
     if sys.platform == "win32" or not path.exists():
         return True
     descriptor = os.open(path, os.O_RDONLY)

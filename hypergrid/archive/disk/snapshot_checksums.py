@@ -258,7 +258,7 @@ class SnapshotChecksums:
                 yield path
 
     def find_named(self, reference: Path) -> str | None:
-        """Return the snapshot named by a branch or tag file; None if missing."""
+        """Return the snapshot named by a branch or tag file; None unless it names an existing one."""
         try:
             snapshot = str(json.loads(reference.read_text("ascii"))["snapshot"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -319,6 +319,8 @@ class SnapshotChecksums:
     @contextmanager
     def track_expiry(self, repository: icechunk.Repository) -> Iterator[None]:
         """Let snapshots expire inside the context, then write the checksums of the others.
+
+        Call under the lock.
 
         Raises
         ------
@@ -388,7 +390,7 @@ class SnapshotChecksums:
         (self.folder / PENDING).unlink()
 
     def _forget_removed(self, bare: Path) -> None:
-        """Drop chunks that were removed from a list of chunks without checksums."""
+        """Drop chunks that no longer exist from the list of chunks that carry no checksum."""
         before = read_sums(bare)
         left = [file_sum for file_sum in before if (self.store / file_sum.name).exists()]
         if len(left) == len(before):

@@ -36,7 +36,7 @@ _PROBE: Final = "probe"
 _TRIES: Final = 3
 _CONNECT_S: Final = 4.0
 _ANSWER_S: Final = 10.0
-"""Retries, and timeouts of a connection and of a response [s]."""
+"""Number of attempts, and timeouts of a connection and of a response [s]."""
 _ANY_REGION: Final = "us-east-1"
 """Region for servers without regions."""
 _NO_BUCKET: Final = "nosuchbucket"
@@ -158,7 +158,7 @@ class Storage(Protocol):
         ...
 
     def sweep(self, before: datetime) -> tuple[int, int]:
-        """Remove partial writes that began before an instant; returns their number and bytes."""
+        """Remove partial files last written before an instant; returns their number and bytes."""
         ...
 
     def reach(self) -> None:

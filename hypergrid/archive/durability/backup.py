@@ -77,7 +77,7 @@ _LOCK: Final = BACKUP_LOCK
 _SPOOL: Final = "spool"
 _NEW_SPOOL: Final = ".spool"
 _DURABLE: Final = "durable"
-"""File of a spool with the last record that is on the disk."""
+"""File of a spool that states up to which record it is on the disk."""
 _REFERENCES: Final = "refs"
 _SNAPSHOTS: Final = "snapshots"
 _KINDS: Final = ("chunks", "manifests", "transactions", _SNAPSHOTS)

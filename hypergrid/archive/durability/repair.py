@@ -244,7 +244,7 @@ class _RepairRun:
         return LocalStorage(self.folder).open()
 
     def _find_head(self, repository: icechunk.Repository, now: str | None) -> str:
-        """Return the newest snapshot of main that is whole."""
+        """Return the newest whole snapshot of main, or its newest one if that loses less."""
         if now is not None and now != _FIRST:
             self._renew_sums(repository, now)
             if self._is_whole(repository, now):
@@ -278,7 +278,7 @@ class _RepairRun:
             if info is None:
                 continue
             metadata: dict[str, Any] = dict(info.metadata)
-            # Commits of branches and of upgrades were never main's.
+            # Commits of branches, and those of an upgrade before its last one, were never main's.
             if "time_ns" in metadata and BRANCH_KEY not in metadata and not metadata.get(COPIED):
                 candidates.append((info.written_at, path.name))
         return [name for _, name in sorted(candidates, reverse=True)]
@@ -326,7 +326,7 @@ class _RepairRun:
                 scratch.write_bytes(content)
 
     def _mend_references(self, repository: icechunk.Repository) -> None:
-        """Repair cited references, and delete those whose snapshot is not whole."""
+        """Repair the references other than main, and delete those whose snapshot is not whole."""
         damaged = {path.parent.name for path in self.sums.find_damaged_references()}
         for path in sorted((self.sums.store / "refs").iterdir()):
             if f"refs/{path.name}" == _HEAD or (path / "ref.json.deleted").exists() or not any(path.iterdir()):

@@ -244,7 +244,9 @@ def find_damaged_parts(archive: Archive) -> tuple[dict[str, list[Window]], bool]
 
 
 def mend_root(root: Root, archive: Archive, done: list[Repair]) -> bool:
-    """Repair tables and layers, which no raw copy has, from spares and older snapshots.
+    """Repair tables, which no raw copy has, from their spare or an older snapshot.
+
+    Layers that cannot be read are removed.
 
     Repairs are appended to `done`; returns whether there were any.
     """

@@ -55,7 +55,7 @@ def estimate_readings(node: Perspective) -> int:
     possible = int(np.sum([length_s / interval_s + 1 if interval_s > 0 else slices for interval_s in read]))
     source = base.operator.source
     if possible > WHOLE_READINGS and isinstance(source, ArchiveSource):
-        # For a large base the number of stored readings is the tighter bound.
+        # For a large base the number of stored readings may be a tighter bound.
         return min(possible, source.readings)
     return possible
 

@@ -27,7 +27,7 @@ NEAR_NS: Final = 100_000.0
 FIT_ARRAYS: Final = 10
 """Arrays of pairs in memory at once while a variogram is fitted."""
 THREADS: Final = 2
-"""Threads that hold the covariances of a chunk's stations."""
+"""Number of threads that each hold the covariances of the stations of a chunk."""
 
 
 def system_bytes(node: Perspective) -> int:

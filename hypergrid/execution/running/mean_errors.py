@@ -299,7 +299,7 @@ class MeanErrors:
 def list_rungs(field: KrigingField, weights: "scipy.sparse.csr_array", times_s: Floats) -> tuple[Correlation, ...]:
     """List the correlations to evaluate for means over slices; empty if two ends bound them.
 
-    They do if, for each mean, the same stations report to all of its slices.
+    They do if, for each mean, the same stations report in all of its slices.
 
     Parameters
     ----------

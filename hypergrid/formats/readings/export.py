@@ -47,7 +47,7 @@ def export_readings(
         At the snapshot, and as of the instant, to read.
     out
         The suffix gives the format. `.csv` and `.parquet` are one long table, one row per reading, with a deployment
-        file beside it that describes the columns to ingest. `.nc` is one file per kind of series (a variable, at a
+        file beside it that describes its columns for ingest. `.nc` is one file per kind of series (a variable, at a
         height, of a statistic), `.smet` one per station; several files have the kind or the station in their names.
     selection
         Readings to export; all if absent. For `.smet`, which has no flags, the default is those good or not evaluated.

@@ -189,7 +189,7 @@ def run(
                         rank = rank_of[members[slot, j]]
                         same &= candidates[rank] == members[slot, j]
                         right[j] = task.shift + chunk.sides[t, rank]
-                # On a hash collision the numpy backend solves both sets.
+                # On a hash collision (`not same`), or if the system is singular, the numpy backend solves the target.
                 if states[slot] == SINGULAR or not same:
                     status[t] = UNSOLVED
                     break

@@ -57,7 +57,7 @@ def inverse_of(system: KrigingSystem, label: str) -> Floats:
     SingularSystem
         The system has no unique solution.
     """
-    # The factor takes a quarter of the work, and yields to other work between tiles.
+    # Inverting by the factor takes a quarter of the work, and yields to other work between tiles.
     if system.size >= WORTH_TILES:
         try:
             return FactoredSystem(system, label=label).inverse

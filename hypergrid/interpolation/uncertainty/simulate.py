@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 MAX_PLACES: Final = 8_000
 """Maximum places of one simulation."""
 ROUNDING: Final = 1e-10
-"""Tolerated negative eigenvalues of a covariance matrix, relative to the largest."""
+"""Tolerated negative eigenvalues of a covariance matrix, relative to the largest one times the number of places."""
 
 
 class Simulator:

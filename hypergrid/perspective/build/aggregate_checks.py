@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery
+from hypergrid.core.times import SECOND_NS, format_duration
+from hypergrid.core.units import is_amount
+from hypergrid.perspective.build.timestamps import are_instants
 from hypergrid.perspective.functions.aggregates import AggregateRow
 from hypergrid.perspective.sources.interval_spans import has_intervals
 from hypergrid.perspective.tree.operators import Aggregate, Base, Call, Convert
 from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.perspective.build.timestamps import are_instants
-from hypergrid.core.times import SECOND_NS, format_duration
 from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis
-from hypergrid.core.units import is_amount
 
 
 def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspective) -> None:
@@ -30,8 +30,10 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspe
     _refuse_dimensions(row, dimensions)
     kinds = [] if row.of_extremes else sorted(node.extremes)
     if kinds:
-        raise InvalidQuery(f"a {row.name} of {kinds[0]} values is not the {row.name} of the readings; "
-            f"{_list_other_statistics(node, without=('max', 'min'))}")
+        raise InvalidQuery(
+            f"a {row.name} of {kinds[0]} values is not the {row.name} of the readings; "
+            f"{_list_other_statistics(node, without=('max', 'min'))}"
+        )
     # Minimum and maximum get an error message of their own.
     if not row.of_directions and row.idempotent:
         refuse_direction_extremes(row.name, node)
@@ -43,8 +45,10 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], node: Perspe
         _refuse_no_counter(row, node)
     counters = [] if row.of_counters else sorted(node.counters)
     if counters:
-        raise InvalidQuery(f"a {row.name} of {counters[0]!r} has no meaning: its readings are those of an ever-growing counter; use "
-            "rain_accumulation first, or last; where they are amounts already, give the array another name")
+        raise InvalidQuery(
+            f"a {row.name} of {counters[0]!r} has no meaning: its readings are those of an ever-growing counter; use "
+            "rain_accumulation first, or last; where they are amounts already, give the array another name"
+        )
 
 
 def _list_other_statistics(node: Perspective, *, without: tuple[str, ...]) -> str:
@@ -66,15 +70,19 @@ def refuse_odd_totals(row: AggregateRow, time: TimeAxis, node: Perspective) -> N
     # A cell that is not a multiple of the totals' interval cuts some of them.
     odd = sorted(length for length in lengths_ns if length > 0 and time.length % length)
     if odd:
-        raise InvalidQuery(f"time cells of {_format_length(time.length)} hold no whole number of totals of {_format_length(odd[0])}: "
-            f"a {row.name} would cut some of them; choose a multiple, or .select(interval_s=…) totals that fit")
+        raise InvalidQuery(
+            f"time cells of {_format_length(time.length)} hold no whole number of totals of {_format_length(odd[0])}: "
+            f"a {row.name} would cut some of them; choose a multiple, or .select(interval_s=…) totals that fit"
+        )
 
 
 def refuse_direction_extremes(name: str, node: Perspective) -> None:
     """Refuse the maximum or minimum of directions, which are circular."""
     if node.unit == "degree":
-        raise InvalidQuery(f"a {name} of directions has no meaning: they go round, and 359 degree is next to 1; use circular_mean, or "
-            "sample, first or last for single readings")
+        raise InvalidQuery(
+            f"a {name} of directions has no meaning: they go round, and 359 degree is next to 1; use circular_mean, or "
+            "sample, first or last for single readings"
+        )
 
 
 def check_window_coverage(time: TimeAxis, node: Perspective, min_coverage: float) -> None:
@@ -96,8 +104,10 @@ def check_window_coverage(time: TimeAxis, node: Perspective, min_coverage: float
         if length_ns > extent_ns
         else f"lie across the edges of the {_format_length(extent_ns)} that there are"
     )
-    raise InvalidQuery(f"time cells of {_format_length(length_ns)} {what}: none can hold the {min_coverage:.0%} that min_coverage asks "
-        "for, and every value would be missing; choose shorter cells, or min_coverage=0 to take what there is")
+    raise InvalidQuery(
+        f"time cells of {_format_length(length_ns)} {what}: none can hold the {min_coverage:.0%} that min_coverage "
+        "asks for, and every value would be missing; choose shorter cells, or min_coverage=0 to take what there is"
+    )
 
 
 def _holds_enough(time: Regular, source: "_ValueExtent", interval_ns: int, min_coverage: float) -> bool:
@@ -190,7 +200,9 @@ def describe_odd_cells(node: Perspective) -> str:
     odd = [length for length in lengths_ns if 0 < length < time.length and time.length % length]
     if not odd:
         return ""
-    several = ", ".join(_format_length(length) for length in sorted(set(odd))[:3]) + (", …" if len(set(odd)) > 3 else "")
+    several = ", ".join(_format_length(length) for length in sorted(set(odd))[:3]) + (
+        ", …" if len(set(odd)) > 3 else ""
+    )
     return (
         f"time cells of {_format_length(time.length)} hold no whole number of intervals of {several} ({len(odd)} of "
         f"{len(lengths_ns)} series): count_possible is how many fit wholly, and count may be one more"
@@ -251,8 +263,10 @@ def refuse_directions(what: str, node: Perspective, *, instead: str = "") -> Non
     `what` describes the operation, `instead` names valid alternatives.
     """
     if node.unit == "degree":
-        raise InvalidQuery(f"{what} has no meaning: 350 and 10 degree would give 180; "
-            f"use {instead}sample, first or last, and look at single instants")
+        raise InvalidQuery(
+            f"{what} has no meaning: 350 and 10 degree would give 180; "
+            f"use {instead}sample, first or last, and look at single instants"
+        )
 
 
 def _refuse_dimensions(row: AggregateRow, dimensions: tuple[str, ...]) -> None:
@@ -275,21 +289,29 @@ def _refuse_unknown_lengths(row: AggregateRow, node: Perspective) -> None:
     space = node.topology.space
     if not node.holds_readings:
         if are_instants(node.topology.time):
-            raise InvalidQuery(f"{row.name} needs how long each value stands for, and instants stand for none; aggregate before it, "
-                "for example aggregate('mean', time='1h')")
+            raise InvalidQuery(
+                f"{row.name} needs how long each value stands for, and instants stand for none; aggregate before it, "
+                "for example aggregate('mean', time='1h')"
+            )
         return
     held = space.series if isinstance(space, SeriesAxis) else ()
     unknown = [series.station for series in held if not series.interval_s > 0]
     if unknown:
-        raise InvalidQuery(f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of {len(held)} series "
-            f"is not known ({_shorten_list(unknown)}); aggregate before it, for example aggregate('mean', time='1h')")
+        raise InvalidQuery(
+            f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of {len(held)} series "
+            f"is not known ({_shorten_list(unknown)}); aggregate before it, for example aggregate('mean', time='1h')"
+        )
 
 
 def _refuse_no_counter(row: AggregateRow, node: Perspective) -> None:
     """Refuse values that are not counter readings: increments, totals, or non-amounts."""
     if node.is_accumulated:
-        raise InvalidQuery(f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "
-            f"a counter grew by: use sum, or {_list_other_statistics(node, without=('total', 'mean', 'max', 'min'))}")
+        raise InvalidQuery(
+            f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "
+            f"a counter grew by: use sum, or {_list_other_statistics(node, without=('total', 'mean', 'max', 'min'))}"
+        )
     if not is_amount(node.unit):
-        raise InvalidQuery(f"{row.name} needs the readings of an ever-growing counter, such as rain in 'mm'; got values in "
-            f"{node.unit!r}, which cannot be amassed; use mean, or trend")
+        raise InvalidQuery(
+            f"{row.name} needs the readings of an ever-growing counter, such as rain in 'mm'; got values in "
+            f"{node.unit!r}, which cannot be amassed; use mean, or trend"
+        )

@@ -8,50 +8,67 @@ from typing import Any, Final
 import numpy as np
 
 from hypergrid.core.errors import HyperGridError, InvalidQuery, NotFound
+from hypergrid.core.parameters import bind
+from hypergrid.core.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
+from hypergrid.core.units import parse_number
 from hypergrid.interpolation import Variogram
 from hypergrid.interpolation.methods.detrended import refuse_variance
 from hypergrid.interpolation.methods.station_selection import PARAMETERS as SELECTION
 from hypergrid.interpolation.methods.station_selection import parse_selection
 from hypergrid.interpolation.solvers.trend import ELEVATION, trend_of
-from hypergrid.core.parameters import bind
-from hypergrid.perspective.functions.aggregates import AGGREGATES, AggregateRow
-from hypergrid.perspective.spec.cell_specs import make_space_cells, make_time_cells
+from hypergrid.layers.layer import Layer  # fmt: skip
 from hypergrid.perspective.build.aggregate_checks import (
     check_aggregate,
+    check_window_coverage,
     find_declared,
     find_longest_interval_ns,
     refuse_directions,
-    check_window_coverage,
     refuse_odd_totals,
 )
-from hypergrid.perspective.functions.rows import CONVERTS
+from hypergrid.perspective.build.data_sources import refuse_overlapping
+from hypergrid.perspective.build.instants import interpolate_in_time
+from hypergrid.perspective.build.merge_step import check_sources, merge
+from hypergrid.perspective.build.plan_memo import PlanMemo, format_step, make_base_key
+from hypergrid.perspective.build.recipes import expand_recipes
+from hypergrid.perspective.build.restrict import narrow_source, widen_readings
+from hypergrid.perspective.build.station_projection import GridDistance, measure_grid_distance, place_stations
+from hypergrid.perspective.build.uncertainty_spec import Memory, check_variance, parse_memory
 from hypergrid.perspective.build.vertical import (
-    make_bands,
     list_layers_on_levels,
+    make_bands,
     refuse_alike,
     refuse_far_levels,
     refuse_moved,
 )
-from hypergrid.perspective.build.instants import interpolate_in_time
-from hypergrid.perspective.sources.interval_spans import has_intervals, find_span, find_start_window
-from hypergrid.perspective.build.plan_memo import PlanMemo, make_base_key, format_step
+from hypergrid.perspective.functions.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.functions.merges import MERGES
-from hypergrid.perspective.build.merge_step import check_sources, merge
-from hypergrid.perspective.tree.operators import Aggregate, Base, Call, Convert, Interpolate, Source
-from hypergrid.perspective.build.data_sources import refuse_overlapping
-from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.perspective.build.station_projection import GridDistance, place_stations, measure_grid_distance
-from hypergrid.perspective.build.recipes import expand_recipes
-from hypergrid.perspective.build.restrict import narrow_source, widen_readings
+from hypergrid.perspective.functions.rows import CONVERTS
+from hypergrid.perspective.sources.interval_spans import find_span, find_start_window, has_intervals
+from hypergrid.perspective.spec.cell_specs import make_space_cells, make_time_cells
 from hypergrid.perspective.spec.query_spec import GRID_KEYS, QuerySpec, Step
-from hypergrid.perspective.tree.perspective import Clip, Surface
 from hypergrid.perspective.spec.time_specs import has_same_cells, is_periodic
-from hypergrid.perspective.build.uncertainty_spec import Memory, check_variance, parse_memory
-from hypergrid.core.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
-from hypergrid.topology import Bands, Grid, Instants, Periodic, Points, Regular, SeriesAxis, Space, TimeAxis, Topology, ZoneCells, axes_of, cells_from_json, describe_levels, quanta, shortest_ns, zones  # fmt: skip
-from hypergrid.layers.layer import Layer  # fmt: skip
+from hypergrid.perspective.tree.operators import Aggregate, Base, Call, Convert, Interpolate, Source
+from hypergrid.perspective.tree.perspective import Clip, Perspective, Surface
+from hypergrid.topology import (  # fmt: skip
+    Bands,
+    Grid,
+    Instants,
+    Periodic,
+    Points,
+    Regular,
+    SeriesAxis,
+    Space,
+    TimeAxis,
+    Topology,
+    ZoneCells,
+    axes_of,
+    cells_from_json,
+    describe_levels,
+    quanta,
+    shortest_ns,
+    zones,
+)
 from hypergrid.topology.bins import civil_day_ns
-from hypergrid.core.units import parse_number
 
 Lookup = Callable[[QuerySpec], Source]
 """Returns the source of a question's variable; raises NotFound if it does not exist."""
@@ -201,9 +218,11 @@ class _SurfaceBuilder:
         time = source.time_axis(window) if inside and window else None
         if time is None or window is None:
             wanted = self.window or extent
-            raise InvalidQuery(f"no reading of {question.variable!r} lies in {format_instant(wanted.start_ns)} to "
+            raise InvalidQuery(
+                f"no reading of {question.variable!r} lies in {format_instant(wanted.start_ns)} to "
                 f"{format_instant(wanted.stop_ns)}; readings run from {format_instant(extent.start_ns)} to "
-                f"{format_instant(extent.stop_ns)}")
+                f"{format_instant(extent.stop_ns)}"
+            )
         if isinstance(time, Instants):
             # Values that begin within the window may be stamped after it.
             window = Window(time.origin, time.stop)
@@ -225,7 +244,9 @@ class _SurfaceBuilder:
             made = _aggregate(step, node, whole, whole.start_ns if bounded and self.window else None)
         elif step.op == "interpolate":
             if step.others:
-                raise InvalidQuery(f"{step.name} interpolates one query; got {len(step.others)} more: only a recipe of two takes one")
+                raise InvalidQuery(
+                    f"{step.name} interpolates one query; got {len(step.others)} more: only a recipe of two takes one"
+                )
             made = self.build_interpolation(step, node)
         else:
             made = self.build_merge(step, node, before, bounded=bounded)
@@ -254,13 +275,17 @@ class _SurfaceBuilder:
                 raise InvalidQuery("variance belongs to the surface, not to a query in 'with'; remove it there")
             if not _is_normal(other, before):
                 if other.clip:
-                    raise InvalidQuery("a query in 'with' takes the clip of the query around it; remove its own: only a climatology "
-                        "(over 'all', or cells that come again) has one, in time")
+                    raise InvalidQuery(
+                        "a query in 'with' takes the clip of the query around it; remove its own: only a climatology "
+                        "(over 'all', or cells that come again) has one, in time"
+                    )
                 sources.append(self.build_chain(other, bounded=bounded))
                 continue
             window = _clip_window(other)
             if set(dict(other.clip)) - {"time"}:
-                raise InvalidQuery("a climatology in 'with' can be clipped in time alone; in space the query around it is")
+                raise InvalidQuery(
+                    "a climatology in 'with' can be clipped in time alone; in space the query around it is"
+                )
             sources.append(replace(self, window=window).build_chain(other, bounded=window is not None))
             normal.add(number)
         given = bind(step.name, MERGES[step.name].parameters, dict(step.params), variable_unit=node.unit)
@@ -281,15 +306,23 @@ def _find_ground(step: Step, node: Perspective) -> tuple[tuple[str, str], ...]:
     base = node.list_bases()[0]
     space = base.topology.space
     if node.holds_readings:
-        raise InvalidQuery(f"{step.name} needs time cells, to know where the sun is; align the readings with an aggregate first")
+        raise InvalidQuery(
+            f"{step.name} needs time cells, to know where the sun is; align the readings with an aggregate first"
+        )
     if isinstance(node.topology.time, Periodic):
-        raise InvalidQuery(f"{step.name} needs time cells that lie somewhere in time, to know where the sun is; its source is by "
-            f"{node.topology.time.describe()}: convert before that aggregate")
+        raise InvalidQuery(
+            f"{step.name} needs time cells that lie somewhere in time, to know where the sun is; its source is by "
+            f"{node.topology.time.describe()}: convert before that aggregate"
+        )
     if isinstance(node.topology.space, ZoneCells | Bands):
         kind = "zone" if isinstance(node.topology.space, ZoneCells) else "band"
-        raise InvalidQuery(f"{step.name} needs the place of each value; a {kind} has many: put it before that aggregate")
+        raise InvalidQuery(
+            f"{step.name} needs the place of each value; a {kind} has many: put it before that aggregate"
+        )
     if isinstance(space, SeriesAxis) and space.system != "lonlat":
-        raise InvalidQuery(f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres")
+        raise InvalidQuery(
+            f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres"
+        )
     try:
         return ((ELEVATION, base.operator.source.layer(ELEVATION).token),)  # type: ignore[union-attr]
     except NotFound:
@@ -354,8 +387,10 @@ def _bind_parameters(step: Step, row: AggregateRow, node: Perspective) -> tuple[
 
 def _coarsen_space(along: Mapping[str, Any], space: Space, *, variable: Perspective) -> Grid | ZoneCells | Bands:
     if isinstance(space, Points):
-        raise InvalidQuery(f"an aggregate over {', '.join(along)} needs the cells of a grid, and its source is at points; interpolate "
-            "onto a grid before it, or aggregate over time alone")
+        raise InvalidQuery(
+            f"an aggregate over {', '.join(along)} needs the cells of a grid, and its source is at points; interpolate "
+            "onto a grid before it, or aggregate over time alone"
+        )
     if "z" in along and (isinstance(space, SeriesAxis) or (isinstance(space, Grid) and space.z is None)):
         return make_bands(along, variable)
     if isinstance(space, Bands):
@@ -364,9 +399,13 @@ def _coarsen_space(along: Mapping[str, Any], space: Space, *, variable: Perspect
         raise InvalidQuery(f"an aggregate over {', '.join(along)} needs a grid; interpolate before it")
     if "zones" in along:
         if len(along) > 1:
-            raise InvalidQuery(f"zones are cells in place of {', '.join(set(along) - {'zones'})}; give one or the other")
+            raise InvalidQuery(
+                f"zones are cells in place of {', '.join(set(along) - {'zones'})}; give one or the other"
+            )
         if space.z is not None and space.z.count > 1:
-            raise InvalidQuery(f"zones lie on one level, this grid has {describe_levels(space.z)}; aggregate with z='all' first")
+            raise InvalidQuery(
+                f"zones lie on one level, this grid has {describe_levels(space.z)}; aggregate with z='all' first"
+            )
         return _make_zone_cells(ZoneCells(zones(along["zones"]), space))
     axes = {axis.name: axis for axis in space.axes}
     for name, spec in along.items():
@@ -382,9 +421,11 @@ def _make_zone_cells(cells: ZoneCells) -> ZoneCells:
     if not cells.share_in_grid.any():
         names = ", ".join(cells.zones.names[:5]) + (", …" if cells.count > 5 else "")
         grid = cells.grid
-        raise InvalidQuery(f"none of the {cells.count} zones ({names}) lies on the grid, which is within {_format_span(grid.x.bounds)}, "
-            f"{_format_span(grid.y.bounds)} ({grid.x.name}, {grid.y.name}); the zones are around "
-            f"{cells.x.mean():.6g}, {cells.y.mean():.6g}: give zones of the grid's area, or move the grid")
+        raise InvalidQuery(
+            f"none of the {cells.count} zones ({names}) lies on the grid, which is within "
+            f"{_format_span(grid.x.bounds)}, {_format_span(grid.y.bounds)} ({grid.x.name}, {grid.y.name}); the zones are around "
+            f"{cells.x.mean():.6g}, {cells.y.mean():.6g}: give zones of the grid's area, or move the grid"
+        )
     return cells
 
 
@@ -414,14 +455,17 @@ def _refuse_short(time: TimeAxis, node: Perspective, whole: Window) -> None:
         length_ns = min(length_ns, stamps.stop - 1 - stamps.origin)
     there_ns = round(length_ns / SECOND_NS) * SECOND_NS
     if longest * SECOND_NS > length_ns and isinstance(time, Regular) and time.length == whole.stop_ns - whole.start_ns:
-        raise InvalidQuery(f"readings of {node.list_bases()[0].operator.source.variable.name!r} stand for {longest:.12g} s each, longer "  # type: ignore[union-attr]
+        variable = node.list_bases()[0].operator.source.variable.name  # type: ignore[union-attr]
+        raise InvalidQuery(
+            f"readings of {variable!r} stand for {longest:.12g} s each, longer "
             f"than the {format_duration(there_ns)} that there are: nothing can be made of all of it; ask for more, "
-            "or .select(interval_s=…) series of shorter intervals")
+            "or .select(interval_s=…) series of shorter intervals"
+        )
     if longest * SECOND_NS > length_ns:
-        raise InvalidQuery((
+        raise InvalidQuery(
             f"time cells of {format_duration(length_ns)} are shorter than the {longest:.12g} s that readings of "
             f"{node.list_bases()[0].operator.source.variable.name!r} stand for; choose longer cells"  # type: ignore[union-attr]
-        ))
+        )
 
 
 def _interpolation(
@@ -434,8 +478,10 @@ def _interpolation(
         raise InvalidQuery(f"its source is {kind} already; interpolate once, from the stations")
     refuse_alike(stations)
     if node.unit == "degree":
-        raise InvalidQuery(f"interpolating directions by {step.name} has no meaning: 350 and 10 degree would give 180; "
-            "interpolate('recipe', …) takes the components of the wind")
+        raise InvalidQuery(
+            f"interpolating directions by {step.name} has no meaning: 350 and 10 degree would give 180; "
+            "interpolate('recipe', …) takes the components of the wind"
+        )
     refuse_moved(stations)
     given_grid = dict(step.cells)
     for key in given_grid:
@@ -470,7 +516,14 @@ def _interpolation(
             raise
         raise NotFound(f"{error}; a trend needs the elevation of the cells: without it, use trend='none'") from error
     layers = tuple((name, layer.token) for name, layer in covariates.items())
-    operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance, layers, excluded_stations=reach.excluded, error_correlation=memory)
+    operator = Interpolate(
+        step.name,
+        tuple(sorted(parameters.items())),
+        variance,
+        layers,
+        excluded_stations=reach.excluded,
+        error_correlation=memory,
+    )
     _refuse_far(grid, stations, operator, reach)
     if cells.z is not None:
         refuse_far_levels(cells.z, stations, covariates.get(ELEVATION))
@@ -482,7 +535,9 @@ def _interpolation(
 
 def _refuse_unplaced(stations: SeriesAxis) -> None:
     if not (np.isfinite(stations.x) & np.isfinite(stations.y)).any():
-        raise InvalidQuery(f"none of the {stations.count} stations has a position; name them with lon and lat in the deployment file")
+        raise InvalidQuery(
+            f"none of the {stations.count} stations has a position; name them with lon and lat in the deployment file"
+        )
 
 
 def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach: GridDistance) -> None:
@@ -497,8 +552,10 @@ def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach:
     )
     if not nearest <= allowed:
         names = "lon, lat" if cells.system == "lonlat" else "x, y"
-        raise InvalidQuery(f"the grid misses all {int(known.sum())} stations: the nearest is {nearest / 1000:,.1f} km away; stations "
-            f"lie within {_format_span(stations.x[known])}, {_format_span(stations.y[known])} ({names})")
+        raise InvalidQuery(
+            f"the grid misses all {int(known.sum())} stations: the nearest is {nearest / 1000:,.1f} km away; stations "
+            f"lie within {_format_span(stations.x[known])}, {_format_span(stations.y[known])} ({names})"
+        )
 
 
 def _refuse_elsewhere(name: str, layer: Layer, cells: Grid) -> None:
@@ -507,9 +564,11 @@ def _refuse_elsewhere(name: str, layer: Layer, cells: Grid) -> None:
     if layer.system == cells.system and not layer.covers(x=cells.x.centres, y=cells.y.centres):
         west, south, east, north = layer.bounds
         names = ("lon", "lat") if cells.system == "lonlat" else ("x", "y")
-        raise InvalidQuery(f"layer {name!r} covers no cell of the grid: it lies within {west:.6g} to {east:.6g}, {south:.6g} to "
-            f"{north:.6g}, the centres of the grid's cells within {_format_span(cells.x.centres)}, {_format_span(cells.y.centres)} "
-            f"({', '.join(names)}); give a layer of the grid's area, or move the grid")
+        raise InvalidQuery(
+            f"layer {name!r} covers no cell of the grid: it lies within {west:.6g} to {east:.6g}, {south:.6g} to "
+            f"{north:.6g}, the centres of the grid's cells within {_format_span(cells.x.centres)}, "
+            f"{_format_span(cells.y.centres)} ({', '.join(names)}); give a layer of the grid's area, or move the grid"
+        )
 
 
 def _format_span(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
@@ -523,7 +582,9 @@ def _clip(question: QuerySpec, perspective: Perspective, window: Window | None) 
         if name == "time":
             continue
         if name not in axes and isinstance(perspective.topology.space, Points):
-            raise InvalidQuery(f"a clip of {name!r} needs the cells of a grid, and this surface is at points; leave points out")
+            raise InvalidQuery(
+                f"a clip of {name!r} needs the cells of a grid, and this surface is at points; leave points out"
+            )
         if name not in axes:
             raise NotFound.among(kind="dimension of this surface to clip", given=name, existing=[*axes, "time"])
         axis = axes[name]
@@ -565,5 +626,7 @@ def _find_range(axis: TimeAxis, bounds: tuple[int, int] | None) -> slice:
         return slice(0, axis.count)
     first, stop = (_find_index(axis, bound) for bound in bounds)
     if stop <= first:
-        raise InvalidQuery(f"the clip along {axis.name!r} selects no cell; the surface has {axis.count} cells, none starts inside it")
+        raise InvalidQuery(
+            f"the clip along {axis.name!r} selects no cell; the surface has {axis.count} cells, none starts inside it"
+        )
     return slice(first, stop)

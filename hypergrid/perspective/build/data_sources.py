@@ -1,28 +1,25 @@
 """Sources of questions: archives at the snapshot of each question, and arrays in memory."""
 
-from dataclasses import dataclass
-import numpy as np
-from hypergrid.core.errors import InvalidQuery
-from hypergrid.perspective.functions.aggregates import AggregateRow
-from hypergrid.perspective.sources.interval_spans import has_intervals
-from hypergrid.perspective.tree.operators import Aggregate, Base, InterpolateInTime, Recur
-from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.core.times import SECOND_NS, format_duration
-from hypergrid.topology import Instants, Regular, SeriesAxis, TimeAxis
-from hypergrid.topology.axes import AGREEMENT
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
+
+from hypergrid.archive import Archive
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.core.flags import ACCEPTED_BY_DEFAULT
+from hypergrid.core.times import SECOND_NS, format_duration, parse_instant
+from hypergrid.perspective.build.plan_memo import PlanMemo
+from hypergrid.perspective.functions.aggregates import AggregateRow
 from hypergrid.perspective.sources.archive_source import ArchiveSource
 from hypergrid.perspective.sources.array_source import ArraySource
-from hypergrid.perspective.build.plan_memo import PlanMemo
+from hypergrid.perspective.sources.interval_spans import has_intervals
 from hypergrid.perspective.spec.query_spec import QuerySpec, Step
-from hypergrid.archive import Archive
-from hypergrid.core.times import parse_instant
+from hypergrid.perspective.tree.operators import Aggregate, Base, InterpolateInTime, Recur
+from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.topology import Instants, Regular, SeriesAxis, TimeAxis
+from hypergrid.topology.axes import AGREEMENT
 
 ARRAY: Final = "array:"
 """Prefix of the snapshot of a question about an array; its content token follows."""
@@ -55,15 +52,21 @@ class SourceLookup:
             if question.variable != source.variable.name:
                 raise NotFound.among(kind="variable", given=question.variable, existing=[source.variable.name])
             if question.accept_flags != ACCEPTED_BY_DEFAULT:
-                raise InvalidQuery(f"the values of the array {source.variable.name!r} have no flags, so that accept_flags "
+                raise InvalidQuery(
+                    f"the values of the array {source.variable.name!r} have no flags, so that accept_flags "
                     f"{', '.join(map(str, question.accept_flags))} cannot be asked of it; leave it out, and put NaN "
-                    "where a value is not to be used")
+                    "where a value is not to be used"
+                )
             if question.as_of is not None:
-                raise InvalidQuery(f"the values of the array {source.variable.name!r} have no arrival, so that as_of "
-                    f"{question.as_of!r} cannot be asked of it; leave it out, or query an archive")
+                raise InvalidQuery(
+                    f"the values of the array {source.variable.name!r} have no arrival, so that as_of "
+                    f"{question.as_of!r} cannot be asked of it; leave it out, or query an archive"
+                )
             return source.select_series(question.select)
         if self.archive is None:
-            raise NotFound(f"variable {question.variable!r} is to come from an archive, and this query has none; open one")
+            raise NotFound(
+                f"variable {question.variable!r} is to come from an archive, and this query has none; open one"
+            )
         archive = self.archive
         if question.snapshot not in (None, archive.snapshot):
             archive = Archive.open(archive.path, snapshot=question.snapshot)
@@ -79,8 +82,10 @@ class SourceLookup:
             They use different archives.
         """
         if self.archive and other.archive and self.archive.path != other.archive.path:
-            raise InvalidQuery(f"a merge reads one archive; got {self.archive.path} and {other.archive.path}; "
-                "compute one of them, and merge it as an array (hg.base)")
+            raise InvalidQuery(
+                f"a merge reads one archive; got {self.archive.path} and {other.archive.path}; "
+                "compute one of them, and merge it as an array (hg.base)"
+            )
         return SourceLookup(self.archive or other.archive, {**self.arrays, **other.arrays}, self.known or other.known)
 
 
@@ -95,12 +100,17 @@ def pin_snapshot(question: QuerySpec, snapshot: str, as_of: str | None = None) -
 
 
 def _pin_step(step: Step, snapshot: str, as_of: str | None) -> Step:
-    return replace(step, others=tuple(pin_snapshot(other, snapshot, as_of) for other in step.others)) if step.others else step
+    return (
+        replace(step, others=tuple(pin_snapshot(other, snapshot, as_of) for other in step.others))
+        if step.others
+        else step
+    )
 
 
 # Overlapping values: intervals longer than the step, which no aggregate separates. Aggregates of readings tile
-# overlapping intervals (`execution/overlapping.py`), but interpolated values are cells and windows overlap as cells,
-# so a sum over them would count the same amount several times.
+# overlapping intervals (`execution/operators/overlapping_intervals.py`), but interpolated values are cells and windows
+# overlap as cells, so a sum over them would count the same amount several times.
+
 
 @dataclass(frozen=True)
 class _ValueOverlap:
@@ -138,8 +148,10 @@ def refuse_overlapping(row: AggregateRow, node: Perspective) -> None:
     """
     overlap = _find_overlap(node) if row.weigh == "share" else None
     if overlap is not None and overlap.kind in ("total", "window"):
-        raise InvalidQuery(f"a {row.name} over {overlap.describe()}, would hold the same up to {overlap.times} times; "
-            f"{overlap.remedy()}")
+        raise InvalidQuery(
+            f"a {row.name} over {overlap.describe()}, would hold the same up to {overlap.times} times; "
+            f"{overlap.remedy()}"
+        )
 
 
 def describe_overlap(node: Perspective) -> str:

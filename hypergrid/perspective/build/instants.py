@@ -3,14 +3,14 @@
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation import method_in_time
 from hypergrid.core.parameters import bind
-from hypergrid.perspective.tree.operators import InterpolateInTime
-from hypergrid.perspective.tree.perspective import Perspective
+from hypergrid.core.times import Window, format_duration, format_instant, parse_duration
+from hypergrid.interpolation import method_in_time
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.perspective.build.timestamps import INSTANT_NS, describe_interval_values
 from hypergrid.perspective.spec.query_spec import Step
-from hypergrid.core.times import Window, format_duration, format_instant, parse_duration
+from hypergrid.perspective.tree.operators import InterpolateInTime
+from hypergrid.perspective.tree.perspective import Perspective
 from hypergrid.topology import Bands, Bins, Periodic, Points, Regular, SeriesAxis, Topology, align_axis
 
 
@@ -41,11 +41,15 @@ def interpolate_in_time(step: Step, node: Perspective, window: Window | None) ->
         kind = {Bands: "made of bands", Points: "at points"}.get(type(space), "a grid")
         raise InvalidQuery(f"its source is {kind}; interpolate in time first, station by station, and then in space")
     if isinstance(time, Periodic):
-        raise InvalidQuery(f"its source has cells of {time.describe()}, which come again and again: there is no instant between them")
+        raise InvalidQuery(
+            f"its source has cells of {time.describe()}, which come again and again: there is no instant between them"
+        )
     whole = describe_interval_values(node)
     if whole is not None:
-        raise InvalidQuery(f"its source holds {whole}, which belong to intervals and have no value at an instant between them; "
-            "use a mean or samples, or an aggregate over longer time cells")
+        raise InvalidQuery(
+            f"its source holds {whole}, which belong to intervals and have no value at an instant between them; "
+            "use a mean or samples, or an aggregate over longer time cells"
+        )
     length_ns = parse_duration(dict(step.cells)["time"])
     given = row.parse(bind(row.name, row.parameters, dict(step.params), variable_unit=node.unit))
     gap_ns: int | None = given["max_gap_ns"]
@@ -69,14 +73,18 @@ def _refuse_unknown(space: SeriesAxis) -> None:
     unknown = [series.station for series in space.series if not series.interval_s > 0]
     if unknown:
         names = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
-        raise InvalidQuery(f"the interval between readings of {len(unknown)} of {space.count} series is not known ({names}); say how "
-            "long a gap may be filled, for example max_gap='1h'")
+        raise InvalidQuery(
+            f"the interval between readings of {len(unknown)} of {space.count} series is not known ({names}); say how "
+            "long a gap may be filled, for example max_gap='1h'"
+        )
 
 
 def _find_inside(instants: Regular, window: Window) -> slice:
     first, stop = (-((instants.origin - edge) // instants.step) for edge in (window.start_ns, window.stop_ns))
     first, stop = max(first, 0), min(stop, instants.count)
     if first >= stop:
-        raise InvalidQuery(f"none of the instants, one every {format_duration(instants.step)}, lies in "
-            f"{format_instant(window.start_ns)} to {format_instant(window.stop_ns)}; choose a shorter step")
+        raise InvalidQuery(
+            f"none of the instants, one every {format_duration(instants.step)}, lies in "
+            f"{format_instant(window.start_ns)} to {format_instant(window.stop_ns)}; choose a shorter step"
+        )
     return slice(first, stop)

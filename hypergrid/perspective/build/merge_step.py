@@ -1,11 +1,5 @@
 """Build merge steps on the cells common to all sources; refuse sources without common cells."""
 
-import numpy as np
-from hypergrid.core.errors import InvalidQuery
-from hypergrid.core.times import format_instant
-from hypergrid.core.tokens import token
-from hypergrid.topology import Bins, Periodic
-
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, Final
@@ -13,12 +7,13 @@ from typing import Any, Final
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.perspective.sources.series_selection import find_common_stations
+from hypergrid.core.times import format_duration, format_instant
+from hypergrid.core.tokens import token
+from hypergrid.perspective.build.restrict import restrict
 from hypergrid.perspective.functions.merges import MERGES, MergeRow
+from hypergrid.perspective.sources.series_selection import find_common_stations
 from hypergrid.perspective.tree.operators import Base, Merge, Recur
 from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.perspective.build.restrict import restrict
-from hypergrid.core.times import format_duration, format_instant
 from hypergrid.topology import (
     Bands,
     Bins,
@@ -53,7 +48,9 @@ def check_sources(name: str, others: int) -> None:
     if others != needed:
         count = "one other query" if needed == 1 else f"{needed} other queries"
         order = ", then ".join(row.roles)
-        raise InvalidQuery(f"merge {name!r} takes {count} in 'with' (it is of {order}, the first being this query); got {others}")
+        raise InvalidQuery(
+            f"merge {name!r} takes {count} in 'with' (it is of {order}, the first being this query); got {others}"
+        )
 
 
 def merge(
@@ -80,7 +77,9 @@ def merge(
     """
     row = MERGES[name]
     if any(source.holds_readings for source in sources):
-        raise InvalidQuery("its sources are readings with clocks of their own; align both with an aggregate over time first")
+        raise InvalidQuery(
+            "its sources are readings with clocks of their own; align both with an aggregate over time first"
+        )
     time = sources[0].topology.time
     # Climatologies have other cells, so they are left out.
     for first, second in pairwise(source for number, source in enumerate(sources) if number not in normal):
@@ -89,7 +88,9 @@ def merge(
     for other in sources[1:]:
         space = _find_common_space(row, space, sources[0], other)
     narrowed = tuple(
-        _look_up_normal(source, time) if number in normal else restrict(source, _locate_part(source.topology.time, time))
+        _look_up_normal(source, time)
+        if number in normal
+        else restrict(source, _locate_part(source.topology.time, time))
         for number, source in enumerate(sources)
     )
     unit = row.unit(*(source.unit for source in narrowed))
@@ -116,8 +117,10 @@ def _find_common_time(name: str, common: TimeAxis, first: Perspective, second: P
             last = min(common.origin + common.step * common.count, other.origin + other.step * other.count)
             if start < last:
                 return Regular("time", start, common.step, (last - start) // common.step, common.length)
-            raise InvalidQuery(f"its sources have no time cell in common: {_describe_both(first, second, describe_time)}; choose times that both "
-                "have, with .clip(time=…)")
+            raise InvalidQuery(
+                f"its sources have no time cell in common: {_describe_both(first, second, describe_time)}; choose times "
+                "that both have, with .clip(time=…)"
+            )
     elif isinstance(common, Bins) and isinstance(other, Bins):
         return find_common_bins(common, other)
     elif isinstance(common, Periodic) and isinstance(other, Periodic) and common.cycle == other.cycle:
@@ -148,8 +151,10 @@ def _find_common_space(row: MergeRow, common: Space, first: Perspective, second:
         return find_common_stations(common, other)
     # Series of different variables have different tokens even at the same stations.
     if common.token() != other.token() and not _same_stations(common, other):
-        raise InvalidQuery(f"its sources have different cells in space: {_describe_both(first, second, describe_space)}; interpolate both to one "
-            "grid, or use stations that have both")
+        raise InvalidQuery(
+            f"its sources have different cells in space: {_describe_both(first, second, describe_space)}; interpolate both "
+            "to one grid, or use stations that have both"
+        )
     return common
 
 
@@ -224,8 +229,10 @@ def find_common_bins(first: Bins, second: Bins) -> Bins:
         raise InvalidQuery("its sources have no time cell in common")
     first_part, other = (axis.part(*np.searchsorted(axis.starts, (start, stop)).tolist()) for axis in (first, second))
     if not np.array_equal(first_part.starts, other.starts) or not np.array_equal(first_part.ends, other.ends):
-        raise InvalidQuery(f"its sources have different time cells: {first.describe()} and {second.describe()}; aggregate both to the "
-            "same first")
+        raise InvalidQuery(
+            f"its sources have different time cells: {first.describe()} and {second.describe()}; aggregate both to the "
+            "same first"
+        )
     return first_part
 
 
@@ -240,5 +247,7 @@ def find_common_cycle(first: Periodic, second: Periodic) -> Periodic:
     if token(first) == token(second):
         return first
     spans = [f"{format_instant(axis.origin)} to {format_instant(axis.stop)}" for axis in (first, second)]
-    raise InvalidQuery(f"its sources are by {first.describe()} over different times, {spans[0]} and {spans[1]}; clip the time so that "
-        "both are over the same")
+    raise InvalidQuery(
+        f"its sources are by {first.describe()} over different times, {spans[0]} and {spans[1]}; clip the time so that "
+        "both are over the same"
+    )

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.perspective.tree.perspective import Perspective
 from hypergrid.perspective.spec.query_spec import QuerySpec, Step
+from hypergrid.perspective.tree.perspective import Perspective
 from hypergrid.topology import SeriesAxis
 
 MAX_PERMANENT: Final = 4096

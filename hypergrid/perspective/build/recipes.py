@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from hypergrid.core.errors import InvalidQuery, NotFound
 from hypergrid.interpolation import METHODS
-from hypergrid.perspective.functions.rows import AGGREGATES
 from hypergrid.perspective.build.data_sources import ARRAY
+from hypergrid.perspective.functions.rows import AGGREGATES
 from hypergrid.perspective.spec.query_spec import RECIPE, QuerySpec, Step, freeze_items
 
 METHOD: Final = "ordinary_kriging"
@@ -79,8 +79,10 @@ class _Ingredients:
         name = self.recipe.companion
         question = self.before
         if name is None or (question.snapshot or "").startswith(ARRAY):
-            raise InvalidQuery(f"the recipe of {question.variable!r} also needs {name!r}: give its query as well, aligned alike, "
-                f".interpolate('recipe', {name}, grid=…)")
+            raise InvalidQuery(
+                f"the recipe of {question.variable!r} also needs {name!r}: give its query as well, aligned alike, "
+                f".interpolate('recipe', {name}, grid=…)"
+            )
         low, high = PLAUSIBLE[name]
         clean = Step("convert", "valid_range", freeze_items({"low": low, "high": high}))
         # Converts of the first variable do not apply to the companion.
@@ -144,18 +146,24 @@ def _cook_wind_direction(given: _Ingredients) -> QuerySpec:
     # Without a trend: separate trends in the components would turn the wind with height.
     speed, direction = given.companion(), given.before
     east, north = (_merge_questions(speed, function, direction) for function in ("eastward_wind", "northward_wind"))
-    return _merge_questions(given.interpolate(east, "eastward"), "wind_direction", given.interpolate(north, "northward"))
+    return _merge_questions(
+        given.interpolate(east, "eastward"), "wind_direction", given.interpolate(north, "northward")
+    )
 
 
 def _cook_radiation(given: _Ingredients) -> QuerySpec:
     # Fog and stratus below an inversion, and valley horizons, depend on elevation.
-    index = given.interpolate(_convert_question(given.before, "clear_sky_index", given.own()), "index", trend=given.trend)
+    index = given.interpolate(
+        _convert_question(given.before, "clear_sky_index", given.own()), "index", trend=given.trend
+    )
     limited = _convert_question(index, "limit", freeze_items({"low": 0.0, "high": LARGEST_INDEX}))
     return _convert_question(limited, "from_clear_sky_index", given.own())
 
 
 _TEMPERATURE = Recipe(
-    "Around the trend in elevation that cross-validation favours, inversions included.", ("temperature",), _cook_temperature
+    "Around the trend in elevation that cross-validation favours, inversions included.",
+    ("temperature",),
+    _cook_temperature,
 )
 _RAIN = Recipe("The amount itself, 0 or more.", ("amount",), _cook_not_negative)
 
@@ -218,7 +226,9 @@ def _expand_others(step: Step) -> Step:
 
 def _cook_step(before: QuerySpec, step: Step) -> QuerySpec:
     if before.variable not in RECIPES:
-        raise NotFound(f"{NotFound.among(kind='recipe of', given=before.variable, existing=RECIPES)}; use a method by name")
+        raise NotFound(
+            f"{NotFound.among(kind='recipe of', given=before.variable, existing=RECIPES)}; use a method by name"
+        )
     recipe, params = RECIPES[before.variable], dict(step.params)
     needed = 1 if recipe.companion else 0
     if len(step.others) > needed:
@@ -226,7 +236,9 @@ def _cook_step(before: QuerySpec, step: Step) -> QuerySpec:
     parts = params.get("parts")
     parts = {} if parts is None else parts
     if not isinstance(parts, Mapping) or not all(isinstance(each, Mapping) for each in parts.values()):
-        raise InvalidQuery(f"'parts' of a recipe needs parameters by part, such as {{'{recipe.parts[0]}': {{…}}}}; got {parts!r}")
+        raise InvalidQuery(
+            f"'parts' of a recipe needs parameters by part, such as {{'{recipe.parts[0]}': {{…}}}}; got {parts!r}"
+        )
     for part in parts:
         if part not in recipe.parts:
             raise NotFound.among(kind=f"part of the recipe of {before.variable}", given=part, existing=recipe.parts)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from hypergrid.core.times import SECOND_NS, Window
+from hypergrid.perspective.build.timestamps import find_standing_instants_ns
 from hypergrid.perspective.sources.interval_spans import find_before_ns, has_intervals
 from hypergrid.perspective.tree.operators import Aggregate, Base, Interpolate, InterpolateInTime, Recur
 from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.perspective.build.timestamps import find_standing_instants_ns
-from hypergrid.core.times import SECOND_NS, Window
 from hypergrid.topology import (
     Bins,
     Periodic,
@@ -16,9 +16,9 @@ from hypergrid.topology import (
     SeriesAxis,
     TimeAxis,
     Topology,
-    replace_axes,
     axes_of,
     blocks_of,
+    replace_axes,
 )
 
 ALL = slice(None)
@@ -99,7 +99,9 @@ def _restrict_below(
         # Any source cell may lie in a zone or a band.
         return restrict(source, time)
     axes = zip(axes_of(below), axes_of(space), parts, strict=True)
-    return restrict(source, time, tuple(_find_covered(b, a) if a.name in operator.dimensions else s for b, a, s in axes))
+    return restrict(
+        source, time, tuple(_find_covered(b, a) if a.name in operator.dimensions else s for b, a, s in axes)
+    )
 
 
 def find_latest_stamp_ns(node: Perspective) -> int:
@@ -126,7 +128,9 @@ def _restrict_around(source: Perspective, operator: InterpolateInTime, instants:
         start, stop = start - time.length // 2, stop - time.length // 2
         first, end = (min(max(-((time.origin - edge) // time.step), 0), time.count) for edge in (start, stop))
     else:
-        first, end = (int(edge) for edge in np.searchsorted(find_standing_instants_ns(time), _clip_to_int64(start, stop)))
+        first, end = (
+            int(edge) for edge in np.searchsorted(find_standing_instants_ns(time), _clip_to_int64(start, stop))
+        )
     first = min(first, time.count - 1)
     return restrict(source, slice(first, max(end, first + 1)))
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.core.errors import InvalidQuery
-from hypergrid.interpolation import Variogram
-from hypergrid.interpolation.points.distance import separations
-from hypergrid.interpolation.methods.station_selection import far_limit_m, join_names
-from hypergrid.perspective.tree.operators import Interpolate
 from hypergrid.core.geodesy import places_m
+from hypergrid.interpolation import Variogram
+from hypergrid.interpolation.methods.station_selection import far_limit_m, join_names
+from hypergrid.interpolation.points.distance import separations
+from hypergrid.perspective.tree.operators import Interpolate
 from hypergrid.topology import Grid, Metres, Points, SeriesAxis
 
 Floats = NDArray[np.float64]
@@ -68,8 +68,10 @@ def measure_grid_distance(axis: SeriesAxis, grid: Grid, given: Mapping[str, Any]
         limit = far_limit_m(distance[placed], diagonal_m=diagonal, range_m=range_m)
     beyond = np.flatnonzero(distance > limit)
     if len(beyond) == np.count_nonzero(placed):
-        raise InvalidQuery(f"ignore_beyond_m={limit:g} leaves none of the {len(beyond)} stations: the nearest is "
-            f"{np.nanmin(distance):,.0f} m from the grid; raise it")
+        raise InvalidQuery(
+            f"ignore_beyond_m={limit:g} leaves none of the {len(beyond)} stations: the nearest is "
+            f"{np.nanmin(distance):,.0f} m from the grid; raise it"
+        )
     return GridDistance(distance, diagonal, tuple((axis.series[i].station, float(distance[i])) for i in beyond))
 
 

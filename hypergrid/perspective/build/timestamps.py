@@ -5,10 +5,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.perspective.tree.operators import Aggregate, Base
-from hypergrid.perspective.tree.perspective import Perspective
 from hypergrid.core.readings import Readings, Series
 from hypergrid.core.times import SECOND_NS
+from hypergrid.perspective.tree.operators import Aggregate, Base
+from hypergrid.perspective.tree.perspective import Perspective
 from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis
 
 INSTANT_NS: Final = 1

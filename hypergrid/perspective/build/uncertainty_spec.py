@@ -4,9 +4,9 @@ import re
 from typing import Literal
 
 from hypergrid.core.errors import InvalidQuery, InvalidTime
+from hypergrid.core.times import SECOND_NS, parse_duration
 from hypergrid.perspective.tree.operators import Aggregate, Interpolate
 from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.core.times import SECOND_NS, parse_duration
 
 Memory = float | Literal["estimate"] | None
 """E-folding time of errors between slices [s], "estimate" to infer it from readings, or None if unknown."""
@@ -35,7 +35,9 @@ def parse_memory(value: object) -> Memory:
     try:
         return parse_duration(value) / SECOND_NS
     except InvalidTime as error:
-        raise InvalidTime(f"correlation_time needs a duration such as '6h', '0s' for independent slices, or 'estimate'; {error}") from error
+        raise InvalidTime(
+            f"correlation_time needs a duration such as '6h', '0s' for independent slices, or 'estimate'; {error}"
+        ) from error
 
 
 def split_aggregates(perspective: Perspective) -> tuple[Perspective, tuple[Perspective, ...]]:
@@ -61,17 +63,23 @@ def check_variance(perspective: Perspective) -> None:
     operator = node.operator
     if not isinstance(operator, Interpolate):
         where = f"ends with {type(operator).__name__.lower()} after it" if node.is_interpolated else "has none"
-        raise InvalidQuery(f"variance belongs to an interpolated estimate, and to means and sums of such; this query {where}; ask for "
-            "it where interpolate, or aggregates after it, are the last steps")
+        raise InvalidQuery(
+            f"variance belongs to an interpolated estimate, and to means and sums of such; this query {where}; ask for "
+            "it where interpolate, or aggregates after it, are the last steps"
+        )
     for item in aggregates:
         aggregate = item.operator
         if isinstance(aggregate, Aggregate) and not aggregate.row.linear:
-            raise InvalidQuery(f"the variance of a {aggregate.function} of interpolated values is not known; ask for that of a mean "
-                "or sum, or take it from simulated fields (hg.simulate)")
+            raise InvalidQuery(
+                f"the variance of a {aggregate.function} of interpolated values is not known; ask for that of a mean "
+                "or sum, or take it from simulated fields (hg.simulate)"
+            )
     _check_method(operator, node.source.topology.space.count, is_averaged=bool(aggregates))
     over_time = any(isinstance(a.operator, Aggregate) and "time" in a.operator.dimensions for a in aggregates)
     if operator.error_correlation is not None and not over_time:
-        raise InvalidQuery("correlation_time is for means over time; this query has none after its interpolation: leave it out")
+        raise InvalidQuery(
+            "correlation_time is for means over time; this query has none after its interpolation: leave it out"
+        )
 
 
 def _check_method(operator: Interpolate, stations: int, *, is_averaged: bool) -> None:
@@ -81,5 +89,7 @@ def _check_method(operator: Interpolate, stations: int, *, is_averaged: bool) ->
     if used == ["neighbours"] and given["neighbours"] >= stations:
         used = []
     if is_averaged and used:
-        raise InvalidQuery(f"the variance of a mean is known for {operator.method} from all stations only; leave out "
-            f"{', '.join(used)}, or ask for the variance of the single estimates")
+        raise InvalidQuery(
+            f"the variance of a mean is known for {operator.method} from all stations only; leave out "
+            f"{', '.join(used)}, or ask for the variance of the single estimates"
+        )

@@ -6,12 +6,12 @@ from typing import Any, Final
 import numpy as np
 
 from hypergrid.core.errors import InvalidQuery, NotFound
+from hypergrid.core.readings import Series
 from hypergrid.interpolation.solvers.trend import ELEVATION
+from hypergrid.layers.layer import Layer
 from hypergrid.perspective.tree.operators import Source
 from hypergrid.perspective.tree.perspective import Perspective
-from hypergrid.core.readings import Series
-from hypergrid.topology import PER_UNIT, Bands, Grid, Levels, SeriesAxis, levels, describe_levels
-from hypergrid.layers.layer import Layer
+from hypergrid.topology import PER_UNIT, Bands, Grid, Levels, SeriesAxis, describe_levels, levels
 
 FAR_M: Final = 5_000.0
 """Largest distance of a level above or below all stations [m]; height trends hold in the troposphere at best."""
@@ -36,8 +36,10 @@ def list_layers_on_levels(method: str, names: tuple[str, ...], stations: SeriesA
         The method ignores heights, or no station has one.
     """
     if ELEVATION not in names:
-        raise InvalidQuery(f"{method} does not look at heights, so that every level of the grid would be alike; give it "
-            "trend='lapse_rate' or 'profile', or use external_drift_kriging; or leave z out of the grid")
+        raise InvalidQuery(
+            f"{method} does not look at heights, so that every level of the grid would be alike; give it "
+            "trend='lapse_rate' or 'profile', or use external_drift_kriging; or leave z out of the grid"
+        )
     unknown = np.isnan(stations.elevation_m) & np.isfinite(stations.x) & np.isfinite(stations.y)
     if not unknown.any():
         return tuple(name for name in names if name != ELEVATION)
@@ -64,7 +66,9 @@ def make_bands(along: Mapping[str, Any], node: Perspective) -> Bands:
         others = ", ".join(name for name in along if name != "z")
         raise InvalidQuery(f"bands of elevation are cells in place of {others}; give one or the other")
     if node.holds_readings:
-        raise InvalidQuery("an aggregate over z needs values in time cells; align the readings with an aggregate over time first")
+        raise InvalidQuery(
+            "an aggregate over z needs values in time cells; align the readings with an aggregate over time first"
+        )
     if isinstance(space, SeriesAxis):
         refuse_alike(space)
         refuse_moved(space)
@@ -78,7 +82,9 @@ def make_bands(along: Mapping[str, Any], node: Perspective) -> Bands:
             raise NotFound(f"{error}; bands of a grid on the ground are those of its cells' elevation") from error
         heights_m, terrain = layer.sample(space.centres(np.arange(space.count))), layer.token
         if np.isnan(heights_m).all():
-            raise InvalidQuery(f"layer {ELEVATION!r} knows the height of no cell of the grid; give a layer of the grid's area")
+            raise InvalidQuery(
+                f"layer {ELEVATION!r} knows the height of no cell of the grid; give a layer of the grid's area"
+            )
     else:
         raise TypeError("an aggregate over z needs stations or a grid")
     known = np.rint(heights_m[np.isfinite(heights_m)] * PER_UNIT["mm"])
@@ -86,8 +92,10 @@ def make_bands(along: Mapping[str, Any], node: Perspective) -> Bands:
     bands = Bands(levels(along["z"], (int(known.min()), int(known.max()) + 1)), space, heights_m, terrain)
     if (bands.band < 0).all():
         kind = "stations" if isinstance(space, SeriesAxis) else "cells"
-        raise InvalidQuery(f"no band holds any of the {kind}, which lie from {np.nanmin(heights_m):.7g} to {np.nanmax(heights_m):.7g} "
-            f"m; the bands are {describe_levels(bands.z)}: give bands of their heights")
+        raise InvalidQuery(
+            f"no band holds any of the {kind}, which lie from {np.nanmin(heights_m):.7g} to {np.nanmax(heights_m):.7g} "
+            f"m; the bands are {describe_levels(bands.z)}: give bands of their heights"
+        )
     return bands
 
 
@@ -112,22 +120,28 @@ def refuse_far_levels(axis: Levels, stations: SeriesAxis, ground: Layer | None) 
     is_far = (axis.centres < low - FAR_M) | (axis.centres > high + FAR_M)
     if is_far.any():
         named = ", ".join(f"{height:.7g}" for height in axis.centres[is_far][:4]) + (", …" if is_far.sum() > 4 else "")
-        raise InvalidQuery(f"{is_far.sum()} of {axis.count} levels ({named} m) are more than {FAR_M / 1000:g} km above or below all "
+        raise InvalidQuery(
+            f"{is_far.sum()} of {axis.count} levels ({named} m) are more than {FAR_M / 1000:g} km above or below all "
             f"stations, which lie from {low:.7g} to {high:.7g} m: a trend of these says nothing there; heights are in "
-            "metres above sea level")
+            "metres above sea level"
+        )
 
 
 def _refuse_no_heights(what: str, stations: SeriesAxis) -> None:
-    raise InvalidQuery(f"{what} needs to know how high stations lie; none of the {stations.count} has an elevation: give elevation_m "
-        "in the deployment file, or the coordinate 'elevation' [m] of the array")
+    raise InvalidQuery(
+        f"{what} needs to know how high stations lie; none of the {stations.count} has an elevation: give elevation_m "
+        "in the deployment file, or the coordinate 'elevation' [m] of the array"
+    )
 
 
 def refuse_moved(stations: SeriesAxis) -> None:
     """Refuse stations that moved during the requested time."""
     # Their values belong to several places.
     if stations.moved:
-        raise InvalidQuery(f"stations moved while these readings were taken: {', '.join(stations.moved)}; clip the time so that it "
-            "ends before or begins after the move, or leave them out with .select(station=…)")
+        raise InvalidQuery(
+            f"stations moved while these readings were taken: {', '.join(stations.moved)}; clip the time so that it "
+            "ends before or begins after the move, or leave them out with .select(station=…)"
+        )
 
 
 def refuse_alike(stations: SeriesAxis) -> None:
@@ -141,5 +155,7 @@ def refuse_alike(stations: SeriesAxis) -> None:
         names = ("height_m", "statistic", "replicate", "interval_s", "source")
         differing = [name for name in names if len({getattr(series, name) for series in twice}) > 1] or ["source"]
         offers = "; ".join(", ".join(f"{name}={getattr(series, name)!r}" for name in differing) for series in twice[:4])
-        raise InvalidQuery(f"station {twice[0].station!r} has {len(twice)} series of this variable ({offers}); "
-            f"choose one of each station, for example .select({differing[0]}={getattr(twice[0], differing[0])!r})")
+        raise InvalidQuery(
+            f"station {twice[0].station!r} has {len(twice)} series of this variable ({offers}); "
+            f"choose one of each station, for example .select({differing[0]}={getattr(twice[0], differing[0])!r})"
+        )

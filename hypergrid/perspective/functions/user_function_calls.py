@@ -20,7 +20,7 @@ SEARCHED: Final = 1000
 PROBES: Final = 3
 """Number of values of a block that are recomputed individually."""
 LARGEST: Final = 2**20
-"""Maximum table size of a vectorised call, padding included, unless one cell has more (8 MiB)."""
+"""Maximum number of values in the table of a vectorised call (8 MiB), padding included, unless one cell has more."""
 
 # Serialises all calls, so a user function need not be thread-safe.
 _AT_ONCE: Final = RLock()

@@ -43,7 +43,7 @@ class Source(Protocol):
 
     @property
     def extent(self) -> Window | None:
-        """Window from the first reading to the end of the last cell; None if empty."""
+        """Window from the cell of the first reading to the end of the cell of the last one; None if empty."""
 
     def time_axis(self, window: Window) -> TimeAxis | None:
         """Return the time cells of the base in a window; None if there are none."""
@@ -152,7 +152,7 @@ class Aggregate:
     """Earlier readings [ns since 1970 UTC] are in no cell but visible to functions that look back; None: no bound."""
     until_ns: int | None = None
     """Later readings [ns since 1970 UTC] are in no cell but visible to functions that look ahead; None: no bound."""
-    # Valid if both are linear, since linear maps commute.
+    # Valid only because the aggregate and the interpolation are both linear and commute (`rewrite/commute.py`).
     at_stations: bool = False
     """Whether it is computed at the stations, before the interpolation below it."""
 
