@@ -118,8 +118,8 @@ def _find_common_time(name: str, common: TimeAxis, first: Perspective, second: P
             if start < last:
                 return Regular("time", start, common.step, (last - start) // common.step, common.length)
             raise InvalidQuery(
-                f"its sources have no time cell in common: {_describe_both(first, second, describe_time)}; choose times "
-                "that both have, with .clip(time=…)"
+                f"its sources have no time cell in common: {_describe_both(first, second, describe_time)}; choose "
+                "times that both have, with .clip(time=…)"
             )
     elif isinstance(common, Bins) and isinstance(other, Bins):
         return find_common_bins(common, other)
@@ -152,8 +152,8 @@ def _find_common_space(row: MergeRow, common: Space, first: Perspective, second:
     # Series of different variables have different tokens even at the same stations.
     if common.token() != other.token() and not _same_stations(common, other):
         raise InvalidQuery(
-            f"its sources have different cells in space: {_describe_both(first, second, describe_space)}; interpolate both "
-            "to one grid, or use stations that have both"
+            f"its sources have different cells in space: {_describe_both(first, second, describe_space)}; interpolate "
+            "both to one grid, or use stations that have both"
         )
     return common
 
@@ -176,7 +176,8 @@ def _locate_part(axis: TimeAxis, part: TimeAxis) -> slice:
 
 
 def _describe_both(first: Perspective, second: Perspective, words: Callable[[Perspective], str]) -> str:
-    return f"the first ({_name_variable(first)}) has {words(first)}, the other ({_name_variable(second)}) has {words(second)}"
+    names = (_name_variable(first), _name_variable(second))
+    return f"the first ({names[0]}) has {words(first)}, the other ({names[1]}) has {words(second)}"
 
 
 def _name_variable(node: Perspective) -> str:
