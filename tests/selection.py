@@ -45,6 +45,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "end_to_end/test_wheel.py": (
             "test_the_command_says_that_benchmarks_need_a_checkout",
             "test_the_demo_its_query_and_its_files_are_made_without_the_checkout",
+            "test_files_are_read_on_spark_and_a_watched_folder_by_the_receiver_without_the_checkout",
             "test_the_server_and_its_client_work_without_the_checkout",
         ),
         "hypergrid/archive/test_care.py": (

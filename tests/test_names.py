@@ -119,8 +119,8 @@ def test_the_glossary_names_what_there_is() -> None:
     assert {name for *_, where in rows for name in re.findall(r"`([^`]+)`", where)} - defined == set()
 
 
-def test_readmes_name_files_that_exist() -> None:
-    # A path is seen from the README's folder, or from one above it.
+def test_readmes_and_docstrings_name_files_that_exist() -> None:
+    # A path is seen from the folder of the README or module, or from one above it.
     readmes = [ROOT / "README.md", *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.md")))]
     named = [
         (readme, name)
@@ -128,6 +128,11 @@ def test_readmes_name_files_that_exist() -> None:
         for name in re.findall(r"`([\w./-]+\.py)`", readme.read_text(encoding="utf-8"))
     ]
     assert len(named) > 200
+    named += [
+        (path, name)
+        for path in product_files()
+        for name in re.findall(r"`([\w.-]+/[\w./-]+\.py)`", path.read_text(encoding="utf-8"))
+    ]
     lost = [
         f"{readme.relative_to(ROOT)}: {name}"
         for readme, name in named

@@ -42,7 +42,7 @@ class WheelRooms(BuildHookInterface):  # type: ignore[type-arg]
             if path.suffix == ".py":
                 source = built / target
                 source.parent.mkdir(parents=True, exist_ok=True)
-                source.write_text(rename_rooms(path.read_text(), modules))
+                source.write_text(rename_rooms(path.read_text(encoding="utf-8"), modules), encoding="utf-8")
             build_data["force_include"][str(source)] = str(target)
 
 
@@ -73,8 +73,7 @@ def rename_rooms(code: str, modules: set[str]) -> str:
         if isinstance(node, ast.ImportFrom) and node.level == 0 and is_room(node.module or ""):
             starts.add((node.lineno, node.col_offset + len("from ")))
         elif isinstance(node, ast.Import) and any(is_room(alias.name) and not alias.asname for alias in node.names):
-            message = f"line {node.lineno}: import names from a room, or give it another name: {ast.unparse(node)}"
-            raise ValueError(message)
+            raise ValueError(f"line {node.lineno}: import names from a room, or rename it: {ast.unparse(node)}")
         elif isinstance(node, ast.Import):
             starts |= {(alias.lineno, alias.col_offset) for alias in node.names if is_room(alias.name)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -32,7 +32,7 @@ from hypergrid.archive.arrays.reader import (
 from hypergrid.archive.arrays.records import FileEntry, Reject, Snapshot
 from hypergrid.archive.arrays.root import Root
 from hypergrid.archive.arrays.variable_group import Extent, VariableGroup
-from hypergrid.archive.disk.folder import VERSION, Identity, create_folder, read_identity, remove_folder, synchronise
+from hypergrid.archive.disk.folder import Identity, create_folder, read_identity, remove_folder, synchronise
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import (
     DEFAULT_RETENTION,
@@ -46,8 +46,8 @@ from hypergrid.archive.disk.retention import (
     note_failure,
     release,
 )
-from hypergrid.archive.disk.snapshot_checksums import SnapshotChecksums, commit_session
-from hypergrid.archive.disk.storage import BRANCH, STORE, S3Store, open_storage
+from hypergrid.archive.disk.snapshot_checksums import SnapshotChecksums, commit_session, iterate_ancestry, open_sums
+from hypergrid.archive.disk.storage import BRANCH, S3Store, open_storage
 from hypergrid.archive.integrity import Defect, check_files, check_store, examine
 from hypergrid.archive.state_backup import check_state
 from hypergrid.archive.writer import Writer
@@ -108,16 +108,13 @@ class Archive:
         self.path = path
         self.name = identity.name
         self.slice_s = identity.slice_ns / 1e9
-        self.layout = identity.version
+        self.layout, self.store = identity.version, identity.store
         self.snapshot = snapshot
-        self.store = identity.store
         self.as_of_ns = as_of_ns
-        self._care = care
-        self._identity = identity
+        self._identity, self._care = identity, care
         self.storage = open_storage(path, identity.store)
         self.sums = open_sums(path, identity) if sums is None else sums
-        self._slices = Slices(identity.slice_ns)
-        self._repository = repository
+        self._slices, self._repository = Slices(identity.slice_ns), repository
         self._groups: dict[str, VariableGroup] = {}
         self._extents: dict[str, Extent | None] = {}
 
@@ -168,8 +165,8 @@ class Archive:
             The slice is too short.
         """
         if not slice_s >= _SHORTEST_SLICE_S:
-            length_rule = f"at least {_SHORTEST_SLICE_S} s"
-            raise ValueError(f"an archive needs slices of {length_rule}; got {slice_s!r}; give the sampling interval")
+            needed = f"slices of at least {_SHORTEST_SLICE_S} s"
+            raise ValueError(f"an archive needs {needed}; got {slice_s!r}; give the sampling interval")
         # A random prefix, so that archives in one bucket never share objects.
         s3_store = None if store is None else store.with_prefix(uuid4().hex[:12])
         identity = Identity(name, round(slice_s * 1e9), s3_store, id=uuid4().hex)
@@ -231,7 +228,7 @@ class Archive:
         archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns, care=care)
         if snapshot in (None, head):
             return archive
-        infos = archive._iterate_ancestry(repository, head)
+        infos = iterate_ancestry(archive.sums, repository, head)
         # The history also contains Icechunk's own first snapshot, which is not one of an archive.
         is_there = any(info.id == snapshot and read_snapshot(info) is not None for info in infos)
         if not is_there and snapshot not in archive.cited:
@@ -304,7 +301,9 @@ class Archive:
         """Snapshots, newest first: from this one to the oldest unexpired, then older cited ones."""
         # Reopen: this repository object may still remember snapshots that another process expired.
         repository = self.storage.open()
-        infos = [info for info in self._iterate_ancestry(repository, self.snapshot) if read_snapshot(info) is not None]
+        infos = [
+            info for info in iterate_ancestry(self.sums, repository, self.snapshot) if read_snapshot(info) is not None
+        ]
         known = {info.id for info in infos}
         cited = [repository.lookup_snapshot(snapshot_id) for snapshot_id in self.cited if snapshot_id not in known]
         older = [info for info in cited if not infos or info.written_at < infos[-1].written_at]
@@ -348,7 +347,7 @@ class Archive:
 
     def iterate_since(self, snapshot: str) -> Iterator[Snapshot | None]:
         """Yield the snapshots after an older one, newest first; then None if not found."""
-        for info in self._iterate_ancestry(self._repository, self.snapshot):
+        for info in iterate_ancestry(self.sums, self._repository, self.snapshot):
             if info.id == snapshot:
                 return
             if (later_snapshot := read_snapshot(info)) is not None:
@@ -709,8 +708,7 @@ class Archive:
         """
         with wait_for_lock(self.path / LOCK), self.storage.translate_errors():
             if not release(self._repository, snapshot):
-                unknown = NotFound.among("cited snapshot", snapshot, self.cited)
-                raise unknown
+                raise NotFound.among("cited snapshot", snapshot, self.cited)
 
     def check(
         self,
@@ -772,23 +770,6 @@ class Archive:
         opened = (self.path, self._identity, self._repository, snapshot)
         return Archive(*opened, as_of_ns=as_of_ns, care=self._care, sums=self.sums)
 
-    def _iterate_ancestry(self, repository: icechunk.Repository, snapshot: str) -> Iterator[icechunk.SnapshotInfo]:
-        """Yield snapshot infos, newest first, until the oldest that has not expired."""
-        following: str | None = snapshot
-        try:
-            for info in repository.ancestry(snapshot_id=snapshot):
-                self._verify_alone(info.id)
-                yield info
-                following = info.parent_id
-        except icechunk.IcechunkError:
-            # Either the snapshot is damaged, or it (or its parent) expired and this process still remembers it.
-            if following is not None:
-                self._verify_alone(following)
-
-    def _verify_alone(self, snapshot: str) -> None:
-        if self.sums is not None:
-            self.sums.verify_alone(snapshot)
-
     @cached_property
     def _root(self) -> Root:
         if self.sums is not None:
@@ -817,9 +798,3 @@ class Archive:
         else:
             counts = count_as_of(group, self._slices, self.as_of_ns)
         return {"series": len(group.series), "values": counts["readings"] - counts["missing"], **counts}
-
-
-def open_sums(folder: Path, identity: Identity) -> SnapshotChecksums | None:
-    """Return the snapshot checksums of an archive; None if it has none."""
-    is_here = identity.store is None and identity.version >= VERSION
-    return SnapshotChecksums(folder, folder / STORE) if is_here else None

@@ -182,7 +182,7 @@ class Pipeline(FormerNames):
         self._set_up(stages)
         for name in known or {}:
             if name not in self._unfed_tuples:
-                raise NotFound.among("output of a stage", name, self._unfed_tuples)  # noqa: EM101 - a kind, no message
+                raise NotFound.among("output of a stage", name, self._unfed_tuples)
         for stage in self.stages:
             own = (known or {}).get(stage.output)
             self.joins[stage.output] = WoJoin(len(stage.inputs), policy=policy, known=own, window=window, idle_s=idle_s)

@@ -71,11 +71,19 @@ def serve_archive(
         The archive, settings or keys cannot be read, or the server's state cannot be written.
     """
     share_heaps()
-    warm_up = WarmUp(load)
+    # Measuring the machine's speed, for the first kriging plan, takes half a second, and is cached for ten minutes.
+    warm_up = WarmUp(_load_kernels, operations_a_second, touching_s_a_byte, load)
     with application(archive, settings, saved=saved, is_warm=warm_up.is_over) as web:
         web.mount("/", pages)
         with return_freed_memory():
             serve(web, settings.host, settings.port, on_ready=partial(warm_up.start, on_ready))
+
+
+def _load_kernels() -> None:
+    # The compiler takes a second to import.
+    from hypergrid.interpolation.warm import warm  # noqa: PLC0415
+
+    warm()
 
 
 class WarmUp:
@@ -83,12 +91,12 @@ class WarmUp:
 
     Parameters
     ----------
-    load
-        Loads what the pages need.
+    steps
+        What to load, in this order. A step that fails is logged: whatever needs it tries again by itself.
     """
 
-    def __init__(self, load: Callable[[], None]) -> None:
-        self._load = load
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        self._steps = steps
         self._thread = threading.Thread(target=self._run, name="warm", daemon=True)
         self._ends_s = math.inf
 
@@ -105,12 +113,11 @@ class WarmUp:
         return has_ended or time.monotonic() >= self._ends_s
 
     def _run(self) -> None:
-        # The compiler takes a second to load. Measuring the machine's speed, for the first kriging plan, takes half a
-        # second, and is cached for ten minutes.
-        from hypergrid.interpolation.warm import warm  # noqa: PLC0415
-
-        for step in (warm, operations_a_second, touching_s_a_byte, self._load):
-            step()
+        for step in self._steps:
+            try:
+                step()
+            except Exception:
+                _LOG.exception("the server goes on without having loaded all that it computes with")
 
 
 @contextmanager

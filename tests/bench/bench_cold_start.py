@@ -64,7 +64,7 @@ def measure(
 
 
 def _row(archive: Path, state: Path, seconds: float) -> dict[str, Any]:
-    """Start a server, and ask it from the moment at which it says where it can be asked."""
+    """Start a server, and ask it from the moment at which it is ready."""
     begun = time.monotonic()
     with serving(archive, state) as here:
         ready_s = time.monotonic() - begun

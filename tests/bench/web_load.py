@@ -27,6 +27,8 @@ PERIOD_S: Final = 2.0
 SLICES: Final = 2160
 """Slices that are there before: three days."""
 STANDING: Final = 20
+READY_S: Final = 120.0
+"""How long a server may take to become ready [s]."""
 QUERIES_FOLDER: Final = Path(__file__).parents[2] / "station_data" / "queries"
 
 _PROGRAM: Final = textwrap.dedent(
@@ -207,8 +209,10 @@ def serving(archive: Path, state: Path, *, keys: int = 0) -> Iterator[Served]:
         headers = {"X-API-Key": made[0]} if made else {}
         with httpx.Client(base_url=address, timeout=60, headers=headers) as client:
             port = int(httpx.URL(address).port or 0)
+            ends_s = time.monotonic() + READY_S
             while client.get("/health/ready").status_code != 200:
-                time.sleep(0.01)
+                assert time.monotonic() < ends_s, "the server did not become ready"
+                time.sleep(0.05)
             yield Served("127.0.0.1", port, psutil.Process(process.pid), client, tuple(made[1:]))
     finally:
         process.terminate()

@@ -13,9 +13,10 @@ from typing import Final
 
 import pytest
 
+from tests.test_setup import tracked_files
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 ROOMS: Final = ("ingest", "queries", "viz", "station_data")
-SERVER_S: Final = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +67,14 @@ def address(installed: Path, demo: Path) -> Iterator[str]:
     with subprocess.Popen(command, cwd=demo, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            lines = iter(process.stderr.readline, "")
-            yield next(found[1] for line in lines if (found := re.search(r"at (http://[\d.:]+)", line)))
+            said = list[str]()
+            for line in iter(process.stderr.readline, ""):
+                said.append(line)
+                if found := re.search(r"at (http://[\d.:]+)", line):
+                    yield found[1]
+                    break
+            else:
+                pytest.fail(f"the server did not say where it is: {said}")
         finally:
             process.terminate()
 
@@ -79,16 +86,13 @@ def test_a_wheel_has_one_package_under_a_name_of_its_own(wheel: Path) -> None:
 
 def test_a_wheel_has_every_file_of_the_rooms(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
-    tracked = [
-        path.relative_to(ROOT)
-        for room in ("hypergrid", *ROOMS)
-        for path in (ROOT / room).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    ]
-    assert len(tracked) > 500
-    names = {str(path if path.parts[0] == "hypergrid" else "hypergrid" / path) for path in tracked}
-    assert names <= inside
-    # Of nothing built for a checkout alone a wheel has more than the checkout.
+    tracked = [path.relative_to(ROOT) for path in tracked_files()]
+    names = {
+        (path if path.parts[0] == "hypergrid" else "hypergrid" / path).as_posix()
+        for path in tracked
+        if path.parts[0] in ("hypergrid", *ROOMS)
+    }
+    assert len(names) > 500
     assert {name for name in inside if ".dist-info/" not in name} == names
 
 
@@ -117,6 +121,27 @@ def test_the_demo_its_query_and_its_files_are_made_without_the_checkout(installe
     home, mean = run(installed / "python", "-c", program, demo / "archive", folder=demo).split()
     assert Path(home).is_relative_to(installed.parent)
     assert -10 < float(mean) < 15
+
+
+def test_files_are_read_on_spark_and_a_watched_folder_by_the_receiver_without_the_checkout(
+    installed: Path, tmp_path: Path
+) -> None:
+    watched = tmp_path / "watched"
+    watched.mkdir()
+    rows = [f"2024-01-01 00:{minute:02},s1,{minute / 10}" for minute in range(0, 60, 10)]
+    (watched / "a.csv").write_text("\n".join(["time,station,air_temperature", *rows, ""]))
+    (tmp_path / "deployment.toml").write_text(
+        'name = "n"\nslice = "10min"\n[[feed]]\nname = "f"\nfiles = "*.csv"\nformat = "csv"\ntimezone = "UTC"\n'
+        '[feed.columns]\nair_temperature = { variable = "air_temperature", unit = "degC" }\n'
+    )
+    hypergrid, described = installed / "hypergrid", ("--deployment", tmp_path / "deployment.toml")
+    run(hypergrid, "ingest", watched, "--archive", tmp_path / "batch", *described, "--engine", "spark", folder=tmp_path)
+    run(hypergrid, "stream", tmp_path / "streamed", *described, "--watch", watched, "--until-idle", folder=tmp_path)
+    listed = [
+        json.loads(run(hypergrid, "variables", "--archive", tmp_path / name, "--json", folder=tmp_path))
+        for name in ("batch", "streamed")
+    ]
+    assert [rows[0]["readings"] for rows in listed] == [6, 6]
 
 
 def test_the_server_and_its_client_work_without_the_checkout(installed: Path, demo: Path, address: str) -> None:

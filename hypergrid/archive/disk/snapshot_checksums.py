@@ -27,8 +27,9 @@ from hypergrid.archive.disk.checksums import (
     write_checked,
     write_sums,
 )
+from hypergrid.archive.disk.folder import VERSION, Identity
 from hypergrid.archive.disk.spare_files import SpareFiles
-from hypergrid.archive.disk.storage import BRANCH, STAGED
+from hypergrid.archive.disk.storage import BRANCH, STAGED, STORE
 from hypergrid.core.errors import DamagedArchive
 
 PENDING: Final = "maintaining"
@@ -442,6 +443,35 @@ def commit_session(
     if branch == BRANCH:
         sums.spares.prune(written)
     return snapshot
+
+
+def open_sums(folder: Path, identity: Identity) -> SnapshotChecksums | None:
+    """Return the snapshot checksums of an archive; None if it has none."""
+    is_here = identity.store is None and identity.version >= VERSION
+    return SnapshotChecksums(folder, folder / STORE) if is_here else None
+
+
+def iterate_ancestry(
+    sums: SnapshotChecksums | None, repository: icechunk.Repository, snapshot: str
+) -> Iterator[icechunk.SnapshotInfo]:
+    """Yield snapshot infos, newest first, until the oldest that has not expired, each once it is verified.
+
+    Raises
+    ------
+    DamagedArchive
+        One of them is damaged.
+    """
+    following: str | None = snapshot
+    try:
+        for info in repository.ancestry(snapshot_id=snapshot):
+            if sums is not None:
+                sums.verify_alone(info.id)
+            yield info
+            following = info.parent_id
+    except icechunk.IcechunkError:
+        # Either the snapshot is damaged, or it (or its parent) expired and this process still remembers it.
+        if sums is not None and following is not None:
+            sums.verify_alone(following)
 
 
 def format_reference(snapshot: str) -> bytes:

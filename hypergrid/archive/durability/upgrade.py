@@ -26,7 +26,7 @@ import numpy as np
 import zarr
 from zarr.core.metadata import ArrayV3Metadata
 
-from hypergrid.archive.archive import LOCK, Archive, open_sums
+from hypergrid.archive.archive import LOCK, Archive
 from hypergrid.archive.arrays.attributes import Json
 from hypergrid.archive.arrays.cells import RUN_CHUNKS, split_consecutive
 from hypergrid.archive.arrays.layer_store import GROUP as LAYERS
@@ -37,7 +37,7 @@ from hypergrid.archive.disk.folder import VERSION, Identity, read_identity, writ
 from hypergrid.archive.disk.lock import wait_for_lock
 from hypergrid.archive.disk.retention import MARKER as MAINTAINED
 from hypergrid.archive.disk.retention import UPGRADING
-from hypergrid.archive.disk.snapshot_checksums import commit_session
+from hypergrid.archive.disk.snapshot_checksums import commit_session, open_sums
 from hypergrid.archive.disk.storage import BRANCH, open_storage
 from hypergrid.archive.integrity import ORPHANS, RESTORE, Defect, Progress
 from hypergrid.core.errors import ArchiveConflict, DamagedArchive

@@ -4,6 +4,7 @@ A table gives the costs of the machine on which it was made. That is enough to c
 for one that takes seconds, the projection itself matters.
 """
 
+import threading
 import time
 from collections import OrderedDict
 from functools import lru_cache
@@ -30,20 +31,24 @@ TOUCHED_BYTES: Final = 2**26
 # A trial beside other work does not represent the machine an hour later.
 REPEAT_S: Final = 600.0
 """Age at which a trial is repeated [s]."""
+# Two trials at once would measure each other; `lru_cache` does not lock.
+_TURN: Final = threading.Lock()
 
 
 def operations_a_second() -> float:
     """Measure the multiplications and additions per second in factoring a large matrix on this machine."""
     # Large networks are factored. A product of matrices is up to twice as fast, and keeps its speed if another process
     # has one of the processors.
-    return _operations_a_second(_trial_number())
+    with _TURN:
+        return _operations_a_second(_trial_number())
 
 
 def touching_s_a_byte() -> float:
     """Measure the first use of a byte of new memory on this machine [s]."""
     # The system provides each page of memory when it is first written; on a virtual machine that can take longer than
     # computing what is written there.
-    return _touching_s_a_byte(_trial_number())
+    with _TURN:
+        return _touching_s_a_byte(_trial_number())
 
 
 def _trial_number() -> int:

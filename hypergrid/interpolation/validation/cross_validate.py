@@ -39,8 +39,6 @@ Floats = NDArray[np.float64]
 Estimates = tuple[Floats, Floats | None]
 """Estimates and, if the method has them, variances; shape (slices, stations), NaN where missing."""
 
-LeaveOut = Callable[[str, Mapping[str, Any], Stations, Floats, NDArray[np.intp]], Estimates]
-
 
 def has_closed_form(method: str, given: Mapping[str, Any], stations: int) -> bool:
     """Check for a closed form of leaving out: kriging on all stations without further options."""

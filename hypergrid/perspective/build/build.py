@@ -423,8 +423,8 @@ def _make_zone_cells(cells: ZoneCells) -> ZoneCells:
         grid = cells.grid
         raise InvalidQuery(
             f"none of the {cells.count} zones ({names}) lies on the grid, which is within "
-            f"{_format_span(grid.x.bounds)}, {_format_span(grid.y.bounds)} ({grid.x.name}, {grid.y.name}); the zones are "
-            f"around {cells.x.mean():.6g}, {cells.y.mean():.6g}: give zones of the grid's area, or move the grid"
+            f"{_format_span(grid.x.bounds)}, {_format_span(grid.y.bounds)} ({grid.x.name}, {grid.y.name}); the zones "
+            f"are around {cells.x.mean():.6g}, {cells.y.mean():.6g}: give zones of the grid's area, or move the grid"
         )
     return cells
 

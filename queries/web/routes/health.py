@@ -253,7 +253,7 @@ def router(health: ServerHealth, metrics: Metrics, is_warm: Callable[[], bool]) 
     async def ready() -> dict[str, str]:
         """Say that data can be served, as some of them were read just now; 503 where they cannot."""
         if not is_warm():
-            raise NotReadyYet("the server answers, and loads what queries compute with; ask again in a second")
+            raise NotReadyYet("the server answers, and loads what queries compute with; ask again in two seconds")
         troubles = await to_thread.run_sync(health.troubles, limiter=examining)
         if failing := [name for name in troubles if name in NEEDED]:
             raise NotReadyYet(f"the server is not ready: {', '.join(failing)}; /health says more to those who may read")

@@ -134,8 +134,12 @@ def test_asking_often_is_cheap(archive: hg.OpenArchive, make_runner: Callable[..
 
 
 def test_a_server_that_still_loads_answers_and_is_not_ready(
-    archive: hg.OpenArchive, make_runner: Callable[..., Runner], wait_until: Callable[..., None]
+    archive: hg.OpenArchive,
+    make_runner: Callable[..., Runner],
+    wait_until: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(serving, "WARMED_S", np.inf)
     loaded, addresses = threading.Event(), list[str]()
     warm_up = WarmUp(loaded.wait)
     app = create_app(make_runner(archive), Catalogue(archive), is_warm=warm_up.is_over)
@@ -159,3 +163,20 @@ def test_what_takes_too_long_to_load_keeps_no_server_from_being_ready(monkeypatc
     warm_up.start(None, "")
     assert warm_up.is_over()
     never.set()
+
+
+def test_a_step_that_fails_is_logged_and_keeps_back_none_after_it(
+    wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(serving, "WARMED_S", np.inf)
+
+    def fail() -> None:
+        raise OSError("no space for compiled code")
+
+    loaded = threading.Event()
+    warm_up = WarmUp(fail, loaded.set)
+    warm_up.start(None, "")
+    wait_until(warm_up.is_over)
+    assert loaded.is_set()
+    (record,) = [record for record in caplog.records if record.name == serving.__name__]
+    assert "no space for compiled code" in str(record.exc_info)

@@ -48,7 +48,7 @@ def test_few_are_written_at_once_and_one_that_fails_leaves_its_place() -> None:
         return b"x"
 
     def fail() -> bytes:
-        raise ValueError("no such form")  # noqa: EM101 - its words do not matter
+        raise ValueError("no such form")
 
     for _ in range(AT_ONCE + 1):
         with pytest.raises(ValueError, match="no such form"):
