@@ -131,7 +131,8 @@ def test_files_are_read_on_spark_and_a_watched_folder_by_the_receiver_without_th
     rows = [f"2024-01-01 00:{minute:02},s1,{minute / 10}" for minute in range(0, 60, 10)]
     (watched / "a.csv").write_text("\n".join(["time,station,air_temperature", *rows, ""]))
     (tmp_path / "deployment.toml").write_text(
-        '[network]\nname = "n"\nslice_s = 600\n[[feed]]\nname = "f"\nfiles = "*.csv"\nformat = "csv"\ntimezone = "UTC"\n'
+        '[network]\nname = "n"\nslice_s = 600\n'
+        '[[feed]]\nname = "f"\nfiles = "*.csv"\nformat = "csv"\ntimezone = "UTC"\n'
         '[feed.columns]\nair_temperature = { variable = "air_temperature", unit = "degC" }\n'
     )
     hypergrid, described = installed / "hypergrid", ("--deployment", tmp_path / "deployment.toml")
