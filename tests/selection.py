@@ -67,9 +67,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "queries/web/test_operations.py": ("test_a_server_that_ends_while_ten_queries_run_leaves_their_states_known",),
     },
     "slow": {
-        "end_to_end/test_archive_care.py": ("test_what_ingest_made_is_whole",),
         "end_to_end/test_command_line.py": (
-            "test_help_answers_without_the_heavy_rooms",
             "test_query_writes_each_kind_of_file",
             "test_a_result_is_told_with_its_notes_a_line_each",
         ),
@@ -156,6 +154,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_care_that_fails_is_told_and_tried_again_later",
         ),
         "hypergrid/archive/test_backup.py": ("test_backups_during_commits_restore_whole",),
+        "hypergrid/archive/test_checksums.py": ("test_a_flipped_bit_is_never_a_reading",),
         "hypergrid/archive/test_flags.py": ("test_flags_are_those_of_a_dictionary",),
         "hypergrid/archive/test_processes.py": ("test_nothing_is_printed",),
         "hypergrid/archive/test_properties.py": ("test_the_archive_holds_what_a_dictionary_holds",),
@@ -258,6 +257,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_a_station_that_sends_all_it_kept_is_judged_piece_by_piece",
             "test_a_broken_sensor_costs_no_more",
         ),
+        "ingest/test_running_totals.py": ("test_daily_sums_are_those_of_totals_that_do_not_overlap",),
         "ingest/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
         "ingest/reprocess/test_remap.py": (
             "test_a_unit_that_was_wrong",
@@ -272,6 +272,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_counters_that_fall_are_judged_as_by_quality",
             "test_a_second_start_goes_on",
             "test_a_run_can_be_abandoned",
+            "test_stations_that_no_neighbours_test_are_counted",
             "test_the_same_parameters_change_nothing",
             "test_some_variables_and_some_time",
         ),
@@ -287,6 +288,12 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_smet",
             "test_toa5",
             "test_climaps",
+        ),
+        "ingest/streaming/test_anew.py": (
+            "test_memory_that_is_lost_twice",
+            "test_what_waited_is_stored_beside_what_a_file_said_meanwhile",
+            "test_what_was_amended_since_and_what_was_refused_stay_as_they_are",
+            "test_whenever_its_memory_is_lost_the_archive_is_that_of_a_batch_ingest",
         ),
         "ingest/streaming/test_spooled.py": ("test_whole_files_are_read_as_a_batch_ingest_does",),
         "ingest/streaming/test_streamed.py": (
@@ -305,8 +312,13 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         ),
         "ingest/repair/test_restoring.py": (
             "test_a_bit_flipped_in_any_file_but_a_chunk_of_readings_costs_nothing",
+            "test_a_later_file_still_amends_what_a_stream_brought_before",
             "test_a_stream_whose_commits_are_gone_begins_anew",
+            "test_commits_that_cannot_be_told_any_more_are_done_again",
+            "test_every_value_that_a_raw_copy_has_comes_back",
+            "test_what_streams_brought_comes_back",
         ),
+        "ingest/repair/test_verifying.py": ("test_a_stream_is_compared_as_far_as_none_of_its_rows_wait",),
         "queries/standing/test_commands.py": ("test_a_test_alert_and_those_that_do_not_arrive_are_shown",),
         "queries/standing/test_delivery.py": (
             "test_hosts_that_drip_hold_up_nobody",
@@ -360,6 +372,8 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_cells_of_time_that_cannot_be",
             "test_paths_that_lead_elsewhere",
         ),
+        "queries/web/test_logged_errors.py": ("test_an_answer_that_breaks_off_has_one_record_too",),
+        "queries/web/test_memory.py": ("test_memory_is_given_back_after_large_and_refused_requests",),
         "queries/web/test_operations.py": ("test_a_client_cannot_make_metrics_grow",),
         "queries/web/routes/test_readings.py": (
             "test_the_judge_of_cf_finds_no_error",
@@ -372,6 +386,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_a_standing_query_is_replaced",
         ),
         "station_data/test_arrivals.py": ("test_each_reading_has_one_arrival_in_order",),
+        "test_selection.py": ("test_long_proofs_are_short_but_in_the_soak",),
         "test_setup.py": ("test_a_forbidden_skip_is_a_failure",),
     },
 }
