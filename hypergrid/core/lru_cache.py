@@ -66,6 +66,11 @@ class LruCache(Generic[Key, Held]):
                 self._held_bytes -= dropped
                 self._evictions += 1
 
+    def drop(self, key: Key) -> None:
+        """Remove a value, if it is cached."""
+        with self._lock:
+            self._held_bytes -= self._entries.pop(key, (None, 0))[1]
+
     def statistics(self) -> CacheStatistics:
         allowed = self.allowed_bytes
         with self._lock:

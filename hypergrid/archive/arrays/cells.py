@@ -9,9 +9,10 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.archive.arrays.table import CODECS
-from hypergrid.archive.disk.concurrent_io import create_arrays, name_damaged_chunks, read_blocks
+from hypergrid.archive.disk.concurrent_io import create_arrays, read_blocks, write_blocks
 from hypergrid.core.errors import InvalidTime
 from hypergrid.core.flags import TESTS as FLAG_TESTS
+from hypergrid.core.lru_cache import LruCache
 from hypergrid.core.times import format_instant, parse_instant
 
 FIRST_NS: Final = parse_instant("1900-01-01")
@@ -100,6 +101,21 @@ class Tile:
     tests: NDArray[np.uint16]
     """Tests that set the flag, one bit each."""
 
+    @property
+    def nbytes(self) -> int:
+        """Size of the arrays [bytes]."""
+        return sum(array.nbytes for array in (self.value, self.flag, self.offset_ns, self.delay_ns, self.tests))
+
+    def copy_block(self, rows: slice, columns: slice) -> "Tile":
+        """Copy a part of the block."""
+        return Tile(
+            self.value[rows, columns].copy(),
+            self.flag[rows, columns].copy(),
+            self.offset_ns[rows, columns].copy(),
+            self.delay_ns[rows, columns].copy(),
+            self.tests[rows, columns].copy(),
+        )
+
     def take_cells(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> "Tile":
         """Copy n cells; each array of the result has shape (n,)."""
         return Tile(
@@ -119,15 +135,25 @@ class Judgements:
     tests: NDArray[np.uint16]
 
 
+TilePool = LruCache[tuple[str, int, int], Tile]
+"""Chunks of cells in memory, by array and number of the chunk along slices and series."""
+
+
 class CellArrays:
     """The arrays of a variable on disk, each of shape (slices, series).
 
     There are four, plus `TESTS` if a test set a flag. They span all storable time; chunks without readings are not
     written.
+
+    Parameters
+    ----------
+    pool
+        Keeps single chunks between reads and writes; None: each read decodes them anew.
     """
 
-    def __init__(self, arrays: Mapping[str, zarr.Group | zarr.Array[Any]]) -> None:
+    def __init__(self, arrays: Mapping[str, zarr.Group | zarr.Array[Any]], pool: TilePool | None = None) -> None:
         self._arrays: dict[str, zarr.Array[Any]] = {}
+        self._pool = pool
         for name, array in arrays.items():
             assert isinstance(array, zarr.Array)
             self._arrays[name] = array
@@ -142,6 +168,9 @@ class CellArrays:
         """Extend the arrays to a number of series."""
         for array in self._arrays.values():
             array.resize((array.shape[0], series))
+        # The last chunk in memory may have become wider.
+        if self._pool is not None:
+            self._pool.clear()
 
     @property
     def has_tests(self) -> bool:
@@ -150,6 +179,21 @@ class CellArrays:
 
     def read(self, rows: slice, columns: slice, *, tests: bool = True) -> Tile:
         """Read a block; with `tests=False` its test bits are zeros instead."""
+        keys = self._keys(rows, columns)
+        if self._pool is None or not tests or len(keys) != 1:
+            return self._load(rows, columns, tests=tests)
+        top, left = keys[0][1] * CHUNK_SLICES, keys[0][2] * CHUNK_SERIES
+        tile = self._pool.peek(keys[0])
+        if tile is None:
+            slices, series = self.shape
+            bottom, right = min(top + CHUNK_SLICES, slices), min(left + CHUNK_SERIES, series)
+            tile = self._load(slice(top, bottom), slice(left, right), tests=True)
+            self._pool.put(keys[0], tile, tile.nbytes)
+        return tile.copy_block(
+            slice(rows.start - top, rows.stop - top), slice(columns.start - left, columns.stop - left)
+        )
+
+    def _load(self, rows: slice, columns: slice, *, tests: bool) -> Tile:
         wanted = [self._arrays[name] for name in ARRAYS]
         if tests and self.has_tests:
             return Tile(*read_blocks([*wanted, self._arrays[TESTS]], rows, columns))
@@ -169,25 +213,39 @@ class CellArrays:
 
     def write_judgements(self, rows: slice, columns: slice, judged: "Judgements") -> None:
         """Write the flags and test bits of a block, which need not align with chunks."""
-        self._write("flag", rows, columns, judged.flag)
-        if self.has_tests:
-            self._write(TESTS, rows, columns, judged.tests)
+        self._write({"flag": judged.flag, TESTS: judged.tests}, rows, columns)
 
     def write(self, rows: slice, columns: slice, tile: Tile) -> None:
-        """Write a block that is aligned with chunks."""
-        self._write("value", rows, columns, tile.value)
-        self._write("offset_ns", rows, columns, tile.offset_ns)
-        self._write("delay_ns", rows, columns, tile.delay_ns)
-        self.write_flags(rows, columns, tile)
-
-    def _write(self, name: str, rows: slice, columns: slice, values: NDArray[Any]) -> None:
-        array = self._arrays[name]
-        with name_damaged_chunks([array], rows, columns):
-            array[rows, columns] = values
+        """Write a block of whole chunks; the tile must not be changed afterwards."""
+        contents = {"value": tile.value, "offset_ns": tile.offset_ns, "delay_ns": tile.delay_ns}
+        self._write(contents | {"flag": tile.flag, TESTS: tile.tests}, rows, columns)
+        self._keep(rows, columns, tile)
 
     def write_flags(self, rows: slice, columns: slice, tile: Tile) -> None:
-        """Write the flags and test bits of a tile."""
+        """Write the flags and test bits of whole chunks; all else in the tile must be as stored, and stay so."""
         self.write_judgements(rows, columns, Judgements(tile.flag, tile.tests))
+        self._keep(rows, columns, tile)
+
+    def _write(self, contents: Mapping[str, NDArray[Any]], rows: slice, columns: slice) -> None:
+        if self._pool is not None:
+            for key in self._keys(rows, columns):
+                self._pool.drop(key)
+        names = [name for name in contents if name in self._arrays]
+        write_blocks([self._arrays[name] for name in names], [contents[name] for name in names], rows, columns)
+
+    def _keep(self, rows: slice, columns: slice, tile: Tile) -> None:
+        keys = self._keys(rows, columns)
+        if self._pool is not None and len(keys) == 1:
+            self._pool.put(keys[0], tile, tile.nbytes)
+
+    def _keys(self, rows: slice, columns: slice) -> list[tuple[str, int, int]]:
+        """Return the keys of the chunks that a block touches."""
+        path = self._arrays["flag"].path
+        return [
+            (path, row, column)
+            for row in range(rows.start // CHUNK_SLICES, -(-rows.stop // CHUNK_SLICES))
+            for column in range(columns.start // CHUNK_SERIES, -(-columns.stop // CHUNK_SERIES))
+        ]
 
 
 def create_cells(group: zarr.Group, *, slices: int, unit: str) -> None:

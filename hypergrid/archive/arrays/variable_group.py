@@ -22,6 +22,7 @@ from hypergrid.archive.arrays.cells import (
     TESTS,
     CellArrays,
     Slices,
+    TilePool,
     create_cells,
     create_tests,
     split_consecutive,
@@ -76,6 +77,8 @@ class VariableGroup:
     """First and last stamp in each chunk of the side table [ns], shape (chunks, 2); None if unknown, in older
     archives.
     """
+    pool: TilePool | None = None
+    """Keeps chunks of cells while a writer changes them."""
 
     @classmethod
     def create(cls, root: zarr.Group, variable: Variable, *, slices: Slices) -> "VariableGroup":
@@ -123,7 +126,7 @@ class VariableGroup:
         side, column, *arrays = open_nodes(self.group, [_SIDE, f"{_SIDE}/{first}", *names])
         assert isinstance(side, zarr.Group)
         assert isinstance(column, zarr.Array)
-        return CellArrays(dict(zip(names, arrays, strict=True))), ColumnTable(side, {first: column})
+        return CellArrays(dict(zip(names, arrays, strict=True)), self.pool), ColumnTable(side, {first: column})
 
     def keep_tests(self) -> None:
         """Create the array and the column for test bits if missing."""

@@ -104,6 +104,14 @@ def read_blocks(arrays: Sequence[zarr.Array[Any]], *block: slice) -> list[NDArra
     return [np.asarray(block) for block in contents]
 
 
+def write_blocks(arrays: Sequence[zarr.Array[Any]], contents: Sequence[NDArray[Any]], *block: slice) -> None:
+    """Write the same block of several arrays, one slice per dimension."""
+    with name_damaged_chunks(arrays, *block):
+        _run_concurrently(
+            [array.async_array.setitem(block, content) for array, content in zip(arrays, contents, strict=True)]
+        )
+
+
 def extend_arrays(arrays: Sequence[zarr.Array[Any]], rows: Sequence[NDArray[Any]]) -> None:
     """Append rows to one-dimensional arrays."""
 
