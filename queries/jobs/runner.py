@@ -27,19 +27,25 @@ from hypergrid.refinement import Refinement
 from queries.jobs.admission import Asker, Limits, TooManyQueries, current_asker
 from queries.jobs.block_queue import PROJECTED_S, BlockQueue
 from queries.jobs.job_history import JobRecord, Journal, JournalDamaged, Past
-from queries.jobs.layout import SurfacePicture, check_frame, layout_of, make_finished_picture, value_range
 from queries.jobs.records import (
+    Event,
     Job,
     JobProgress,
+    Listener,
     NotReady,
     Order,
     Outline,
+    QueryRun,
     QueueFull,
     ResultGone,
     RunnerStatistics,
+    SurfacePicture,
+    check_frame,
+    layout_of,
+    make_finished_picture,
     unknown_job,
+    value_range,
 )
-from queries.jobs.run import Event, Listener, QueryRun
 
 _LOG: Final = logging.getLogger(__name__)
 _PASSING_BYTES: Final = 256 << 20

@@ -219,8 +219,7 @@ def refuse_large(name: str, parts: Iterable[Perspective]) -> None:
         return
     allowed = free_bytes() // 2
     if projected > allowed:
-        label = f"standing query {name!r}"
-        raise TooLarge(label, "bytes of memory", projected, allowed, REMEDY)
+        raise TooLarge(f"standing query {name!r}", "bytes of memory", projected, allowed, REMEDY)
 
 
 def projected_bytes(node: Perspective) -> int:

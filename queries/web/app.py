@@ -18,37 +18,30 @@ from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.snapshots.latest import LatestValues
 from queries.standing.service import StandingQueries
-from queries.web.auth.access import Access
-from queries.web.auth.audit import Audit
-from queries.web.auth.scopes import Undeclared, find_undeclared
+from queries.web.auth.access import Access, Audit
+from queries.web.auth.scopes import API, Undeclared, find_undeclared
 from queries.web.edr import Collections
 from queries.web.edr import router as edr_router
 from queries.web.middleware.authentication import AuthenticationMiddleware
-from queries.web.middleware.compression import Compression
-from queries.web.middleware.request_limits import AccessLogEntry, RequestLimitsMiddleware
-from queries.web.middleware.security_headers import SecurityHeadersMiddleware
+from queries.web.middleware.request_limits import AccessLogEntry, RequestLimitsMiddleware, SecurityHeadersMiddleware
 from queries.web.responses import problems
+from queries.web.responses.bodies import refuse_unknown
 from queries.web.responses.etags import Tags
-from queries.web.responses.orphan_jobs import OrphanJobCanceller
-from queries.web.responses.parameters import refuse_unknown
+from queries.web.responses.negotiation import Compression
+from queries.web.responses.waiting import OrphanJobCanceller
 from queries.web.routes import (
     about,
     engine,
-    events,
     health,
     jobs,
     login,
-    quality,
     readings,
     results,
     variograms,
-    zarr_files,
 )
 from queries.web.routes import standing as standing_routes
-from queries.web.routes.health import ServerHealth
-from queries.web.routes.metrics import Metrics
-from queries.web.schemas.openapi import describe
-from queries.web.schemas.records import PREFIX
+from queries.web.routes.health import Metrics, ServerHealth
+from queries.web.schemas import describe
 
 PREPARED_S: Final = 10.0
 """How long a server waits for the newest readings before it starts to answer [s]."""
@@ -136,19 +129,17 @@ def create_app(
     answers = (
         variograms.router(runner),
         jobs.router(runner, ties),
-        events.router(runner, ties),
         results.router(runner),
-        zarr_files.router(runner),
     )
     collections = Collections(catalogue)
     native = [
         login.router(known), about.router(catalogue, collections), readings.router(catalogue.archive, newest),
         *answers,
-        engine.router(runner, catalogue.archive, newest), quality.router(catalogue.archive),
+        engine.router(runner, catalogue.archive, newest), engine.quality_router(catalogue.archive),
         *([] if standing is None else [standing_routes.router(standing)]),
     ]  # fmt: skip
     for routes in native:
-        app.include_router(routes, prefix=PREFIX, dependencies=[Depends(refuse_unknown)])
+        app.include_router(routes, prefix=API, dependencies=[Depends(refuse_unknown)])
     app.include_router(edr_router(runner, catalogue, collections))
 
     looked = ServerHealth(

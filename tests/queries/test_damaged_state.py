@@ -33,11 +33,9 @@ from queries.standing.repository import (
 )
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
-from queries.web.auth.access import Access
-from queries.web.auth.audit import Audit
+from queries.web.auth.access import Access, Audit
 from queries.web.auth.keys import BadKey, KeysDamaged, KeyStore
-from queries.web.preflight import check
-from queries.web.serving import damaged_rows, open_journal
+from queries.web.serving import check, damaged_rows, open_journal
 
 NOW_NS = 1_700_000_000 * 10**9
 FLIPS = 400

@@ -23,15 +23,13 @@ from hypergrid.core.units import Variable
 from hypergrid.formats.readings import SelectedReadings, Selection
 from hypergrid.formats.results import escape_formula
 from hypergrid.query import OpenArchive
-from queries.snapshots.file_names import readings_name
+from queries.snapshots.catalogue import select_stations, select_variables
 from queries.snapshots.latest import NEVER, LatestValues, NewestReadings
 from queries.snapshots.readings import FORMATS, archive_at, estimate_count, pieces_of, window_of
-from queries.snapshots.station_filter import select_stations, select_variables
-from queries.web.middleware.compression import CODED, SMALLEST_BYTES, compress, takes_gzip
+from queries.web.responses.bodies import Box, StandardNames, Stations, names_in, region_of
 from queries.web.responses.etags import entity_tag, etag_headers, not_modified_response
-from queries.web.responses.files import PARTS, attachment, file_response, part_response
-from queries.web.responses.negotiation import form_of
-from queries.web.responses.parameters import Box, StandardNames, Stations, names_in, region_of
+from queries.web.responses.files import PARTS, attachment, file_response, part_response, readings_name
+from queries.web.responses.negotiation import CODED, SMALLEST_BYTES, compress, form_of, takes_gzip
 
 READERS: Final = 2
 """Threads for large requests; as many for small ones, and as many for the latest values."""

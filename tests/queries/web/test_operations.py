@@ -26,7 +26,7 @@ from queries.standing.service import StandingQueries
 from queries.web.app import create_app
 from queries.web.auth.access import Access
 from queries.web.commands import rules_of
-from queries.web.middleware.logs import RequestLog
+from queries.web.middleware.request_limits import RequestLog
 from queries.web.routes import health
 
 Document = dict[str, Any]

@@ -23,8 +23,7 @@ from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
-from queries.web.auth.access import COOKIE, MOST_OF_A_KEY, Access, CallerLimits, Rules
-from queries.web.auth.audit import Audit
+from queries.web.auth.access import COOKIE, MOST_OF_A_KEY, Access, Audit, CallerLimits, Rules
 from queries.web.auth.keys import SCOPES, KeyStore
 from queries.web.auth.keys import Scope as KeyScope
 from queries.web.auth.scopes import Undeclared, find_rule
