@@ -215,6 +215,26 @@ class Job:
 
 
 @dataclass(frozen=True)
+class RunnerLimits:
+    """How much a runner computes at a time, and how much it keeps."""
+
+    workers: int = 1
+    """Queries that compute concurrently."""
+    capacity: int = 32
+    """Limit of queued runs."""
+    allowed_bytes: int | None = None
+    """Memory budget of one plan, and of all started runs together [bytes]; None: half of the free memory."""
+    allowed_s: float | None = None
+    """Projected time allowed to callers without a limit of their own [s]; None: any."""
+    results: int = 16
+    """Limit of the result cache; the oldest is evicted first."""
+    result_bytes: int = 1 << 30
+    """Limit of its size [bytes]."""
+    remembered: int = 1000
+    """Number of ended jobs to remember."""
+
+
+@dataclass(frozen=True)
 class RunnerStatistics:
     """Statistics of a runner since it was created."""
 

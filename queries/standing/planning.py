@@ -21,6 +21,7 @@ from queries.standing.incremental_tasks import (
     NEVER_NS,
     ConditionNeeds,
     EvaluationTask,
+    FollowedSurface,
     RowCache,
     check_condition,
     make_task,
@@ -169,11 +170,11 @@ class Planner:
             variable = str(definition.query["variable"])
             if variable not in self._anchors:
                 self._anchors[variable] = newest_ns(self._archive.store, variable)
+            kept = self._kept.setdefault(state.surface, RowCache())
+            followed = FollowedSurface(definition.query, definition.window_ns, self._needs.get(state.surface), kept)
             self._tasks[key] = make_task(
-                definition.query, self._archive, self.changes(since), self._kept.setdefault(state.surface, RowCache()),
-                window_ns=definition.window_ns, judged=self._needs.get(state.surface),
-                anchor_ns=self._anchors[variable], known=self._known,
-            )  # fmt: skip
+                followed, self._archive, self.changes(since), anchor_ns=self._anchors[variable], known=self._known
+            )
         task = self._tasks[key]
         if task is not None:
             check_condition(definition, task.node)

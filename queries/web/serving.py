@@ -25,6 +25,7 @@ from hypergrid.execution.planning.cost_trials import operations_a_second, touchi
 from hypergrid.query import open_archive
 from queries.jobs.job_history import FILE as JOURNAL
 from queries.jobs.job_history import Journal, JournalDamaged
+from queries.jobs.records import RunnerLimits
 from queries.jobs.runner import Runner
 from queries.snapshots.catalogue import Catalogue
 from queries.standing.service import StandingQueries, standing_folder
@@ -32,7 +33,7 @@ from queries.web.app import create_app
 from queries.web.auth.access import Access
 from queries.web.commands import access_of, audit_of, state_folder, written_folders
 from queries.web.middleware.request_limits import RequestLog
-from queries.web.routes.health import LEAST_FREE_BYTES, free_bytes
+from queries.web.routes.health import LEAST_FREE_BYTES, Monitoring, free_bytes
 from queries.web.server import is_loopback, listen, serve
 
 WARMED_S: Final = 5.0
@@ -134,7 +135,6 @@ def application(
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
     folder, folders = state_folder(opened.path, settings), written_folders(opened.path, settings)
-    catalogue = Catalogue(opened, saved=saved)
     standing, journal, damage = None, None, dict[str, str]()
     with ExitStack() as held:
         if not settings.read_only:
@@ -148,16 +148,15 @@ def application(
         for name, what in rows.items():
             _LOG.error("%s: %s", name, what)
         damage |= rows
-        runner = Runner(
-            opened, workers=settings.workers or count_cores(), capacity=settings.queue,
-            allowed_bytes=settings.allowed_bytes, allowed_s=settings.seconds, result_bytes=settings.kept_bytes,
-            journal=journal,
+        limits = RunnerLimits(
+            workers=settings.workers or count_cores(), capacity=settings.queue, allowed_bytes=settings.allowed_bytes,
+            allowed_s=settings.seconds, result_bytes=settings.kept_bytes,
         )  # fmt: skip
+        listeners = [RequestLog(settings.requests_log).write_entry] if settings.requests_log else ()
         yield create_app(
-            runner, catalogue, standing=standing, access=access,
+            Runner(opened, limits, journal=journal), Catalogue(opened, saved=saved), standing=standing, access=access,
             audit=None if settings.read_only else audit_of(opened.path, settings),
-            folders=folders, damage=damage, is_warm=is_warm,
-            notify=[RequestLog(settings.requests_log).write_entry] if settings.requests_log else (),
+            monitoring=Monitoring(folders, damage, is_warm, listeners),
         )  # fmt: skip
 
 

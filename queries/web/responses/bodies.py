@@ -1,10 +1,12 @@
-"""Parsing of JSON request bodies within limits of size and depth."""
+"""JSON bodies and query parameters of requests, parsed within limits of size and depth."""
 
 import json
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 
 from hypergrid.core.errors import InvalidQuery, NotFound
@@ -80,9 +82,13 @@ def _too_deep_message() -> str:
 
 
 Limit = Annotated[int | None, Query(ge=1, le=1_000_000, description="how many at most, the newest; all where absent")]
-Stations = Annotated[list[str] | None, Query(description="ids of stations, with commas between; all where absent")]
+Stations = Annotated[
+    tuple[str, ...] | None, Query(description="ids of stations, with commas between; all where absent")
+]
 Box = Annotated[str | None, Query(description="west,south,east,north [degree]: the stations within; all where absent")]
-StandardNames = Annotated[list[str] | None, Query(description="CF standard names of variables, with commas between")]
+StandardNames = Annotated[
+    tuple[str, ...] | None, Query(description="CF standard names of variables, with commas between")
+]
 
 
 def refuse_unknown(request: Request) -> None:
@@ -96,15 +102,15 @@ def refuse_unknown(request: Request) -> None:
     # Ignoring a mistyped parameter would change the meaning of the request.
     route = request.scope["route"]
     assert isinstance(route, APIRoute)
-    known = [parameter.alias for parameter in route.dependant.query_params]
+    known = [parameter.alias for parameter in get_flat_params(Dependant(query_params=route.dependant.query_params))]
     for name in request.query_params:
         if name not in known:
             raise InvalidQuery(str(NotFound.among(kind="parameter", given=name[:100], existing=known)))
 
 
-def names_in(given: list[str] | None, existing: Container[str]) -> tuple[str, ...]:
+def names_in(given: Iterable[str] | None, existing: Container[str]) -> tuple[str, ...]:
     """Split comma-separated names; an existing name may itself contain a comma."""
-    names = [name for text in given or [] for name in ([text] if text in existing else text.split(","))]
+    names = [name for text in given or () for name in ([text] if text in existing else text.split(","))]
     return tuple(dict.fromkeys(names))
 
 

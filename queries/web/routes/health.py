@@ -365,6 +365,20 @@ GATHERERS: Final = 2
 _LOG: Final = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, eq=False)
+class Monitoring:
+    """What monitoring of a server follows besides its queries and its archive."""
+
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Folders that need free space, by name."""
+    damage: Mapping[str, str] = field(default_factory=dict)
+    """State found damaged at startup and ignored since, by file."""
+    is_warm: Callable[[], bool] = lambda: True
+    """Returns whether what queries compute with is loaded; until then the server is not ready."""
+    listeners: Sequence[Callable[[AccessLogEntry], None]] = ()
+    """Called with each finished request."""
+
+
 @dataclass(eq=False)
 class ServerHealth:
     """Checks all components that answers need, and logs changes.
@@ -373,23 +387,20 @@ class ServerHealth:
     ----------
     runner, archive, standing
         The checked components.
-    folders
-        Folders that need free space.
     keys
         Access keys, without which no caller can be authenticated.
-    damage
-        State found damaged at startup and ignored since, by file.
     surfaces
         Describes the unavailable saved surfaces; empty: none.
+    monitoring
+        What is reported besides.
     """
 
     runner: Runner
     archive: OpenArchive
-    standing: StandingQueries | None = None
-    folders: Sequence[Path] = ()
-    keys: KeyStore | None = None
-    damage: Mapping[str, str] = field(default_factory=dict)
-    surfaces: Callable[[], str] = str
+    standing: StandingQueries | None
+    keys: KeyStore | None
+    surfaces: Callable[[], str]
+    monitoring: Monitoring
     _known: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -416,7 +427,7 @@ class ServerHealth:
 
     def _disk(self) -> str:
         try:
-            short = any(free_bytes(folder) < LEAST_FREE_BYTES for folder in self.folders)
+            short = any(free_bytes(folder) < LEAST_FREE_BYTES for folder in self.monitoring.folders.values())
         except OSError as error:
             return f"its free space is not known ({type(error).__name__})"
         return "it is full: data are served, and nothing more can be kept; make room" if short else ""
@@ -436,7 +447,7 @@ class ServerHealth:
         return "" if is_well else "they cannot be kept up to date; /api/v1/standing/statistics says why"
 
 
-def router(health: ServerHealth, metrics: Metrics, is_warm: Callable[[], bool]) -> APIRouter:
+def router(health: ServerHealth, metrics: Metrics) -> APIRouter:
     """Create the routes of this module."""
     routes = APIRouter(tags=["server"])
     # Separate limiters: the threads of other requests may all be waiting for a disk.
@@ -445,7 +456,7 @@ def router(health: ServerHealth, metrics: Metrics, is_warm: Callable[[], bool]) 
     @routes.get("/health")
     async def state() -> dict[str, Any]:
         """Say that the server answers, what it holds, and what is wrong: "ok", "degraded" or "failing"."""
-        troubles = {**health.damage, **await to_thread.run_sync(health.troubles, limiter=examining)}
+        troubles = {**health.monitoring.damage, **await to_thread.run_sync(health.troubles, limiter=examining)}
         # Planning all of them may take longer than the readiness timeout.
         if "archive" not in troubles and (lost := await to_thread.run_sync(health.surfaces, limiter=examining)):
             troubles["saved surfaces"] = lost
@@ -461,7 +472,7 @@ def router(health: ServerHealth, metrics: Metrics, is_warm: Callable[[], bool]) 
     @routes.get("/health/ready")
     async def ready() -> dict[str, str]:
         """Say that data can be served, as some of them were read just now; 503 where they cannot."""
-        if not is_warm():
+        if not health.monitoring.is_warm():
             raise NotReadyYet("the server answers, and loads what queries compute with; ask again in two seconds")
         troubles = await to_thread.run_sync(health.troubles, limiter=examining)
         if failing := [name for name in troubles if name in NEEDED]:
