@@ -27,8 +27,8 @@ from hypergrid.core.tokens import token
 from hypergrid.core.version import VERSION
 from hypergrid.execution import Outcome, free_bytes, make_plan, make_streamed_plan, run, start_store, to_dataset
 from hypergrid.execution.operators.cells import Cells
-from hypergrid.execution.planning.invalidation import is_fitted_to_data
-from hypergrid.execution.running.buffer_pool import allocate
+from hypergrid.execution.planning.dependencies import is_fitted_to_data
+from hypergrid.execution.running.result_cache import allocate
 from hypergrid.formats.results import swap, write
 from hypergrid.perspective import Interpolate, Recur, Surface
 from hypergrid.perspective.build.restrict import restrict
