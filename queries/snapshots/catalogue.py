@@ -17,8 +17,8 @@ from hypergrid.core.times import format_timestamp
 from hypergrid.core.units import Variable
 from hypergrid.interpolation import METHODS
 from hypergrid.interpolation.methods.station_selection import PARAMETERS
-from hypergrid.perspective.functions.merges import MERGES
-from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
+from hypergrid.perspective.functions.aggregates import AGGREGATES
+from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 from hypergrid.query import OpenArchive
 from hypergrid.topology.wkt import Region
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.archive import Archive
-from hypergrid.archive.arrays.change_set import KINDS
+from hypergrid.archive.arrays.records import KINDS
 from hypergrid.archive.diff import Change, diff_from_log
 from hypergrid.core.errors import HyperGridError, NotFound
 from hypergrid.core.flags import ACCEPTED_BY_DEFAULT, MISSING

@@ -1,7 +1,7 @@
 """Incremental evaluation tasks: the time cells of a standing query that a new snapshot invalidates.
 
 Commits record the slices and series they changed. A query is evaluated only if a series that it reads changed; the
-slices are propagated through its chain (`hypergrid/execution/planning/invalidation.py`) to the time cells that they can
+slices are propagated through its chain (`hypergrid/execution/planning/dependencies.py`) to the time cells that they can
 affect. Computed rows are cached, so unaffected cells are not computed again.
 """
 
@@ -17,9 +17,9 @@ from hypergrid.archive import Archive, Change
 from hypergrid.core.errors import InvalidQuery
 from hypergrid.core.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.core.tokens import token
-from hypergrid.execution.planning.invalidation import Changes, affected_time_cells
+from hypergrid.execution.planning.dependencies import Changes, affected_time_cells
 from hypergrid.perspective import Base, Perspective
-from hypergrid.perspective.build.plan_memo import PlanMemo
+from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.perspective.build.restrict import restrict
 from hypergrid.query import OpenArchive, Query
 from hypergrid.topology import Bands, Grid, Instants, Periodic, Points, Regular, SeriesAxis, Space, ZoneCells, blocks_of

@@ -11,7 +11,7 @@ from hypergrid.core.errors import HyperGridError, NotFound, TooLarge
 from hypergrid.core.tokens import token
 from hypergrid.execution.planning.plan import free_bytes
 from hypergrid.perspective import Perspective
-from hypergrid.perspective.build.plan_memo import PlanMemo
+from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.query import OpenArchive
 from queries.jobs.records import NotReady
 from queries.scheduling.step_graph import GraphStep

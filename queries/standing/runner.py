@@ -23,7 +23,7 @@ import xarray as xr
 
 from hypergrid.archive import Change
 from hypergrid.core.errors import NotFound
-from hypergrid.perspective.build.plan_memo import PlanMemo
+from hypergrid.perspective.build.data_sources import PlanMemo
 from hypergrid.query import OpenArchive
 from queries.scheduling.job_tree import JobTree
 from queries.scheduling.step_graph import StepGraph, Tokens

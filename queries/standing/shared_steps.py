@@ -21,7 +21,7 @@ from hypergrid.core.tokens import token
 from hypergrid.execution import Outcome, to_dataset
 from hypergrid.execution.operators.cells import Cells
 from hypergrid.execution.running.evaluate import Evaluator
-from hypergrid.execution.running.materialise import hold_blocks
+from hypergrid.execution.running.run import hold_blocks
 from hypergrid.formats.results import write
 from hypergrid.perspective import Base, Interpolate, Merge, Perspective
 from hypergrid.perspective.build.restrict import restrict

@@ -15,8 +15,8 @@ from hypergrid.core.errors import NotFound
 from hypergrid.core.flags import MEANINGS
 from hypergrid.core.times import format_timestamp
 from hypergrid.interpolation import METHODS
-from hypergrid.perspective.functions.merges import MERGES
-from hypergrid.perspective.functions.rows import AGGREGATES, CONVERTS
+from hypergrid.perspective.functions.aggregates import AGGREGATES
+from hypergrid.perspective.functions.rows import CONVERTS, MERGES
 from hypergrid.perspective.spec.query_spec import CELL_KEYS, DIMENSIONS, GRID_KEYS, MAX_STEPS, SELECTABLE
 from queries.jobs.job_history import POST_AGAIN, JobRecord
 from queries.jobs.records import Event, Job, Outline, SurfaceLayout, SurfacePicture, check_frame

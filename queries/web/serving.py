@@ -21,7 +21,7 @@ from hypergrid.archive.disk.row_checksums import DamagedState, find_damage
 from hypergrid.core.blas import count_cores
 from hypergrid.core.errors import HyperGridError
 from hypergrid.core.settings import Settings
-from hypergrid.execution.planning.cost_trials import operations_a_second, touching_s_a_byte
+from hypergrid.execution.planning.costs import operations_a_second, touching_s_a_byte
 from hypergrid.query import open_archive
 from queries.jobs.job_history import FILE as JOURNAL
 from queries.jobs.job_history import Journal, JournalDamaged

@@ -19,7 +19,7 @@ from hypergrid.core.errors import HyperGridError, TooLarge
 from hypergrid.core.times import format_instant
 from hypergrid.core.tokens import token
 from hypergrid.execution import make_plan
-from hypergrid.execution.planning.invalidation import is_fitted_to_data
+from hypergrid.execution.planning.dependencies import is_fitted_to_data
 from hypergrid.execution.results.dataset import make_attributes
 from hypergrid.perspective import Aggregate, Interpolate, Perspective, question_from_json
 from hypergrid.query import OpenArchive, Query
