@@ -112,8 +112,8 @@ class Plan:
         _check_allowed(allowed_bytes)
         allowed = allowed_bytes if allowed_bytes is not None else free_bytes() // 2
         if self.projected_bytes > allowed:
-            subject, what = "the query", "bytes of memory"
-            raise TooLarge(subject, what, self.projected_bytes, allowed, f"{self.advice()}, or allow more")
+            remedy = f"{self.advice()}, or allow more"
+            raise TooLarge("the query", "bytes of memory", self.projected_bytes, allowed, remedy)
 
     def advice(self) -> str:
         """Name the step that needs most memory, how much, and how to lower it."""

@@ -96,8 +96,8 @@ def make_streamed_plan(surface: Surface, allowed_bytes: int | None) -> tuple[Pla
     plan, chunks = planned(_find_greatest(fits, min(max_cells, final.topology.space.count)))
     if plan.projected_bytes > allowed:
         remedy = "ask for a shorter time or fewer stations, or allow more"
-        subject, what = "the query, written block by block,", "bytes of memory"
-        raise TooLarge(subject, what, plan.projected_bytes, allowed, remedy)
+        label = "the query, written block by block,"
+        raise TooLarge(label, "bytes of memory", plan.projected_bytes, allowed, remedy)
     return plan, chunks
 
 

@@ -462,8 +462,8 @@ def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: 
     # Values exist twice: as simulated, and in the result.
     needed, allowed = 2 * 8 * max(count, 1) * topology.count, free_bytes() // 2
     if needed > allowed:
-        subject, what = "simulate", "bytes of memory"
-        raise TooLarge(subject, what, needed, allowed, "ask for fewer realisations, slices or cells")
+        remedy = "ask for fewer realisations, slices or cells"
+        raise TooLarge("simulate", "bytes of memory", needed, allowed, remedy)
     field, targets, known = Evaluator().get_interpolation(surface, operator, np.arange(topology.space.count))
     if not isinstance(field, KrigingField):
         raise InvalidQuery(

@@ -73,8 +73,7 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
     )
     async def add(request: Request, response: Response) -> dict[str, Any]:
         """Make a standing query; it is on the disk when this answers, and is evaluated with the next readings."""
-        document = await read_document(request)
-        entry = await run_in_threadpool(standing.add, document)
+        entry = await run_in_threadpool(standing.add, await read_document(request))
         request.state.about = entry.name
         response.headers["Location"] = f"{root_of(request)}{API}/standing/{entry.name}"
         return standing.show(entry.name)
