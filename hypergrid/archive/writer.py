@@ -265,7 +265,7 @@ class Writer:
         stored = group.side_rows(_find_window(judged.time_ns))
         position = stored.find(numbers, judged.time_ns)
         old_tests, flag, tests = group.read_side_tests(stored.row), judged.flag, judged.tests_or_none_set()
-        indices = np.flatnonzero(position >= 0)
+        indices: NDArray[np.intp] = np.flatnonzero(position >= 0)
         at = position[indices]
         other = (stored.flag[at] != MISSING) & (flag[indices] != MISSING)
         other &= (stored.flag[at] != flag[indices]) | (old_tests[at] != tests[indices])
